@@ -1,0 +1,116 @@
+"""Makes `tensorflow.python.ipu`, `keras.ipu` and `tf_keras.ipu` names of this project's packages.
+
+Imported by ipu_hook.pth at every interpreter start, so it stays small and imports nothing but sys.
+Nothing else is imported until one of those names is used.
+"""
+
+import sys
+
+ModuleType = type(sys)
+
+ALIASES = {
+    "tensorflow.python.ipu": "ipu",
+    "keras.ipu": "keras_ext",
+    "keras._tf_keras.keras.ipu": "keras_ext",
+    "tf_keras.ipu": "keras_ext",
+    "tf_keras.api._v2.keras.ipu": "keras_ext",
+    "tensorflow.keras.ipu": "keras_ext",  # TensorFlow loads its Keras a second time under this name
+}
+PARENTS = {alias.rpartition(".")[0]: alias for alias in ALIASES}
+ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
+
+
+def real_name(name: str) -> str | None:
+    """The name in this project behind an alias or something below it; None for every other name."""
+    for alias, real in ALIASES.items():
+        if name == alias or name.startswith(alias + "."):
+            return real + name[len(alias) :]
+    return None
+
+
+def add_lazy_attribute(module: ModuleType) -> None:
+    """Lets `module.ipu` work without an import statement; a `__getattr__` the module has still runs."""
+    alias = PARENTS[module.__name__]
+    attribute = alias.rpartition(".")[2]
+    inner = module.__dict__.get("__getattr__")
+
+    def __getattr__(name: str) -> object:
+        if name == attribute:
+            from importlib import import_module
+
+            return import_module(alias)
+        if inner is not None:
+            return inner(name)
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
+
+    module.__getattr__ = __getattr__
+
+
+class AliasLoader:
+    """Puts the real module under the alias; importlib then returns that one, its `__spec__` untouched."""
+
+    @staticmethod
+    def create_module(spec: object) -> None:
+        """None: let importlib make a module, which `exec_module` replaces."""
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Imports the real module and makes the alias mean it."""
+        from importlib import import_module
+
+        # A finder put in front of ours since (pytest's is) would load submodules a second time.
+        if sys.meta_path[0] is not AliasFinder:
+            sys.meta_path.remove(AliasFinder)
+            sys.meta_path.insert(0, AliasFinder)
+        name = module.__spec__.name
+        sys.modules[name] = import_module(real_name(name))
+
+
+class AliasFinder:
+    """Finds the aliases, and gives their parents the lazy attribute once they have been executed."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> object:
+        """A spec for an alias or for a parent of one; None, after one set look-up, for everything else."""
+        if name.partition(".")[0] not in ROOTS:
+            return None
+        if name in PARENTS:
+            return parent_spec(name, path, target)
+        real = real_name(name)
+        if real is None:
+            return None
+        from importlib.machinery import ModuleSpec
+
+        return ModuleSpec(name, AliasLoader, origin=real)
+
+
+def parent_spec(name: str, path: object, target: object) -> object:
+    """The other finders' spec of a parent, whose loader adds the lazy attribute after its one execution."""
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, path, target) if finder is not AliasFinder else None
+        if spec is not None:
+            break
+    else:
+        return None
+    loader, execute = spec.loader, spec.loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        loader.__dict__.pop("exec_module", None)
+        execute(module)
+        add_lazy_attribute(module)
+
+    loader.exec_module = exec_module
+    return spec
+
+
+def install() -> None:
+    """Puts the finder first, once; parents imported before get their attribute now."""
+    if AliasFinder in sys.meta_path:
+        return
+    sys.meta_path.insert(0, AliasFinder)
+    for name in PARENTS:
+        if name in sys.modules:
+            add_lazy_attribute(sys.modules[name])
+
+
+install()

@@ -1,0 +1,178 @@
+"""The codelet that performs every float32 dot and convolution, as an indexed contraction."""
+
+from __future__ import annotations
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.contract_fields import GROUP, Field, Layout
+from engine.codelets.memory import load_i64, store_f32
+from engine.codelets.micro_kernel import panel_columns
+from engine.codelets.pack import (
+    LANES,
+    fill_progression,
+    pack_elements,
+    pack_grouped_rows,
+    pack_rows,
+    pack_transposed,
+)
+from engine.codelets.panel import multiply_panel
+from engine.codelets.vector import masks_are_cheap
+
+MASKED = masks_are_cheap()
+PANEL = panel_columns()
+K_BLOCK = 256  # a packed panel of B is 64 kB: it stays in the second-level cache, a part of it in the first
+ROW_BLOCK = 384  # rows whose block of A (384 kB) stays in the second-level cache from one panel to the next
+PACKED_ROW_BLOCK = 192
+PACK_ROWS = 48  # fewer rows than these do not pay for packing B
+
+# Scratch: packed B; offsets of packed A along k; its row offsets; B's column offsets; packed A.
+PACKED_K = 4 * K_BLOCK * PANEL
+PACKED_ROW = PACKED_K + 8 * K_BLOCK
+COLUMN = PACKED_ROW + 8 * PACKED_ROW_BLOCK
+PACKED_A = COLUMN + 8 * PANEL
+PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
+SCRATCH_BYTES = PACKED_A + PACKED_ROW_BLOCK * PACKED_PITCH_A
+
+
+def contract_scratch_bytes() -> int:
+    """The bytes of scratch that contract_f32 needs, for any parameters."""
+    return SCRATCH_BYTES
+
+
+@inner
+def field(parameters: int, index: int) -> int:
+    return load_i64(parameters + 8 * index)
+
+
+@inner
+def batch_offset(table: int, batch: int) -> int:
+    return load_i64(table + 8 * batch) if table != 0 else 0
+
+
+@codelet
+def contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Units lo <= unit < hi of the contraction that `encode_contract` describes, in float32."""
+    row_blocks = field(parameters, Field.ROW_BLOCKS)
+    column_blocks = field(parameters, Field.COLUMN_BLOCKS)
+    k_splits = field(parameters, Field.K_SPLITS)
+    unit = lo
+    while unit < hi:
+        row_block = unit % row_blocks
+        # Neighbouring row blocks share B, so they are done as one.
+        run = min(hi - unit, row_blocks - row_block)
+        column_block = unit // row_blocks % column_blocks
+        split = unit // (row_blocks * column_blocks) % k_splits
+        batch = unit // (row_blocks * column_blocks * k_splits)
+        contract_block(parameters, row_block, run, column_block, split, batch, scratch)
+        unit += run
+
+
+@inner
+def contract_block(
+    parameters: int, row_block: int, run: int, column_block: int, split: int, batch: int, scratch: int
+) -> None:
+    """`run` row blocks of one column block of one split of k of one batch."""
+    a = field(parameters, Field.A) + batch_offset(field(parameters, Field.BATCH_A), batch)
+    b = field(parameters, Field.B) + batch_offset(field(parameters, Field.BATCH_B), batch)
+    c = field(parameters, Field.C) + batch_offset(field(parameters, Field.BATCH_C), batch)
+    c += split * field(parameters, Field.PARTIAL_PITCH)
+    rows_per_unit = field(parameters, Field.ROWS_PER_UNIT)
+    columns_per_unit = field(parameters, Field.COLUMNS_PER_UNIT)
+    k_per_unit = field(parameters, Field.K_PER_UNIT)
+    row = row_block * rows_per_unit
+    rows = min(run * rows_per_unit, field(parameters, Field.ROWS) - row)
+    column = column_block * columns_per_unit
+    columns = min(columns_per_unit, field(parameters, Field.COLUMNS) - column)
+    k_begin = split * k_per_unit
+    k_count = min(k_per_unit, field(parameters, Field.K) - k_begin)
+    b += column * field(parameters, Field.STRIDE_B)
+    c += 4 * column
+    accumulate = field(parameters, Field.ACCUMULATE)
+    if k_count <= 0 and accumulate == 0:
+        fill_zero(c, field(parameters, Field.ROW_C) + 8 * row, rows, columns)
+    if k_count > 0:
+        k_step = even_step(k_count, K_BLOCK)
+        for k in range(0, k_count, k_step):
+            k_now = min(k_step, k_count - k)
+            first = accumulate if k == 0 else 1
+            contract_k_block(parameters, a, b, c, row, rows, columns, k_begin + k, k_now, first, scratch)
+
+
+@inner
+def even_step(count: int, limit: int) -> int:
+    """A multiple of lanes, at most `limit`, which cuts `count` into parts of about the same size."""
+    parts = (count + limit - 1) // limit
+    return ((count + parts - 1) // parts + LANES - 1) // LANES * LANES
+
+
+@inner
+def fill_zero(c: int, row_c: int, rows: int, columns: int) -> None:
+    for i in range(rows):
+        c_row = c + load_i64(row_c + 8 * i)
+        for n in range(columns):
+            store_f32(c_row + 4 * n, 0.0)
+
+
+@inner
+def contract_k_block(
+    parameters: int,
+    a: int,
+    b: int,
+    c: int,
+    row: int,
+    rows: int,
+    columns: int,
+    k: int,
+    k_count: int,
+    accumulate: int,
+    scratch: int,
+) -> None:
+    """Rows row .. row + rows of A times k .. k + k_count of B, whose first column is at `b`; k_count <= K_BLOCK."""
+    packs_a = (
+        field(parameters, Field.GROUPED_A) == 77 and row % GROUP == 0 and columns > PANEL and k_count >= LANES
+    )
+    block = rows
+    if columns > PANEL:
+        block = PACKED_ROW_BLOCK if packs_a else ROW_BLOCK
+    for i in range(0, rows, block):
+        count = min(block, rows - i)
+        row_a = field(parameters, Field.ROW_A) + 8 * (row + i)
+        row_c = field(parameters, Field.ROW_C) + 8 * (row + i)
+        offset_a = field(parameters, Field.OFFSET_A) + 8 * k
+        base = a
+        if packs_a:
+            base = scratch + PACKED_A
+            pack_grouped_rows(a, row_a, offset_a, count, k_count, base, PACKED_PITCH_A)
+            row_a, offset_a = scratch + PACKED_ROW, scratch + PACKED_K
+            fill_progression(row_a, count, PACKED_PITCH_A)
+            fill_progression(offset_a, k_count, 4)
+        for n in range(0, columns, PANEL):
+            width = min(PANEL, columns - n)
+            panel, pitch = b_panel(parameters, b, n, width, k, k_count, rows, scratch)
+            multiply_panel(
+                count, width, k_count, base, row_a, offset_a, panel, pitch, c + 4 * n, row_c, accumulate
+            )
+
+
+@inner
+def b_panel(
+    parameters: int, b: int, column: int, width: int, k: int, k_count: int, rows: int, scratch: int
+) -> tuple[int, int]:
+    """The address and row pitch of a panel of B: B itself if that is as good as packed, else a packed copy."""
+    layout = field(parameters, Field.LAYOUT_B)
+    pitch = field(parameters, Field.PITCH_B)
+    stride = field(parameters, Field.STRIDE_B)
+    offset_b = field(parameters, Field.OFFSET_B) + 8 * k
+    source = b + column * stride
+    packed_pitch = (width + LANES - 1) // LANES * LANES * 4
+    if layout == Layout.ROWS and (rows < PACK_ROWS or (pitch <= 512 and pitch % 64 == 0)) and (MASKED or width % LANES == 0):
+        return source + load_i64(offset_b), pitch
+    if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
+        pack_rows(source, offset_b, k_count, width, scratch, packed_pitch)
+    elif layout == Layout.TRANSPOSED:
+        fill_progression(scratch + COLUMN, width, stride)
+        pack_transposed(
+            source + load_i64(offset_b), scratch + COLUMN, width, k_count, scratch, packed_pitch
+        )
+    else:
+        pack_elements(source, offset_b, stride, k_count, width, scratch, packed_pitch)
+    return scratch, packed_pitch

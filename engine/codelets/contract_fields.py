@@ -1,0 +1,176 @@
+"""The parameter block of the contraction codelets: its fields, and how to fill it."""
+
+from __future__ import annotations
+
+from enum import IntEnum, auto
+
+import numpy as np
+
+from engine.errors import InternalError
+
+GROUP = 16  # rows of A that lie next to each other can be packed by transposing; a multiple of every vector width
+
+
+class Field(IntEnum):
+    """The int64 fields, in the order they lie in the block. Tables hold int64 byte offsets."""
+
+    A = 0  # base addresses
+    B = auto()
+    C = auto()
+    ROW_A = auto()  # addresses of the tables [rows], [rows], [k], [k]
+    ROW_C = auto()
+    OFFSET_A = auto()
+    OFFSET_B = auto()
+    ROWS = auto()
+    COLUMNS = auto()
+    K = auto()
+    STRIDE_B = auto()  # bytes between the columns of B
+    LAYOUT_B = auto()  # a Layout
+    PITCH_B = auto()  # bytes between B's rows, where the layout is ROWS
+    GROUPED_A = auto()  # 1: every GROUP rows of A lie next to each other, so A is best read transposed
+    ACCUMULATE = auto()  # 1: adds to C; 0: replaces C
+    ROWS_PER_UNIT = auto()
+    COLUMNS_PER_UNIT = auto()
+    K_PER_UNIT = auto()
+    ROW_BLOCKS = auto()
+    COLUMN_BLOCKS = auto()
+    K_SPLITS = auto()
+    PARTIAL_PITCH = auto()  # bytes between the partial C of one k split and the next
+    BATCHES = auto()
+    BATCH_A = auto()  # addresses of the tables [batches], offsets added to the base addresses
+    BATCH_B = auto()
+    BATCH_C = auto()
+
+
+class Layout(IntEnum):
+    """How B lies in memory."""
+
+    ROWS = 0  # columns next to each other, rows PITCH_B apart
+    SCATTERED_ROWS = 1  # columns next to each other
+    TRANSPOSED = 2  # the elements along k next to each other
+    ELEMENTS = 3  # anything else
+
+
+def encode_contract(
+    *,
+    a: int,
+    b: int,
+    c: int,
+    row_a: np.ndarray,
+    row_c: np.ndarray,
+    offset_a: np.ndarray,
+    offset_b: np.ndarray,
+    columns: int,
+    stride_b: int,
+    accumulate: bool = False,
+    rows_per_unit: int = 96,
+    columns_per_unit: int = 256,
+    k_per_unit: int | None = None,
+    partial_pitch: int = 0,
+    batch_a: np.ndarray | None = None,
+    batch_b: np.ndarray | None = None,
+    batch_c: np.ndarray | None = None,
+    element_bytes: int = 4,
+) -> np.ndarray:
+    """The parameter block of
+
+        C[row_c[m] + n * element_bytes] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[offset_b[k] + n * stride_b]
+
+    a, b, c: addresses. row_a, row_c: int64 [rows]; offset_a, offset_b: int64 [k]; batch_*: int64 [batches] or all None.
+    All of them are byte offsets and C-contiguous. The block holds the addresses of the tables as they are: the caller
+    keeps them alive, and in place. element_bytes: the size of one element of A, B (and of C's unless types differ).
+
+    Work is cut into units of rows_per_unit x columns_per_unit x k_per_unit; unit number
+    ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. Split s of k writes (or adds
+    to) its own partial sum at c + s * partial_pitch; with k_per_unit None there is one split.
+
+    Returns int64 [len(Field)]. Raises InternalError for tables that do not fit together.
+    """
+    _check_table("row_a", row_a, len(row_c))
+    _check_table("row_c", row_c, len(row_a))
+    _check_table("offset_a", offset_a, len(offset_b))
+    _check_table("offset_b", offset_b, len(offset_a))
+    batches = _check_batches(batch_a, batch_b, batch_c)
+    rows, k = len(row_a), len(offset_a)
+    k_per_unit = k_per_unit or max(k, 1)
+    for name, value in (("rows_per_unit", rows_per_unit), ("columns_per_unit", columns_per_unit)):
+        if value < 1:
+            raise InternalError(f"Expected {name} of at least 1. Received: {value}.")
+    layout, pitch = _layout(offset_b, stride_b, element_bytes)
+    values = {
+        Field.A: a,
+        Field.B: b,
+        Field.C: c,
+        Field.ROW_A: _address(row_a),
+        Field.ROW_C: _address(row_c),
+        Field.OFFSET_A: _address(offset_a),
+        Field.OFFSET_B: _address(offset_b),
+        Field.ROWS: rows,
+        Field.COLUMNS: columns,
+        Field.K: k,
+        Field.STRIDE_B: stride_b,
+        Field.LAYOUT_B: layout,
+        Field.PITCH_B: pitch,
+        Field.GROUPED_A: _grouped(row_a, offset_a, element_bytes),
+        Field.ACCUMULATE: accumulate,
+        Field.ROWS_PER_UNIT: rows_per_unit,
+        Field.COLUMNS_PER_UNIT: columns_per_unit,
+        Field.K_PER_UNIT: k_per_unit,
+        Field.ROW_BLOCKS: -(-rows // rows_per_unit),
+        Field.COLUMN_BLOCKS: -(-columns // columns_per_unit),
+        Field.K_SPLITS: max(1, -(-k // k_per_unit)),
+        Field.PARTIAL_PITCH: partial_pitch,
+        Field.BATCHES: batches,
+        Field.BATCH_A: _address(batch_a),
+        Field.BATCH_B: _address(batch_b),
+        Field.BATCH_C: _address(batch_c),
+    }
+    return np.array([values[field] for field in Field], np.int64)
+
+
+def contract_units(parameters: np.ndarray) -> int:
+    """The number of units of a parameter block; 0 if C has no elements."""
+    counts = parameters[[Field.ROW_BLOCKS, Field.COLUMN_BLOCKS, Field.K_SPLITS, Field.BATCHES]]
+    return int(np.prod(counts))
+
+
+def _address(table: np.ndarray | None) -> int:
+    return 0 if table is None else table.ctypes.data
+
+
+def _check_table(name: str, table: np.ndarray, length: int) -> None:
+    if table.dtype != np.int64 or table.shape != (length,) or not table.flags.c_contiguous:
+        raise InternalError(
+            f"Expected {name}: a C-contiguous int64 table of length {length}. "
+            f"Received: {table.dtype}{list(table.shape)}."
+        )
+
+
+def _check_batches(*tables: np.ndarray | None) -> int:
+    """The number of batches; without tables it is 1."""
+    given = [table for table in tables if table is not None]
+    if not given:
+        return 1
+    if len(given) != len(tables):
+        raise InternalError(f"Expected three batch tables or none. Received: {len(given)}.")
+    for table in given:
+        _check_table("each batch table", table, len(given[0]))
+    return len(given[0])
+
+
+def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[Layout, int]:
+    """B's layout and pitch."""
+    steps = np.diff(offset_b)
+    constant = len(steps) == 0 or bool(np.all(steps == steps[0]))
+    pitch = int(steps[0]) if len(steps) and constant else 0
+    if stride_b == element_bytes:
+        return (Layout.ROWS, pitch) if constant else (Layout.SCATTERED_ROWS, 0)
+    return (Layout.TRANSPOSED, pitch) if constant and pitch == element_bytes else (Layout.ELEMENTS, 0)
+
+
+def _grouped(row_a: np.ndarray, offset_a: np.ndarray, element_bytes: int) -> bool:
+    """Whether the rows of A lie next to each other in aligned groups, and its elements along k do not."""
+    steps = np.diff(row_a)
+    inside = np.arange(1, len(row_a)) % GROUP != 0
+    together = len(row_a) > 1 and bool(np.all(steps[inside] == element_bytes))
+    return together and bool(np.any(np.diff(offset_a) != element_bytes))

@@ -1,0 +1,184 @@
+"""Intrinsics for memory at integer addresses, calls by address, atomics, and the state of the floating-point unit."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+I32 = ir.IntType(32)
+I64 = ir.IntType(64)
+F32 = ir.FloatType()
+VOID = ir.VoidType()
+POINTER = ir.PointerType()
+
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+ARM = platform.machine().lower() in ("aarch64", "arm64")
+FLUSH_TO_ZERO_X86 = 0x8040  # FTZ | DAZ
+FLUSH_TO_ZERO_ARM = 1 << 24  # FZ
+
+Emitter = Callable[[Any, ir.IRBuilder, Any, tuple[ir.Value, ...]], Any]
+
+
+def _load(element: types.Type) -> Any:
+    @intrinsic
+    def load(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            pointer = builder.inttoptr(arguments[0], POINTER)
+            return builder.load(pointer, align=element.bitwidth // 8, typ=context.get_data_type(element))
+
+        return element(types.int64), emit
+
+    return load
+
+
+def _store(element: types.Type) -> Any:
+    @intrinsic
+    def store(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            pointer = builder.inttoptr(arguments[0], POINTER)
+            builder.store(arguments[1], pointer, align=element.bitwidth // 8)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, element), emit
+
+    return store
+
+
+load_i8, store_i8 = _load(types.int8), _store(types.int8)
+load_i16, store_i16 = _load(types.int16), _store(types.int16)
+load_i32, store_i32 = _load(types.int32), _store(types.int32)
+load_i64, store_i64 = _load(types.int64), _store(types.int64)
+load_f32, store_f32 = _load(types.float32), _store(types.float32)
+load_f64, store_f64 = _load(types.float64), _store(types.float64)
+
+
+@intrinsic(prefer_literal=True)
+def pointer(typing_context: Any, address: types.Type, name: types.Type) -> tuple[Any, Emitter]:
+    """`pointer(address, "float32")`: a C pointer for `numba.carray`, which LLVM can vectorise through."""
+    if not isinstance(name, types.StringLiteral):
+        raise TypingError(f"Expected a literal type name. Received: {name}.")
+    element = getattr(types, name.literal_value)
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        return builder.inttoptr(arguments[0], context.get_data_type(types.CPointer(element)))
+
+    return types.CPointer(element)(types.int64, name), emit
+
+
+@intrinsic
+def call4(
+    typing_context: Any,
+    address: types.Type,
+    parameters: types.Type,
+    lo: types.Type,
+    hi: types.Type,
+    scratch: types.Type,
+) -> tuple[Any, Emitter]:
+    """Calls the codelet at an address."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        function = ir.FunctionType(VOID, [I64] * 4)
+        builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), emit
+
+
+@intrinsic
+def call0(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
+    """Calls `int f(void)` at an address, for instance sched_yield."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        function = ir.FunctionType(I32, [])
+        return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), [])
+
+    return types.int32(types.int64), emit
+
+
+@intrinsic
+def load_acquire(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
+    """Loads an int64; nothing after it is done before it."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        return builder.load_atomic(builder.inttoptr(arguments[0], POINTER), "acquire", 8, typ=I64)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def store_release(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Emitter]:
+    """Stores an int64; everything before it is done before it."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], POINTER), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+def _declare(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+    known = builder.module.globals.get(name)
+    return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)
+
+
+@intrinsic
+def pause(typing_context: Any) -> tuple[Any, Emitter]:
+    """Tells the processor that this is a waiting loop."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        if X86:
+            builder.call(_declare(builder, "llvm.x86.sse2.pause", VOID, []), [])
+        elif ARM:
+            builder.call(_declare(builder, "llvm.aarch64.hint", VOID, [I32]), [I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def floating_point_state(typing_context: Any) -> tuple[Any, Emitter]:
+    """This thread's floating-point control register (MXCSR or FPCR); 0 on other processors."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        if X86:
+            slot = cgutils.alloca_once(builder, I32)
+            builder.call(_declare(builder, "llvm.x86.sse.stmxcsr", VOID, [POINTER]), [slot])
+            return builder.zext(builder.load(slot, typ=I32), I64)
+        if ARM:
+            return builder.call(_declare(builder, "llvm.aarch64.get.fpcr", I64, []), [])
+        return I64(0)
+
+    return types.int64(), emit
+
+
+@intrinsic
+def set_floating_point_state(typing_context: Any, state: types.Type) -> tuple[Any, Emitter]:
+    """Puts back what `floating_point_state` returned in this thread."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        if X86:
+            slot = cgutils.alloca_once(builder, I32)
+            builder.store(builder.trunc(arguments[0], I32), slot)
+            builder.call(_declare(builder, "llvm.x86.sse.ldmxcsr", VOID, [POINTER]), [slot])
+        elif ARM:
+            builder.call(_declare(builder, "llvm.aarch64.set.fpcr", VOID, [I64]), [arguments[0]])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+@intrinsic
+def flush_to_zero(typing_context: Any, state: types.Type) -> tuple[Any, Emitter]:
+    """A floating-point state like the given one, in which denormal numbers count as zero (they cost 150 times more)."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        bits = FLUSH_TO_ZERO_X86 if X86 else FLUSH_TO_ZERO_ARM if ARM else 0
+        return builder.or_(arguments[0], I64(bits))
+
+    return types.int64(types.int64), emit

@@ -1,0 +1,154 @@
+"""Packing: copies of blocks of A and B, laid out as the micro kernels read them fastest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from engine.codelets import vector
+from engine.codelets.build import inner
+from engine.codelets.memory import I64, POINTER, Emitter, load_f32, load_i64, store_f32, store_i64
+
+LANES = vector.lanes()
+VECTOR_BYTES = 4 * LANES
+
+
+@intrinsic
+def copy_lanes(
+    typing_context: Any, source: types.Type, destination: types.Type, count: types.Type
+) -> tuple[Any, Emitter]:
+    """Reads `count` <= lanes() float32 and writes a whole vector, the rest of it zeros."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        mask = vector.lane_mask(builder, arguments[2])
+        vector.store_vector(builder, vector.load_vector(builder, arguments[0], mask), arguments[1])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3), emit
+
+
+@intrinsic
+def transpose_lanes(
+    typing_context: Any,
+    source: types.Type,
+    offsets: types.Type,
+    rows: types.Type,
+    columns: types.Type,
+    destination: types.Type,
+    destination_pitch: types.Type,
+) -> tuple[Any, Emitter]:
+    """Transposes a block of rows x columns <= lanes() x lanes() float32, in registers.
+
+    Row i begins at source + offsets[i]; offsets is the address of an int64 table. Writes `columns` whole vectors, whose lanes from `rows` on are zeros.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        source, offsets, rows, columns, destination, destination_pitch = arguments
+        block = _shuffle(builder, _read_rows(builder, source, offsets, rows, columns))
+        for i, column in enumerate(block):
+            with builder.if_then(builder.icmp_signed(">", columns, I64(i)), likely=True):
+                address = builder.add(destination, builder.mul(destination_pitch, I64(i)))
+                vector.store_vector(builder, column, address)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), emit
+
+
+def _read_rows(
+    builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value, rows: ir.Value, columns: ir.Value
+) -> list[ir.Value]:
+    """lanes() vectors; the missing rows and columns are zeros and not touched."""
+    mask = vector.lane_mask(builder, columns)
+    nothing = ir.Constant(vector.vector_type(vector.BIT), [0] * vector.lanes())
+    read = []
+    for i in range(vector.lanes()):
+        present = builder.icmp_signed(">", rows, I64(i))
+        entry = builder.add(offsets, builder.select(present, I64(8 * i), I64(0)))
+        offset = builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
+        address = builder.add(source, offset)
+        read.append(vector.load_vector(builder, address, builder.select(present, mask, nothing)))
+    return read
+
+
+def _shuffle(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """Transposes by exchanging ever larger blocks between pairs of vectors."""
+    lanes = vector.lanes()
+    distance = 1
+    while distance < lanes:
+        rows = list(rows)
+        for i in (i for i in range(lanes) if not i & distance):
+            low = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
+            high = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
+            pair = rows[i], rows[i + distance]
+            rows[i] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(ir.IntType(32)), low))
+            rows[i + distance] = builder.shuffle_vector(
+                *pair, ir.Constant(vector.vector_type(ir.IntType(32)), high)
+            )
+        distance *= 2
+    return rows
+
+
+@inner
+def pack_transposed(
+    source: int, offsets: int, rows: int, columns: int, destination: int, destination_pitch: int
+) -> None:
+    """destination[column * pitch + 4 row] = source[offsets[row] + 4 column]; rows are padded to whole vectors."""
+    for row in range(0, rows, LANES):
+        for column in range(0, columns, LANES):
+            transpose_lanes(
+                source + 4 * column,
+                offsets + 8 * row,
+                min(LANES, rows - row),
+                min(LANES, columns - column),
+                destination + column * destination_pitch + 4 * row,
+                destination_pitch,
+            )
+
+
+@inner
+def pack_rows(b: int, offset_b: int, k: int, columns: int, destination: int, pitch: int) -> None:
+    """Packs B[offset_b[k] + 4n]: destination[k * pitch + 4n], padded with zeros to whole vectors."""
+    whole = columns // LANES
+    last_columns = columns - whole * LANES
+    for i in range(k):
+        source = b + load_i64(offset_b + 8 * i)
+        row = destination + i * pitch
+        for j in range(whole):
+            copy_lanes(source + j * VECTOR_BYTES, row + j * VECTOR_BYTES, LANES)
+        if last_columns > 0:
+            copy_lanes(source + whole * VECTOR_BYTES, row + whole * VECTOR_BYTES, last_columns)
+
+
+@inner
+def pack_elements(
+    b: int, offset_b: int, stride_b: int, k: int, columns: int, destination: int, pitch: int
+) -> None:
+    """Packs B[offset_b[k] + stride_b * n]: destination[k * pitch + 4n], padded with zeros to whole vectors."""
+    padded = (columns + LANES - 1) // LANES * LANES
+    for i in range(k):
+        source = b + load_i64(offset_b + 8 * i)
+        row = destination + i * pitch
+        for n in range(columns):
+            store_f32(row + 4 * n, load_f32(source + n * stride_b))
+        for n in range(columns, padded):
+            store_f32(row + 4 * n, 0.0)
+
+
+@inner
+def pack_grouped_rows(
+    a: int, row_a: int, offset_a: int, rows: int, k: int, destination: int, pitch: int
+) -> None:
+    """destination[m * pitch + 4k] = A[row_a[m] + offset_a[k]], where each lanes() rows lie next to each other."""
+    for row in range(0, rows, LANES):
+        group = a + load_i64(row_a + 8 * row)
+        pack_transposed(group, offset_a, k, min(LANES, rows - row), destination + row * pitch, pitch)
+
+
+@inner
+def fill_progression(table: int, count: int, step: int) -> None:
+    """table[i] = i * step, as int64."""
+    for i in range(count):
+        store_i64(table + 8 * i, i * step)

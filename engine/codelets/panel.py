@@ -1,0 +1,56 @@
+"""All rows of a block times one panel of B: cuts the rows into micro kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.codelets import micro_kernel as kernels
+from engine.codelets.build import inner
+from engine.codelets.micro_kernel import micro_kernel
+
+LANES = kernels.vector.lanes()
+STEP_LIMIT = max(len(kernels.row_steps(vectors)) for vectors in kernels.row_counts())
+
+
+def _steps() -> np.ndarray:
+    """[vectors, rows that remain] -> rows of the next micro kernel."""
+    table = np.zeros((kernels.panel_vectors() + 1, STEP_LIMIT + 1), np.int64)
+    for vectors, counts in kernels.row_counts().items():
+        steps = kernels.row_steps(vectors)
+        table[vectors] = counts[0]
+        table[vectors, : len(steps)] = steps
+    return table
+
+
+STEPS = _steps()
+
+
+@inner
+def multiply_panel(
+    rows: int,
+    columns: int,
+    k: int,
+    a: int,
+    row_a: int,
+    offset_a: int,
+    b: int,
+    pitch_b: int,
+    c: int,
+    row_c: int,
+    accumulate: int,
+) -> None:
+    """C[row_c[m] + 4n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n] for m < rows, n < columns.
+
+    All arguments but the counts are byte offsets or addresses; 1 <= columns <= panel_columns(), k >= 1.
+    """
+    vectors = (columns + LANES - 1) // LANES
+    last_columns = columns - LANES * (vectors - 1)
+    done = 0
+    while done < rows:
+        step = STEPS[vectors, min(rows - done, STEP_LIMIT)]
+        row_a_now = row_a + 8 * done
+        row_c_now = row_c + 8 * done
+        micro_kernel(
+            step, vectors, a, row_a_now, offset_a, b, pitch_b, c, row_c_now, k, accumulate, last_columns
+        )
+        done += step

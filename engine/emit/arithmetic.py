@@ -1,0 +1,208 @@
+"""Arithmetic, logic, comparison and selection in LLVM IR, with HLO's rules for NaN, overflow and zero."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from engine.emit.lanes import I64, REGISTER_TYPES, Lanes, is_float, is_signed
+from engine.emit.registry import Operation, emitter
+from engine.errors import UnsupportedOperation
+
+FLOAT_NAMES = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
+INTEGER_NAMES = {"add": "add", "subtract": "sub", "multiply": "mul"}
+
+
+@emitter("add", "subtract", "multiply")
+def emit_arithmetic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    if op.element_type == "pred":
+        # XLA's add and multiply of pred are or and and.
+        return (lanes.builder.or_ if op.opcode == "add" else lanes.builder.and_)(*operands)
+    names = FLOAT_NAMES if is_float(op.element_type) else INTEGER_NAMES
+    return getattr(lanes.builder, names[op.opcode])(*operands)
+
+
+def _guarded_integers(lanes: Lanes, op: Operation, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """The divisor made harmless, and the masks of division by zero and of the one overflow."""
+    builder, kind = lanes.builder, REGISTER_TYPES[op.element_type]
+    zero, one = lanes.splat_constant(kind, 0), lanes.splat_constant(kind, 1)
+    by_zero = builder.icmp_unsigned("==", y, zero)
+    overflow = lanes.splat_constant(ir.IntType(1), 0)
+    if is_signed(op.element_type):
+        lowest = lanes.splat_constant(kind, -(1 << (kind.width - 1)))
+        minus_one = lanes.splat_constant(kind, -1)
+        overflow = builder.and_(builder.icmp_signed("==", x, lowest), builder.icmp_signed("==", y, minus_one))
+    return builder.select(builder.or_(by_zero, overflow), one, y), by_zero, overflow
+
+
+@emitter("divide")
+def emit_divide(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Integer division truncates; by zero it gives -1 (all ones), and lowest / -1 gives lowest."""
+    if is_float(op.element_type):
+        return lanes.builder.fdiv(*operands)
+    x, y = operands
+    safe, by_zero, _ = _guarded_integers(lanes, op, x, y)
+    divide = lanes.builder.sdiv if is_signed(op.element_type) else lanes.builder.udiv
+    ones = lanes.splat_constant(REGISTER_TYPES[op.element_type], -1)
+    return lanes.builder.select(by_zero, ones, divide(x, safe))
+
+
+@emitter("remainder")
+def emit_remainder(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """The dividend's sign; by zero the dividend for integers and NaN for floats."""
+    x, y = operands
+    if is_float(op.element_type):
+        name = "fmod" if op.element_type == "f64" else "fmodf"
+        return lanes.each_lane(name, REGISTER_TYPES[op.element_type], [x, y])
+    safe, by_zero, overflow = _guarded_integers(lanes, op, x, y)
+    remainder = (lanes.builder.srem if is_signed(op.element_type) else lanes.builder.urem)(x, safe)
+    zero = lanes.splat_constant(REGISTER_TYPES[op.element_type], 0)
+    return lanes.builder.select(by_zero, x, lanes.builder.select(overflow, zero, remainder))
+
+
+@emitter("maximum", "minimum")
+def emit_extremum(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """A NaN on either side wins."""
+    x, y = operands
+    builder, sign = lanes.builder, ">" if op.opcode == "maximum" else "<"
+    if op.element_type == "pred":
+        return (builder.or_ if op.opcode == "maximum" else builder.and_)(x, y)
+    if not is_float(op.element_type):
+        compare = builder.icmp_signed if is_signed(op.element_type) else builder.icmp_unsigned
+        return builder.select(compare(sign, x, y), x, y)
+    if isinstance(y, ir.Constant) and not _has_nan(y):
+        return builder.select(builder.fcmp_unordered(sign, x, y), x, y)
+    if isinstance(x, ir.Constant) and not _has_nan(x):
+        return builder.select(builder.fcmp_unordered(sign, y, x), y, x)
+    first = builder.or_(builder.fcmp_ordered(sign, x, y), builder.fcmp_unordered("uno", x, x))
+    return builder.select(first, x, y)
+
+
+def _has_nan(constant: ir.Constant) -> bool:
+    values = constant.constant if isinstance(constant.constant, list | tuple) else [constant.constant]
+    numbers = [getattr(v, "constant", v) for v in values]
+    return any(not isinstance(n, int | float) or n != n for n in numbers)
+
+
+@emitter("and", "or", "xor")
+def emit_bitwise(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    return {"and": lanes.builder.and_, "or": lanes.builder.or_, "xor": lanes.builder.xor}[op.opcode](*operands)
+
+
+@emitter("not")
+def emit_not(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    return lanes.builder.not_(operands[0])
+
+
+@emitter("shift-left", "shift-right-arithmetic", "shift-right-logical")
+def emit_shift(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Shifting by the width or more gives zero, or the sign everywhere."""
+    x, y = operands
+    builder, kind = lanes.builder, REGISTER_TYPES[op.element_type]
+    inside = builder.icmp_unsigned("<", y, lanes.splat_constant(kind, kind.width))
+    if op.opcode == "shift-right-arithmetic":
+        return builder.ashr(x, builder.select(inside, y, lanes.splat_constant(kind, kind.width - 1)))
+    safe = builder.select(inside, y, lanes.splat_constant(kind, 0))
+    shifted = (builder.shl if op.opcode == "shift-left" else builder.lshr)(x, safe)
+    return builder.select(inside, shifted, lanes.splat_constant(kind, 0))
+
+
+@emitter("negate")
+def emit_negate(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    return (lanes.builder.fneg if is_float(op.element_type) else lanes.builder.neg)(operands[0])
+
+
+@emitter("abs")
+def emit_abs(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    x = operands[0]
+    if is_float(op.element_type):
+        return lanes.intrinsic("fabs", x)
+    if not is_signed(op.element_type):
+        return x
+    builder = lanes.builder
+    return builder.select(builder.icmp_signed("<", x, ir.Constant(x.type, None)), builder.neg(x), x)
+
+
+@emitter("sign")
+def emit_sign(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """NaN, 0 and -0 stay as they are."""
+    x, builder = operands[0], lanes.builder
+    if is_float(op.element_type):
+        one = lanes.constant(op.element_type, 1)
+        ordinary = builder.fcmp_ordered("!=", x, lanes.constant(op.element_type, 0))
+        return builder.select(ordinary, lanes.intrinsic("copysign", one, x), x)
+    kind = REGISTER_TYPES[op.element_type]
+    zero, one, minus = (lanes.splat_constant(kind, v) for v in (0, 1, -1))
+    positive = builder.icmp_unsigned("!=", x, zero)
+    result = builder.select(positive, one, zero)
+    if is_signed(op.element_type):
+        result = builder.select(builder.icmp_signed("<", x, zero), minus, result)
+    return result
+
+
+@emitter("compare")
+def emit_compare(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    sign = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}[str(op["direction"])]
+    kind, builder = op.operand_types[0], lanes.builder
+    if is_float(kind):
+        if dict(op.attributes).get("comparison_type") == "TOTALORDER":
+            return _compare_total_order(lanes, kind, sign, operands)
+        compare = builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered
+        return compare(sign, *operands)
+    compare = builder.icmp_signed if is_signed(kind) else builder.icmp_unsigned
+    return compare(sign, *operands)
+
+
+def _compare_total_order(lanes: Lanes, kind: str, sign: str, operands: list[ir.Value]) -> ir.Value:
+    """-NaN < -Inf < ... < -0 < 0 < ... < Inf < NaN, as integers whose negative half is turned around."""
+    if kind not in ("f32", "f64"):
+        raise UnsupportedOperation(f"Expected a total-order comparison of f32 or f64. Received: {kind}.")
+    bits = 32 if kind == "f32" else 64
+    integer = lanes.of(ir.IntType(bits))
+
+    def key(value: ir.Value) -> ir.Value:
+        raw = lanes.builder.bitcast(value, integer)
+        negative = lanes.builder.ashr(raw, lanes.splat_constant(ir.IntType(bits), bits - 1))
+        turn = lanes.builder.lshr(negative, lanes.splat_constant(ir.IntType(bits), 1))
+        return lanes.builder.xor(raw, turn)
+
+    return lanes.builder.icmp_signed(sign, key(operands[0]), key(operands[1]))
+
+
+@emitter("select")
+def emit_select(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    return lanes.builder.select(*operands)
+
+
+@emitter("clamp")
+def emit_clamp(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """min(max(low, x), high), NaN wherever it comes from."""
+    low, x, high = operands
+    kinds = (op.element_type, op.element_type)
+    raised = emit_extremum(lanes, Operation("maximum", op.element_type, kinds), [x, low])
+    return emit_extremum(lanes, Operation("minimum", op.element_type, kinds), [raised, high])
+
+
+@emitter("is-finite")
+def emit_is_finite(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    magnitude = lanes.intrinsic("fabs", operands[0])
+    return lanes.builder.fcmp_ordered("<", magnitude, lanes.constant(op.operand_types[0], float("inf")))
+
+
+@emitter("popcnt")
+def emit_popcnt(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    return lanes.intrinsic("ctpop", operands[0])
+
+
+@emitter("count-leading-zeros")
+def emit_count_leading_zeros(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    return lanes.intrinsic("ctlz", operands[0], ir.Constant(ir.IntType(1), 0))
+
+
+@emitter("copy")
+def emit_copy(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    return operands[0]
+
+
+def lane_index(lanes: Lanes, start: ir.Value, step: ir.Value) -> ir.Value:
+    """start, start + step, ... as i64 lanes."""
+    return lanes.builder.add(lanes.splat(start), lanes.builder.mul(lanes.lane_numbers(I64), lanes.splat(step)))

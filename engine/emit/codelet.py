@@ -1,0 +1,219 @@
+"""From a Nest to LLVM IR: one function `void f(i64 parameters, i64 lo, i64 hi, i64 scratch)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from engine.emit.lanes import I64, VOID, Lanes
+from engine.emit.loops import Carried, counted_loop, if_less, word
+from engine.emit.nest import Input, Nest
+from engine.emit.point import Point
+from engine.emit.reduce import across_lanes, combine, neutral
+
+SIGNATURE = ir.FunctionType(VOID, [I64, I64, I64, I64])
+Addresses = list[ir.Value]
+Leaf = Callable[[Addresses, Carried], Carried]
+LaneLeaf = Callable[[ir.Value, ir.Value | None, Carried], Carried]
+
+
+def emit_codelet(nest: Nest, name: str, width: int) -> str:
+    """The LLVM IR text of a module with the one function `name`."""
+    module = ir.Module(name)
+    function = ir.Function(module, SIGNATURE, name)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    CodeletEmitter(nest, builder, function, width).emit()
+    return str(module)
+
+
+class CodeletEmitter:
+    """Writes the loops of a nest. The last dimension runs in lanes; reduced dimensions run inside parallel ones."""
+
+    def __init__(self, nest: Nest, builder: ir.IRBuilder, function: ir.Function, width: int) -> None:
+        self.nest, self.builder = nest, builder
+        last = nest.rank - 1
+        self.lanes_reduced = nest.reduced[last]
+        serial = self.lanes_reduced and any(not isinstance(r.combine, str) for r in nest.reductions)
+        # A body of any kind need not be associative: it sees its values one by one, in order.
+        self.lanes = Lanes(builder, 1 if serial else width)
+        self.block, self.lo, self.hi, _ = function.args
+        self.extents = [self._parameter(1 + d) for d in range(nest.rank)]
+        words = [nest.access_word(k) for k in range(len(nest.accesses))]
+        self.bases = [self._parameter(w) for w in words]
+        self.strides = [[self._parameter(w + 1 + d) for d in range(nest.rank)] for w in words]
+        self.pitches = [self._parameter(w + 1 + nest.rank) for w in words]
+        self.steps = [strides[last] for strides in self.strides]
+        outer = [d for d in range(last) if not nest.reduced[d]]
+        inner = [d for d in range(last) if nest.reduced[d]]
+        self.parallel, self.reduced = outer, inner
+
+    def _parameter(self, index: int) -> ir.Value:
+        pointer = self.builder.inttoptr(self.block, I64.as_pointer())
+        return self.builder.load(self.builder.gep(pointer, [word(index)]))
+
+    def emit(self) -> None:
+        builder, nest = self.builder, self.nest
+        grain, extent = self._parameter(0), self.extents[nest.partition]
+        if nest.splits_reduction:
+            counted_loop(builder, self.lo, self.hi, 1, [], lambda unit, _: self._partial(unit, grain, extent))
+        else:
+            self._set_range(builder.mul(self.lo, grain), builder.mul(self.hi, grain), extent)
+            self._parallel_loops(0, self.bases)
+        builder.ret_void()
+
+    def _set_range(self, start: ir.Value, stop: ir.Value, extent: ir.Value) -> None:
+        self.ranges = [(word(0), e) for e in self.extents]
+        stop = self.builder.select(self.builder.icmp_signed("<", stop, extent), stop, extent)
+        self.ranges[self.nest.partition] = (start, stop)
+
+    def _partial(self, unit: ir.Value, grain: ir.Value, extent: ir.Value) -> Carried:
+        start = self.builder.mul(unit, grain)
+        self._set_range(start, self.builder.add(start, grain), extent)
+        offsets = [self.builder.mul(unit, pitch) for pitch in self.pitches]
+        self._parallel_loops(0, [self.builder.add(b, o) for b, o in zip(self.bases, offsets, strict=True)])
+        return []
+
+    def _moved(self, addresses: Addresses, dimension: int, index: ir.Value) -> Addresses:
+        return [
+            self.builder.add(address, self.builder.mul(index, strides[dimension]))
+            for address, strides in zip(addresses, self.strides, strict=True)
+        ]
+
+    def _parallel_loops(self, level: int, addresses: Addresses) -> None:
+        if level == len(self.parallel):
+            (self._row if self.lanes_reduced else self._columns)(addresses)
+            return
+        dimension = self.parallel[level]
+
+        def body(index: ir.Value, _: Carried) -> Carried:
+            self._parallel_loops(level + 1, self._moved(addresses, dimension, index))
+            return []
+
+        counted_loop(self.builder, *self.ranges[dimension], 1, [], body)
+
+    def _reduced_loops(self, level: int, addresses: Addresses, held: Carried, leaf: Leaf) -> Carried:
+        if level == len(self.reduced):
+            return leaf(addresses, held)
+        dimension = self.reduced[level]
+        return counted_loop(
+            self.builder,
+            *self.ranges[dimension],
+            1,
+            held,
+            lambda i, h: self._reduced_loops(level + 1, self._moved(addresses, dimension, i), h, leaf),
+        )
+
+    def _lane_loop(self, held: Carried, leaf: LaneLeaf) -> Carried:
+        """leaf(index, mask, held) over the last dimension: whole vectors, then the masked rest."""
+        builder, width = self.builder, self.lanes.width
+        start, stop = self.ranges[-1]
+        if width == 1:
+            return counted_loop(builder, start, stop, 1, held, lambda i, h: leaf(i, None, h))
+        length = builder.sub(stop, start)
+        whole = builder.add(start, builder.and_(length, word(-width)))
+        held = counted_loop(builder, start, whole, width, held, lambda i, h: leaf(i, None, h))
+
+        def rest(inside: Carried) -> Carried:
+            return leaf(whole, self.lanes.first(builder.sub(stop, whole)), inside)
+
+        return if_less(builder, whole, stop, held, rest)
+
+    def _point(self, addresses: Addresses, mask: ir.Value | None, ready: dict[int, ir.Value] | None = None) -> Point:
+        return Point(self.lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, mask, ready)
+
+    def _splats(self, addresses: Addresses) -> dict[int, ir.Value]:
+        """Loads what no lane changes before the lanes run: LLVM cannot see that no store touches it."""
+        point = self._point(addresses, None)
+        return {
+            k: point.value(k)
+            for k, node in enumerate(self.nest.nodes)
+            if isinstance(node, Input) and self.nest.accesses[node.access].inner == "splat"
+        }
+
+    def _row(self, addresses: Addresses) -> None:
+        """The last dimension is reduced: vector accumulators, combined across lanes at the end."""
+        nest, lanes = self.nest, self.lanes
+        held = self._neutral_accumulators() if lanes.width > 1 or nest.splits_reduction else self._initial(addresses)
+
+        def inner(at: Addresses, inside: Carried) -> Carried:
+            ready = self._splats(at)
+            return self._lane_loop(inside, lambda i, mask, h: self._accumulate(at, i, mask, h, ready))
+
+        held = self._reduced_loops(0, addresses, held, inner)
+        one = Lanes(self.builder, 1)
+        initial = None if nest.splits_reduction or lanes.width == 1 else self._initial(addresses)
+        position = 0
+        for reduction in nest.reductions:
+            for number, access in enumerate(reduction.accesses):
+                value = held[position]
+                if lanes.width > 1:
+                    assert isinstance(reduction.combine, str)
+                    value = across_lanes(lanes, reduction.combine, reduction.element_types[number], value)
+                    if initial is not None:
+                        value = combine(one, reduction, [initial[position]], [value])[0]
+                one.store(value, addresses[access], reduction.element_types[number])
+                position += 1
+
+    def _columns(self, addresses: Addresses) -> None:
+        """The last dimension is parallel: each lane keeps accumulators of its own."""
+        nest, builder = self.nest, self.builder
+        ready = {} if nest.reductions else self._splats(addresses)
+
+        def leaf(index: ir.Value, mask: ir.Value | None, _: Carried) -> Carried:
+            at = [builder.add(a, builder.mul(index, s)) for a, s in zip(addresses, self.steps, strict=True)]
+            if not nest.reductions:
+                self._store_points(self._point(at, mask, ready))
+                return []
+            held = self._neutral_accumulators() if nest.splits_reduction else self._initial(at, self.lanes)
+            held = self._reduced_loops(0, at, held, lambda a, h: self._combine_point(self._point(a, mask), h, None))
+            self._store_columns(at, mask, held)
+            return []
+
+        self._lane_loop([], leaf)
+
+    def _accumulate(
+        self, addresses: Addresses, index: ir.Value, mask: ir.Value | None, held: Carried, ready: dict[int, ir.Value]
+    ) -> Carried:
+        at = [
+            self.builder.add(a, self.builder.mul(index, s)) for a, s in zip(addresses, self.steps, strict=True)
+        ]
+        return self._combine_point(self._point(at, mask, ready), held, mask)
+
+    def _combine_point(self, point: Point, held: Carried, mask: ir.Value | None) -> Carried:
+        """Stores and accumulates at one point; lanes outside `mask` count as neutral."""
+        self._store_points(point)
+        after: Carried = []
+        for reduction in self.nest.reductions:
+            count = len(reduction.values)
+            values = [point.value(v) for v in reduction.values]
+            if mask is not None:
+                assert isinstance(reduction.combine, str)
+                nothing = neutral(self.lanes, reduction.combine, reduction.element_types[0])
+                values = [self.builder.select(mask, values[0], nothing)]
+            after += combine(self.lanes, reduction, held[len(after) : len(after) + count], values)
+        return after
+
+    def _store_points(self, point: Point) -> None:
+        values = [point.value(store.node) for store in self.nest.stores]
+        assert len(values) == len(self.nest.stores)
+        for store in self.nest.stores:
+            point.store(store.node, store.access)
+
+    def _store_columns(self, addresses: Addresses, mask: ir.Value | None, held: Carried) -> None:
+        accesses = [a for r in self.nest.reductions for a in r.accesses]
+        for access, value in zip(accesses, held, strict=True):
+            element_type = self.nest.accesses[access].element_type
+            if self.nest.accesses[access].inner == "contiguous":
+                self.lanes.store(value, addresses[access], element_type, mask)
+            else:
+                self.lanes.store_strided(value, addresses[access], self.steps[access], element_type, mask)
+
+    def _neutral_accumulators(self) -> Carried:
+        return [neutral(self.lanes, str(r.combine), r.element_types[0]) for r in self.nest.reductions]
+
+    def _initial(self, addresses: Addresses, lanes: Lanes | None = None) -> Carried:
+        """The reductions' initial values: scalars, in as many lanes as asked."""
+        lanes = lanes or Lanes(self.builder, 1)
+        point = Point(lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, None)
+        return [point.value(node) for reduction in self.nest.reductions for node in reduction.initial]

@@ -1,0 +1,98 @@
+"""LLVM IR text to machine code in memory, with a cache of objects on disk."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from llvmlite import binding
+
+from engine.cache_directory import cache_directory
+
+@cache
+def host() -> tuple[str, str]:
+    """The host CPU's name and feature string, as LLVM knows them."""
+    return binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+
+
+@cache
+def lanes_of_f32() -> int:
+    """The f32 lanes of the widest vector register this host has: 16, 8 or 4."""
+    features = set(host()[1].split(","))
+    if "+avx512f" in features and "+avx512bw" in features and "+avx512vl" in features:
+        return 16
+    return 8 if {"+avx2", "+fma"} <= features else 4
+
+
+@cache
+def _initialise() -> None:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+
+
+def _target_machine() -> Any:
+    _initialise()
+    name, features = host()
+    target = binding.Target.from_default_triple()
+    return target.create_target_machine(cpu=name, features=features, opt=2, codemodel="jitdefault", jit=True)
+
+
+@cache
+def _compiling_machine() -> Any:
+    return _target_machine()
+
+
+def _optimised_object(text: str) -> bytes:
+    machine = _compiling_machine()
+    module = binding.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    module.verify()
+    # Loops are vectorised by hand already: the vectorisers would only cost compile time.
+    options = binding.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    passes = binding.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+    return machine.emit_object(module)
+
+
+def compile_object(name: str, text: Callable[[], str]) -> tuple[str, bytes]:
+    """The object code of the function `name`, from the cache on disk or else from its LLVM IR text."""
+    path = cache_directory("objects") / f"{name}.o"
+    try:
+        return name, path.read_bytes()
+    except OSError:
+        code = _optimised_object(text())
+    _write(path, code)
+    return name, code
+
+
+def _write(path: Path, code: bytes) -> None:
+    """Whole or not at all; a cache that cannot be written is no error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(code)
+        os.replace(name, path)
+    except OSError:
+        return
+
+
+_ENGINES: list[Any] = []
+
+
+def load_objects(objects: list[tuple[str, bytes]]) -> dict[str, int]:
+    """Puts object code into executable memory, for the life of the process; the address of each function."""
+    machine = _target_machine()
+    empty = binding.parse_assembly("")
+    empty.triple = machine.triple
+    engine = binding.create_mcjit_compiler(empty, machine)
+    for _, code in objects:
+        engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _ENGINES.append(engine)
+    return {name: engine.get_function_address(name) for name, _ in objects}

@@ -1,0 +1,226 @@
+"""Values of HLO element types as SIMD lanes in LLVM IR: types, constants, loads, stores.
+
+In registers a pred is an i1 and a half float is an f32 that a half float can hold exactly; in memory they take
+one and two bytes. Every value is a vector of `width` lanes, or a scalar when width is 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from llvmlite import ir
+
+I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
+HALF, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+VOID = ir.VoidType()
+
+REGISTER_TYPES: dict[str, ir.Type] = {
+    "pred": I1,
+    **{f"{sign}{bits}": ir.IntType(bits) for sign in "su" for bits in (8, 16, 32, 64)},
+    "f16": F32,
+    "bf16": F32,
+    "f32": F32,
+    "f64": F64,
+}
+MEMORY_TYPES = REGISTER_TYPES | {"pred": I8, "f16": HALF, "bf16": I16}
+ITEM_BYTES = {"pred": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8} | {
+    f"{sign}{bits}": bits // 8 for sign in "su" for bits in (8, 16, 32, 64)
+}
+
+
+def is_float(element_type: str) -> bool:
+    return element_type in ("f16", "bf16", "f32", "f64")
+
+
+def is_signed(element_type: str) -> bool:
+    return element_type[0] == "s"
+
+
+def intrinsic_suffix(kind: ir.Type) -> str:
+    """The mangled type name LLVM appends to an overloaded intrinsic."""
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{intrinsic_suffix(kind.element)}"
+    if isinstance(kind, ir.IntType):
+        return f"i{kind.width}"
+    return {HALF: "f16", F32: "f32", F64: "f64"}[kind]
+
+
+class Lanes:
+    """An LLVM IR builder that works on `width` lanes at once."""
+
+    def __init__(self, builder: ir.IRBuilder, width: int) -> None:
+        self.builder = builder
+        self.width = width
+
+    def of(self, scalar: ir.Type) -> ir.Type:
+        return scalar if self.width == 1 else ir.VectorType(scalar, self.width)
+
+    def type(self, element_type: str) -> ir.Type:
+        return self.of(REGISTER_TYPES[element_type])
+
+    def splat_constant(self, scalar: ir.Type, value: Any) -> ir.Constant:
+        return ir.Constant(scalar, value) if self.width == 1 else ir.Constant(self.of(scalar), [value] * self.width)
+
+    def constant(self, element_type: str, value: Any) -> ir.Constant:
+        """The value in all lanes."""
+        register = REGISTER_TYPES[element_type]
+        if is_float(element_type):
+            return self.splat_constant(register, float(value))
+        return self.splat_constant(register, int(value))
+
+    def splat(self, scalar: ir.Value) -> ir.Value:
+        """A scalar register value copied to all lanes."""
+        if self.width == 1:
+            return scalar
+        undefined = ir.Constant(self.of(scalar.type), ir.Undefined)
+        first = self.builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
+        zeros = ir.Constant(ir.VectorType(I32, self.width), [0] * self.width)
+        return self.builder.shuffle_vector(first, undefined, zeros)
+
+    def lane_numbers(self, scalar: ir.IntType) -> ir.Constant:
+        if self.width == 1:
+            return ir.Constant(scalar, 0)
+        return ir.Constant(self.of(scalar), list(range(self.width)))
+
+    def first(self, count: ir.Value) -> ir.Value:
+        """A mask of the first `count` (i64) lanes."""
+        return self.builder.icmp_signed("<", self.lane_numbers(I64), self.splat(count))
+
+    def call(self, name: str, result: ir.Type, arguments: list[ir.Value]) -> ir.Value:
+        """Calls an LLVM intrinsic or an external function by its full name."""
+        module = self.builder.module
+        function = module.globals.get(name)
+        if function is None:
+            function = ir.Function(module, ir.FunctionType(result, [a.type for a in arguments]), name)
+        return self.builder.call(function, arguments)
+
+    def intrinsic(self, name: str, *arguments: ir.Value) -> ir.Value:
+        """An intrinsic overloaded on the type of its first argument, which it returns."""
+        kind = arguments[0].type
+        return self.call(f"llvm.{name}.{intrinsic_suffix(kind)}", kind, list(arguments))
+
+    def each_lane(self, function: str, result: ir.Type, arguments: list[ir.Value]) -> ir.Value:
+        """Calls a scalar C function once for each lane."""
+        if self.width == 1:
+            return self.call(function, result, arguments)
+        vector = ir.Constant(self.of(result), ir.Undefined)
+        for lane in range(self.width):
+            at = ir.Constant(I32, lane)
+            value = self.call(function, result, [self.builder.extract_element(a, at) for a in arguments])
+            vector = self.builder.insert_element(vector, value, at)
+        return vector
+
+    def address_of(self, address: ir.Value, kind: ir.Type) -> ir.Value:
+        return self.builder.inttoptr(address, kind.as_pointer())
+
+    def load(self, address: ir.Value, element_type: str, mask: ir.Value | None = None) -> ir.Value:
+        """Loads neighbouring elements; lanes outside the mask are zero."""
+        memory = self.of(MEMORY_TYPES[element_type])
+        pointer = self.address_of(address, memory)
+        if mask is None or self.width == 1:
+            raw = self.builder.load(pointer, align=ITEM_BYTES[element_type])
+        else:
+            suffix = intrinsic_suffix(memory)
+            zero = self.splat_constant(MEMORY_TYPES[element_type], 0)
+            align = ir.Constant(I32, ITEM_BYTES[element_type])
+            raw = self.call(f"llvm.masked.load.{suffix}.p0", memory, [pointer, align, mask, zero])
+        return self.from_memory(raw, element_type)
+
+    def load_splat(self, address: ir.Value, element_type: str) -> ir.Value:
+        """Loads one element into all lanes."""
+        raw = self.builder.load(self.address_of(address, MEMORY_TYPES[element_type]), align=ITEM_BYTES[element_type])
+        one = Lanes(self.builder, 1)
+        return self.splat(one.from_memory(raw, element_type))
+
+    def load_strided(self, address: ir.Value, stride: ir.Value, element_type: str, mask: ir.Value | None) -> ir.Value:
+        """Loads elements `stride` bytes apart; lanes outside the mask read the first element again."""
+        if self.width == 1:
+            return self.load(address, element_type)
+        scalar = MEMORY_TYPES[element_type]
+        offsets = self.builder.mul(self.lane_numbers(I64), self.splat(stride))
+        if mask is not None:
+            offsets = self.builder.select(mask, offsets, self.splat_constant(I64, 0))
+        vector = ir.Constant(self.of(scalar), ir.Undefined)
+        for lane in range(self.width):
+            at = ir.Constant(I32, lane)
+            where = self.builder.add(address, self.builder.extract_element(offsets, at))
+            value = self.builder.load(self.address_of(where, scalar), align=ITEM_BYTES[element_type])
+            vector = self.builder.insert_element(vector, value, at)
+        return self.from_memory(vector, element_type)
+
+    def store(self, value: ir.Value, address: ir.Value, element_type: str, mask: ir.Value | None = None) -> None:
+        """Stores neighbouring elements, of the lanes in the mask."""
+        raw = self.to_memory(value, element_type)
+        pointer = self.address_of(address, raw.type)
+        align = ITEM_BYTES[element_type]
+        if mask is None or self.width == 1:
+            self.builder.store(raw, pointer, align=align)
+        else:
+            suffix = intrinsic_suffix(raw.type)
+            arguments = [raw, pointer, ir.Constant(I32, align), mask]
+            self.call(f"llvm.masked.store.{suffix}.p0", VOID, arguments)
+
+    def store_strided(
+        self, value: ir.Value, address: ir.Value, stride: ir.Value, element_type: str, mask: ir.Value | None
+    ) -> None:
+        """Stores elements `stride` bytes apart, of the lanes in the mask."""
+        raw = self.to_memory(value, element_type)
+        if self.width == 1:
+            self.builder.store(raw, self.address_of(address, raw.type), align=ITEM_BYTES[element_type])
+            return
+        for lane in range(self.width):
+            at = ir.Constant(I32, lane)
+            where = self.builder.add(address, self.builder.mul(stride, ir.Constant(I64, lane)))
+            scalar = self.builder.extract_element(raw, at)
+            pointer = self.address_of(where, scalar.type)
+            if mask is None:
+                self.builder.store(scalar, pointer, align=ITEM_BYTES[element_type])
+            else:
+                with self.builder.if_then(self.builder.extract_element(mask, at)):
+                    self.builder.store(scalar, pointer, align=ITEM_BYTES[element_type])
+
+    def from_memory(self, raw: ir.Value, element_type: str) -> ir.Value:
+        if element_type == "pred":
+            return self.builder.icmp_unsigned("!=", raw, ir.Constant(raw.type, None))
+        if element_type == "f16":
+            return self.builder.fpext(raw, self.of(F32))
+        if element_type == "bf16":
+            wide = self.builder.zext(raw, self.of(I32))
+            return self.builder.bitcast(self.builder.shl(wide, self.splat_constant(I32, 16)), self.of(F32))
+        return raw
+
+    def to_memory(self, value: ir.Value, element_type: str) -> ir.Value:
+        if element_type == "pred":
+            return self.builder.zext(value, self.of(I8))
+        if element_type == "f16":
+            return self.builder.fptrunc(value, self.of(HALF))
+        if element_type == "bf16":
+            bits = self.builder.bitcast(value, self.of(I32))
+            return self.builder.trunc(self.builder.lshr(bits, self.splat_constant(I32, 16)), self.of(I16))
+        return value
+
+    def rounded(self, value: ir.Value, element_type: str) -> ir.Value:
+        """Rounds an f32 to what the half type can hold (nearest, ties to even); other types are exact already."""
+        builder = self.builder
+        if element_type == "f16":
+            return builder.fpext(builder.fptrunc(value, self.of(HALF)), self.of(F32))
+        if element_type != "bf16":
+            return value
+        bits = builder.bitcast(value, self.of(I32))
+        odd = builder.and_(builder.lshr(bits, self.splat_constant(I32, 16)), self.splat_constant(I32, 1))
+        up = builder.add(bits, builder.add(odd, self.splat_constant(I32, 0x7FFF)))
+        kept = builder.and_(up, self.splat_constant(I32, 0xFFFF0000 - (1 << 32)))
+        quiet = self.splat_constant(I32, 0x7FC00000)
+        nan = builder.fcmp_unordered("uno", value, value)
+        return builder.bitcast(builder.select(nan, quiet, kept), self.of(F32))
+
+
+def rounded_constant(element_type: str, value: Any) -> Any:
+    """A Python number as the element type holds it."""
+    if element_type == "bf16":
+        return float(ml_dtypes.bfloat16(value))
+    if element_type in ("f16", "f32"):
+        return float(np.float16(value) if element_type == "f16" else np.float32(value))
+    return value

@@ -1,0 +1,50 @@
+"""Generated codelets of this process: compiled once, kept on disk, found by what they compute."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+from engine.emit import arithmetic, conversion, transcendental  # noqa: F401  (they register their emitters)
+from engine.emit.codelet import emit_codelet
+from engine.emit.jit import compile_object, host, lanes_of_f32, load_objects
+from engine.emit.nest import Nest
+
+_LOCK = threading.Lock()
+_ADDRESSES: dict[Nest, int] = {}
+Listener = Callable[[int, int], None]
+
+
+@cache
+def _generator() -> str:
+    """A hash of everything but the nest that the code depends on."""
+    digest = hashlib.sha256("\n".join(host()).encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def name_of(nest: Nest) -> str:
+    """A name that equal nests share and no others."""
+    return "codelet_" + hashlib.sha256((_generator() + repr(nest)).encode()).hexdigest()[:32]
+
+
+def addresses_of(nests: Iterable[Nest], listener: Listener | None = None) -> dict[Nest, int]:
+    """The address of each nest's machine code; `listener(done, total)` is called as new ones are made."""
+    wanted = list(dict.fromkeys(nests))
+    with _LOCK:
+        missing = [nest for nest in wanted if nest not in _ADDRESSES]
+        names = {nest: name_of(nest) for nest in missing}
+        objects = []
+        for done, nest in enumerate(missing):
+            if listener is not None:
+                listener(done, len(missing))
+            name = names[nest]
+            objects.append(compile_object(name, lambda n=nest, m=name: emit_codelet(n, m, lanes_of_f32())))
+        if missing:
+            code = load_objects(objects)
+            _ADDRESSES.update({nest: code[names[nest]] for nest in missing})
+        return {nest: _ADDRESSES[nest] for nest in wanted}

@@ -1,0 +1,94 @@
+"""The value of every node at one point of a nest (or at `width` neighbouring points)."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from engine.emit.arithmetic import lane_index
+from engine.emit.conversion import convert
+from engine.emit.lanes import Lanes, is_float, rounded_constant
+from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, Node
+from engine.emit.registry import emit_operation
+
+
+def element_type_of(nodes: tuple[Node, ...], number: int, accesses: tuple[Access, ...]) -> str:
+    node = nodes[number]
+    if isinstance(node, Input):
+        return accesses[node.access].element_type
+    return node.operation.element_type if isinstance(node, Apply) else node.element_type
+
+
+class Point:
+    """Where the addresses of all accesses stand, and from there what each node is worth.
+
+    `addresses[k]` is access k's address at lane 0; `steps[k]` the bytes (or counts) from lane to lane; `ready` holds
+    values loaded further out.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        nodes: tuple[Node, ...],
+        accesses: tuple[Access, ...],
+        addresses: list[ir.Value],
+        steps: list[ir.Value],
+        mask: ir.Value | None,
+        ready: dict[int, ir.Value] | None = None,
+    ) -> None:
+        self.lanes, self.nodes, self.accesses = lanes, nodes, accesses
+        self.addresses, self.steps, self.mask = addresses, steps, mask
+        self._values: dict[int, ir.Value] = dict(ready or {})
+
+    def value(self, number: int) -> ir.Value:
+        """Node `number` in all lanes. Nodes stand in order, so operands are never deep."""
+        for earlier in self._needed(number):
+            self._values[earlier] = self._compute(self.nodes[earlier])
+        return self._values[number]
+
+    def _needed(self, number: int) -> list[int]:
+        needed, stack = set(), [number]
+        while stack:
+            current = stack.pop()
+            if current in self._values or current in needed:
+                continue
+            needed.add(current)
+            node = self.nodes[current]
+            if isinstance(node, Apply):
+                stack.extend(node.operands)
+        return sorted(needed)
+
+    def _compute(self, node: Node) -> ir.Value:
+        lanes = self.lanes
+        if isinstance(node, Constant):
+            return constant_value(lanes, node)
+        if isinstance(node, Apply):
+            return emit_operation(lanes, node.operation, [self._values[o] for o in node.operands])
+        if isinstance(node, Index):
+            count = lane_index(lanes, self.addresses[node.access], self.steps[node.access])
+            return convert(lanes, count, "s64", node.element_type)
+        if isinstance(node, Argument):
+            raise KeyError(f"argument {node.number} has no value here")
+        return self.load(node.access)
+
+    def load(self, access: int) -> ir.Value:
+        element_type, inner = self.accesses[access].element_type, self.accesses[access].inner
+        address = self.addresses[access]
+        if inner == "splat":
+            return self.lanes.load_splat(address, element_type)
+        if inner == "contiguous":
+            return self.lanes.load(address, element_type, self.mask)
+        return self.lanes.load_strided(address, self.steps[access], element_type, self.mask)
+
+    def store(self, number: int, access: int) -> None:
+        element_type, inner = self.accesses[access].element_type, self.accesses[access].inner
+        value = self.value(number)
+        if inner == "contiguous":
+            self.lanes.store(value, self.addresses[access], element_type, self.mask)
+        else:
+            self.lanes.store_strided(value, self.addresses[access], self.steps[access], element_type, self.mask)
+
+
+def constant_value(lanes: Lanes, node: Constant) -> ir.Constant:
+    if is_float(node.element_type):
+        return lanes.constant(node.element_type, rounded_constant(node.element_type, float(node.value)))
+    return lanes.constant(node.element_type, int(node.value))

@@ -1,0 +1,131 @@
+"""exp, log, tanh and erf of f32 lanes as polynomials: 1 to 5 ULP, faster than any library call."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from engine.emit.lanes import I32, Lanes
+
+LOG2_E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.693359375, -2.12194440e-4
+EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+EXP_HIGHEST, EXP_LOWEST = 88.72283, -104.0
+LOG = (
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
+    *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
+TANH_ODD = (
+    *(-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08),
+    *(1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03),
+)
+TANH_EVEN = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+TANH_LINEAR_BELOW, TANH_ONE_ABOVE = 0.0004, 9.0
+ERF_ODD = (
+    *(0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861),
+    *(0.18520832239976145, 1.128379143519084),
+)
+ERF_EVEN = (
+    *(-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885, 0.014070470171167667),
+    *(0.11098505178285362, 0.49746925110067538, 1.0),
+)
+ERF_ONE_ABOVE = 3.832506856900711848
+
+
+def constant(lanes: Lanes, value: float) -> ir.Constant:
+    return lanes.constant("f32", value)
+
+
+def fused(lanes: Lanes, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    return lanes.intrinsic("fma", a, b, c)
+
+
+def horner(lanes: Lanes, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
+    """The polynomial with these coefficients, highest power first."""
+    value: ir.Value = constant(lanes, coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = fused(lanes, value, x, constant(lanes, coefficient))
+    return value
+
+
+def limited(lanes: Lanes, x: ir.Value, bound: float) -> ir.Value:
+    """x between -bound and bound; what a NaN gives does not matter."""
+    builder, low, high = lanes.builder, constant(lanes, -bound), constant(lanes, bound)
+    x = builder.select(builder.fcmp_ordered("<", x, high), x, high)
+    return builder.select(builder.fcmp_ordered(">", x, low), x, low)
+
+
+def keep_nan(lanes: Lanes, x: ir.Value, result: ir.Value) -> ir.Value:
+    return lanes.builder.select(lanes.builder.fcmp_unordered("uno", x, x), x, result)
+
+
+def power_of_two(lanes: Lanes, exponent: ir.Value) -> ir.Value:
+    """2**exponent for i32 exponents from -126 to 127."""
+    bits = lanes.builder.shl(lanes.builder.add(exponent, lanes.splat_constant(I32, 127)), lanes.splat_constant(I32, 23))
+    return lanes.builder.bitcast(bits, lanes.type("f32"))
+
+
+def exponential(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """e**x: x = n ln 2 + r, a polynomial in r, times 2**n in two halves so that denormals come out right."""
+    builder = lanes.builder
+    high, low = constant(lanes, EXP_HIGHEST), constant(lanes, EXP_LOWEST)
+    inside = builder.select(builder.fcmp_ordered("<", x, high), x, high)
+    inside = builder.select(builder.fcmp_ordered(">", inside, low), inside, low)
+    n = lanes.intrinsic("rint", builder.fmul(inside, constant(lanes, LOG2_E)))
+    r = fused(lanes, n, constant(lanes, -LN2_HIGH), inside)
+    r = fused(lanes, n, constant(lanes, -LN2_LOW), r)
+    p = horner(lanes, r, EXP)
+    y = builder.fadd(fused(lanes, p, builder.fmul(r, r), r), constant(lanes, 1.0))
+    whole = builder.fptosi(n, lanes.of(I32))
+    half = builder.ashr(whole, lanes.splat_constant(I32, 1))
+    y = builder.fmul(y, power_of_two(lanes, half))
+    y = builder.fmul(y, power_of_two(lanes, builder.sub(whole, half)))
+    y = builder.select(builder.fcmp_ordered(">", x, high), constant(lanes, float("inf")), y)
+    y = builder.select(builder.fcmp_ordered("<", x, low), constant(lanes, 0.0), y)
+    return keep_nan(lanes, x, y)
+
+
+def logarithm(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """ln x: the exponent times ln 2 plus a polynomial in the mantissa around 1."""
+    builder, integer = lanes.builder, lanes.of(I32)
+    tiny = builder.fcmp_ordered("<", x, constant(lanes, 1.17549435e-38))
+    scaled = builder.select(tiny, builder.fmul(x, constant(lanes, 8388608.0)), x)
+    bits = builder.bitcast(scaled, integer)
+    exponent = builder.sub(builder.lshr(bits, lanes.splat_constant(I32, 23)), lanes.splat_constant(I32, 126))
+    exponent = builder.sub(exponent, builder.select(tiny, lanes.splat_constant(I32, 23), lanes.splat_constant(I32, 0)))
+    fraction = builder.or_(builder.and_(bits, lanes.splat_constant(I32, 0x7FFFFF)), lanes.splat_constant(I32, 0x3F000000))
+    m = builder.bitcast(fraction, lanes.type("f32"))
+    low = builder.fcmp_ordered("<", m, constant(lanes, 0.70710678118654752440))
+    zero, one = constant(lanes, 0.0), constant(lanes, 1.0)
+    e = builder.fsub(builder.sitofp(exponent, lanes.type("f32")), builder.select(low, one, zero))
+    m = builder.fadd(builder.fsub(m, one), builder.select(low, m, zero))
+    z = builder.fmul(m, m)
+    y = builder.fmul(builder.fmul(horner(lanes, m, LOG), m), z)
+    y = fused(lanes, e, constant(lanes, LN2_LOW), y)
+    y = fused(lanes, constant(lanes, -0.5), z, y)
+    result = fused(lanes, e, constant(lanes, LN2_HIGH), builder.fadd(m, y))
+    result = builder.select(builder.fcmp_ordered("<", x, constant(lanes, float("inf"))), result, x)
+    result = builder.select(builder.fcmp_ordered("==", x, zero), constant(lanes, float("-inf")), result)
+    result = builder.select(builder.fcmp_ordered("<", x, zero), constant(lanes, float("nan")), result)
+    return keep_nan(lanes, x, result)
+
+
+def hyperbolic_tangent(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """A rational function; x itself near 0 and exactly 1 far out."""
+    builder = lanes.builder
+    inside = limited(lanes, x, TANH_ONE_ABOVE)
+    z = builder.fmul(inside, inside)
+    p = builder.fmul(horner(lanes, z, TANH_ODD), inside)
+    result = builder.fdiv(p, horner(lanes, z, TANH_EVEN))
+    magnitude = lanes.intrinsic("fabs", x)
+    one = lanes.intrinsic("copysign", constant(lanes, 1.0), x)
+    result = builder.select(builder.fcmp_ordered("<", magnitude, constant(lanes, TANH_LINEAR_BELOW)), x, result)
+    above = builder.fcmp_ordered(">", lanes.intrinsic("fabs", result), constant(lanes, 1.0))
+    far = builder.fcmp_ordered(">=", magnitude, constant(lanes, TANH_ONE_ABOVE))
+    return keep_nan(lanes, x, builder.select(builder.or_(above, far), one, result))
+
+
+def error_function(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """A rational function on [-3.83, 3.83]."""
+    inside = limited(lanes, x, ERF_ONE_ABOVE)
+    z = lanes.builder.fmul(inside, inside)
+    p = lanes.builder.fmul(horner(lanes, z, ERF_ODD), inside)
+    return keep_nan(lanes, x, lanes.builder.fdiv(p, horner(lanes, z, ERF_EVEN)))

@@ -1,0 +1,103 @@
+"""Runs a module with the op definitions alone: the slow executor that every other one is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from engine.errors import InternalError, StepCountError
+from engine.ir import Module
+from engine.ops import DEFINITIONS
+from engine.ops.apply import apply
+from engine.ops.registry import Value
+from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.feeds import RowFeed
+
+assert DEFINITIONS
+
+
+def evaluate(module: Module, arguments: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The module's flat results for one array per entry parameter.
+
+    Raises UnsupportedOperation for an op without a definition, InternalError when an argument or a value
+    disagrees with its instruction's shape.
+    """
+    expected = len(module.entry.parameters)
+    if len(arguments) != expected:
+        raise InternalError(f"Expected {expected} arguments. Received: {len(arguments)}.")
+    return tuple(_leaves(apply(module.entry, [np.asarray(argument) for argument in arguments])))
+
+
+def _leaves(value: Value) -> Iterator[np.ndarray]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield np.ascontiguousarray(value).reshape(value.shape)
+
+
+class EvaluatedExecutable:
+    """A module that is run by `evaluate`, step by step, behind the fast executable's interface."""
+
+    def __init__(self, module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> None:
+        self.module = module
+        self.roles = roles
+        self.constants = constants
+
+    def run(
+        self,
+        steps: int,
+        feeds: list[RowFeed],
+        variables: list[DeviceBuffer],
+        outputs: Literal["last", "all"] = "last",
+    ) -> list[np.ndarray]:
+        """Results that no variable takes: of the last step, or of all with a leading [steps].
+
+        Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short.
+        """
+        self._check(steps, feeds)
+        kept: list[list[np.ndarray]] = []
+        for step in range(steps):
+            results = evaluate(self.module, self._arguments(step, feeds, variables))
+            self._update(results, variables)
+            updated = set(self.module.aliases.values())
+            step_outputs = [r for index, r in enumerate(results) if index not in updated]
+            kept = [*kept, step_outputs] if outputs == "all" else [step_outputs]
+        if outputs == "last":
+            return kept[-1]
+        return [np.stack(of_steps) for of_steps in zip(*kept, strict=True)]
+
+    def _check(self, steps: int, feeds: list[RowFeed]) -> None:
+        if steps < 1:
+            raise StepCountError(f"Expected at least 1 step. Received: {steps}.")
+        for number, feed in zip(self._numbers("feed"), feeds, strict=True):
+            needed = steps * self._rows(number)
+            if feed.available_rows() < needed:
+                raise StepCountError(
+                    f"Expected {needed} rows for {steps} steps of parameter {number}. "
+                    f"Received: {feed.available_rows()}. "
+                    f"Run at most {feed.available_rows() // self._rows(number)} steps."
+                )
+
+    def _numbers(self, role: str) -> list[int]:
+        return [number for number, each in enumerate(self.roles) if each == role]
+
+    def _rows(self, number: int) -> int:
+        dimensions = self.module.entry.parameters[number].array_shape.dimensions
+        return dimensions[0] if dimensions else 1
+
+    def _arguments(self, step: int, feeds: list[RowFeed], variables: list[DeviceBuffer]) -> list[np.ndarray]:
+        arguments = dict(self.constants)
+        for number, feed in zip(self._numbers("feed"), feeds, strict=True):
+            dimensions = self.module.entry.parameters[number].array_shape.dimensions
+            arguments[number] = feed.step(step, self._rows(number)).reshape(dimensions)
+        for number, variable in zip(self._numbers("variable"), variables, strict=True):
+            arguments[number] = variable.read()
+        return [arguments[number] for number in range(len(self.roles))]
+
+    def _update(self, results: tuple[np.ndarray, ...], variables: list[DeviceBuffer]) -> None:
+        for number, variable in zip(self._numbers("variable"), variables, strict=True):
+            if number in self.module.aliases:
+                variable.write(results[self.module.aliases[number]])

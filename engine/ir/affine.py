@@ -1,0 +1,121 @@
+"""Index maps: where each element of an operand comes from when an operation only moves elements.
+
+An index map gives, for each dimension of an array, its index as an affine expression of some loop indices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.ir.module import Instruction
+from engine.ir.shape import Shape
+
+MOVING = frozenset({"broadcast", "reshape", "transpose", "slice", "reverse", "copy"})
+"""Opcodes that only say where an element comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """sum of coefficients[d] * index[d], plus constant."""
+
+    coefficients: tuple[int, ...]
+    constant: int = 0
+
+    def scaled(self, factor: int, offset: int = 0) -> Affine:
+        return Affine(tuple(c * factor for c in self.coefficients), self.constant * factor + offset)
+
+    def plus(self, other: Affine) -> Affine:
+        pairs = zip(self.coefficients, other.coefficients, strict=True)
+        return Affine(tuple(a + b for a, b in pairs), self.constant + other.constant)
+
+
+IndexMap = tuple[Affine, ...]
+
+
+def loop_index(dimension: int, rank: int) -> Affine:
+    return Affine(tuple(int(d == dimension) for d in range(rank)))
+
+
+def zero(rank: int) -> Affine:
+    return Affine((0,) * rank)
+
+
+def spread(shape: Shape, extents: tuple[int, ...]) -> IndexMap | None:
+    """The map of an array onto loops over its dimensions other than 1, or None where these differ."""
+    rank = len(extents)
+    if not rank_matches(shape, extents):
+        return None
+    loops = iter(range(rank))
+    found: list[Affine] = []
+    for size in shape.dimensions:
+        found.append(zero(rank) if size == 1 else loop_index(next(loops), rank))
+    return tuple(found)
+
+
+def rank_matches(shape: Shape, extents: tuple[int, ...]) -> bool:
+    return squeezed(shape) == tuple(e for e in extents if e != 1)
+
+
+def squeezed(shape: Shape) -> tuple[int, ...]:
+    """The dimensions that are not 1."""
+    return tuple(d for d in shape.dimensions if d != 1)
+
+
+def row_major_strides(shape: Shape) -> tuple[int, ...]:
+    """Elements between neighbours along each dimension."""
+    strides, step = [], 1
+    for size in reversed(shape.dimensions):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def linear(shape: Shape, index_map: IndexMap, rank: int) -> Affine:
+    """The element number, in row-major order, that an index map leads to."""
+    total = zero(rank)
+    for index, stride in zip(index_map, row_major_strides(shape), strict=True):
+        total = total.plus(index.scaled(stride))
+    return total
+
+
+def pull(instruction: Instruction, index_map: IndexMap, rank: int) -> IndexMap | None:
+    """The operand's index map behind an instruction that moves elements, or None where it is not affine."""
+    operand = instruction.operands[0].array_shape
+    opcode = instruction.opcode
+    if opcode == "copy":
+        return index_map
+    if opcode == "broadcast":
+        return tuple(index_map[d] for d in instruction["dimensions"])
+    if opcode == "transpose":
+        placed: dict[int, Affine] = dict(zip(instruction["dimensions"], index_map, strict=True))
+        return tuple(placed[d] for d in range(operand.rank))
+    if opcode == "slice":
+        dimensions = instruction["slice_dimensions"]
+        return tuple(i.scaled(d.stride, d.start) for i, d in zip(index_map, dimensions, strict=True))
+    if opcode == "reverse":
+        turned = set(instruction["dimensions"])
+        sizes = operand.dimensions
+        return tuple(i.scaled(-1, sizes[d] - 1) if d in turned else i for d, i in enumerate(index_map))
+    return _pull_reshape(instruction.array_shape, operand, index_map, rank)
+
+
+def _pull_reshape(result: Shape, operand: Shape, index_map: IndexMap, rank: int) -> IndexMap | None:
+    """Dimensions may be merged or be 1; one that the operand has split needs a division, which is not affine."""
+    if operand.elements == 0:
+        return tuple(zero(rank) for _ in operand.dimensions)
+    found: list[Affine] = []
+    position = 0
+    for size in operand.dimensions:
+        if size == 1:
+            found.append(zero(rank))
+            continue
+        merged, index = 1, zero(rank)
+        while merged < size and position < result.rank:
+            extent = result.dimensions[position]
+            merged *= extent
+            index = index.scaled(extent).plus(index_map[position])
+            position += 1
+        if merged != size:
+            return None
+        found.append(index)
+    return tuple(found)

@@ -1,0 +1,125 @@
+"""Instruction, Computation, Module: HLO's semantics under HLO's names.
+
+An instruction's attributes carry HLO's names: `parameter_number`, `literal` (a NumPy array), `dimensions`,
+`iota_dimension`, `direction`, `slice_dimensions`, `padding_config`, `window`, `dot_dimension_numbers`,
+`convolution_dimension_numbers`, `feature_group_count`, `batch_group_count`, `gather_dimension_numbers`,
+`gather_slice_sizes`, `scatter_dimension_numbers`, `tuple_index`, `dynamic_slice_sizes`, `custom_call_target` ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.ir.shape import AnyShape, Shape, TupleShape
+
+
+@dataclass(eq=False, slots=True)
+class Instruction:
+    """One operation. Compared by identity; never changed once a pass has returned it."""
+
+    name: str
+    opcode: str
+    shape: AnyShape
+    operands: tuple[Instruction, ...] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
+    called: tuple[Computation, ...] = ()
+    op_name: str = ""
+
+    @property
+    def array_shape(self) -> Shape:
+        """The shape of an instruction that is not a tuple."""
+        assert isinstance(self.shape, Shape), self.name
+        return self.shape
+
+    @property
+    def tuple_shapes(self) -> tuple[Shape, ...]:
+        """The shapes of all results: one for an array, one for each element of a flat tuple."""
+        if isinstance(self.shape, TupleShape):
+            return tuple(s for s in self.shape.elements if isinstance(s, Shape))
+        return (self.shape,)
+
+    def __getitem__(self, attribute: str) -> Any:
+        return self.attributes[attribute]
+
+    def get(self, attribute: str, default: Any = None) -> Any:
+        return self.attributes.get(attribute, default)
+
+    def __repr__(self) -> str:
+        return f"%{self.name} = {self.shape} {self.opcode}({', '.join('%' + o.name for o in self.operands)})"
+
+
+@dataclass(eq=False, slots=True)
+class Computation:
+    """Instructions in an order in which operands come before users, and the root among them."""
+
+    name: str
+    instructions: list[Instruction]
+    root: Instruction
+
+    @property
+    def parameters(self) -> list[Instruction]:
+        found = [i for i in self.instructions if i.opcode == "parameter"]
+        return sorted(found, key=lambda i: i["parameter_number"])
+
+    def users(self) -> dict[Instruction, list[Instruction]]:
+        """For each instruction those that take it as an operand, each once."""
+        users: dict[Instruction, list[Instruction]] = {i: [] for i in self.instructions}
+        for instruction in self.instructions:
+            for operand in dict.fromkeys(instruction.operands):
+                users[operand].append(instruction)
+        return users
+
+
+@dataclass(eq=False, slots=True)
+class Module:
+    """A program: its entry computation, and for each updated parameter the result that replaces it."""
+
+    name: str
+    entry: Computation
+    aliases: dict[int, int] = field(default_factory=dict)
+
+    def computations(self) -> Iterator[Computation]:
+        """Every computation once, callees before callers."""
+        done: set[int] = set()
+
+        def walk(computation: Computation) -> Iterator[Computation]:
+            if id(computation) in done:
+                return
+            done.add(id(computation))
+            for instruction in computation.instructions:
+                for callee in instruction.called:
+                    yield from walk(callee)
+            yield computation
+
+        yield from walk(self.entry)
+
+    @property
+    def results(self) -> tuple[Instruction, ...]:
+        """The entry's results: the operands of a root tuple, or the one root."""
+        root = self.entry.root
+        return root.operands if root.opcode == "tuple" else (root,)
+
+
+def topological(roots: Iterable[Instruction]) -> list[Instruction]:
+    """All that the roots need, operands first, in the order a depth-first walk finishes them."""
+    order: list[Instruction] = []
+    state: dict[Instruction, bool] = {}
+    for start in roots:
+        stack = [(start, iter(start.operands))]
+        if start in state:
+            continue
+        state[start] = False
+        while stack:
+            instruction, operands = stack[-1]
+            for operand in operands:
+                if operand not in state:
+                    state[operand] = False
+                    stack.append((operand, iter(operand.operands)))
+                    break
+            else:
+                stack.pop()
+                state[instruction] = True
+                order.append(instruction)
+    return order

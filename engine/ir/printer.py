@@ -1,0 +1,141 @@
+"""Prints modules in the manner of HLO text, for people to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine.ir.attributes import (
+    ConvolutionDimensionNumbers,
+    DotDimensionNumbers,
+    GatherDimensionNumbers,
+    ScatterDimensionNumbers,
+    Window,
+)
+from engine.ir.module import Computation, Instruction, Module
+
+LARGEST_CONSTANT = 16
+CALLED_NAMES: dict[str, tuple[str, ...]] = {
+    "while": ("body", "condition"),
+    "select-and-scatter": ("select", "scatter"),
+}
+IN_PARENTHESES = frozenset({"parameter_number", "literal"})
+
+
+def print_module(module: Module) -> str:
+    """The whole module, callees first; constants of more than 16 elements are left out as {...}."""
+    aliases = ", ".join(f"{{{index}}}: {number}" for number, index in module.aliases.items())
+    header = f"HloModule {module.name}" + (f", input_output_alias={{ {aliases} }}" if aliases else "")
+    computations = [_print_computation(c, c is module.entry) for c in module.computations()]
+    return "\n\n".join([header, *computations]) + "\n"
+
+
+def _print_computation(computation: Computation, is_entry: bool) -> str:
+    parameters = ", ".join(f"{p.name}: {p.shape}" for p in computation.parameters)
+    entry = "ENTRY " if is_entry else ""
+    lines = [f"{entry}%{computation.name} ({parameters}) -> {computation.root.shape} {{"]
+    for instruction in computation.instructions:
+        root = "ROOT " if instruction is computation.root else ""
+        lines.append(f"  {root}{print_instruction(instruction)}")
+    return "\n".join([*lines, "}"])
+
+
+def print_instruction(instruction: Instruction) -> str:
+    """One line: name, shape, opcode, operands, attributes, called computations and origin."""
+    parts = [
+        f"{name}={_print_attribute(value)}" for name, value in instruction.attributes.items() if _shown(name)
+    ]
+    if instruction.called:
+        parts.append(_print_called(instruction))
+    if instruction.op_name:
+        parts.append(f'metadata={{op_name="{instruction.op_name}"}}')
+    head = f"%{instruction.name} = {instruction.shape} {instruction.opcode}({_print_operands(instruction)})"
+    return ", ".join([head, *parts])
+
+
+def _shown(name: str) -> bool:
+    return name not in IN_PARENTHESES
+
+
+def _print_operands(instruction: Instruction) -> str:
+    if instruction.opcode == "parameter":
+        return str(instruction["parameter_number"])
+    if instruction.opcode == "constant":
+        return _print_literal(instruction["literal"])
+    return ", ".join(f"%{operand.name}" for operand in instruction.operands)
+
+
+def _print_literal(literal: np.ndarray) -> str:
+    if literal.size > LARGEST_CONSTANT:
+        return "{...}"
+    text = str(literal.tolist()).replace("[", "{").replace("]", "}")
+    return text.replace("True", "true").replace("False", "false")
+
+
+def _print_called(instruction: Instruction) -> str:
+    names = CALLED_NAMES.get(instruction.opcode)
+    if names and len(names) == len(instruction.called):
+        return ", ".join(
+            f"{name}=%{callee.name}" for name, callee in zip(names, instruction.called, strict=True)
+        )
+    if len(instruction.called) == 1:
+        return f"to_apply=%{instruction.called[0].name}"
+    return f"branch_computations={{{', '.join('%' + callee.name for callee in instruction.called)}}}"
+
+
+def _print_attribute(value: Any) -> str:
+    for kind, printer in PRINTERS.items():
+        if isinstance(value, kind):
+            return printer(value)
+    if isinstance(value, tuple) and value and hasattr(value[0], "window_dilation"):
+        return _print_window(value)
+    if isinstance(value, tuple):
+        return "{" + ", ".join(_print_attribute(v) for v in value) + "}"
+    return str(value)
+
+
+def _print_window(window: Window) -> str:
+    """As HLO does, only what differs from the default; sizes always."""
+    fields: dict[str, tuple[list[str], str]] = {
+        "size": ([str(d.size) for d in window], ""),
+        "stride": ([str(d.stride) for d in window], "1"),
+        "pad": ([f"{d.padding_low}_{d.padding_high}" for d in window], "0_0"),
+        "lhs_dilate": ([str(d.base_dilation) for d in window], "1"),
+        "rhs_dilate": ([str(d.window_dilation) for d in window], "1"),
+        "rhs_reversal": ([str(int(d.window_reversal)) for d in window], "0"),
+    }
+    shown = [
+        f"{name}={'x'.join(values)}" for name, (values, default) in fields.items() if set(values) != {default}
+    ]
+    return "{" + " ".join(shown) + "}"
+
+
+def _labels(positions: dict[int, str]) -> str:
+    return "".join(positions[d] for d in range(len(positions)))
+
+
+def _print_convolution_numbers(n: ConvolutionDimensionNumbers) -> str:
+    """HLO's dim_labels: b01f_01io->b01f."""
+    lhs = {d: str(k) for k, d in enumerate(n.input_spatial_dimensions)}
+    rhs = {d: str(k) for k, d in enumerate(n.kernel_spatial_dimensions)}
+    out = {d: str(k) for k, d in enumerate(n.output_spatial_dimensions)}
+    lhs |= {n.input_batch_dimension: "b", n.input_feature_dimension: "f"}
+    rhs |= {n.kernel_input_feature_dimension: "i", n.kernel_output_feature_dimension: "o"}
+    out |= {n.output_batch_dimension: "b", n.output_feature_dimension: "f"}
+    return f"{_labels(lhs)}_{_labels(rhs)}->{_labels(out)}"
+
+
+def _print_fields(numbers: Any) -> str:
+    """All fields that are not empty."""
+    fields = {name: getattr(numbers, name) for name in numbers.__dataclass_fields__}
+    return "{" + ", ".join(f"{name}={_print_attribute(v)}" for name, v in fields.items() if v != ()) + "}"
+
+
+PRINTERS: dict[type, Callable[[Any], str]] = {
+    ConvolutionDimensionNumbers: _print_convolution_numbers,
+    DotDimensionNumbers: _print_fields,
+    GatherDimensionNumbers: _print_fields,
+    ScatterDimensionNumbers: _print_fields,
+}

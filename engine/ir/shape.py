@@ -1,0 +1,83 @@
+"""Element types and shapes, named as HLO names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import ml_dtypes
+import numpy as np
+
+NUMPY_TYPES: dict[str, np.dtype] = {
+    "pred": np.dtype(np.bool_),
+    "s8": np.dtype(np.int8),
+    "s16": np.dtype(np.int16),
+    "s32": np.dtype(np.int32),
+    "s64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "c64": np.dtype(np.complex64),
+    "c128": np.dtype(np.complex128),
+}
+ELEMENT_TYPES = {dtype: name for name, dtype in NUMPY_TYPES.items()}
+FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+SIGNED = frozenset({"s8", "s16", "s32", "s64"})
+UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
+INTEGERS = SIGNED | UNSIGNED
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An array's element type and dimensions; its elements lie in row-major order."""
+
+    element_type: str
+    dimensions: tuple[int, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.dimensions)
+
+    @property
+    def elements(self) -> int:
+        return prod(self.dimensions)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return NUMPY_TYPES[self.element_type]
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.itemsize
+
+    def with_type(self, element_type: str) -> Shape:
+        return Shape(element_type, self.dimensions)
+
+    def with_dimensions(self, dimensions: tuple[int, ...]) -> Shape:
+        return Shape(self.element_type, tuple(dimensions))
+
+    def __str__(self) -> str:
+        return f"{self.element_type}[{','.join(map(str, self.dimensions))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TupleShape:
+    """The shape of a tuple of arrays (or of tuples)."""
+
+    elements: tuple[AnyShape, ...] = ()
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.elements))})"
+
+
+AnyShape = Shape | TupleShape
+
+
+def shape_of(array: np.ndarray) -> Shape:
+    """The shape of a NumPy array; raises KeyError for a dtype HLO does not have."""
+    return Shape(ELEMENT_TYPES[array.dtype], tuple(array.shape))

@@ -1,0 +1,306 @@
+"""The shape each op must have, given its operands and attributes: elementwise, shaping and control ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.errors import InternalError
+from engine.ir.module import Computation, Instruction
+from engine.ir.shape import AnyShape, Shape, TupleShape, shape_of
+
+Rule = Callable[[Instruction], AnyShape]
+RULES: dict[str, Rule] = {}
+REAL_TYPES = {"c64": "f32", "c128": "f64"}
+COMPLEX_TYPES = {"f32": "c64", "f64": "c128"}
+UNARY = (
+    "exponential exponential-minus-one log log-plus-one sqrt rsqrt cbrt sine cosine tan tanh logistic erf "
+    "ceil floor round-nearest-even round-nearest-afz negate sign not popcnt count-leading-zeros "
+    "reduce-precision reverse cholesky"
+).split()
+BINARY = (
+    "add subtract multiply divide remainder maximum minimum power atan2 and or xor "
+    "shift-left shift-right-logical shift-right-arithmetic"
+).split()
+
+
+def rule(*opcodes: str) -> Callable[[Rule], Rule]:
+    """Registers the function as the rule of the opcodes: the shape it returns is the only right one."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(opcodes, function))
+        return function
+
+    return register
+
+
+def require(condition: bool, reason: str) -> None:
+    """Raises InternalError for operands or attributes that contradict each other."""
+    if not condition:
+        raise InternalError(reason)
+
+
+def array_operands(instruction: Instruction, count: int | None = None) -> list[Shape]:
+    """The operands' shapes; raises InternalError unless there are `count`, all of them arrays."""
+    shapes = [o.shape for o in instruction.operands]
+    require(count is None or len(shapes) == count, f"Expected {count} operands. Received: {len(shapes)}.")
+    require(all(isinstance(s, Shape) for s in shapes), "Expected arrays as operands. Received: a tuple.")
+    return [s for s in shapes if isinstance(s, Shape)]
+
+
+def array_result(instruction: Instruction) -> Shape:
+    """The instruction's own shape; raises InternalError for a tuple."""
+    require(isinstance(instruction.shape, Shape), f"Expected an array. Received: {instruction.shape}.")
+    return instruction.array_shape
+
+
+def tupled(shapes: list[Shape]) -> AnyShape:
+    """One shape as it is, several as a tuple."""
+    return shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
+
+
+def require_signature(computation: Computation, arguments: list[AnyShape]) -> None:
+    """Raises InternalError unless the computation takes arguments of these shapes."""
+    expected = [p.shape for p in computation.parameters]
+    require(
+        expected == arguments,
+        f"Expected arguments {', '.join(map(str, expected))} of %{computation.name}. "
+        f"Received: {', '.join(map(str, arguments))}.",
+    )
+
+
+@rule(*UNARY)
+def _same_as_operand(instruction: Instruction) -> AnyShape:
+    return array_operands(instruction, 1)[0]
+
+
+@rule("copy", "optimization-barrier")
+def _same_of_any_kind(instruction: Instruction) -> AnyShape:
+    require(len(instruction.operands) == 1, f"Expected 1 operand. Received: {len(instruction.operands)}.")
+    return instruction.operands[0].shape
+
+
+@rule("is-finite")
+def _predicate(instruction: Instruction) -> AnyShape:
+    return array_operands(instruction, 1)[0].with_type("pred")
+
+
+@rule("abs", "real", "imag")
+def _real_part(instruction: Instruction) -> AnyShape:
+    (x,) = array_operands(instruction, 1)
+    return x.with_type(REAL_TYPES.get(x.element_type, x.element_type))
+
+
+def _pair(instruction: Instruction) -> Shape:
+    lhs, rhs = array_operands(instruction, 2)
+    require(lhs == rhs, f"Expected operands of one shape. Received: {lhs} and {rhs}.")
+    return lhs
+
+
+@rule(*BINARY)
+def _same_as_both(instruction: Instruction) -> AnyShape:
+    return _pair(instruction)
+
+
+@rule("compare")
+def _comparison(instruction: Instruction) -> AnyShape:
+    return _pair(instruction).with_type("pred")
+
+
+@rule("complex")
+def _complex_of_parts(instruction: Instruction) -> AnyShape:
+    part = _pair(instruction)
+    require(part.element_type in COMPLEX_TYPES, f"Expected f32 or f64 parts. Received: {part}.")
+    return part.with_type(COMPLEX_TYPES[part.element_type])
+
+
+@rule("select")
+def _selection(instruction: Instruction) -> AnyShape:
+    chosen, on_true, on_false = array_operands(instruction, 3)
+    require(on_true == on_false, f"Expected two values of one shape. Received: {on_true} and {on_false}.")
+    require(chosen.element_type == "pred", f"Expected a pred to select by. Received: {chosen}.")
+    require(
+        chosen.dimensions in ((), on_true.dimensions),
+        f"Expected {on_true.with_type('pred')}. Received: {chosen}.",
+    )
+    return on_true
+
+
+@rule("clamp")
+def _clamping(instruction: Instruction) -> AnyShape:
+    low, x, high = array_operands(instruction, 3)
+    for bound in (low, high):
+        scalar = x.with_dimensions(())
+        require(bound in (x, scalar), f"Expected a bound {x} or {scalar}. Received: {bound}.")
+    return x
+
+
+@rule("convert")
+def _conversion(instruction: Instruction) -> AnyShape:
+    return array_operands(instruction, 1)[0].with_type(array_result(instruction).element_type)
+
+
+@rule("bitcast-convert")
+def _bitcast(instruction: Instruction) -> AnyShape:
+    (x,), result = array_operands(instruction, 1), array_result(instruction)
+    wide, narrow = x.dtype.itemsize, result.dtype.itemsize
+    if wide == narrow:
+        return result.with_dimensions(x.dimensions)
+    if wide > narrow:
+        return result.with_dimensions((*x.dimensions, wide // narrow))
+    require(
+        x.dimensions[-1:] == (narrow // wide,),
+        f"Expected a last dimension of {narrow // wide}. Received: {x}.",
+    )
+    return result.with_dimensions(x.dimensions[:-1])
+
+
+@rule("reshape")
+def _reshaping(instruction: Instruction) -> AnyShape:
+    (x,), result = array_operands(instruction, 1), array_result(instruction)
+    require(x.elements == result.elements, f"Expected {x.elements} elements. Received: {result}.")
+    return result.with_type(x.element_type)
+
+
+@rule("broadcast")
+def _broadcasting(instruction: Instruction) -> AnyShape:
+    (x,), result, dimensions = (
+        array_operands(instruction, 1),
+        array_result(instruction),
+        instruction["dimensions"],
+    )
+    require(
+        len(set(dimensions)) == x.rank == len(dimensions) and all(0 <= d < result.rank for d in dimensions),
+        f"Expected {x.rank} different dimensions of {result}. Received: {dimensions}.",
+    )
+    sizes = tuple(result.dimensions[d] for d in dimensions)
+    require(
+        sizes == x.dimensions, f"Expected dimensions {dimensions} to be {x.dimensions}. Received: {sizes}."
+    )
+    return result.with_type(x.element_type)
+
+
+@rule("transpose")
+def _transposition(instruction: Instruction) -> AnyShape:
+    (x,), dimensions = array_operands(instruction, 1), instruction["dimensions"]
+    require(
+        sorted(dimensions) == list(range(x.rank)), f"Expected an order of {x}'s dimensions: {dimensions}."
+    )
+    return x.with_dimensions(tuple(x.dimensions[d] for d in dimensions))
+
+
+@rule("slice")
+def _slicing(instruction: Instruction) -> AnyShape:
+    (x,), slices = array_operands(instruction, 1), instruction["slice_dimensions"]
+    require(len(slices) == x.rank, f"Expected {x.rank} slices. Received: {len(slices)}.")
+    for size, s in zip(x.dimensions, slices, strict=True):
+        require(
+            0 <= s.start <= s.limit <= size and s.stride > 0,
+            f"Expected a slice within {size}. Received: {s}.",
+        )
+    return x.with_dimensions(tuple(-(-(s.limit - s.start) // s.stride) for s in slices))
+
+
+@rule("pad")
+def _padding(instruction: Instruction) -> AnyShape:
+    (x, value), config = array_operands(instruction, 2), instruction["padding_config"]
+    require(
+        value == x.with_dimensions(()), f"Expected {x.with_dimensions(())} to pad with. Received: {value}."
+    )
+    require(len(config) == x.rank, f"Expected padding for {x.rank} dimensions. Received: {len(config)}.")
+    sizes = [
+        (n + max(0, n - 1) * p.interior_padding) + p.edge_padding_low + p.edge_padding_high
+        for n, p in zip(x.dimensions, config, strict=True)
+    ]
+    return x.with_dimensions(tuple(max(0, n) for n in sizes))
+
+
+@rule("concatenate")
+def _concatenation(instruction: Instruction) -> AnyShape:
+    shapes, (dimension,) = array_operands(instruction), instruction["dimensions"]
+    first = shapes[0]
+    others = {(s.element_type, s.dimensions[:dimension], s.dimensions[dimension + 1 :]) for s in shapes}
+    require(len(others) == 1, f"Expected operands that differ in dimension {dimension} only.")
+    total = sum(s.dimensions[dimension] for s in shapes)
+    return first.with_dimensions((*first.dimensions[:dimension], total, *first.dimensions[dimension + 1 :]))
+
+
+@rule("iota")
+def _counting(instruction: Instruction) -> AnyShape:
+    array_operands(instruction, 0)
+    shape, dimension = array_result(instruction), instruction["iota_dimension"]
+    require(0 <= dimension < shape.rank, f"Expected a dimension of {shape}. Received: {dimension}.")
+    return shape
+
+
+@rule("get-dimension-size")
+def _dimension_size(instruction: Instruction) -> AnyShape:
+    array_operands(instruction, 1)
+    return Shape("s32")
+
+
+@rule("set-dimension-size")
+def _bounded(instruction: Instruction) -> AnyShape:
+    return array_operands(instruction, 2)[0]
+
+
+@rule("constant")
+def _constant(instruction: Instruction) -> AnyShape:
+    return shape_of(instruction["literal"])
+
+
+@rule("tuple")
+def _tupling(instruction: Instruction) -> AnyShape:
+    return TupleShape(tuple(o.shape for o in instruction.operands))
+
+
+@rule("get-tuple-element")
+def _element(instruction: Instruction) -> AnyShape:
+    (operand,), index = instruction.operands, instruction["tuple_index"]
+    require(isinstance(operand.shape, TupleShape), f"Expected a tuple. Received: {operand.shape}.")
+    elements = operand.shape.elements if isinstance(operand.shape, TupleShape) else ()
+    require(0 <= index < len(elements), f"Expected an index below {len(elements)}. Received: {index}.")
+    return elements[index]
+
+
+@rule("after-all")
+def _token(_: Instruction) -> AnyShape:
+    return TupleShape()
+
+
+@rule("call", "fusion")
+def _calling(instruction: Instruction) -> AnyShape:
+    (callee,) = instruction.called
+    require_signature(callee, [o.shape for o in instruction.operands])
+    return callee.root.shape
+
+
+@rule("while")
+def _looping(instruction: Instruction) -> AnyShape:
+    body, condition = instruction.called
+    (state,) = (o.shape for o in instruction.operands)
+    require_signature(body, [state])
+    require_signature(condition, [state])
+    require(
+        condition.root.shape == Shape("pred"),
+        f"Expected a condition pred[]. Received: {condition.root.shape}.",
+    )
+    require(body.root.shape == state, f"Expected a body that returns {state}. Received: {body.root.shape}.")
+    return state
+
+
+@rule("conditional")
+def _branching(instruction: Instruction) -> AnyShape:
+    selector, *arguments = instruction.operands
+    branches = instruction.called
+    require(
+        selector.shape in (Shape("pred"), Shape("s32")),
+        f"Expected pred[] or s32[]. Received: {selector.shape}.",
+    )
+    require(
+        len(branches) == len(arguments), f"Expected {len(arguments)} branches. Received: {len(branches)}."
+    )
+    for branch, argument in zip(branches, arguments, strict=True):
+        require_signature(branch, [argument.shape])
+    results = {branch.root.shape for branch in branches}
+    require(len(results) == 1, f"Expected branches of one shape. Received: {', '.join(map(str, results))}.")
+    return branches[0].root.shape

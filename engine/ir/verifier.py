@@ -1,0 +1,78 @@
+"""Checks that a module is what it says: order, shapes, parameters, called computations, aliases."""
+
+from __future__ import annotations
+
+from engine.errors import InternalError
+from engine.ir import structured_shape_rules  # noqa: F401  (registers its rules)
+from engine.ir.module import Computation, Instruction, Module
+from engine.ir.printer import print_instruction
+from engine.ir.shape_rules import RULES
+
+
+def verify(module: Module) -> None:
+    """Raises InternalError, with the printed instruction, for the first broken rule.
+
+    Opcodes without a shape rule (custom-call, rng, fft) are taken at their word.
+    """
+    for computation in module.computations():
+        _verify_computation(computation)
+    _verify_aliases(module)
+
+
+def _verify_computation(computation: Computation) -> None:
+    seen: set[Instruction] = set()
+    names: set[str] = set()
+    for instruction in computation.instructions:
+        for operand in instruction.operands:
+            if operand not in seen:
+                _fail(computation, instruction, f"Expected operand %{operand.name} before its user.")
+        if instruction in seen or instruction.name in names:
+            _fail(computation, instruction, "Expected each instruction and each name once.")
+        seen.add(instruction)
+        names.add(instruction.name)
+        _verify_shape(computation, instruction)
+    if computation.root not in seen:
+        _fail(computation, computation.root, "Expected the root among the computation's instructions.")
+    _verify_parameters(computation)
+
+
+def _verify_shape(computation: Computation, instruction: Instruction) -> None:
+    rule = RULES.get(instruction.opcode)
+    if rule is None:
+        return
+    try:
+        expected = rule(instruction)
+    except InternalError as error:
+        _fail(computation, instruction, str(error))
+    except (KeyError, IndexError, ValueError) as error:
+        _fail(computation, instruction, f"Expected operands and attributes of the op. Received: {error!r}.")
+    if expected != instruction.shape:
+        _fail(computation, instruction, f"Expected the shape {expected}. Received: {instruction.shape}.")
+
+
+def _verify_parameters(computation: Computation) -> None:
+    for number, parameter in enumerate(computation.parameters):
+        if parameter["parameter_number"] != number:
+            _fail(computation, parameter, f"Expected parameter number {number}, each once and none left out.")
+
+
+def _verify_aliases(module: Module) -> None:
+    parameters, results = module.entry.parameters, module.results
+    for number, index in module.aliases.items():
+        if not 0 <= number < len(parameters) or not 0 <= index < len(results):
+            raise InternalError(
+                f"Expected an alias within {len(parameters)} parameters and {len(results)} results of "
+                f"{module.name}. Received: parameter {number} for result {index}."
+            )
+        if parameters[number].shape != results[index].shape:
+            _fail(
+                module.entry,
+                results[index],
+                f"Expected {parameters[number].shape}, the shape of parameter {number}.",
+            )
+    if len(set(module.aliases.values())) != len(module.aliases):
+        raise InternalError(f"Expected one parameter for each aliased result. Received: {module.aliases}.")
+
+
+def _fail(computation: Computation, instruction: Instruction, reason: str) -> None:
+    raise InternalError(f"{reason} In %{computation.name}: {print_instruction(instruction)}") from None

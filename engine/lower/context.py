@@ -1,0 +1,103 @@
+"""The state of lowering: which buffer holds each value, and the compute sets so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.errors import UnsupportedOperation
+from engine.ir import Instruction, Module, Shape
+from engine.ir.affine import MOVING, loop_index, pull
+from engine.lower.views import View, through, whole
+from engine.program.program import Buffer, ComputeSet, Partition
+
+Value = Buffer | tuple["Value", ...]
+Lowering = Callable[["Context", Instruction], Value]
+LOWERINGS: dict[str, Lowering] = {}
+
+
+def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
+    """Registers a function that turns an instruction into compute sets and returns where its result lies."""
+
+    def register(function: Lowering) -> Lowering:
+        for opcode in opcodes:
+            LOWERINGS[opcode] = function
+        return function
+
+    return register
+
+
+class Context:
+    """Lowers one computation: values by instruction, moves resolved to views, compute sets in order."""
+
+    def __init__(self, module: Module, roles: list[str]) -> None:
+        self.module, self.roles = module, roles
+        self.values: dict[Instruction, Value] = {}
+        self.compute_sets: list[ComputeSet] = []
+        self.partitions: dict[Buffer, Partition] = {}
+        self.targets: dict[Instruction, Buffer] = {}
+        self.part_targets: dict[tuple[Instruction, int], Buffer] = {}
+        self.feeds: dict[int, Buffer] = {}
+        self.variables: dict[int, Buffer] = {}
+
+    def new_buffer(self, name: str, shape: Shape, permanent: bool = False) -> Buffer:
+        return Buffer(name, shape, permanent=permanent)
+
+    def result_buffer(self, instruction: Instruction, number: int | None = None) -> Buffer:
+        """Where an instruction (or element `number` of its tuple) puts its result: a given target or new memory."""
+        if number is None and instruction in self.targets:
+            return self.targets[instruction]
+        shape = instruction.array_shape if number is None else instruction.tuple_shapes[number]
+        name = instruction.name if number is None else f"{instruction.name}.{number}"
+        return self.new_buffer(name, shape)
+
+    def constant(self, value: np.ndarray, name: str = "constant") -> Buffer:
+        from engine.ir import shape_of
+
+        return Buffer(name, shape_of(value), "constant", value=np.ascontiguousarray(value))
+
+    def emit(self, compute_set: ComputeSet) -> None:
+        self.compute_sets.append(compute_set)
+        for span in compute_set.writes:
+            if span.partition is not None and compute_set.units > 1:
+                self.partitions[span.buffer] = span.partition
+            else:
+                self.partitions.pop(span.buffer, None)
+
+    def value(self, instruction: Instruction) -> Value:
+        """The instruction's value, computed now if it is only a move so far."""
+        if instruction not in self.values:
+            self.values[instruction] = self._lower(instruction)
+        return self.values[instruction]
+
+    def buffer(self, instruction: Instruction) -> Buffer:
+        """The buffer that holds an array in row-major order."""
+        value = self.value(instruction)
+        assert isinstance(value, Buffer), instruction
+        return value
+
+    def _lower(self, instruction: Instruction) -> Value:
+        function = LOWERINGS.get(instruction.opcode)
+        if function is None:
+            origin = f" It comes from {instruction.op_name}." if instruction.op_name else ""
+            raise UnsupportedOperation(
+                f"Expected an operation that the engine runs. Received: {instruction.opcode} "
+                f"({instruction.shape}).{origin} docs/supported_ops.md lists what runs; replace it or move it "
+                "into the input pipeline."
+            )
+        return function(self, instruction)
+
+    def view(self, instruction: Instruction) -> View:
+        """The array as a strided view of whatever buffer holds its elements."""
+        seen = instruction.array_shape
+        index_map = tuple(loop_index(d, seen.rank) for d in range(seen.rank))
+        current = instruction
+        while current not in self.values and current.opcode in MOVING:
+            pulled = pull(current, index_map, seen.rank)
+            if pulled is None:
+                break
+            index_map, current = pulled, current.operands[0]
+        if current is instruction:
+            return whole(self.buffer(current), seen)
+        return through(self.buffer(current), current.array_shape, index_map, seen)

@@ -1,0 +1,199 @@
+"""Indexed contractions: the one form into which every dot and convolution is brought.
+
+    C[row, column] = sum over k of A[row, k] * B[k, column], repeated over batches, with tables of byte offsets
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.codelets.contract_fields import Field, contract_units, encode_contract
+from engine.emit.nest import Constant, Input, Reduction
+from engine.errors import UnsupportedOperation
+from engine.lower.context import Context
+from engine.lower.fusion import run_draft
+from engine.lower.nests import Draft, Reached
+from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+
+SMALL = 150_000
+"""Multiply-adds below which one unit does it all."""
+MOST_UNITS = 64
+PANEL = 64
+LONG_K = 2048
+WIDE_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """Operands with base offsets, and int64 byte-offset tables; columns lie next to each other in C."""
+
+    name: str
+    a: Buffer
+    b: Buffer
+    c: Buffer
+    offset_a: int
+    offset_b: int
+    row_a: np.ndarray
+    row_c: np.ndarray
+    k_a: np.ndarray
+    k_b: np.ndarray
+    columns: int
+    stride_b: int
+    batch_a: np.ndarray
+    batch_b: np.ndarray
+    batch_c: np.ndarray
+    op_name: str = ""
+
+    @property
+    def multiply_adds(self) -> int:
+        return len(self.row_a) * len(self.k_a) * self.columns * len(self.batch_a)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How a contraction is cut into units."""
+
+    rows: int
+    columns: int
+    k: int
+
+
+def table(*axes: tuple[int, int]) -> np.ndarray:
+    """Byte offsets of all index combinations of (extent, stride) axes, last axis fastest."""
+    offsets = np.zeros(1, np.int64)
+    for extent, stride in axes:
+        offsets = (offsets[:, None] + np.arange(extent, dtype=np.int64) * stride).reshape(-1)
+    return offsets
+
+
+def grid(contraction: Contraction) -> Grid:
+    """Columns where there are panels enough and rows are few, else rows; k too where the result is small."""
+    rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
+    batches = len(contraction.batch_a)
+    whole = Grid(max(rows, 1), max(columns, 1), max(k, 1))
+    if contraction.multiply_adds <= SMALL:
+        return whole
+    units = int(min(MOST_UNITS, max(2, contraction.multiply_adds // SMALL)))
+    if batches >= units // 2:
+        return whole
+    panels = -(-columns // PANEL)
+    if panels >= 2 and rows <= WIDE_ROWS and (panels >= 4 or rows < 96):
+        width = PANEL * -(-panels // units)
+        cut = Grid(max(rows, 1), width, max(k, 1))
+    else:
+        height = max(24, -(-(-(-rows // units)) // 6) * 6)
+        cut = Grid(height, max(columns, 1), max(k, 1))
+    made = -(-rows // cut.rows) * -(-columns // cut.columns) * batches
+    if made < 8 and k >= LONG_K and rows * columns <= 1 << 20:
+        splits = min(16, k // (LONG_K // 4))
+        return Grid(whole.rows, whole.columns, -(-k // splits))
+    return cut
+
+
+def emit_contraction(context: Context, contraction: Contraction) -> None:
+    """The compute set of a contraction, and one more that adds up partial sums where k is split."""
+    shape = contraction.c.shape
+    cut = grid(contraction)
+    splits = max(1, -(-len(contraction.k_a) // cut.k))
+    target = contraction.c
+    if splits > 1:
+        target = context.new_buffer(f"{contraction.name}.partial", shape.with_dimensions((splits, *shape.dimensions)))
+    parameters, keep = _encode(contraction, cut, shape.bytes if splits > 1 else 0, shape.dtype.itemsize)
+    units = contract_units(parameters)
+    if units == 0:
+        return
+    codelet, scratch = _codelet(shape.element_type)
+    relocations = [
+        Relocation(int(Field.A), contraction.a, contraction.offset_a),
+        Relocation(int(Field.B), contraction.b, contraction.offset_b),
+        Relocation(int(Field.C), target),
+    ]
+    compute_set = ComputeSet(
+        contraction.name,
+        codelet,
+        parameters,
+        relocations,
+        units,
+        [Span(contraction.a), Span(contraction.b)],
+        [Span(target, _partition(contraction, cut, units, splits))],
+        Effort(multiply_adds=contraction.multiply_adds, element_type=shape.element_type),
+        scratch,
+        contraction.op_name,
+    )
+    compute_set.keep = keep
+    context.emit(compute_set)
+    if splits > 1:
+        _add_partials(context, contraction, target, splits)
+
+
+def _codelet(element_type: str) -> tuple[object, int]:
+    if element_type == "f32":
+        from engine.codelets.contract import contract_f32, contract_scratch_bytes
+
+        return contract_f32, contract_scratch_bytes()
+    from engine.codelets.contract_plain import contract_for
+
+    try:
+        return contract_for(element_type), 0
+    except KeyError:
+        raise UnsupportedOperation(f"Expected a dot of a known element type. Received: {element_type}.") from None
+
+
+def _encode(contraction: Contraction, cut: Grid, pitch: int, item: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    batched = len(contraction.batch_a) > 1
+    names = ("row_a", "row_c", "k_a", "k_b", "batch_a", "batch_b", "batch_c")
+    tables = {name: np.ascontiguousarray(getattr(contraction, name), np.int64) for name in names}
+    parameters = encode_contract(
+        a=0,
+        b=0,
+        c=0,
+        row_a=tables["row_a"],
+        row_c=tables["row_c"],
+        offset_a=tables["k_a"],
+        offset_b=tables["k_b"],
+        columns=contraction.columns,
+        stride_b=contraction.stride_b,
+        rows_per_unit=cut.rows,
+        columns_per_unit=cut.columns,
+        k_per_unit=cut.k,
+        partial_pitch=pitch,
+        batch_a=tables["batch_a"] if batched else None,
+        batch_b=tables["batch_b"] if batched else None,
+        batch_c=tables["batch_c"] if batched else None,
+        element_bytes=item,
+    )
+    return parameters, list(tables.values())
+
+
+def _partition(contraction: Contraction, cut: Grid, units: int, splits: int) -> Partition | None:
+    """What each unit owns of C, where C's rows lie one after the other."""
+    item = contraction.c.shape.dtype.itemsize
+    rows, columns, batches = len(contraction.row_c), contraction.columns, len(contraction.batch_c)
+    if splits > 1:
+        return Partition(contraction.c.shape.elements, splits, 1) if units == splits else None
+    dense = rows <= 1 or bool(np.all(np.diff(contraction.row_c) == columns * item))
+    if not dense or (batches > 1 and not bool(np.all(np.diff(contraction.batch_c) == rows * columns * item))):
+        return None
+    if cut.columns < columns:
+        return Partition(1, columns, cut.columns) if batches == 1 and cut.rows >= rows else None
+    if batches == 1:
+        return Partition(columns, rows, cut.rows)
+    if rows % min(cut.rows, rows):
+        return None
+    height = min(cut.rows, rows)
+    return Partition(columns * height, batches * rows // height, 1)
+
+
+def _add_partials(context: Context, contraction: Contraction, partial: Buffer, splits: int) -> None:
+    shape = contraction.c.shape
+    elements, item, kind = shape.elements, shape.dtype.itemsize, shape.element_type
+    reached = [
+        Reached(kind, 0, 0, (elements * item, item)),
+        Reached(kind, 0, 0, (0, item), writes=True, partial=True),
+    ]
+    zero = Constant(kind, "0.0" if kind[0] in "fb" else "0")
+    add = Reduction("add", (0,), (1,), (kind,), (1,))
+    draft = Draft((splits, elements), (True, False), [Input(0), zero], reached, reductions=[add])
+    run_draft(context, f"{contraction.name}.add", draft, [partial], [contraction.c], contraction.op_name)

@@ -1,0 +1,222 @@
+"""Lowers `convolution` to indexed contractions: implicit GEMM with strides, dilations, padding and groups.
+
+Output position o and tap t read input position (o*stride + t*window_dilation - padding_low) / base_dilation where that
+divides. Positions with the same remainder (a phase) read the same taps, so that no multiplication by an inserted
+zero is ever made; what lies outside the input is read from a zero border around a copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from math import gcd
+
+import numpy as np
+
+from engine.emit.nest import Constant
+from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape, WindowDimension
+from engine.ir.affine import row_major_strides
+from engine.lower.context import Context, Value, lowering
+from engine.lower.contraction import Contraction, emit_contraction, table
+from engine.lower.copies import copy, fill
+from engine.lower.dot import _operand
+from engine.lower.views import View, whole
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Along one dimension: outputs first, first + period, ...; for each tap where it starts reading."""
+
+    first: int
+    period: int
+    count: int
+    step: int
+    taps: tuple[int, ...]
+    starts: tuple[int, ...]
+
+
+@lowering("convolution")
+def lower_convolution(context: Context, instruction: Instruction) -> Value:
+    """One contraction for each combination of phases; positions that no tap reaches become zero."""
+    numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
+    result = context.result_buffer(instruction)
+    shape = instruction.array_shape
+    if shape.elements == 0:
+        return result
+    window = instruction["window"]
+    left, right = (_operand(context, o, instruction) for o in instruction.operands)
+    sizes = [left.shape.dimensions[d] for d in numbers.input_spatial_dimensions]
+    outputs = [shape.dimensions[d] for d in numbers.output_spatial_dimensions]
+    phases = [_phases(w, outputs[d]) for d, w in enumerate(window)]
+    left, lows = _with_border(context, instruction, left, numbers, sizes, phases)
+    target, order = _channels_last(context, instruction, numbers)
+    target = target or whole(result, shape)
+    right = _kernel(context, instruction, right, numbers)
+    combinations = list(product(*phases))
+    if any(not p.taps for combination in combinations for p in combination) or left.shape.elements == 0:
+        fill(context, f"{instruction.name}.zero", target, Constant(shape.element_type, "0.0"), instruction.op_name)
+    for number, combination in enumerate(combinations):
+        if all(p.taps and p.count for p in combination):
+            made = _contraction(instruction, left, right, target, numbers, combination, lows)
+            name = f"{instruction.name}.{number}" if len(combinations) > 1 else instruction.name
+            emit_contraction(context, replace(made, name=name))
+    if order:
+        copy(context, f"{instruction.name}.layout", target, whole(result, shape), instruction.op_name)
+    return result
+
+
+def _phases(window: WindowDimension, outputs: int) -> list[Phase]:
+    base, stride = window.base_dilation, window.stride
+    period = base // gcd(stride, base)
+    found = []
+    for first in range(min(period, max(outputs, 1))):
+        taps, starts = [], []
+        for tap in range(window.size):
+            at = first * stride + tap * window.window_dilation - window.padding_low
+            if at % base == 0:
+                taps.append(window.size - 1 - tap if window.window_reversal else tap)
+                starts.append(at // base)
+        count = -(-(outputs - first) // period)
+        found.append(Phase(first, period, count, period * stride // base, tuple(taps), tuple(starts)))
+    return found
+
+
+def _with_border(
+    context: Context,
+    instruction: Instruction,
+    left: View,
+    numbers: ConvolutionDimensionNumbers,
+    sizes: list[int],
+    phases: list[list[Phase]],
+) -> tuple[View, list[int]]:
+    """The input with zeros around it wherever a tap reads outside, and the border's width before each dimension."""
+    lows, highs = [], []
+    for size, each in zip(sizes, phases, strict=True):
+        reads = [s for p in each if p.count for s in p.starts]
+        lasts = [s + (p.count - 1) * p.step for p in each if p.count for s in p.starts]
+        lows.append(max(0, -min(reads, default=0)))
+        highs.append(max(0, max(lasts, default=0) - (size - 1)))
+    if not any(lows) and not any(highs):
+        return left, lows
+    # The copy keeps the order in which the input lies in memory.
+    order = sorted(range(left.shape.rank), key=lambda d: -abs(left.strides[d]))
+    dimensions = list(left.shape.dimensions)
+    before = [0] * left.shape.rank
+    for d, low, high in zip(numbers.input_spatial_dimensions, lows, highs, strict=True):
+        dimensions[d] += low + high
+        before[d] = low
+    stored = Shape(left.shape.element_type, tuple(dimensions[d] for d in order))
+    border = context.new_buffer(f"{instruction.name}.border", stored, permanent=True)
+    strides = dict(zip(order, row_major_strides(stored), strict=True))
+    item = stored.dtype.itemsize
+    bordered = View(
+        border, Shape(stored.element_type, tuple(dimensions)), 0, tuple(strides[d] * item for d in range(len(order)))
+    )
+    offset = sum(before[d] * bordered.strides[d] for d in range(len(order)))
+    inside = View(border, left.shape, offset, bordered.strides)
+    copy(context, border.name, _reordered(left, order), _reordered(inside, order), instruction.op_name)
+    return bordered, lows
+
+
+def _reordered(view: View, order: list[int]) -> View:
+    shape = view.shape.with_dimensions(tuple(view.shape.dimensions[d] for d in order))
+    return View(view.buffer, shape, view.offset, tuple(view.strides[d] for d in order))
+
+
+def _channels_last(
+    context: Context, instruction: Instruction, numbers: ConvolutionDimensionNumbers
+) -> tuple[View | None, list[int]]:
+    """Memory with the features last, for a result that has them elsewhere: they are the lanes."""
+    shape = instruction.array_shape
+    last = numbers.output_feature_dimension
+    if all(d == last or shape.dimensions[d] == 1 for d in range(last, shape.rank)):
+        return None, []
+    order = [d for d in range(shape.rank) if d != last] + [last]
+    stored = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
+    buffer = context.new_buffer(f"{instruction.name}.channels_last", stored)
+    strides = dict(zip(order, row_major_strides(stored), strict=True))
+    item = stored.dtype.itemsize
+    return View(buffer, shape, 0, tuple(strides[d] * item for d in range(shape.rank))), order
+
+
+def _kernel(
+    context: Context, instruction: Instruction, right: View, numbers: ConvolutionDimensionNumbers
+) -> View:
+    """The kernel with its output features next to each other."""
+    feature = numbers.kernel_output_feature_dimension
+    if right.strides[feature] == right.item_bytes or right.shape.dimensions[feature] == 1:
+        return right
+    order = [*numbers.kernel_spatial_dimensions, numbers.kernel_input_feature_dimension, feature]
+    stored = right.shape.with_dimensions(tuple(right.shape.dimensions[d] for d in order))
+    buffer = context.new_buffer(f"{instruction.name}.kernel", stored)
+    copy(context, buffer.name, _reordered(right, order), whole(buffer, stored), instruction.op_name)
+    strides = dict(zip(order, row_major_strides(stored), strict=True))
+    item = right.item_bytes
+    return View(buffer, right.shape, 0, tuple(strides[d] * item for d in range(right.shape.rank)))
+
+
+def _contraction(
+    instruction: Instruction,
+    left: View,
+    right: View,
+    target: View,
+    numbers: ConvolutionDimensionNumbers,
+    phases: tuple[Phase, ...],
+    lows: list[int],
+) -> Contraction:
+    groups, batch_groups = instruction["feature_group_count"], instruction["batch_group_count"]
+    spatial = list(zip(phases, numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True))
+    row_axes = [(numbers.output_batch_dimension, _batch_axis(left, target, numbers, batch_groups))]
+    for phase, source, out in spatial:
+        axis = (phase.count, left.strides[source] * phase.step, target.strides[out] * phase.period)
+        row_axes.append((out, axis))
+    # Rows in the order of the result.
+    axes = [axis for _, axis in sorted(row_axes)]
+    tap_a, tap_b = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    kernel_dimensions = numbers.kernel_spatial_dimensions
+    for (phase, source, _), low, kernel in zip(spatial, lows, kernel_dimensions, strict=True):
+        starts = (np.array(phase.starts, np.int64) + low) * left.strides[source]
+        taps = np.array(phase.taps, np.int64) * right.strides[kernel]
+        tap_a = (tap_a[:, None] + starts).reshape(-1)
+        tap_b = (tap_b[:, None] + taps).reshape(-1)
+    features = right.shape.dimensions[numbers.kernel_input_feature_dimension]
+    stride_a = left.strides[numbers.input_feature_dimension]
+    k_a = (tap_a[:, None] + np.arange(features) * stride_a).reshape(-1)
+    stride_k = right.strides[numbers.kernel_input_feature_dimension]
+    k_b = (tap_b[:, None] + np.arange(features) * stride_k).reshape(-1)
+    # In the order in which the kernel lies in memory, its rows are evenly spaced.
+    order = np.argsort(k_b, kind="stable")
+    parts = max(groups, batch_groups)
+    columns = right.shape.dimensions[numbers.kernel_output_feature_dimension] // parts
+    stride_b = right.strides[numbers.kernel_output_feature_dimension]
+    offset_c = sum(p.first * target.strides[out] for p, _, out in spatial)
+    batch_step = left.shape.dimensions[numbers.input_batch_dimension] // batch_groups
+    step_a = features * stride_a if groups > 1 else batch_step * left.strides[numbers.input_batch_dimension]
+    return Contraction(
+        name=instruction.name,
+        a=left.buffer,
+        b=right.buffer,
+        c=target.buffer,
+        offset_a=left.offset,
+        offset_b=right.offset,
+        row_a=table(*((extent, a) for extent, a, _ in axes)),
+        row_c=table(*((extent, c) for extent, _, c in axes)) + (target.offset + offset_c),
+        k_a=k_a[order],
+        k_b=k_b[order],
+        columns=columns,
+        stride_b=stride_b if columns > 1 else right.item_bytes,
+        batch_a=table((parts, step_a)),
+        batch_b=table((parts, columns * stride_b)),
+        batch_c=table((parts, columns * target.strides[numbers.output_feature_dimension])),
+        op_name=instruction.op_name,
+    )
+
+
+def _batch_axis(
+    left: View, target: View, numbers: ConvolutionDimensionNumbers, batch_groups: int
+) -> tuple[int, int, int]:
+    batch = numbers.input_batch_dimension
+    count = left.shape.dimensions[batch] // batch_groups
+    return count, left.strides[batch], target.strides[numbers.output_batch_dimension]
+
+

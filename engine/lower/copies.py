@@ -1,0 +1,55 @@
+"""Copies between strided views, and fills, as generated codelets."""
+
+from __future__ import annotations
+
+from engine.emit.nest import Apply, Constant, Input, Node, Store
+from engine.emit.registry import Operation
+from engine.ir.affine import row_major_strides
+from engine.ir.shape import Shape
+from engine.lower.context import Context
+from engine.lower.fusion import run_draft
+from engine.lower.nests import Draft, Reached
+from engine.lower.views import View
+from engine.program.program import Buffer
+
+
+def copy(context: Context, name: str, source: View, target: View, op_name: str = "") -> None:
+    """target[i] = source[i], converted to the target's element type; the views have the same dimensions."""
+    loops = [d for d, size in enumerate(source.shape.dimensions) if size != 1]
+    extents = tuple(source.shape.dimensions[d] for d in loops) or (1,)
+    nodes: list[Node] = [Input(0)]
+    have, want = source.shape.element_type, target.shape.element_type
+    if have != want:
+        nodes.append(Apply(Operation("convert", want, (have,)), (0,)))
+    reached = [_reached(source, 0, loops), _reached(target, 0, loops, writes=True)]
+    stores = [Store(len(nodes) - 1, 1)]
+    draft = Draft(extents, (False,) * len(extents), nodes, reached, stores)
+    run_draft(context, name, draft, [source.buffer], [target.buffer], op_name)
+
+
+def fill(context: Context, name: str, target: View, value: Buffer | Constant, op_name: str = "") -> None:
+    """target[i] = value, which is a constant or a buffer of one element."""
+    loops = [d for d, size in enumerate(target.shape.dimensions) if size != 1]
+    extents = tuple(target.shape.dimensions[d] for d in loops) or (1,)
+    zeros = (0,) * len(extents)
+    written = _reached(target, 0, loops, writes=True)
+    if isinstance(value, Constant):
+        draft = Draft(extents, (False,) * len(extents), [value], [written], [Store(0, 0)])
+        run_draft(context, name, draft, [], [target.buffer], op_name)
+        return
+    reached = [Reached(target.shape.element_type, 0, 0, zeros), written]
+    draft = Draft(extents, (False,) * len(extents), [Input(0)], reached, [Store(0, 1)])
+    run_draft(context, name, draft, [value], [target.buffer], op_name)
+
+
+def _reached(view: View, number: int, loops: list[int], writes: bool = False) -> Reached:
+    strides = tuple(view.strides[d] for d in loops) or (0,)
+    return Reached(view.shape.element_type, number, view.offset, strides, writes)
+
+
+def part(buffer: Buffer, shape: Shape, starts: tuple[int, ...], steps: tuple[int, ...], seen: Shape) -> View:
+    """The elements starts + i * steps of an array, as a view of shape `seen`."""
+    item = shape.dtype.itemsize
+    strides = row_major_strides(shape)
+    offset = sum(s * a for s, a in zip(strides, starts, strict=True)) * item
+    return View(buffer, seen, offset, tuple(s * k * item for s, k in zip(strides, steps, strict=True)))

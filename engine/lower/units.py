@@ -1,0 +1,99 @@
+"""How a nest is cut into units: along which loop, in pieces of what size. A plan of the program, not of the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from engine.lower.collapse import collapsed, fences_for, loop_of
+from engine.lower.nests import Draft
+from engine.program.program import Buffer, Partition
+
+SMALL = 4096
+"""Points below which one unit does it all: a sync costs as much as a few thousand of them."""
+MOST_UNITS = 64
+LONGEST_SUM = 2048
+"""Terms summed one after the other; longer sums are split, for accuracy as well as speed."""
+LANE_GRAIN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A collapsed draft, the loop its units run along, the piece each gets, and their number."""
+
+    draft: Draft
+    loop: int
+    grain: int
+
+    @property
+    def units(self) -> int:
+        return max(1, -(-self.draft.extents[self.loop] // self.grain))
+
+
+def cut(draft: Draft, sources: list[Buffer], partitions: dict[Buffer, Partition]) -> Cut:
+    """Follows the partition of the largest array read, so that data stays where it is; else cuts evenly."""
+    followed = _followed(draft, sources, partitions)
+    if followed is not None and not _wants_split(followed.draft):
+        return followed
+    draft = collapsed(draft)
+    points = prod(draft.extents)
+    if _wants_split(draft):
+        return _split(draft, points)
+    loop = _widest_parallel(draft)
+    extent = draft.extents[loop]
+    if points <= SMALL or extent <= 1:
+        return Cut(draft, loop, max(extent, 1))
+    units = min(MOST_UNITS, max(2, points // SMALL), extent)
+    grain = -(-extent // units)
+    if loop == len(draft.extents) - 1:
+        grain = -(-grain // LANE_GRAIN) * LANE_GRAIN
+    return Cut(draft, loop, grain)
+
+
+def _followed(draft: Draft, sources: list[Buffer], partitions: dict[Buffer, Partition]) -> Cut | None:
+    reads = [r for r in draft.reached if r.source is not None and not r.writes]
+    reads.sort(key=lambda r: -sources[r.source].shape.elements)  # type: ignore[index]
+    for array in reads:
+        assert array.source is not None
+        buffer = sources[array.source]
+        partition = partitions.get(buffer)
+        if partition is None or array.offset != 0:
+            continue
+        item = buffer.shape.dtype.itemsize
+        kept = collapsed(draft, fences_for(draft, array, partition, item))
+        moved = kept.reached[draft.reached.index(array)]
+        loop = loop_of(kept, moved, partition, item)
+        if loop is not None:
+            return Cut(kept, loop, partition.grain)
+    return None
+
+
+def _widest_parallel(draft: Draft) -> int:
+    """The outermost parallel loop that is long enough, else the longest one."""
+    parallel = [d for d, reduced in enumerate(draft.reduced) if not reduced]
+    if not parallel:
+        return 0
+    for loop in parallel[:-1]:
+        if draft.extents[loop] >= 16:
+            return loop
+    return max(parallel, key=lambda d: draft.extents[d])
+
+
+def _wants_split(draft: Draft) -> bool:
+    """Whether the reduced loops must be cut: too few results to share out, or sums too long."""
+    if not any(draft.reduced) or any(not isinstance(r.combine, str) for r in draft.reductions):
+        return False
+    points = prod(draft.extents)
+    terms = prod(e for e, reduced in zip(draft.extents, draft.reduced, strict=True) if reduced)
+    lanes = 16 if draft.reduced[-1] else 1
+    if terms // lanes > LONGEST_SUM:
+        return True
+    parallel = points // max(terms, 1)
+    return points > 4 * SMALL and parallel < 8 * (1 if draft.reduced[-1] else LANE_GRAIN)
+
+
+def _split(draft: Draft, points: int) -> Cut:
+    loop = max((d for d, reduced in enumerate(draft.reduced) if reduced), key=lambda d: draft.extents[d])
+    extent = draft.extents[loop]
+    units = min(MOST_UNITS, max(2, points // SMALL), extent)
+    return Cut(draft, loop, -(-extent // units))

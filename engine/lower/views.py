@@ -1,0 +1,36 @@
+"""Strided views: an array seen through moves (transpose, slice, broadcast ...), without a copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.ir.affine import IndexMap, linear, loop_index
+from engine.ir.shape import Shape
+from engine.program.program import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Element (i0, i1, ...) lies at offset + sum of i[d] * strides[d], all in bytes, in a buffer."""
+
+    buffer: Buffer
+    shape: Shape
+    offset: int
+    strides: tuple[int, ...]
+
+    @property
+    def item_bytes(self) -> int:
+        return self.shape.dtype.itemsize
+
+
+def whole(buffer: Buffer, shape: Shape) -> View:
+    """The array as it lies in its buffer."""
+    rank = shape.rank
+    return through(buffer, shape, tuple(loop_index(d, rank) for d in range(rank)), shape)
+
+
+def through(buffer: Buffer, base: Shape, index_map: IndexMap, seen: Shape) -> View:
+    """A view of shape `seen` whose elements lie in `buffer`, of shape `base`, where the index map says."""
+    item = base.dtype.itemsize
+    position = linear(base, index_map, seen.rank)
+    return View(buffer, seen, position.constant * item, tuple(c * item for c in position.coefficients))

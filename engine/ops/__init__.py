@@ -1,0 +1,20 @@
+"""What each HLO operation means: one file for each family, all listed in registry.DEFINITIONS."""
+
+from engine.ops import (  # noqa: F401
+    binary,
+    contraction,
+    control,
+    convolution,
+    indexing,
+    linear_algebra,
+    normalization,
+    random,
+    reduction,
+    shaping,
+    sorting,
+    unary,
+    windowing,
+)
+from engine.ops.registry import DEFINITIONS, Definition, definition
+
+__all__ = ["DEFINITIONS", "Definition", "definition"]

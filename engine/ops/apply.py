@@ -1,0 +1,134 @@
+"""Runs computations with the op definitions: on values, or a scalar computation on whole arrays at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from engine.errors import InternalError, UnsupportedOperation
+from engine.ir import AnyShape, Computation, Instruction, Shape
+from engine.ir.printer import print_instruction
+from engine.ops.registry import DEFINITIONS, ELEMENTWISE, Value
+
+STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element"})
+
+
+def apply(computation: Computation, arguments: Sequence[Value]) -> Value:
+    """The root's value for the given parameters.
+
+    Raises UnsupportedOperation for an opcode without a definition, InternalError when a definition breaks
+    the instruction's shape.
+    """
+    values: dict[Instruction, Value] = {}
+    for instruction in computation.instructions:
+        if instruction.opcode == "parameter":
+            value = arguments[instruction["parameter_number"]]
+        else:
+            value = _define(instruction, [values[operand] for operand in instruction.operands])
+        _check(instruction, instruction.shape, value)
+        values[instruction] = value
+    return values[computation.root]
+
+
+def _define(instruction: Instruction, operands: list[Value]) -> Value:
+    try:
+        function = DEFINITIONS[instruction.opcode]
+    except KeyError:
+        raise UnsupportedOperation(
+            f"Expected an operation the engine defines. Received: {print_instruction(instruction)}. "
+            f"Replace it by operations among: {', '.join(sorted(DEFINITIONS))}."
+        ) from None
+    with np.errstate(all="ignore"):
+        return function(instruction, cast(list[np.ndarray], operands))
+
+
+def _check(instruction: Instruction, shape: AnyShape, value: Value) -> None:
+    if isinstance(shape, Shape):
+        if isinstance(value, np.ndarray) and (value.dtype, value.shape) == (shape.dtype, shape.dimensions):
+            return
+        received = (
+            f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        )
+        raise InternalError(f"Expected {shape} as the value of {instruction!r}. Received: {received}.")
+    if not isinstance(value, tuple) or len(value) != len(shape.elements):
+        raise InternalError(f"Expected a tuple of {len(shape.elements)} values for {instruction!r}.")
+    for element, part in zip(shape.elements, value, strict=True):
+        _check(instruction, element, part)
+
+
+def is_elementwise(computation: Computation) -> bool:
+    """Whether the scalar computation may be run on arrays in place of scalars."""
+    return all(
+        i.opcode in STRUCTURAL
+        or i.opcode in ELEMENTWISE
+        or (i.opcode == "call" and is_elementwise(i.called[0]))
+        for i in computation.instructions
+    )
+
+
+def apply_to_arrays(computation: Computation, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """A scalar computation at each position of arguments of one shape: its flat results."""
+    common = np.broadcast_shapes(*(a.shape for a in arguments))
+    if is_elementwise(computation):
+        results = flat(_broadcasting(computation, arguments))
+        return tuple(np.broadcast_to(r, common) for r in results)
+    arguments = [np.broadcast_to(a, common) for a in arguments]
+    types = [shape.dtype for shape in computation.root.tuple_shapes]
+    outputs = tuple(np.empty(common, dtype) for dtype in types)
+    for position in np.ndindex(*common):
+        results = flat(apply(computation, [np.asarray(a[position]) for a in arguments]))
+        for output, result in zip(outputs, results, strict=True):
+            output[position] = result
+    return outputs
+
+
+def _broadcasting(computation: Computation, arguments: Sequence[Value]) -> Value:
+    values: dict[Instruction, Value] = {}
+    for instruction in computation.instructions:
+        operands = [values[operand] for operand in instruction.operands]
+        if instruction.opcode == "parameter":
+            values[instruction] = arguments[instruction["parameter_number"]]
+        elif instruction.opcode == "call":
+            values[instruction] = _broadcasting(instruction.called[0], operands)
+        else:
+            values[instruction] = _define(instruction, operands)
+    return values[computation.root]
+
+
+def flat(value: Value) -> tuple[np.ndarray, ...]:
+    """The one array, or the arrays of a tuple of arrays."""
+    return cast(tuple[np.ndarray, ...], value if isinstance(value, tuple) else (value,))
+
+
+COMMUTATIVE = frozenset({"add", "maximum", "minimum", "multiply", "and", "or", "xor"})
+
+
+def single_operation(computation: Computation) -> str | None:
+    """The opcode of a body that is one operation on parameters 0 and 1 (in that order, unless it commutes).
+
+    "assign" stands for a body that returns parameter 1.
+    """
+    root = computation.root
+    if root.opcode == "parameter":
+        return "assign" if root["parameter_number"] == 1 else None
+    if len(root.operands) != 2 or any(o.opcode != "parameter" for o in root.operands):
+        return None
+    numbers = [o["parameter_number"] for o in root.operands]
+    if numbers == [0, 1] or (numbers == [1, 0] and root.opcode in COMMUTATIVE):
+        return root.opcode
+    return None
+
+
+UFUNCS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+"""The NumPy function of each single operation with `reduce` and `at`, for real floats, integers and pred."""

@@ -1,0 +1,38 @@
+"""dot: products summed over contracting dimensions, side by side over batch dimensions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import DotDimensionNumbers, Instruction
+from engine.ops.floats import computing
+from engine.ops.registry import definition
+
+
+def accumulating(x: np.ndarray, result: np.dtype) -> np.ndarray:
+    """An operand in the type the products are summed in: the result's, but never a half."""
+    return x.astype(computing(np.empty(0, result)).dtype)
+
+
+def free_dimensions(rank: int, contracting: tuple[int, ...], batch: tuple[int, ...]) -> list[int]:
+    """The dimensions that are neither contracted nor shared."""
+    return [d for d in range(rank) if d not in contracting and d not in batch]
+
+
+@definition("dot")
+def _dot(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    """The result's dimensions are the batch's, the left's free, then the right's free ones."""
+    numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
+    lhs, rhs = (accumulating(x, instruction.array_shape.dtype) for x in operands)
+    contracting, batch = list(numbers.lhs_contracting_dimensions), list(numbers.lhs_batch_dimensions)
+    lhs_free = free_dimensions(lhs.ndim, numbers.lhs_contracting_dimensions, numbers.lhs_batch_dimensions)
+    rhs_free = free_dimensions(rhs.ndim, numbers.rhs_contracting_dimensions, numbers.rhs_batch_dimensions)
+    batch_sizes = [lhs.shape[d] for d in batch]
+    depth = int(np.prod([lhs.shape[d] for d in contracting], dtype=np.int64))
+    rows = int(np.prod([lhs.shape[d] for d in lhs_free], dtype=np.int64))
+    columns = int(np.prod([rhs.shape[d] for d in rhs_free], dtype=np.int64))
+    left = lhs.transpose(batch + lhs_free + contracting).reshape([*batch_sizes, rows, depth])
+    rhs_order = [*numbers.rhs_batch_dimensions, *numbers.rhs_contracting_dimensions, *rhs_free]
+    right = rhs.transpose(rhs_order).reshape([*batch_sizes, depth, columns])
+    shape = instruction.array_shape
+    return np.matmul(left, right).reshape(shape.dimensions).astype(shape.dtype)

@@ -1,0 +1,165 @@
+"""gather, scatter, dynamic-slice, dynamic-update-slice."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Computation, GatherDimensionNumbers, Instruction, ScatterDimensionNumbers
+from engine.ops.apply import UFUNCS, apply, flat, single_operation
+from engine.ops.floats import computing
+from engine.ops.registry import Value, definition
+
+
+def _index_vectors(indices: np.ndarray, index_vector_dim: int) -> np.ndarray:
+    """The indices as [batch..., components]; an `index_vector_dim` equal to the rank means one component."""
+    if index_vector_dim == indices.ndim:
+        return indices[..., None].astype(np.int64)
+    return np.moveaxis(indices, index_vector_dim, -1).astype(np.int64)
+
+
+def _aligned(values: np.ndarray, positions: list[int], rank: int) -> np.ndarray:
+    """An array whose dimension k becomes dimension positions[k] of `rank` dimensions."""
+    sizes = [1] * rank
+    for size, position in zip(values.shape, positions, strict=True):
+        sizes[position] = size
+    return values.reshape(sizes)
+
+
+@definition("gather")
+def _gather(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    """Start indices are clamped so that each slice lies within the operand."""
+    operand, start_indices = operands
+    numbers: GatherDimensionNumbers = instruction["gather_dimension_numbers"]
+    sizes = instruction["gather_slice_sizes"]
+    rank = instruction.array_shape.rank
+    vectors = _index_vectors(start_indices, numbers.index_vector_dim)
+    batch_positions = [d for d in range(rank) if d not in numbers.offset_dims]
+    window_dims = [
+        d
+        for d in range(operand.ndim)
+        if d not in numbers.collapsed_slice_dims and d not in numbers.operand_batching_dims
+    ]
+    where: list[np.ndarray] = []
+    for d in range(operand.ndim):
+        index = np.zeros([1] * rank, np.int64)
+        if d in numbers.start_index_map:
+            start = vectors[..., numbers.start_index_map.index(d)]
+            start = np.clip(start, 0, operand.shape[d] - sizes[d])
+            index = index + _aligned(start, batch_positions, rank)
+        if d in numbers.operand_batching_dims:
+            batch = numbers.operand_batching_dims.index(d)
+            index = index + _batch_index(
+                vectors,
+                numbers.start_indices_batching_dims[batch],
+                numbers.index_vector_dim,
+                batch_positions,
+                rank,
+            )
+        if d in window_dims:
+            offset = numbers.offset_dims[window_dims.index(d)]
+            index = index + _aligned(np.arange(sizes[d]), [offset], rank)
+        where.append(index)
+    if not where:
+        return np.broadcast_to(operand, instruction.array_shape.dimensions)
+    if 0 in instruction.array_shape.dimensions:
+        return np.empty(instruction.array_shape.dimensions, operand.dtype)
+    return np.broadcast_to(operand[tuple(where)], instruction.array_shape.dimensions)
+
+
+def _batch_index(
+    vectors: np.ndarray, indices_dim: int, index_vector_dim: int, batch_positions: list[int], rank: int
+) -> np.ndarray:
+    """Along a batching dimension the operand's index is the position in the indices themselves."""
+    dimension = indices_dim - (indices_dim > index_vector_dim)
+    return _aligned(np.arange(vectors.shape[dimension]), [batch_positions[dimension]], rank)
+
+
+@definition("scatter")
+def _scatter(instruction: Instruction, operands: list[np.ndarray]) -> Value:
+    """Updates outside the operand are left out; those to the same element are combined in row-major order."""
+    count = (len(operands) - 1) // 2
+    inputs, indices, updates = operands[:count], operands[count], operands[count + 1 :]
+    where, inside = _scatter_positions(instruction, inputs[0].shape, indices, updates[0].shape)
+    flat = [np.array(x).reshape(-1) for x in inputs]
+    chosen = [u.reshape(-1)[inside] for u in updates]
+    results = combine_at(instruction.called[0], flat, where[inside], chosen)
+    shaped = tuple(r.reshape(x.shape) for r, x in zip(results, inputs, strict=True))
+    return shaped[0] if count == 1 else shaped
+
+
+def _scatter_positions(
+    instruction: Instruction, shape: tuple[int, ...], indices: np.ndarray, update_shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each update, flattened: the flat position it goes to, and whether that lies within the operand."""
+    numbers: ScatterDimensionNumbers = instruction["scatter_dimension_numbers"]
+    rank = len(update_shape)
+    vectors = _index_vectors(indices, numbers.index_vector_dim)
+    batch_positions = [d for d in range(rank) if d not in numbers.update_window_dims]
+    absent = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
+    window_dims = [d for d in range(len(shape)) if d not in absent]
+    position, inside = np.zeros([1] * rank, np.int64), np.ones([1] * rank, np.bool_)
+    for d, size in enumerate(shape):
+        index = np.zeros([1] * rank, np.int64)
+        if d in numbers.scatter_dims_to_operand_dims:
+            start = vectors[..., numbers.scatter_dims_to_operand_dims.index(d)]
+            index = index + _aligned(start, batch_positions, rank)
+        if d in numbers.input_batching_dims:
+            indices_dim = numbers.scatter_indices_batching_dims[numbers.input_batching_dims.index(d)]
+            index = index + _batch_index(
+                vectors, indices_dim, numbers.index_vector_dim, batch_positions, rank
+            )
+        if d in window_dims:
+            update_dim = numbers.update_window_dims[window_dims.index(d)]
+            index = index + _aligned(np.arange(update_shape[update_dim]), [update_dim], rank)
+        inside = inside & (index >= 0) & (index < size)
+        position = position * size + index
+    flat = np.broadcast_to(position, update_shape).reshape(-1)
+    return flat, np.broadcast_to(inside, update_shape).reshape(-1)
+
+
+def combine_at(
+    body: Computation, inputs: list[np.ndarray], where: np.ndarray, updates: list[np.ndarray]
+) -> tuple[np.ndarray, ...]:
+    """body(input, update) at the flat positions, one update after another: the new flat arrays."""
+    operation = single_operation(body)
+    if len(inputs) == 1 and operation == "assign":
+        result = inputs[0].copy()
+        _last, first_seen = np.unique(where[::-1], return_index=True)
+        latest = len(where) - 1 - first_seen
+        result[where[latest]] = updates[0][latest]
+        return (result,)
+    if len(inputs) == 1 and operation in UFUNCS:
+        wide = np.array(computing(inputs[0]))
+        UFUNCS[operation].at(wide, where, computing(updates[0]))
+        return (wide.astype(inputs[0].dtype),)
+    results = [x.copy() for x in inputs]
+    for k, position in enumerate(where):
+        arguments = [np.asarray(r[position]) for r in results] + [np.asarray(u[k]) for u in updates]
+        for result, part in zip(results, flat(apply(body, arguments)), strict=True):
+            result[position] = part
+    return tuple(results)
+
+
+def _clamped_slices(
+    shape: tuple[int, ...], sizes: tuple[int, ...], starts: list[np.ndarray]
+) -> tuple[slice, ...]:
+    """Starts are clamped so that the whole slice lies within the operand."""
+    spans = []
+    for size, span, start in zip(shape, sizes, starts, strict=True):
+        first = min(max(int(start), 0), size - span)
+        spans.append(slice(first, first + span))
+    return tuple(spans)
+
+
+@definition("dynamic-slice")
+def _dynamic_slice(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    x, *starts = operands
+    return x[_clamped_slices(x.shape, instruction["dynamic_slice_sizes"], starts)]
+
+
+@definition("dynamic-update-slice")
+def _dynamic_update_slice(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    x, update, *starts = operands
+    result = x.copy()
+    result[_clamped_slices(x.shape, update.shape, starts)] = update
+    return result

@@ -1,0 +1,52 @@
+"""reduce, with any body and any number of operands."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Computation, Instruction
+from engine.ops.apply import UFUNCS, apply_to_arrays, single_operation
+from engine.ops.floats import computing
+from engine.ops.registry import Value, definition
+
+
+def reduce_last(
+    body: Computation, operands: list[np.ndarray], initial: list[np.ndarray]
+) -> tuple[np.ndarray, ...]:
+    """Combines [..., n] along the last dimension with the initial values: neighbours in pairs, order kept.
+
+    HLO leaves the order open, so that any body must be associative.
+    """
+    operation = single_operation(body)
+    if len(operands) == 1 and operation in UFUNCS and operation != "subtract":
+        ufunc, x = UFUNCS[operation], computing(operands[0])
+        total = ufunc.reduce(x, axis=-1, dtype=x.dtype, initial=computing(initial[0])[()])
+        return (np.asarray(total).astype(operands[0].dtype),)
+    shape = operands[0].shape[:-1]
+    result = tuple(np.broadcast_to(value, shape) for value in initial)
+    if operands[0].shape[-1]:
+        result = apply_to_arrays(body, [*result, *_in_pairs(body, operands)])
+    return result
+
+
+def _in_pairs(body: Computation, operands: list[np.ndarray]) -> list[np.ndarray]:
+    while (count := operands[0].shape[-1]) > 1:
+        even = count // 2 * 2
+        combined = apply_to_arrays(body, [x[..., side:even:2] for side in (0, 1) for x in operands])
+        odd = [x[..., even:] for x in operands]
+        operands = [np.concatenate(pair, -1) for pair in zip(combined, odd, strict=True)]
+    return [x[..., 0] for x in operands]
+
+
+@definition("reduce")
+def _reduce(instruction: Instruction, operands: list[np.ndarray]) -> Value:
+    """Half the operands are arrays of one shape, half are their initial values."""
+    half = len(operands) // 2
+    arrays, initial = operands[:half], operands[half:]
+    reduced = sorted(instruction["dimensions"])
+    kept = [d for d in range(arrays[0].ndim) if d not in reduced]
+    kept_sizes = [arrays[0].shape[d] for d in kept]
+    count = int(np.prod([arrays[0].shape[d] for d in reduced], dtype=np.int64))
+    flat = [np.ascontiguousarray(x.transpose(kept + reduced)).reshape([*kept_sizes, count]) for x in arrays]
+    results = reduce_last(instruction.called[0], flat, initial)
+    return results[0] if half == 1 else results

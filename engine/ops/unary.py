@@ -1,0 +1,153 @@
+"""Elementwise ops of one operand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.ir import Instruction
+from engine.ops.floats import computing, is_complex, is_float, widest
+from engine.ops.registry import definition
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _expit(x: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _cube_root(x: np.ndarray) -> np.ndarray:
+    return np.power(x, 1.0 / 3.0) if is_complex(x) else np.cbrt(x)
+
+
+def _error_function(x: np.ndarray) -> np.ndarray:
+    return _erf(x) if x.size else x
+
+
+TRANSCENDENTAL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "exponential": np.exp,
+    "exponential-minus-one": np.expm1,
+    "log": np.log,
+    "log-plus-one": np.log1p,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "cbrt": _cube_root,
+    "sine": np.sin,
+    "cosine": np.cos,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "logistic": _expit,
+    "erf": _error_function,
+}
+
+
+@definition(*TRANSCENDENTAL, elementwise=True)
+def _transcendental(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    """Computed in double precision and rounded once."""
+    (x,) = operands
+    return np.asarray(TRANSCENDENTAL[instruction.opcode](widest(x))).astype(x.dtype)
+
+
+def _half_away_from_zero(x: np.ndarray) -> np.ndarray:
+    whole = np.floor(np.abs(x))
+    return np.copysign(whole + (np.abs(x) - whole >= 0.5), x)
+
+
+ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "round-nearest-even": np.rint,
+    "round-nearest-afz": _half_away_from_zero,
+}
+
+
+@definition(*ROUNDING, elementwise=True)
+def _rounding(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    (x,) = operands
+    return np.asarray(ROUNDING[instruction.opcode](computing(x))).astype(x.dtype)
+
+
+@definition("negate", elementwise=True)
+def _negate(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    return np.asarray(np.negative(operands[0]))
+
+
+@definition("abs", elementwise=True)
+def _absolute(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    """Of complex operands the magnitude, which is real; of the least integer itself."""
+    return np.asarray(np.abs(operands[0]))
+
+
+@definition("sign", elementwise=True)
+def _sign(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    """Keeps the sign of a zero and NaN; of complex numbers the direction."""
+    (x,) = operands
+    if is_complex(x):
+        return np.where(x == 0, x.dtype.type(0), x / np.abs(x)).astype(x.dtype)
+    if is_float(x):
+        wide = computing(x)
+        return np.where(wide == 0, wide, np.sign(wide)).astype(x.dtype)
+    return np.asarray(np.sign(x))
+
+
+@definition("is-finite", elementwise=True)
+def _is_finite(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    return np.asarray(np.isfinite(operands[0]))
+
+
+@definition("not", elementwise=True)
+def _not(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    """Logical for pred, of each bit for integers."""
+    return np.asarray(np.invert(operands[0]))
+
+
+@definition("popcnt", elementwise=True)
+def _population_count(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    (x,) = operands
+    return np.bitwise_count(_as_unsigned(x)).astype(x.dtype)
+
+
+@definition("count-leading-zeros", elementwise=True)
+def _count_leading_zeros(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    (x,) = operands
+    bits = _as_unsigned(x)
+    width = 8 * x.dtype.itemsize
+    for distance in (1, 2, 4, 8, 16, 32):
+        if distance < width:
+            bits = bits | (bits >> bits.dtype.type(distance))
+    return (width - np.bitwise_count(bits)).astype(x.dtype)
+
+
+def _as_unsigned(x: np.ndarray) -> np.ndarray:
+    return x.view(np.dtype(f"u{x.dtype.itemsize}"))
+
+
+@definition("real", elementwise=True)
+def _real(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    return np.array(operands[0].real)
+
+
+@definition("imag", elementwise=True)
+def _imaginary(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    (x,) = operands
+    return np.array(x.imag) if is_complex(x) else np.zeros_like(x)
+
+
+@definition("copy", "optimization-barrier", elementwise=True)
+def _copy(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    return operands[0]
+
+
+@definition("reduce-precision", elementwise=True)
+def _reduce_precision(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    """Rounds the mantissa to the nearest even; beyond the exponent's range lie infinity and zero."""
+    (x,) = operands
+    mantissa, exponent = np.frexp(widest(x))
+    scale = 2.0 ** (instruction["mantissa_bits"] + 1)
+    rounded = np.ldexp(np.rint(mantissa * scale) / scale, exponent)
+    bias = 2 ** (instruction["exponent_bits"] - 1) - 1
+    result = np.where(np.abs(rounded) >= 2.0 ** (bias + 1), np.copysign(np.inf, rounded), rounded)
+    result = np.where(np.abs(rounded) < 2.0 ** (1 - bias), np.copysign(0.0, rounded), result)
+    return np.where(np.isfinite(widest(x)), result, widest(x)).astype(x.dtype)

@@ -1,0 +1,81 @@
+"""reduce-window and select-and-scatter, with any bodies."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+from engine.ir import Computation, Instruction, Window
+from engine.ir.structured_shape_rules import window_count
+from engine.ops.apply import UFUNCS, apply_to_arrays, single_operation
+from engine.ops.floats import computing
+from engine.ops.indexing import combine_at
+from engine.ops.reduction import reduce_last
+from engine.ops.registry import Value, definition
+from engine.ops.windows import padded_base, window_view
+
+
+@definition("reduce-window")
+def _reduce_window(instruction: Instruction, operands: list[np.ndarray]) -> Value:
+    """Padding and the gaps of a dilated base hold the initial value, as the body's identity."""
+    half = len(operands) // 2
+    arrays, initial = operands[:half], operands[half:]
+    window: Window = instruction["window"]
+    counts = [window_count(n, d) for n, d in zip(arrays[0].shape, window, strict=True)]
+    bases = [padded_base(x, value, window) for x, value in zip(arrays, initial, strict=True)]
+    results = _reduced_windows(instruction.called[0], bases, initial, counts, window)
+    return results[0] if half == 1 else results
+
+
+def _reduced_windows(
+    body: Computation, bases: list[np.ndarray], initial: list[np.ndarray], counts: list[int], window: Window
+) -> tuple[np.ndarray, ...]:
+    operation = single_operation(body)
+    rank = len(window)
+    if len(bases) == 1 and operation in UFUNCS and operation != "subtract":
+        # The strided view is reduced in place: flattening it would copy a whole window for each output.
+        view = window_view(computing(bases[0]), counts, window)
+        start = computing(initial[0])[()]
+        axes = tuple(range(rank, 2 * rank))
+        total = UFUNCS[operation].reduce(view, axis=axes, dtype=view.dtype, initial=start)
+        return (np.asarray(total).astype(bases[0].dtype),)
+    size = int(np.prod([d.size for d in window], dtype=np.int64))
+    views = [window_view(base, counts, window).reshape([*counts, size]) for base in bases]
+    return reduce_last(body, views, initial)
+
+
+@definition("select-and-scatter")
+def _select_and_scatter(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    """Each source element is scattered to the element its window selects; `called` is select, then scatter.
+
+    The selected element changes to a later one, in row-major order, where select(selected, later) is false.
+    """
+    operand, source, initial = operands
+    select, scatter = instruction.called
+    chosen = _selected(select, operand, source.shape, instruction["window"])
+    result = np.full(operand.size, initial, operand.dtype)
+    valid = chosen.reshape(-1) >= 0
+    (result,) = combine_at(scatter, [result], chosen.reshape(-1)[valid], [source.reshape(-1)[valid]])
+    return result.reshape(operand.shape)
+
+
+def _selected(
+    select: Computation, operand: np.ndarray, counts: tuple[int, ...], window: Window
+) -> np.ndarray:
+    """The flat position in the operand that each window selects, -1 for a window of padding alone."""
+    flat = operand.reshape(-1)
+    chosen = np.full(counts, -1, np.int64)
+    for offsets in product(*(range(d.size) for d in window)):
+        position, inside = np.zeros(counts, np.int64), np.ones(counts, np.bool_)
+        for k, (offset, d) in enumerate(zip(offsets, window, strict=True)):
+            along = np.arange(counts[k]) * d.stride + offset * d.window_dilation - d.padding_low
+            aligned = along.reshape([-1 if j == k else 1 for j in range(len(counts))])
+            inside = inside & (aligned >= 0) & (aligned < operand.shape[k])
+            position = position * operand.shape[k] + aligned
+        if not inside.any():
+            continue
+        candidates = flat[np.where(inside, position, 0)]
+        (kept,) = apply_to_arrays(select, [flat[np.maximum(chosen, 0)], candidates])
+        chosen = np.where(inside & ((chosen < 0) | ~kept), position, chosen)
+    return chosen

@@ -1,0 +1,92 @@
+"""Computes what depends on constants alone, with the op definitions.
+
+An array of equal elements is folded through its one value and stays a broadcast, however large it is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Instruction, Module, Shape
+from engine.ops import DEFINITIONS
+from engine.passes import construct
+from engine.passes.opcodes import ELEMENTWISE, is_elementwise
+from engine.passes.rewriting import changed, rewrite
+from engine.passes.splats import splat_value
+
+LARGEST_RESULT = 4096
+"""Elements of a folded result: a larger one is cheaper to compute than to keep."""
+LARGEST_OPERAND = 65536
+FOLDED = ELEMENTWISE | frozenset(
+    "reshape transpose slice concatenate pad reverse reduce dot gather dynamic-slice "
+    "dynamic-update-slice".split()
+)
+
+
+def constant_folding(module: Module) -> Module:
+    """Folds instructions all of whose operands are constants, splats or small iotas."""
+    return rewrite(module, _fold)
+
+
+def _fold(_: Instruction, instruction: Instruction) -> Instruction | None:
+    if instruction.opcode == "constant":
+        return _as_splat(instruction)
+    if instruction.opcode not in FOLDED or not isinstance(instruction.shape, Shape):
+        return None
+    if is_elementwise(instruction):
+        values = [splat_value(operand) for operand in instruction.operands]
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            return _fold_splats(instruction, known)
+    return _fold_arrays(instruction)
+
+
+def _as_splat(instruction: Instruction) -> Instruction | None:
+    """A literal of equal elements becomes a broadcast, which rules recognise and no one need store."""
+    literal: np.ndarray = instruction["literal"]
+    if literal.size < 2:
+        return None
+    first = literal.reshape(-1)[:1]
+    raw = np.ascontiguousarray(literal).view(np.uint8).reshape(literal.size, -1)
+    if np.any(raw != first.view(np.uint8)):
+        return None
+    return construct.splat_of(instruction, first.reshape(()).copy(), instruction.array_shape)
+
+
+def _fold_splats(instruction: Instruction, values: list[np.ndarray]) -> Instruction:
+    scalar = instruction.array_shape.with_dimensions(())
+    result = _evaluated(changed(instruction, shape=scalar), values)
+    return construct.splat_of(instruction, result, instruction.array_shape)
+
+
+def _fold_arrays(instruction: Instruction) -> Instruction | None:
+    moves_nothing = instruction.opcode == "reshape" and instruction.operands[0].opcode == "constant"
+    if not moves_nothing:
+        if instruction.array_shape.elements > LARGEST_RESULT:
+            return None
+        if sum(operand.array_shape.elements for operand in instruction.operands) > LARGEST_OPERAND:
+            return None
+    values = [_known_value(operand) for operand in instruction.operands]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return construct.constant(instruction, _evaluated(instruction, known), instruction.array_shape)
+
+
+def _known_value(instruction: Instruction) -> np.ndarray | None:
+    """The value of a constant, an iota or a broadcast of one of them; None for anything else."""
+    if instruction.opcode == "constant":
+        literal: np.ndarray = instruction["literal"]
+        return literal
+    if instruction.opcode == "iota":
+        return _evaluated(instruction, [])
+    if instruction.opcode == "broadcast":
+        inner = _known_value(instruction.operands[0])
+        return None if inner is None else _evaluated(instruction, [inner])
+    return None
+
+
+def _evaluated(instruction: Instruction, values: list[np.ndarray]) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        result = DEFINITIONS[instruction.opcode](instruction, values)
+    return np.array(result, instruction.array_shape.dtype, order="C")

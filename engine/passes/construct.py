@@ -1,0 +1,62 @@
+"""Makes the few instructions that rules are built from, in the place of another one (`like`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.ir import Instruction, Shape, SliceDimension
+from engine.passes.rewriting import make
+
+
+def constant(like: Instruction, literal: np.ndarray, shape: Shape) -> Instruction:
+    """A constant of the literal's value; the literal must have the shape's dtype and dimensions."""
+    return make(like, "constant", shape, (), literal=literal)
+
+
+def splat_of(like: Instruction, value: np.ndarray, shape: Shape) -> Instruction:
+    """A constant of any shape all of whose elements have one value (a rank-0 array)."""
+    if shape.elements == 1:
+        return constant(like, value.reshape(shape.dimensions), shape)
+    return broadcast(like, constant(like, value, shape.with_dimensions(())), shape.dimensions, ())
+
+
+def reshape(like: Instruction, operand: Instruction, dimensions: Sequence[int]) -> Instruction:
+    """The operand itself if it has these dimensions already."""
+    shape = operand.array_shape.with_dimensions(tuple(dimensions))
+    return operand if shape == operand.shape else make(like, "reshape", shape, (operand,))
+
+
+def transpose(like: Instruction, operand: Instruction, permutation: Sequence[int]) -> Instruction:
+    """The operand itself if the permutation moves nothing."""
+    permutation = tuple(permutation)
+    if permutation == tuple(range(len(permutation))):
+        return operand
+    old = operand.array_shape.dimensions
+    shape = operand.array_shape.with_dimensions(tuple(old[d] for d in permutation))
+    return make(like, "transpose", shape, (operand,), dimensions=permutation)
+
+
+def broadcast(
+    like: Instruction, operand: Instruction, dimensions: Sequence[int], mapping: Sequence[int]
+) -> Instruction:
+    """`mapping[i]` is the dimension of the result that the operand's dimension i becomes."""
+    shape = operand.array_shape.with_dimensions(tuple(dimensions))
+    return make(like, "broadcast", shape, (operand,), dimensions=tuple(mapping))
+
+
+def slice_of(like: Instruction, operand: Instruction, slices: Sequence[SliceDimension]) -> Instruction:
+    """The operand itself if the slice is the whole of it."""
+    shape = operand.array_shape.with_dimensions(tuple(-(-(s.limit - s.start) // s.stride) for s in slices))
+    # A slice that keeps every size keeps every element: strides are positive and limits stay inside.
+    return (
+        operand
+        if shape == operand.shape
+        else make(like, "slice", shape, (operand,), slice_dimensions=tuple(slices))
+    )
+
+
+def elementwise(like: Instruction, opcode: str, *operands: Instruction) -> Instruction:
+    """An operation whose result has its first operand's shape."""
+    return make(like, opcode, operands[0].shape, operands)

@@ -1,0 +1,44 @@
+"""Drops the instructions that neither the root nor anything with a side effect needs."""
+
+from __future__ import annotations
+
+from engine.ir import Computation, Instruction, Module
+from engine.passes.opcodes import has_side_effect
+from engine.passes.rewriting import changed
+
+
+def dead_code(module: Module) -> Module:
+    """Keeps every parameter, whether it is used or not: a computation's signature does not change."""
+    new: dict[Computation, Computation] = {}
+    for computation in module.computations():
+        new[computation] = _without_dead_code(computation, new)
+    entry = new[module.entry]
+    return module if entry is module.entry else Module(module.name, entry, dict(module.aliases))
+
+
+def _without_dead_code(computation: Computation, new: dict[Computation, Computation]) -> Computation:
+    alive = _alive(computation)
+    renewed: dict[Instruction, Instruction] = {}
+    for instruction in computation.instructions:
+        if instruction not in alive:
+            continue
+        operands = tuple([renewed[operand] for operand in instruction.operands])
+        called = tuple([new[callee] for callee in instruction.called])
+        same = operands == instruction.operands and called == instruction.called
+        renewed[instruction] = instruction if same else changed(instruction, operands=operands, called=called)
+    instructions = list(renewed.values())
+    if instructions == computation.instructions:
+        return computation
+    return Computation(computation.name, instructions, renewed[computation.root])
+
+
+def _alive(computation: Computation) -> set[Instruction]:
+    pending = [i for i in computation.instructions if i.opcode == "parameter" or has_side_effect(i)]
+    pending.append(computation.root)
+    alive: set[Instruction] = set()
+    while pending:
+        instruction = pending.pop()
+        if instruction not in alive:
+            alive.add(instruction)
+            pending += instruction.operands
+    return alive

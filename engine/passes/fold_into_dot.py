@@ -1,0 +1,39 @@
+"""Folds transposes, reversals and padding into the dots and convolutions they feed or follow."""
+
+from __future__ import annotations
+
+from engine.ir import Computation, Instruction, Module
+from engine.passes.rewriting import RuleSet, Visit, rewrite, rewrite_each
+from engine.passes.rules import convolution, dot
+
+RULES = RuleSet(dot.RULES, convolution.RULES)
+
+
+def fold_into_dot(module: Module) -> Module:
+    """Only a dot or convolution that nothing else reads takes on a transpose of its result."""
+    return rewrite(rewrite_each(module, _fold_results), RULES)
+
+
+def _fold_results(computation: Computation) -> Visit:
+    users = computation.users()
+    alone = {
+        i
+        for i in computation.instructions
+        if i.opcode == "transpose"
+        and len(users[i.operands[0]]) == 1
+        and i.operands[0] is not computation.root
+    }
+
+    def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+        if before not in alone:
+            return None
+        product = instruction.operands[0]
+        if product.opcode == "dot":
+            return dot.transposed_dot(instruction, product)
+        return (
+            convolution.transposed_convolution(instruction, product)
+            if product.opcode == "convolution"
+            else None
+        )
+
+    return visit

@@ -1,0 +1,59 @@
+"""Elementwise fusion: instructions over the same loops become one `fusion`, one codelet, one trip through memory.
+
+Walking from users to operands, an instruction joins the group of its users where they share its loops; with users in
+several groups it joins as many as it can without a cycle. What a group needs from outside through moves alone
+(broadcast, transpose, slice ...) is read in place.
+"""
+
+from __future__ import annotations
+
+from engine.ir import Instruction, Module
+from engine.passes.fusible import is_elementwise, is_moving, is_reduction, loops_of, reduced_loops
+from engine.passes.fusion_building import build_fusions
+from engine.passes.groups import Groups
+
+
+def fuse(module: Module) -> Module:
+    """Groups elementwise instructions and reduces of the entry computation into `fusion` instructions."""
+    groups = Groups(module.entry)
+    users = module.entry.users()
+    for instruction in reversed(module.entry.instructions):
+        if is_reduction(instruction):
+            groups.start(instruction, loops_of(instruction), reduced_loops(instruction))
+        elif is_elementwise(instruction) and not _is_read_in_place(instruction, users):
+            _place(instruction, groups, users)
+    return build_fusions(module, groups)
+
+
+def _is_read_in_place(instruction: Instruction, users: dict[Instruction, list[Instruction]]) -> bool:
+    """A conversion that is only read through moves costs less again and again than a buffer."""
+    readers = users[instruction]
+    return (
+        instruction.opcode == "convert"
+        and bool(readers)
+        and all(
+            is_moving(r) and r.opcode != "reshape" and all(is_elementwise(u) for u in users[r])
+            for r in readers
+        )
+    )
+
+
+def _place(instruction: Instruction, groups: Groups, users: dict[Instruction, list[Instruction]]) -> None:
+    loops = loops_of(instruction)
+    readers = users[instruction]
+    found = [groups.of[u] for u in readers if u in groups.of and _reads_pointwise(u, instruction)]
+    candidates = [g for g in dict.fromkeys(found) if g.loops == loops]
+    if len(candidates) == 1 and len(found) == len(readers):
+        groups.absorb(instruction, candidates[0])
+        return
+    group = groups.start(instruction, loops)
+    for candidate in reversed(candidates):
+        if groups.may_join(group, candidate):
+            group = groups.join(group, candidate)
+
+
+def _reads_pointwise(user: Instruction, operand: Instruction) -> bool:
+    """A reduce reads its arrays point by point, but not its initial values."""
+    if user.opcode != "reduce":
+        return True
+    return operand not in user.operands[len(user.operands) // 2 :]

@@ -1,0 +1,80 @@
+"""Which instructions may live inside a generated codelet, and in which loops."""
+
+from __future__ import annotations
+
+from engine.emit.lanes import ITEM_BYTES
+from engine.emit.library import EMITTERS
+from engine.ir import Computation, Instruction, Shape
+from engine.ir.affine import MOVING, loop_index, pull, squeezed
+
+HALF_PRECISIONS = frozenset({(5, 10), (8, 7)})
+BODY_EXTRAS = frozenset({"parameter", "constant", "tuple", "get-tuple-element"})
+WIDEST = 200
+
+
+def is_scalar_constant(instruction: Instruction) -> bool:
+    return (
+        instruction.opcode == "constant"
+        and isinstance(instruction.shape, Shape)
+        and instruction.shape.elements == 1
+    )
+
+
+def is_elementwise(instruction: Instruction) -> bool:
+    """An operation on one point of arrays of one shape, of types the lanes know."""
+    if instruction.opcode not in EMITTERS or instruction.opcode == "copy":
+        return is_unit_reshape(instruction)
+    shapes = [instruction.shape, *(o.shape for o in instruction.operands)]
+    if not all(isinstance(s, Shape) and s.element_type in ITEM_BYTES for s in shapes):
+        return False
+    if instruction.opcode == "bitcast-convert":
+        return shapes[0].dtype.itemsize == shapes[1].dtype.itemsize and "pred" not in (
+            shapes[0].element_type,
+            shapes[1].element_type,
+        )
+    if instruction.opcode == "reduce-precision":
+        return (instruction["exponent_bits"], instruction["mantissa_bits"]) in HALF_PRECISIONS
+    return True
+
+
+def is_unit_reshape(instruction: Instruction) -> bool:
+    """A reshape (or copy) that only adds or drops dimensions of size 1: the same loops serve both sides."""
+    if instruction.opcode not in ("reshape", "copy") or not isinstance(instruction.shape, Shape):
+        return False
+    operand = instruction.operands[0].shape
+    return isinstance(operand, Shape) and squeezed(operand) == squeezed(instruction.shape)
+
+
+def is_reduction(instruction: Instruction) -> bool:
+    """A reduce whose body and types the lanes know, over arrays that are not empty."""
+    if instruction.opcode != "reduce" or instruction.operands[0].array_shape.elements == 0:
+        return False
+    known = all(o.array_shape.element_type in ITEM_BYTES for o in instruction.operands)
+    return known and is_scalar_body(instruction.called[0])
+
+
+def is_scalar_body(body: Computation) -> bool:
+    return all(i.opcode in BODY_EXTRAS or is_elementwise(i) for i in body.instructions)
+
+
+def is_moving(instruction: Instruction) -> bool:
+    """An instruction that a codelet can see through: it only says where elements come from, by an affine map."""
+    if instruction.opcode not in MOVING or not isinstance(instruction.shape, Shape):
+        return False
+    if instruction.shape.element_type not in ITEM_BYTES:
+        return False
+    rank = instruction.shape.rank
+    return pull(instruction, tuple(loop_index(d, rank) for d in range(rank)), rank) is not None
+
+
+def loops_of(instruction: Instruction) -> tuple[int, ...]:
+    """The loops an instruction needs: its shape's dimensions other than 1, or for a reduce its operand's."""
+    shape = instruction.operands[0].array_shape if instruction.opcode == "reduce" else instruction.array_shape
+    return squeezed(shape)
+
+
+def reduced_loops(reduce: Instruction) -> tuple[bool, ...]:
+    """For each loop of a reduce whether it is reduced."""
+    shape = reduce.operands[0].array_shape
+    dimensions = set(reduce["dimensions"])
+    return tuple(d in dimensions for d, size in enumerate(shape.dimensions) if size != 1)

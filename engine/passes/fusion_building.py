@@ -1,0 +1,203 @@
+"""Makes `fusion` instructions out of groups: a computation of what happens inside, parameters for what comes in."""
+
+from __future__ import annotations
+
+from engine.emit.lanes import ITEM_BYTES
+from engine.ir import Computation, Instruction, Module, Shape, TupleShape
+from engine.passes.fusible import is_elementwise, is_moving, is_scalar_constant, is_unit_reshape
+from engine.passes.groups import Group, Groups
+
+
+def build_fusions(module: Module, groups: Groups) -> Module:
+    """The module with each group replaced by one instruction, in an order in which operands come first."""
+    builder = _Builder(module, groups)
+    for instruction in module.entry.instructions:
+        builder.need(instruction)
+    root = builder.new[module.entry.root]
+    entry = Computation(module.entry.name, builder.instructions, root)
+    return Module(module.name, entry, dict(module.aliases))
+
+
+class _Builder:
+    def __init__(self, module: Module, groups: Groups) -> None:
+        self.groups = groups
+        self.users = module.entry.users()
+        self.root = module.entry.root
+        self.new: dict[Instruction, Instruction] = {}
+        self.instructions: list[Instruction] = []
+        self.count = 0
+
+    def need(self, instruction: Instruction) -> None:
+        """Makes sure the instruction exists in the new computation, whatever it needs before it (no recursion)."""
+        stack = [instruction]
+        while stack:
+            current = stack[-1]
+            if current in self.new:
+                stack.pop()
+                continue
+            group = self._group(current)
+            sources = self._sources(group) if group else list(current.operands)
+            waiting = [s for s in sources if s not in self.new]
+            if waiting:
+                stack.extend(waiting)
+            elif group:
+                self._make_fusion(group)
+                if current not in self.new:
+                    self.new[current] = self._stand_in(current)
+            else:
+                self.new[current] = self._copy(current)
+
+    def _group(self, instruction: Instruction) -> Group | None:
+        """The group to build for an instruction; none for a lone reshape, which costs nothing as it is."""
+        group = self.groups.of.get(instruction)
+        if group is None or all(is_unit_reshape(m) for m in self.groups.members(group)):
+            return None
+        return group
+
+    def _stand_in(self, instruction: Instruction) -> Instruction:
+        """A member that is no result itself: outside, it is a reshape of one (or nothing reads it at all)."""
+        base = self.new[self._base(instruction)]
+        return base if isinstance(base.shape, TupleShape) else self._copy_of(instruction, base)
+
+    def _copy(self, instruction: Instruction) -> Instruction:
+        operands = tuple(self.new[o] for o in instruction.operands)
+        if operands == instruction.operands:
+            copied = instruction
+        else:
+            copied = Instruction(
+                *(instruction.name, instruction.opcode, instruction.shape, operands),
+                *(instruction.attributes, instruction.called, instruction.op_name),
+            )
+        self.instructions.append(copied)
+        return copied
+
+    def _copy_of(self, instruction: Instruction, operand: Instruction) -> Instruction:
+        copied = Instruction(
+            *(instruction.name, "reshape", instruction.shape, (operand,)), {}, (), instruction.op_name
+        )
+        self.instructions.append(copied)
+        return copied
+
+    def _base(self, instruction: Instruction) -> Instruction:
+        """What a chain of unit reshapes reshapes."""
+        while is_unit_reshape(instruction) and self._inside(
+            instruction.operands[0], self.groups.of[instruction]
+        ):
+            instruction = instruction.operands[0]
+        return instruction if not is_unit_reshape(instruction) else instruction.operands[0]
+
+    def _inside(self, instruction: Instruction, group: Group) -> bool:
+        return self.groups.of.get(instruction) is group
+
+    def _sees_through(self, instruction: Instruction) -> bool:
+        """Whether a codelet computes an instruction outside its group anew, or reads it in place."""
+        if instruction in self.groups.of:
+            return False
+        if is_scalar_constant(instruction):
+            return instruction.array_shape.element_type in ITEM_BYTES
+        if instruction.opcode == "iota":
+            return instruction.array_shape.element_type in ITEM_BYTES
+        return is_moving(instruction) or (instruction.opcode == "convert" and is_elementwise(instruction))
+
+    def _sources(self, group: Group) -> list[Instruction]:
+        """The instructions outside a group that its codelet reads."""
+        sources: dict[Instruction, None] = {}
+        seen: set[Instruction] = set()
+        stack = [o for m in self.groups.members(group) for o in m.operands if not self._inside(o, group)]
+        while stack:
+            current = stack.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            if self._sees_through(current):
+                stack.extend(current.operands)
+            else:
+                sources[current] = None
+        return list(sources)
+
+    def _results(self, group: Group) -> list[Instruction]:
+        """The members that someone outside reads; behind a reshape, what it reshapes."""
+        results: dict[Instruction, None] = {}
+        for member in self.groups.members(group):
+            outside = [u for u in self.users[member] if not self._inside(u, group)]
+            if outside or member is self.root:
+                base = self._base(member) if is_unit_reshape(member) else member
+                if self._inside(base, group):
+                    results[base] = None
+        return list(results)
+
+    def _make_fusion(self, group: Group) -> None:
+        results = self._results(group)
+        body = _Body(self, group)
+        inside = [body.value(r) for r in results]
+        shapes = tuple(r.shape for r in results)
+        flat = tuple(s for r in results for s in r.tuple_shapes)
+        root = inside[0]
+        if len(results) > 1:
+            root = Instruction("results", "tuple", TupleShape(shapes), tuple(inside))
+            body.instructions.append(root)
+        self.count += 1
+        name = f"fusion.{self.count}"
+        computation = Computation(f"fused.{self.count}", body.instructions, root)
+        weightiest = max(results, key=lambda r: r.tuple_shapes[0].elements)
+        fusion = Instruction(
+            *(name, "fusion", root.shape, tuple(self.new[s] for s in body.sources)),
+            *({"loops": group.loops, "results": len(flat)}, (computation,), weightiest.op_name),
+        )
+        self.instructions.append(fusion)
+        for number, result in enumerate(results):
+            self.new[result] = fusion
+            if len(results) > 1:
+                part = Instruction(
+                    *(f"{name}.{number}", "get-tuple-element", result.shape, (fusion,)),
+                    *({"tuple_index": number}, (), result.op_name),
+                )
+                self.instructions.append(part)
+                self.new[result] = part
+        for member in self.groups.members(group):
+            if not is_unit_reshape(member):
+                self.new.setdefault(member, fusion)
+
+
+class _Body:
+    """The computation inside a fusion, grown from its results."""
+
+    def __init__(self, builder: _Builder, group: Group) -> None:
+        self.builder, self.group = builder, group
+        self.instructions: list[Instruction] = []
+        self.sources: list[Instruction] = []
+        self.values: dict[Instruction, Instruction] = {}
+
+    def value(self, instruction: Instruction) -> Instruction:
+        """The instruction inside the fusion that stands for one outside (no recursion)."""
+        stack = [instruction]
+        while stack:
+            current = stack[-1]
+            if current in self.values:
+                stack.pop()
+                continue
+            inside = self.builder._inside(current, self.group)
+            if not inside and not self.builder._sees_through(current):
+                self.values[current] = self._parameter(current)
+                continue
+            waiting = [o for o in current.operands if o not in self.values]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            operands = tuple(self.values[o] for o in current.operands)
+            copied = Instruction(
+                *(current.name, current.opcode, current.shape, operands),
+                *(current.attributes, current.called, current.op_name),
+            )
+            self.values[current] = copied
+            self.instructions.append(copied)
+        return self.values[instruction]
+
+    def _parameter(self, source: Instruction) -> Instruction:
+        number = len(self.sources)
+        shape = source.shape
+        assert isinstance(shape, Shape), source
+        parameter = Instruction(f"parameter.{number}", "parameter", shape, (), {"parameter_number": number})
+        self.sources.append(source)
+        self.instructions.append(parameter)
+        return parameter

@@ -1,0 +1,79 @@
+"""Which results take memory, who reads them, and how much of it an order of instructions needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from engine.ir import AnyShape, Computation, Instruction, Shape
+from engine.passes.opcodes import NO_STORAGE
+
+
+@dataclass(slots=True)
+class Storage:
+    """Of one computation: `reads` and `readers` see through instructions that take no memory of their own."""
+
+    sources: dict[Instruction, tuple[Instruction, ...]] = field(default_factory=dict)
+    reads: dict[Instruction, tuple[Instruction, ...]] = field(default_factory=dict)
+    readers: dict[Instruction, list[Instruction]] = field(default_factory=dict)
+    bytes: dict[Instruction, int] = field(default_factory=dict)
+    kept: frozenset[Instruction] = frozenset()
+    """What the root needs, and what therefore lives to the end."""
+
+
+def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -> Storage:
+    """Results in `in_place` overwrite memory that exists anyway, so they take none."""
+    storage = Storage()
+    overwriting = frozenset(in_place)
+    for instruction in computation.instructions:
+        found = _sources_of_operands(instruction, storage)
+        if instruction.opcode in NO_STORAGE:
+            storage.sources[instruction] = found
+            continue
+        storage.sources[instruction] = (instruction,)
+        storage.reads[instruction] = found
+        storage.readers[instruction] = []
+        storage.bytes[instruction] = 0 if instruction in overwriting else bytes_of(instruction.shape)
+        for source in found:
+            storage.readers[source].append(instruction)
+    storage.kept = frozenset(storage.sources[computation.root])
+    return storage
+
+
+def _sources_of_operands(instruction: Instruction, storage: Storage) -> tuple[Instruction, ...]:
+    if len(instruction.operands) == 1:
+        return storage.sources[instruction.operands[0]]
+    return tuple(dict.fromkeys(s for operand in instruction.operands for s in storage.sources[operand]))
+
+
+def bytes_of(shape: AnyShape) -> int:
+    """The bytes of an array, or of all arrays of a tuple."""
+    pending, total = [shape], 0
+    while pending:
+        each = pending.pop()
+        if isinstance(each, Shape):
+            total += each.bytes
+        else:
+            pending += each.elements
+    return total
+
+
+def peak_of(order: Iterable[Instruction], storage: Storage) -> int:
+    """The most bytes alive at once when the instructions that take memory run in this order."""
+    waiting = {instruction: len(readers) for instruction, readers in storage.readers.items()}
+    alive = peak = 0
+    for instruction in order:
+        alive += storage.bytes[instruction]
+        peak = max(peak, alive)
+        for source in storage.reads[instruction]:
+            waiting[source] -= 1
+        for done in (instruction, *storage.reads[instruction]):
+            if not waiting[done] and done not in storage.kept:
+                alive -= storage.bytes[done]
+    return peak
+
+
+def peak_liveness(computation: Computation, in_place: Iterable[Instruction] = ()) -> int:
+    """The most bytes that results take at once in the computation's order, parameters and constants aside."""
+    storage = storage_of(computation, in_place)
+    return peak_of([i for i in computation.instructions if i in storage.reads], storage)

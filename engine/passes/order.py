@@ -1,0 +1,138 @@
+"""Orders the entry's instructions so that results live briefly: each weight's update follows its gradient."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+
+from engine.errors import InternalError
+from engine.ir import Computation, Instruction, Module
+from engine.passes.liveness import Storage, peak_liveness, peak_of, storage_of
+
+__all__ = ["peak_liveness", "schedule"]
+
+Before = Mapping[Instruction, Sequence[Instruction]]
+Preference = Callable[[int], int]
+
+
+def most_bytes_first(bytes_freed: int) -> int:
+    """Runs what frees most, or takes least."""
+    return -bytes_freed
+
+
+def freeing_first(bytes_freed: int) -> int:
+    """Runs what frees memory; takes the rest in the order it came in."""
+    return -max(0, bytes_freed)
+
+
+def as_given(_: int) -> int:
+    """Keeps the order it came in as far as possible."""
+    return 0
+
+
+PREFERENCES: tuple[Preference, ...] = (most_bytes_first, freeing_first, as_given)
+
+
+def schedule(module: Module, before: Before | None = None) -> Module:
+    """The module with its entry in the order that needs least memory of those tried.
+
+    `before[x]` lists instructions that must run before x although x does not read them. Raises InternalError
+    when this makes a cycle.
+    """
+    entry = module.entry
+    storage = storage_of(entry, _updates_in_place(module))
+    needs = _needs(entry, storage, before or {})
+    orders = [_list_schedule(storage, needs, preference) for preference in PREFERENCES]
+    order = min(orders, key=lambda each: peak_of(each, storage))
+    instructions = _with_the_rest(entry, order)
+    return Module(module.name, Computation(entry.name, instructions, entry.root), dict(module.aliases))
+
+
+def _updates_in_place(module: Module) -> list[Instruction]:
+    """Results that become a parameter's new value and can be written over its old one."""
+    return [module.results[index] for index in module.aliases.values()]
+
+
+Needs = dict[Instruction, tuple[Instruction, ...]]
+
+
+def _needs(computation: Computation, storage: Storage, before: Before) -> Needs:
+    """What must have run before each instruction that takes memory; others hand their needs on."""
+    needs: Needs = {}
+    for instruction in computation.instructions:
+        earlier = [s for each in before.get(instruction, ()) for s in storage.sources[each]]
+        if instruction in storage.reads:
+            of_operands = [n for o in instruction.operands if o not in storage.reads for n in needs[o]]
+            needs[instruction] = tuple(dict.fromkeys([*storage.reads[instruction], *of_operands, *earlier]))
+        elif len(instruction.operands) == 1 and not earlier:
+            (operand,) = instruction.operands
+            needs[instruction] = storage.sources[operand] if operand in storage.reads else needs[operand]
+        else:
+            of_operands = [
+                n
+                for o in instruction.operands
+                for n in (storage.sources[o] if o in storage.reads else needs[o])
+            ]
+            needs[instruction] = tuple(dict.fromkeys([*of_operands, *earlier]))
+    return {instruction: needs[instruction] for instruction in storage.reads}
+
+
+def _list_schedule(storage: Storage, needs: Needs, preference: Preference) -> list[Instruction]:
+    """Always runs the most preferred instruction that is ready; of equals the first in the given order."""
+    number = {instruction: n for n, instruction in enumerate(needs)}
+    by_number = list(needs)
+    missing = {instruction: len(needed) for instruction, needed in needs.items()}
+    followers: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in needs}
+    for instruction, needed in needs.items():
+        for each in needed:
+            followers[each].append(instruction)
+    unread = {instruction: len(readers) for instruction, readers in storage.readers.items()}
+    order: list[Instruction] = []
+    done: set[Instruction] = set()
+
+    def entry(instruction: Instruction) -> tuple[int, int]:
+        freed = sum(
+            storage.bytes[s] for s in storage.reads[instruction] if unread[s] == 1 and s not in storage.kept
+        )
+        return preference(freed - storage.bytes[instruction]), number[instruction]
+
+    ready = [entry(instruction) for instruction in needs if not missing[instruction]]
+    heapq.heapify(ready)
+    while ready:
+        instruction = by_number[heapq.heappop(ready)[1]]
+        if instruction in done:
+            continue
+        done.add(instruction)
+        order.append(instruction)
+        for follower in followers[instruction]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heapq.heappush(ready, entry(follower))
+        for source in storage.reads[instruction]:
+            unread[source] -= 1
+            if unread[source] == 1:
+                # Its last reader now frees it: offered again, this time further to the front.
+                last = next(reader for reader in storage.readers[source] if reader not in done)
+                if not missing[last]:
+                    heapq.heappush(ready, entry(last))
+    if len(order) < len(needs):
+        stuck = next(instruction for instruction in needs if instruction not in done)
+        raise InternalError(
+            f"Expected an order without a cycle. Received: {stuck!r}, which waits for itself."
+        )
+    return order
+
+
+def _with_the_rest(computation: Computation, order: list[Instruction]) -> list[Instruction]:
+    """Parameters first; what takes no memory right before its first user; what no one uses at the end."""
+    parameters = [i for i in computation.instructions if i.opcode == "parameter"]
+    placed: dict[Instruction, None] = dict.fromkeys(parameters)
+    for instruction in (*order, *computation.instructions):
+        stack = [instruction]
+        while stack:
+            waiting = [operand for operand in stack[-1].operands if operand not in placed]
+            if waiting:
+                stack += waiting
+            else:
+                placed.setdefault(stack.pop())
+    return list(placed)

@@ -1,0 +1,182 @@
+"""The driver of all rewriting passes: one sweep over each computation, operands first, until no rule applies.
+
+A rule sees an instruction whose operands are final and returns what shall stand in its place, or None. What it
+returns may be built from new instructions; they are offered to the rules in turn. No instruction is changed: those
+that a rule or a rewritten operand touches are made anew, all others stay the same objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from engine.errors import InternalError
+from engine.ir import AnyShape, Computation, Instruction, Module
+
+Rule = Callable[[Instruction], Instruction | None]
+Visit = Callable[[Instruction, Instruction], Instruction | None]
+"""Takes an instruction as it was, and with rewritten operands; returns its replacement, or None to keep it."""
+
+
+class RuleSet:
+    """Rules by the opcode they apply to; calling it tries them in the order of their definition."""
+
+    def __init__(self, *others: RuleSet) -> None:
+        self._rules: dict[str, list[Rule]] = {}
+        for other in others:
+            for opcode, rules in other._rules.items():
+                self._rules.setdefault(opcode, []).extend(rules)
+
+    def on(self, *opcodes: str) -> Callable[[Rule], Rule]:
+        """A decorator that adds a rule for some opcodes."""
+
+        def add(rule: Rule) -> Rule:
+            for opcode in opcodes:
+                self._rules.setdefault(opcode, []).append(rule)
+            return rule
+
+        return add
+
+    def __call__(self, before: Instruction, instruction: Instruction) -> Instruction | None:
+        for rule in self._rules.get(instruction.opcode, ()):
+            replacement = rule(instruction)
+            if replacement is not None:
+                return replacement
+        return None
+
+
+def make(
+    like: Instruction,
+    opcode: str,
+    shape: AnyShape,
+    operands: Iterable[Instruction],
+    called: tuple[Computation, ...] = (),
+    **attributes: Any,
+) -> Instruction:
+    """A new instruction that stands for (a part of) another one and says it came from the same place."""
+    name = like.name if opcode == like.opcode else opcode
+    return Instruction(name, opcode, shape, tuple(operands), attributes, called, like.op_name)
+
+
+def changed(
+    instruction: Instruction,
+    *,
+    shape: AnyShape | None = None,
+    operands: Iterable[Instruction] | None = None,
+    called: tuple[Computation, ...] | None = None,
+    name: str | None = None,
+    **attributes: Any,
+) -> Instruction:
+    """A copy of an instruction in which some parts are different."""
+    return Instruction(
+        instruction.name if name is None else name,
+        instruction.opcode,
+        instruction.shape if shape is None else shape,
+        instruction.operands if operands is None else tuple(operands),
+        {**instruction.attributes, **attributes} if attributes else instruction.attributes,
+        instruction.called if called is None else called,
+        instruction.op_name,
+    )
+
+
+def rewrite(module: Module, visit: Visit) -> Module:
+    """Rewrites every computation of a module with the same rules."""
+    return rewrite_each(module, lambda computation: visit)
+
+
+def rewrite_each(module: Module, visit_for: Callable[[Computation], Visit]) -> Module:
+    """Rewrites every computation, callees first, with rules made for it; the same module if none changed."""
+    new: dict[Computation, Computation] = {}
+    for computation in module.computations():
+        new[computation] = _Sweep(visit_for(computation), new).run(computation)
+    entry = new[module.entry]
+    return module if entry is module.entry else Module(module.name, entry, dict(module.aliases))
+
+
+class Names:
+    """Gives each instruction of a computation a name of its own."""
+
+    def __init__(self, instructions: Iterable[Instruction]) -> None:
+        self._owners: dict[str, Instruction] = {i.name: i for i in instructions}
+        self._next: dict[str, int] = {}
+
+    def settle(self, instruction: Instruction, stands_for: Instruction) -> Instruction:
+        """The instruction, renamed if its name belongs to another than the one it stands for."""
+        owner = self._owners.setdefault(instruction.name, instruction)
+        if owner is not instruction and owner is not stands_for:
+            instruction = changed(instruction, name=self._unused(instruction.name))
+        self._owners[instruction.name] = instruction
+        return instruction
+
+    def _unused(self, name: str) -> str:
+        stem, _, number = name.rpartition(".")
+        stem = stem if stem and number.isdigit() else name
+        count = self._next.get(stem, 1)
+        while f"{stem}.{count}" in self._owners:
+            count += 1
+        self._next[stem] = count + 1
+        return f"{stem}.{count}"
+
+
+class _Sweep:
+    """One computation's rewriting: `new` maps every instruction met to the one that stands for it now."""
+
+    def __init__(self, visit: Visit, computations: dict[Computation, Computation]) -> None:
+        self.visit = visit
+        self.computations = computations
+        self.new: dict[Instruction, Instruction] = {}
+        self.instructions: list[Instruction] = []
+
+    def run(self, computation: Computation) -> Computation:
+        self.names = Names(computation.instructions)
+        for instruction in computation.instructions:
+            self.settle(instruction)
+        root = self.new[computation.root]
+        if root is computation.root and self.instructions == computation.instructions:
+            return computation
+        return Computation(computation.name, self.instructions, root)
+
+    def settle(self, instruction: Instruction) -> None:
+        """Rewrites an instruction and all that its replacements bring with them."""
+        new = self.new
+        replaced: dict[Instruction, Instruction] = {}
+        stack = [instruction]
+        while stack:
+            current = stack[-1]
+            if current in new:
+                stack.pop()
+            elif current in replaced:
+                new[current] = new[replaced[current]]
+            elif waiting := [operand for operand in current.operands if operand not in new]:
+                stack += waiting
+            else:
+                candidate = self.with_new_parts(current)
+                replacement = self.visit(current, candidate)
+                if replacement is None or replacement is candidate:
+                    self.keep(current, candidate)
+                else:
+                    _check(candidate, replacement)
+                    replaced[current] = replacement
+                    stack.append(replacement)
+
+    def with_new_parts(self, instruction: Instruction) -> Instruction:
+        operands = tuple([self.new[operand] for operand in instruction.operands])
+        called = tuple(
+            [self.computations.get(computation, computation) for computation in instruction.called]
+        )
+        if operands == instruction.operands and called == instruction.called:
+            return instruction
+        return changed(instruction, operands=operands, called=called)
+
+    def keep(self, before: Instruction, instruction: Instruction) -> None:
+        instruction = self.names.settle(instruction, before)
+        self.new[before] = self.new[instruction] = instruction
+        self.instructions.append(instruction)
+
+
+def _check(before: Instruction, after: Instruction) -> None:
+    if after.shape != before.shape:
+        raise InternalError(
+            f"Expected a rewrite of {before!r} to keep its shape. Received: {after!r}. "
+            f"Correct the rule that made it."
+        )

@@ -1,0 +1,156 @@
+"""Arithmetic with neutral and equal operands. Every rule keeps each bit of the result, signed zeros included.
+
+So x + 0 stays, since it turns -0 into +0, and x * 0 stays, since x may be infinite; of integers both go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.ir import Instruction
+from engine.ir.shape import FLOATS, INTEGERS
+from engine.passes import construct
+from engine.passes.rewriting import Rule, RuleSet
+from engine.passes.splats import is_negative_zero, is_positive_zero, is_splat_of, splat_value
+
+RULES = RuleSet()
+
+
+def either_order(rule: Callable[[Instruction, Instruction, Instruction], Instruction | None]) -> Rule:
+    """For commutative operations: offers a rule the operands in both orders."""
+
+    def both(instruction: Instruction) -> Instruction | None:
+        lhs, rhs = instruction.operands
+        replacement = rule(instruction, lhs, rhs)
+        return rule(instruction, rhs, lhs) if replacement is None else replacement
+
+    return both
+
+
+def is_integer(instruction: Instruction) -> bool:
+    """Whether the elements are integers, signed or not."""
+    return instruction.array_shape.element_type in INTEGERS
+
+
+def is_float(instruction: Instruction) -> bool:
+    """Whether the elements are real floating-point numbers."""
+    return instruction.array_shape.element_type in FLOATS
+
+
+def is_real(instruction: Instruction) -> bool:
+    """Not a complex number, whose product with one need not be itself where a part is infinite."""
+    return is_integer(instruction) or is_float(instruction)
+
+
+@RULES.on("multiply")
+@either_order
+def multiply(instruction: Instruction, x: Instruction, factor: Instruction) -> Instruction | None:
+    """By one, by minus one, and by the integer zero."""
+    if is_real(x) and is_splat_of(factor, 1):
+        return x
+    if is_integer(x) and is_splat_of(factor, 0):
+        return factor
+    if is_float(x) and is_splat_of(factor, -1):
+        return construct.elementwise(instruction, "negate", x)
+    return None
+
+
+@RULES.on("add")
+@either_order
+def add(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
+    """Nothing (-0 for floats), or a negated number."""
+    if is_negative_zero(other) or (is_integer(x) and is_splat_of(other, 0)):
+        return x
+    if other.opcode == "negate" and is_float(x):
+        return construct.elementwise(instruction, "subtract", x, other.operands[0])
+    return None
+
+
+@RULES.on("subtract")
+def subtract(instruction: Instruction) -> Instruction | None:
+    """Nothing, a number from itself, or from nothing, or a negated number."""
+    x, y = instruction.operands
+    if is_positive_zero(y):
+        return x
+    if is_integer(x) and x is y:
+        return construct.splat_of(instruction, np.zeros((), x.array_shape.dtype), x.array_shape)
+    if is_negative_zero(x) or (is_integer(x) and is_positive_zero(x)):
+        return construct.elementwise(instruction, "negate", y)
+    return construct.elementwise(instruction, "add", x, y.operands[0]) if y.opcode == "negate" else None
+
+
+@RULES.on("divide")
+def divide(instruction: Instruction) -> Instruction | None:
+    """By a power of two it is a multiplication: both round the same exact quotient."""
+    x, divisor = instruction.operands
+    if is_real(x) and is_splat_of(divisor, 1):
+        return x
+    value = splat_value(divisor)
+    if value is None or not is_float(x):
+        return None
+    reciprocal = _exact_reciprocal(value)
+    if reciprocal is None:
+        return None
+    factor = construct.splat_of(instruction, reciprocal, divisor.array_shape)
+    return construct.elementwise(instruction, "multiply", x, factor)
+
+
+def _exact_reciprocal(value: np.ndarray) -> np.ndarray | None:
+    """1 / value where value is a power of two and neither it nor its reciprocal is denormal."""
+    number = float(value)
+    if not np.isfinite(number) or abs(np.frexp(number)[0]) != 0.5:
+        return None
+    with np.errstate(all="ignore"):
+        reciprocal = np.asarray(1.0 / number).astype(value.dtype)
+    smallest = 2.0 ** {"f16": -14, "f64": -1022}.get(_type_name(value.dtype), -126)
+    if not np.isfinite(float(reciprocal)) or min(abs(number), abs(float(reciprocal))) < smallest:
+        return None
+    return reciprocal
+
+
+def _type_name(dtype: np.dtype) -> str:
+    return {np.dtype(np.float16): "f16", np.dtype(np.float64): "f64"}.get(dtype, "")
+
+
+@RULES.on("power")
+def power(instruction: Instruction) -> Instruction | None:
+    """Only exponents at which the result is the correctly rounded one by definition."""
+    base, exponent = instruction.operands
+    if is_splat_of(exponent, 1):
+        return base
+    if is_splat_of(exponent, 2):
+        return construct.elementwise(instruction, "multiply", base, base)
+    return None
+
+
+@RULES.on("negate")
+def negate_of_negate(instruction: Instruction) -> Instruction | None:
+    """Twice the other sign is the same sign."""
+    operand = instruction.operands[0]
+    return operand.operands[0] if operand.opcode == "negate" else None
+
+
+@RULES.on("abs")
+def absolute(instruction: Instruction) -> Instruction | None:
+    """Of a negated number, or of an absolute value."""
+    operand = instruction.operands[0]
+    if operand.opcode == "negate" and is_float(operand):
+        return construct.elementwise(instruction, "abs", operand.operands[0])
+    return operand if operand.opcode == "abs" else None
+
+
+@RULES.on("maximum", "minimum")
+@either_order
+def extremum(instruction: Instruction, x: Instruction, bound: Instruction) -> Instruction | None:
+    """Of one value twice, and with the infinity that never wins (a NaN stays one either way)."""
+    never = -np.inf if instruction.opcode == "maximum" else np.inf
+    return x if x is bound or (is_float(x) and is_splat_of(bound, never)) else None
+
+
+@RULES.on("shift-left", "shift-right-arithmetic", "shift-right-logical")
+def shift_by_nothing(instruction: Instruction) -> Instruction | None:
+    """A distance of zero moves no bit."""
+    x, distance = instruction.operands
+    return x if is_splat_of(distance, 0) else None

@@ -1,0 +1,103 @@
+"""Transposes, reversals and padding around a convolution become part of its dimension numbers and window."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.ir import ConvolutionDimensionNumbers, Instruction, PaddingDimension, WindowDimension
+from engine.passes.rewriting import RuleSet, changed
+from engine.passes.splats import is_positive_zero
+
+RULES = RuleSet()
+
+
+@RULES.on("convolution")
+def transposed_lhs(instruction: Instruction) -> Instruction | None:
+    """Reads the input as it was before its transpose."""
+    operand, rhs = instruction.operands
+    if operand.opcode != "transpose":
+        return None
+    numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
+    permutation = operand["dimensions"]
+    new = replace(
+        numbers,
+        input_batch_dimension=permutation[numbers.input_batch_dimension],
+        input_feature_dimension=permutation[numbers.input_feature_dimension],
+        input_spatial_dimensions=tuple(permutation[d] for d in numbers.input_spatial_dimensions),
+    )
+    return changed(instruction, operands=(operand.operands[0], rhs), convolution_dimension_numbers=new)
+
+
+@RULES.on("convolution")
+def transposed_kernel(instruction: Instruction) -> Instruction | None:
+    """Reads the kernel as it was before its transpose."""
+    lhs, operand = instruction.operands
+    if operand.opcode != "transpose":
+        return None
+    numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
+    permutation = operand["dimensions"]
+    new = replace(
+        numbers,
+        kernel_input_feature_dimension=permutation[numbers.kernel_input_feature_dimension],
+        kernel_output_feature_dimension=permutation[numbers.kernel_output_feature_dimension],
+        kernel_spatial_dimensions=tuple(permutation[d] for d in numbers.kernel_spatial_dimensions),
+    )
+    return changed(instruction, operands=(lhs, operand.operands[0]), convolution_dimension_numbers=new)
+
+
+def transposed_convolution(transpose: Instruction, convolution: Instruction) -> Instruction:
+    """The convolution whose result is the transposed result of another."""
+    numbers: ConvolutionDimensionNumbers = convolution["convolution_dimension_numbers"]
+    place = {old: new for new, old in enumerate(transpose["dimensions"])}
+    new = replace(
+        numbers,
+        output_batch_dimension=place[numbers.output_batch_dimension],
+        output_feature_dimension=place[numbers.output_feature_dimension],
+        output_spatial_dimensions=tuple(place[d] for d in numbers.output_spatial_dimensions),
+    )
+    return changed(convolution, shape=transpose.shape, convolution_dimension_numbers=new)
+
+
+@RULES.on("convolution")
+def reversed_kernel(instruction: Instruction) -> Instruction | None:
+    """A kernel reversed along spatial dimensions is a window that runs backwards along them."""
+    lhs, operand = instruction.operands
+    spatial = instruction["convolution_dimension_numbers"].kernel_spatial_dimensions
+    if operand.opcode != "reverse" or not set(operand["dimensions"]) <= set(spatial):
+        return None
+    window = tuple(
+        replace(w, window_reversal=not w.window_reversal) if d in operand["dimensions"] else w
+        for d, w in zip(spatial, instruction["window"], strict=True)
+    )
+    return changed(instruction, operands=(lhs, operand.operands[0]), window=window)
+
+
+@RULES.on("convolution")
+def padded_lhs(instruction: Instruction) -> Instruction | None:
+    """Zeros around and between the input's spatial elements are the window's padding and base dilation."""
+    operand, rhs = instruction.operands
+    if operand.opcode != "pad" or not is_positive_zero(operand.operands[1]):
+        return None
+    config = operand["padding_config"]
+    spatial = instruction["convolution_dimension_numbers"].input_spatial_dimensions
+    if any(padding != PaddingDimension(0, 0) for d, padding in enumerate(config) if d not in spatial):
+        return None
+    pairs = zip(spatial, instruction["window"], strict=True)
+    window = tuple(_padded_window(w, config[d]) for d, w in pairs)
+    if any(w is None for w in window):
+        return None
+    return changed(instruction, operands=(operand.operands[0], rhs), window=window)
+
+
+def _padded_window(window: WindowDimension, padding: PaddingDimension) -> WindowDimension | None:
+    """One dimension's window over the operand before it was padded; None where no window says the same."""
+    low, high = padding.edge_padding_low, padding.edge_padding_high
+    cuts_then_pads = (low < 0 < window.padding_low) or (high < 0 < window.padding_high)
+    if cuts_then_pads or (padding.interior_padding and window.base_dilation > 1):
+        return None
+    return replace(
+        window,
+        padding_low=window.padding_low + low * window.base_dilation,
+        padding_high=window.padding_high + high * window.base_dilation,
+        base_dilation=window.base_dilation * (padding.interior_padding + 1),
+    )

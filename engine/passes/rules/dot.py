@@ -1,0 +1,82 @@
+"""Transposes on either side of a dot become part of its dimension numbers."""
+
+from __future__ import annotations
+
+from engine.ir import DotDimensionNumbers, Instruction
+from engine.passes.rewriting import RuleSet, changed
+
+RULES = RuleSet()
+
+Dimensions = tuple[int, ...]
+
+
+@RULES.on("dot")
+def transposed_lhs(instruction: Instruction) -> Instruction | None:
+    """Reads the left operand as it was before its transpose."""
+    operand, rhs = instruction.operands
+    numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
+    batch, contracting = numbers.lhs_batch_dimensions, numbers.lhs_contracting_dimensions
+    folded = _before_transpose(operand, batch, contracting)
+    if folded is None:
+        return None
+    new = DotDimensionNumbers(
+        folded[1], numbers.rhs_contracting_dimensions, folded[0], numbers.rhs_batch_dimensions
+    )
+    return changed(instruction, operands=(operand.operands[0], rhs), dot_dimension_numbers=new)
+
+
+@RULES.on("dot")
+def transposed_rhs(instruction: Instruction) -> Instruction | None:
+    """Reads the right operand as it was before its transpose."""
+    lhs, operand = instruction.operands
+    numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
+    batch, contracting = numbers.rhs_batch_dimensions, numbers.rhs_contracting_dimensions
+    folded = _before_transpose(operand, batch, contracting)
+    if folded is None:
+        return None
+    new = DotDimensionNumbers(
+        numbers.lhs_contracting_dimensions, folded[1], numbers.lhs_batch_dimensions, folded[0]
+    )
+    return changed(instruction, operands=(lhs, operand.operands[0]), dot_dimension_numbers=new)
+
+
+def _before_transpose(
+    operand: Instruction, batch: Dimensions, contracting: Dimensions
+) -> tuple[Dimensions, Dimensions] | None:
+    """Batch and contracting dimensions as before a transpose, if that leaves the free ones in their order."""
+    if operand.opcode != "transpose":
+        return None
+    permutation = operand["dimensions"]
+    free = [old for new, old in enumerate(permutation) if new not in batch + contracting]
+    if free != sorted(free):
+        return None
+    return tuple(permutation[d] for d in batch), tuple(permutation[d] for d in contracting)
+
+
+def transposed_dot(transpose: Instruction, dot: Instruction) -> Instruction | None:
+    """The dot whose result is the transposed result of another, if there is one."""
+    numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
+    permutation = transpose["dimensions"]
+    lhs, rhs = dot.operands
+    batch = len(numbers.lhs_batch_dimensions)
+    lhs_free = lhs.array_shape.rank - batch - len(numbers.lhs_contracting_dimensions)
+    order = permutation[:batch]
+    left, right = tuple(range(batch, batch + lhs_free)), tuple(range(batch + lhs_free, len(permutation)))
+    if sorted(order) != list(range(batch)) or permutation[batch:] not in (left + right, right + left):
+        return None
+    lhs_batch = tuple(numbers.lhs_batch_dimensions[d] for d in order)
+    rhs_batch = tuple(numbers.rhs_batch_dimensions[d] for d in order)
+    lhs_contracting, rhs_contracting = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+    if permutation[batch:] == left + right:
+        new = DotDimensionNumbers(lhs_contracting, rhs_contracting, lhs_batch, rhs_batch)
+        return changed(dot, shape=transpose.shape, dot_dimension_numbers=new)
+    new = DotDimensionNumbers(rhs_contracting, lhs_contracting, rhs_batch, lhs_batch)
+    return _with_operands_exchanged(
+        changed(dot, shape=transpose.shape, operands=(rhs, lhs), dot_dimension_numbers=new)
+    )
+
+
+def _with_operands_exchanged(dot: Instruction) -> Instruction:
+    """A precision given for each operand follows it to its new place."""
+    precision = dot.get("operand_precision")
+    return changed(dot, operand_precision=tuple(reversed(precision))) if precision else dot

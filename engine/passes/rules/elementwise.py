@@ -1,0 +1,60 @@
+"""Elementwise operations on what is broadcast or reshaped alike: computed before, where there is less or one form of it."""
+
+from __future__ import annotations
+
+from engine.ir import Instruction
+from engine.passes import construct
+from engine.passes.opcodes import ELEMENTWISE, is_elementwise
+from engine.passes.rewriting import RuleSet, changed
+from engine.passes.rules.reshape import adds_only_unit_dimensions
+from engine.passes.splats import splat_value
+
+RULES = RuleSet()
+
+
+@RULES.on(*sorted(ELEMENTWISE))
+def elementwise_of_broadcasts(instruction: Instruction) -> Instruction | None:
+    """Computes on the operands of equal broadcasts (and on splats), and broadcasts the result."""
+    moved = _moved_operands(instruction, "broadcast")
+    if not moved or len({operand["dimensions"] for operand in moved}) > 1:
+        return None
+    source = moved[0].operands[0].array_shape
+    if source.elements >= instruction.array_shape.elements:
+        return None
+    inner = _computed_before(instruction, source.dimensions)
+    return construct.broadcast(instruction, inner, instruction.array_shape.dimensions, moved[0]["dimensions"])
+
+
+@RULES.on(*sorted(ELEMENTWISE))
+def elementwise_of_reshapes(instruction: Instruction) -> Instruction | None:
+    """Computes without the unit dimensions that reshapes have given all operands, and reshapes the result."""
+    moved = _moved_operands(instruction, "reshape")
+    if not moved:
+        return None
+    source, result = moved[0].operands[0].array_shape.dimensions, instruction.array_shape.dimensions
+    if not adds_only_unit_dimensions(source, result):
+        return None
+    return construct.reshape(instruction, _computed_before(instruction, source), result)
+
+
+def _moved_operands(instruction: Instruction, opcode: str) -> list[Instruction]:
+    """The operands that are no splats, if all come through the given opcode from arrays of the same dimensions."""
+    if not is_elementwise(instruction):
+        return []
+    moved = [operand for operand in instruction.operands if splat_value(operand) is None]
+    if any(operand.opcode != opcode for operand in moved):
+        return []
+    sources = {operand.operands[0].array_shape.dimensions for operand in moved}
+    return moved if len(sources) == 1 else []
+
+
+def _computed_before(instruction: Instruction, dimensions: tuple[int, ...]) -> Instruction:
+    operands = [_with_dimensions(instruction, operand, dimensions) for operand in instruction.operands]
+    return changed(instruction, shape=instruction.array_shape.with_dimensions(dimensions), operands=operands)
+
+
+def _with_dimensions(like: Instruction, operand: Instruction, dimensions: tuple[int, ...]) -> Instruction:
+    value = splat_value(operand)
+    if value is not None:
+        return construct.splat_of(like, value, operand.array_shape.with_dimensions(dimensions))
+    return operand.operands[0]

@@ -1,0 +1,104 @@
+"""Reductions over dimensions that hold one element, and over dimensions a transpose has moved."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Computation, Instruction
+from engine.passes import construct
+from engine.passes.rewriting import RuleSet, changed
+from engine.passes.splats import splat_value
+
+RULES = RuleSet()
+
+FOLDABLE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
+
+
+def simple_body(computation: Computation) -> str | None:
+    """The opcode of a body that combines its two parameters with one commutative operation, else None."""
+    root = computation.root
+    both = len(root.operands) == 2 and {o.opcode for o in root.operands} == {"parameter"}
+    different = both and root.operands[0] is not root.operands[1]
+    return root.opcode if different and root.opcode in FOLDABLE and len(computation.parameters) == 2 else None
+
+
+def is_neutral(opcode: str, initial: Instruction) -> bool:
+    """Whether combining with an initial value changes nothing (a sum's zero may still turn -0 into +0)."""
+    value = splat_value(initial)
+    if value is None:
+        return False
+    return bool(value == _neutral(opcode, value.dtype))
+
+
+def _neutral(opcode: str, dtype: np.dtype) -> object:
+    if dtype.kind == "b":
+        return opcode in ("and", "minimum", "multiply")
+    if opcode == "maximum":
+        return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+    if opcode == "minimum":
+        return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+    if opcode == "and":
+        return np.invert(dtype.type(0))
+    return 1 if opcode == "multiply" else 0
+
+
+@RULES.on("reduce")
+def without_unit_dimensions(instruction: Instruction) -> Instruction | None:
+    """Takes the reduced dimensions of size one away with a reshape, before the others are reduced."""
+    if len(instruction.operands) != 2:
+        return None
+    operand, initial = instruction.operands
+    sizes, reduced = operand.array_shape.dimensions, instruction["dimensions"]
+    if reduced and all(sizes[d] != 1 for d in reduced):
+        return None
+    dropped = {d for d in reduced if sizes[d] == 1}
+    kept = [d for d in range(len(sizes)) if d not in dropped]
+    inner = construct.reshape(instruction, operand, [sizes[d] for d in kept])
+    left = tuple(kept.index(d) for d in reduced if d not in dropped)
+    if left:
+        return changed(instruction, operands=(inner, initial), dimensions=left)
+    return _combined(instruction, inner, initial)
+
+
+def _combined(instruction: Instruction, value: Instruction, initial: Instruction) -> Instruction | None:
+    """What a reduction of one element to each result comes to: body(initial, element)."""
+    opcode = simple_body(instruction.called[0])
+    if opcode is None:
+        return None
+    if is_neutral(opcode, initial):
+        return value
+    dimensions = instruction.array_shape.dimensions
+    spread = construct.broadcast(instruction, initial, dimensions, ()) if dimensions else initial
+    return construct.elementwise(instruction, opcode, spread, value)
+
+
+@RULES.on("reduce")
+def reduce_of_transpose(instruction: Instruction) -> Instruction | None:
+    """Reduces the operand as it was before a transpose, if what is left comes out in the same order."""
+    operand = instruction.operands[0]
+    if (
+        len(instruction.operands) != 2
+        or operand.opcode != "transpose"
+        or simple_body(instruction.called[0]) is None
+    ):
+        return None
+    permutation, reduced = operand["dimensions"], instruction["dimensions"]
+    left = [old for new, old in enumerate(permutation) if new not in reduced]
+    if left != sorted(left):
+        return None
+    dimensions = tuple(sorted(permutation[d] for d in reduced))
+    return changed(
+        instruction, operands=(operand.operands[0], instruction.operands[1]), dimensions=dimensions
+    )
+
+
+@RULES.on("reduce-window")
+def window_of_one(instruction: Instruction) -> Instruction | None:
+    """A window of one element that visits each element once."""
+    if len(instruction.operands) != 2 or instruction.shape != instruction.operands[0].shape:
+        return None
+    still = all(
+        w.size == w.stride == w.base_dilation == 1 and w.padding_low == w.padding_high == 0
+        for w in instruction["window"]
+    )
+    return _combined(instruction, *instruction.operands) if still else None

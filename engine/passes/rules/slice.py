@@ -1,0 +1,102 @@
+"""Slices, fixed and dynamic: of nothing, of slices, of broadcasts, of pieces of a concatenation."""
+
+from __future__ import annotations
+
+from engine.ir import Instruction, SliceDimension
+from engine.passes import construct
+from engine.passes.rewriting import RuleSet, changed
+from engine.passes.splats import splat_value
+
+RULES = RuleSet()
+
+
+@RULES.on("slice")
+def whole(instruction: Instruction) -> Instruction | None:
+    """A slice of everything."""
+    operand = instruction.operands[0]
+    return operand if operand.shape == instruction.shape else None
+
+
+@RULES.on("slice")
+def slice_of_slice(instruction: Instruction) -> Instruction | None:
+    """Two slices are one."""
+    operand = instruction.operands[0]
+    if operand.opcode != "slice":
+        return None
+    parts = zip(
+        operand["slice_dimensions"],
+        instruction["slice_dimensions"],
+        instruction.array_shape.dimensions,
+        strict=True,
+    )
+    slices = tuple(_composed(inner, outer, count) for inner, outer, count in parts)
+    return changed(instruction, operands=operand.operands, slice_dimensions=slices)
+
+
+def _composed(inner: SliceDimension, outer: SliceDimension, count: int) -> SliceDimension:
+    if count == 0:
+        return SliceDimension(0, 0)
+    start = inner.start + outer.start * inner.stride
+    stride = inner.stride * outer.stride
+    return SliceDimension(start, start + (count - 1) * stride + 1, stride)
+
+
+@RULES.on("slice")
+def slice_of_broadcast(instruction: Instruction) -> Instruction | None:
+    """Cuts the operand of the broadcast, as far as it varies."""
+    operand = instruction.operands[0]
+    if operand.opcode != "broadcast":
+        return None
+    slices = instruction["slice_dimensions"]
+    inner = construct.slice_of(instruction, operand.operands[0], [slices[d] for d in operand["dimensions"]])
+    return construct.broadcast(instruction, inner, instruction.array_shape.dimensions, operand["dimensions"])
+
+
+@RULES.on("slice")
+def slice_of_concatenate(instruction: Instruction) -> Instruction | None:
+    """A slice that lies in one of the pieces is a slice of that piece."""
+    operand = instruction.operands[0]
+    if operand.opcode != "concatenate" or instruction.array_shape.elements == 0:
+        return None
+    (dimension,) = operand["dimensions"]
+    slices = list(instruction["slice_dimensions"])
+    cut = slices[dimension]
+    end = cut.start + (instruction.array_shape.dimensions[dimension] - 1) * cut.stride + 1
+    offset = 0
+    for piece in operand.operands:
+        size = piece.array_shape.dimensions[dimension]
+        if offset <= cut.start and end <= offset + size:
+            slices[dimension] = SliceDimension(cut.start - offset, end - offset, cut.stride)
+            return construct.slice_of(instruction, piece, slices)
+        offset += size
+    return None
+
+
+@RULES.on("dynamic-slice")
+def dynamic_slice_at_known_place(instruction: Instruction) -> Instruction | None:
+    """The start is clamped so that the slice stays inside; where it has no choice it need not be known."""
+    operand, *starts = instruction.operands
+    slices = []
+    for size, length, start in zip(
+        operand.array_shape.dimensions, instruction.array_shape.dimensions, starts, strict=True
+    ):
+        value = splat_value(start)
+        if value is None and size != length:
+            return None
+        first = 0 if value is None else min(max(0, int(value)), size - length)
+        slices.append(SliceDimension(first, first + length))
+    return construct.slice_of(instruction, operand, slices)
+
+
+@RULES.on("dynamic-update-slice")
+def update_of_everything(instruction: Instruction) -> Instruction | None:
+    """An update as large as the operand replaces it."""
+    update = instruction.operands[1]
+    return update if update.shape == instruction.shape else None
+
+
+@RULES.on("dynamic-update-slice")
+def update_of_nothing(instruction: Instruction) -> Instruction | None:
+    """An update without elements leaves the operand as it is."""
+    operand, update = instruction.operands[:2]
+    return operand if update.array_shape.elements == 0 else None

@@ -1,0 +1,60 @@
+"""Transposes: of nothing, of unit dimensions, of transposes and of what is cheap to make transposed."""
+
+from __future__ import annotations
+
+from engine.ir import Instruction
+from engine.passes import construct
+from engine.passes.rewriting import RuleSet, make
+
+RULES = RuleSet()
+
+
+@RULES.on("transpose")
+def identity(instruction: Instruction) -> Instruction | None:
+    """Every dimension stays where it is."""
+    permutation = instruction["dimensions"]
+    return instruction.operands[0] if list(permutation) == sorted(permutation) else None
+
+
+@RULES.on("transpose")
+def moves_only_unit_dimensions(instruction: Instruction) -> Instruction | None:
+    """Elements keep their order, so it is a reshape."""
+    operand = instruction.operands[0]
+    old = operand.array_shape.dimensions
+    order = [d for d in instruction["dimensions"] if old[d] != 1]
+    if order != sorted(order) and 0 not in old:
+        return None
+    return construct.reshape(instruction, operand, instruction.array_shape.dimensions)
+
+
+@RULES.on("transpose")
+def transpose_of_transpose(instruction: Instruction) -> Instruction | None:
+    """Two transposes are one."""
+    operand = instruction.operands[0]
+    if operand.opcode != "transpose":
+        return None
+    inner = operand["dimensions"]
+    return construct.transpose(
+        instruction, operand.operands[0], [inner[d] for d in instruction["dimensions"]]
+    )
+
+
+@RULES.on("transpose")
+def transpose_of_broadcast(instruction: Instruction) -> Instruction | None:
+    """Broadcasts into the new places at once."""
+    operand = instruction.operands[0]
+    if operand.opcode != "broadcast":
+        return None
+    place = {old: new for new, old in enumerate(instruction["dimensions"])}
+    mapping = [place[d] for d in operand["dimensions"]]
+    return construct.broadcast(instruction, operand.operands[0], instruction.array_shape.dimensions, mapping)
+
+
+@RULES.on("transpose")
+def transpose_of_iota(instruction: Instruction) -> Instruction | None:
+    """Counts along the new place at once."""
+    operand = instruction.operands[0]
+    if operand.opcode != "iota":
+        return None
+    dimension = instruction["dimensions"].index(operand["iota_dimension"])
+    return make(instruction, "iota", instruction.shape, (), iota_dimension=dimension)

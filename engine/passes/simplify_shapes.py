@@ -1,0 +1,26 @@
+"""Takes away what only moves elements about, or brings it into one form.
+
+Values keep their bits, but for reductions over dimensions of size one (a sum with zero may leave -0 as it is)
+and reductions of a transposed operand (the terms are added in another order).
+"""
+
+from __future__ import annotations
+
+from engine.ir import Module
+from engine.passes.rewriting import RuleSet, rewrite
+from engine.passes.rules import broadcast, joining, reduction, reshape, slice, transpose, trivial
+
+RULES = RuleSet(
+    trivial.RULES,
+    reshape.RULES,
+    transpose.RULES,
+    broadcast.RULES,
+    slice.RULES,
+    joining.RULES,
+    reduction.RULES,
+)
+
+
+def simplify_shapes(module: Module) -> Module:
+    """See the rules in engine/passes/rules."""
+    return rewrite(module, RULES)

@@ -1,0 +1,98 @@
+"""A program: compute sets of vertices over buffers, in the order in which they run.
+
+A compute set is one codelet over `units` work items; like vertices on neighbouring tiles are stored as one run of
+units. What it reads and writes is stated by spans, from which follow the syncs, the memory plan and the account.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.emit.nest import Nest
+from engine.ir.shape import Shape
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """Memory for one array. `kind` is "arena", "variable", "constant" or "feed".
+
+    `index` is the entry parameter's number for a variable or a feed; `value` the contents of a constant.
+    `permanent` arena buffers keep their contents from step to step.
+    """
+
+    name: str
+    shape: Shape
+    kind: str = "arena"
+    index: int = -1
+    value: np.ndarray | None = None
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Units own pieces of one dimension: unit u has the elements e with u*grain <= e // inner % extent < (u+1)*grain."""
+
+    inner: int
+    extent: int
+    grain: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a buffer that a compute set touches: each unit its piece, or (None) any unit anything."""
+
+    buffer: Buffer
+    partition: Partition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """Parameter word `word` gets the address of a buffer plus `offset` bytes."""
+
+    word: int
+    buffer: Buffer
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a compute set costs, for the device model: elements by opcode, and multiply-adds on the matrix unit."""
+
+    elements: dict[str, int] = field(default_factory=dict)
+    multiply_adds: int = 0
+    element_type: str = "f32"
+
+
+@dataclass(eq=False, slots=True)
+class ComputeSet:
+    """One codelet run by many vertices. `codelet` is a Nest or a Numba codelet."""
+
+    name: str
+    codelet: Nest | Any
+    parameters: np.ndarray
+    relocations: list[Relocation]
+    units: int
+    reads: list[Span]
+    writes: list[Span]
+    effort: Effort = field(default_factory=Effort)
+    scratch_bytes: int = 0
+    op_name: str = ""
+    keep: list[np.ndarray] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Program:
+    """Compute sets in order, and which buffers are the program's face to the outside.
+
+    `feeds` and `variables` are by entry parameter number; `outputs` hold the results that are not variables.
+    """
+
+    name: str
+    compute_sets: list[ComputeSet]
+    feeds: dict[int, Buffer]
+    variables: dict[int, Buffer]
+    outputs: list[Buffer]
+    output_shapes: list[Shape]

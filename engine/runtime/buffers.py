@@ -1,0 +1,36 @@
+"""Device memory that outlives a call: one buffer for each variable."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir.shape import Shape
+
+ALIGNMENT = 64
+
+
+def aligned_zeros(nbytes: int) -> np.ndarray:
+    """A zeroed uint8 array whose first byte lies on a 64-byte boundary (denormal garbage would cost 150x)."""
+    raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
+
+
+class DeviceBuffer:
+    """The device's copy of one variable: aligned memory at an address that never changes."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._memory = aligned_zeros(max(shape.bytes, ALIGNMENT))
+        self.address: int = self._memory.ctypes.data
+
+    def read(self) -> np.ndarray:
+        """A copy of the value, in the variable's shape."""
+        return self._memory[: self.shape.bytes].view(self.shape.dtype).reshape(self.shape.dimensions).copy()
+
+    def write(self, value: np.ndarray) -> None:
+        """Replaces the value; raises ValueError when shape or dtype differ."""
+        if value.shape != self.shape.dimensions or value.dtype != self.shape.dtype:
+            raise ValueError(f"Expected a value of {self.shape}. Received: {value.dtype}{list(value.shape)}.")
+        view = self._memory[: self.shape.bytes].view(self.shape.dtype)
+        view[:] = value.reshape(-1)

@@ -1,0 +1,263 @@
+"""The BSP virtual machine: each worker runs `executor` once for a whole call of many steps.
+
+The step table is int64 [rows, 8 + 2 * workers], one row for each compute set or sync, in the order of execution.
+Every step begins with a sync of its own, so a table need not end with one.
+
+* compute row: each worker calls the codelet on its units lo <= unit < hi; an empty range is skipped.
+* chain: the first of L consecutive compute rows has chain_length L. A worker takes its units (the first row's range)
+  one at a time through all L codelets, which keeps a tile's data in its cache.
+* sync row: no worker goes on before all have arrived.
+* `when` of every row, also within a chain: in each step, only in the first, or only in the last one of a call.
+
+The first 64 bytes of a worker's scratch area belong to the executor (see Scratch), codelets use what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.memory import (
+    I64,
+    Emitter,
+    call0,
+    call4,
+    floating_point_state,
+    flush_to_zero,
+    load_acquire,
+    pause,
+    set_floating_point_state,
+    store_i64,
+)
+from engine.codelets.rows import word
+from engine.errors import InternalError
+from engine.runtime.buffers import aligned_zeros
+
+SPINS = 30
+LINE_BYTES = 128  # two cache lines: processors fetch them in pairs
+
+
+class Kind(IntEnum):
+    """What a row does. Numbers from 2 on are free for Repeat, While and If."""
+
+    COMPUTE = 0
+    SYNC = 1
+
+
+class When(IntEnum):
+    EVERY_STEP = 0
+    FIRST_STEP = 1
+    LAST_STEP = 2
+
+
+class Column(IntEnum):
+    """Columns of the step table. From RANGES on: lo and hi of worker 0, lo and hi of worker 1, ..."""
+
+    KIND = 0
+    WHEN = 1
+    CODELET = 2  # address
+    PARAMETERS = 3  # address
+    CHAIN_LENGTH = 4
+    CONTROL = 5  # three columns kept zero for control rows: target row, trip count or address of a predicate
+    RANGES = 8
+
+
+class State(IntEnum):
+    """Words of the state block, shared by the host and the workers of one call."""
+
+    TABLE = 0
+    ROWS = 1
+    COLUMNS = 2
+    STEPS = 3
+    YIELD = 4  # address of sched_yield
+    STOP = 5  # the host asks for an end at the next step boundary
+    STOP_AT = 6  # worker 0's answer: no worker begins this step
+    COMPLETED = 7  # steps that all workers have finished
+    ABORT = 8  # a worker is missing: nobody waits for it any longer
+    FAILED_ROW = 9  # 1 + number of a row that cannot be run
+    ARRIVALS = 16  # from here on LINE_BYTES for each worker, in front its number of barriers
+
+
+class Scratch(IntEnum):
+    """Words at the beginning of a worker's scratch area; codelets may read them and use what follows BYTES."""
+
+    STEP = 0
+    STEPS = 1
+    WORKER = 2
+    BYTES = 64
+
+
+@intrinsic
+def store_release(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Emitter]:
+    """Stores an int64; everything before it is done before it."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> Any:
+        # llvmlite's store_atomic wants to know what the pointer points to
+        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], I64.as_pointer()), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+@inner
+def _active(row: int, step: int, steps: int) -> bool:
+    when = word(row, Column.WHEN)
+    return when == 0 or (when == 1 and step == 0) or (when == 2 and step == steps - 1)
+
+
+@inner
+def _barrier(state: int, worker: int, workers: int) -> bool:
+    """Waits for all workers; False if one of them will never come."""
+    if workers == 1:
+        return True
+    arrivals = state + 8 * State.ARRIVALS
+    number = word(arrivals + LINE_BYTES * worker, 0) + 1
+    store_release(arrivals + LINE_BYTES * worker, number)
+    for other in range(workers):
+        spins = 0
+        while load_acquire(arrivals + LINE_BYTES * other) < number:
+            spins += 1
+            if spins < SPINS:
+                pause()
+            elif load_acquire(state + 8 * State.ABORT) != 0:
+                return False
+            else:
+                call0(word(state, State.YIELD))
+    return True
+
+
+@inner
+def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
+    """The step boundary. All workers decide alike: a later STOP_AT of a faster worker 0 is beyond this step."""
+    if worker == 0 and load_acquire(state + 8 * State.STOP) != 0:
+        store_release(state + 8 * State.STOP_AT, min(step, load_acquire(state + 8 * State.STOP_AT)))
+    if not _barrier(state, worker, workers):
+        return False
+    if worker == 0:
+        store_release(state + 8 * State.COMPLETED, step)
+    return step < load_acquire(state + 8 * State.STOP_AT)
+
+
+@inner
+def _compute(row: int, row_bytes: int, length: int, lo: int, hi: int, step: int, steps: int, scratch: int) -> None:
+    """One codelet on a range, or a chain of them unit by unit."""
+    if length == 1:
+        if _active(row, step, steps):
+            call4(word(row, Column.CODELET), word(row, Column.PARAMETERS), lo, hi, scratch)
+        return
+    for unit in range(lo, hi):
+        for link in range(length):
+            now = row + link * row_bytes
+            if _active(now, step, steps):
+                call4(word(now, Column.CODELET), word(now, Column.PARAMETERS), unit, unit + 1, scratch)
+
+
+@inner
+def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) -> bool:
+    """All rows of one step; False if it cannot be finished."""
+    steps = word(state, State.STEPS)
+    row_bytes = 8 * word(state, State.COLUMNS)
+    first = word(state, State.TABLE)
+    end = first + row_bytes * word(state, State.ROWS)
+    row = first
+    while row < end:
+        kind, length = word(row, Column.KIND), word(row, Column.CHAIN_LENGTH)
+        if kind == 0 and length > 0:
+            lo, hi = word(row, Column.RANGES + 2 * worker), word(row, Column.RANGES + 2 * worker + 1)
+            if lo < hi:
+                _compute(row, row_bytes, length, lo, hi, step, steps, scratch)
+            row += length * row_bytes
+        elif kind == 1:
+            if _active(row, step, steps) and not _barrier(state, worker, workers):
+                return False
+            row += row_bytes
+        else:
+            store_release(state + 8 * State.FAILED_ROW, (row - first) // row_bytes + 1)
+            return False
+    return True
+
+
+@codelet
+def executor(state: int, worker: int, workers: int, scratch: int) -> None:
+    """Runs the steps of one call as one of its workers. A codelet itself: compiled once, cached, holds no GIL."""
+    floating_point = floating_point_state()
+    set_floating_point_state(flush_to_zero(floating_point))
+    store_i64(scratch + 8 * Scratch.STEPS, word(state, State.STEPS))
+    store_i64(scratch + 8 * Scratch.WORKER, worker)
+    step = 0
+    while _begin_step(state, worker, workers, step):
+        store_i64(scratch + 8 * Scratch.STEP, step)
+        if not _run_rows(state, worker, workers, step, scratch):
+            break
+        step += 1
+    set_floating_point_state(floating_point)
+
+
+def even_ranges(units: int, workers: int) -> list[tuple[int, int]]:
+    """Cuts 0 <= unit < units into one range for each worker, as equal as can be."""
+    cuts = [units * worker // workers for worker in range(workers + 1)]
+    return list(zip(cuts, cuts[1:], strict=False))
+
+
+def compute_row(
+    codelet_address: int,
+    parameters: int,
+    ranges: Sequence[tuple[int, int]],
+    chain_length: int = 1,
+    when: When = When.EVERY_STEP,
+) -> list[int]:
+    """A row that runs a codelet; `ranges` has lo and hi of each worker. Rows inside a chain keep chain_length 1."""
+    head = [Kind.COMPUTE, when, codelet_address, parameters, chain_length, 0, 0, 0]
+    return [*head, *(bound for interval in ranges for bound in interval)]
+
+
+def sync_row(workers: int, when: When = When.EVERY_STEP) -> list[int]:
+    """A row at which all workers wait for each other."""
+    return [Kind.SYNC, when] + [0] * (Column.RANGES - 2 + 2 * workers)
+
+
+def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:
+    """The step table of these rows, int64 [rows, 8 + 2 * workers]; raises InternalError for rows that make no sense."""
+    table = np.zeros((len(rows), Column.RANGES + 2 * workers), np.int64)
+    row_number = 0
+    while row_number < len(rows):
+        length = _check_row(rows, row_number, workers)
+        table[row_number : row_number + length] = rows[row_number : row_number + length]
+        row_number += length
+    return table
+
+
+def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> int:
+    """How many rows belong together from `number` on."""
+    row = rows[number]
+    if len(row) != Column.RANGES + 2 * workers:
+        expected = Column.RANGES + 2 * workers
+        raise InternalError(f"Expected {expected} columns for {workers} workers. Received: {len(row)} in row {number}.")
+    if row[Column.KIND] == Kind.SYNC:
+        return 1
+    length = row[Column.CHAIN_LENGTH]
+    chain = rows[number : number + length]
+    if row[Column.KIND] != Kind.COMPUTE or length < 1 or len(chain) < length:
+        raise InternalError(f"Expected a sync row or a chain that ends inside the table. Received row {number}: {row}.")
+    for link in chain:
+        if link[Column.KIND] != Kind.COMPUTE or not link[Column.CODELET]:
+            raise InternalError(f"Expected compute rows with a codelet in the chain at row {number}. Received: {link}.")
+    return length
+
+
+def new_state(workers: int) -> np.ndarray:
+    """A state block for calls with this many workers, int64."""
+    return aligned_zeros(8 * State.ARRIVALS + LINE_BYTES * workers).view(np.int64)
+
+
+def new_scratch(workers: int, codelet_bytes: int) -> np.ndarray:
+    """Scratch areas, uint8 [workers, bytes]; each row is 64-byte aligned and has the codelets' bytes and the executor's."""
+    row_bytes = -(-(Scratch.BYTES + codelet_bytes) // LINE_BYTES) * LINE_BYTES
+    return aligned_zeros(workers * row_bytes).reshape(workers, row_bytes)

@@ -1,0 +1,27 @@
+"""Where a step's data comes from: rows of a host array, gathered by the engine itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class RowFeed:
+    """Rows of `array` for one parameter of shape [b, ...]: step s takes rows[s*b : (s+1)*b].
+
+    `array` is C-contiguous with the parameter's dtype and row shape; `rows` is int64, or None for the natural
+    order. A parameter of rank 0 takes one row a step.
+    """
+
+    array: np.ndarray
+    rows: np.ndarray | None = None
+
+    def available_rows(self) -> int:
+        return len(self.array) if self.rows is None else len(self.rows)
+
+    def step(self, index: int, rows_per_step: int) -> np.ndarray:
+        """The rows of one step, shape [rows_per_step, ...]."""
+        span = slice(index * rows_per_step, (index + 1) * rows_per_step)
+        return self.array[span] if self.rows is None else self.array[self.rows[span]]

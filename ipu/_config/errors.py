@@ -1,0 +1,17 @@
+"""Configuration errors that are also of the built-in class a caller would catch."""
+
+from __future__ import annotations
+
+from engine.errors import ConfigurationError
+
+
+class WrongAttributeType(ConfigurationError, TypeError):
+    """A value whose type is not exactly the attribute's."""
+
+
+class UnknownAttribute(ConfigurationError, AttributeError):
+    """A name the configuration does not have; an AttributeError too, so that `hasattr` answers False."""
+
+
+class NotConfigured(ConfigurationError, RuntimeError):
+    """A question about the configured system before there is one."""

@@ -1,0 +1,75 @@
+"""A traced step made executable: the engine's program together with the variables it reads and updates."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from engine.evaluate import EvaluatedExecutable
+from engine.ir import Module
+from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.feeds import RowFeed
+from ipu.compiler.trace import TracedStep
+
+
+class Executable(Protocol):
+    """What the engine makes of a module."""
+
+    def run(
+        self,
+        steps: int,
+        feeds: list[RowFeed],
+        variables: list[DeviceBuffer],
+        outputs: Literal["last", "all"] = "last",
+    ) -> list[np.ndarray]:
+        """Runs `steps` steps; returns the results that are not variable updates."""
+
+
+_definitions_alone = False
+
+
+@contextlib.contextmanager
+def use_definitions(enabled: bool = True) -> Iterator[None]:
+    """For debugging: programs built within run on the operations' NumPy definitions, slowly, and not on tiles."""
+    global _definitions_alone
+    before, _definitions_alone = _definitions_alone, enabled
+    try:
+        yield
+    finally:
+        _definitions_alone = before
+
+
+def build_executable(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> Executable:
+    """The one place where a module becomes executable; raises UnsupportedOperation, OutOfTileMemory."""
+    if _definitions_alone:
+        return EvaluatedExecutable(module, roles, constants)
+    from engine.compile import compile_module
+
+    return compile_module(module, roles, constants)
+
+
+class Program:
+    """An executable bound to variables, which stay on the device from one call to the next."""
+
+    def __init__(self, traced: TracedStep) -> None:
+        self._traced = traced
+        self._executable = build_executable(traced.module, traced.roles, traced.constants)
+
+    def run(
+        self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last"
+    ) -> list[np.ndarray]:
+        """Runs `steps` steps on the feeds; returns the flat results of the last step, or of all with an axis [steps]."""
+        buffers = [variable.device_buffer() for variable in self._traced.variables]
+        try:
+            return self._executable.run(steps, feeds, buffers, outputs)
+        finally:
+            # An interrupted call has made whole steps, so the device still holds the newest values.
+            for variable in self._traced.updated:
+                variable.device_written()
+
+    def pack(self, results: Sequence[Any]) -> Any:
+        """The structure the traced function returned, around `results`."""
+        return self._traced.pack(results)

@@ -1,0 +1,46 @@
+"""Turns XLA's refusal to compile a step into an error that names the operation, its layer and what to do."""
+
+from __future__ import annotations
+
+import re
+
+from engine.errors import UnsupportedOperation
+
+_OPERATION = re.compile(r"XLA_[A-Z]+_JIT\w*: (\w+) \(")
+_NODE = re.compile(r"\{\{node ([^}]+)\}\}")
+_CONSTANT = re.compile(r"[Ii]nput \d+ to (?:node `[^`]*` with op )?(\w+)|must be a compile-time constant")
+_GENERATED_SCOPES = frozenset({"gradient_tape", "PartitionedCall", "StatefulPartitionedCall"})
+
+
+def refusal(error: Exception) -> UnsupportedOperation:
+    """The error to raise from XLA's; its message ends with the first line of XLA's own."""
+    message = str(error)
+    first_line = message.strip().splitlines()[0] if message.strip() else type(error).__name__
+    nodes = _NODE.findall(message)
+    node = nodes[-1] if nodes else ""
+    operation = _operation(message, node)
+    where = f" in layer {_layer(node)!r} (node {node!r})" if node else ""
+    return UnsupportedOperation(
+        f"Expected operations that XLA can compile with static shapes. Received: {operation}{where}. "
+        f"{_advice(message)} XLA says: {first_line}"
+    )
+
+
+def _operation(message: str, node: str) -> str:
+    found = _OPERATION.search(message)
+    if found:
+        return found.group(1)
+    return re.sub(r"_\d+$", "", node.rsplit("/", 1)[-1]) or "an operation it refuses"
+
+
+def _layer(node: str) -> str:
+    scopes = [scope for scope in node.split("/")[:-1] if scope not in _GENERATED_SCOPES]
+    return scopes[-1] if scopes else node
+
+
+def _advice(message: str) -> str:
+    if "compile-time constant" in message or "must be a constant" in message:
+        return (
+            "Its shape depends on values known only at run time: compute it from static shapes or constants."
+        )
+    return "Run it on the host, in the input pipeline (for example with tf.data's map), or replace the layer."

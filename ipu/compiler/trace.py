@@ -1,0 +1,92 @@
+"""Traces a step function to a Module and binds each parameter to a feed, a variable or a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import compiler_ir
+
+from engine.errors import UnsupportedOperation
+from engine.ir import Module
+from ipu.compiler.hlo import import_hlo
+from ipu.compiler.refusals import refusal
+from ipu.compiler.variables import HostVariable, IPUVariable, engine_trace
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """A step as the engine takes it.
+
+    `roles` has one entry for each parameter of `module`; `variables` those with the role "variable", in
+    order, and `updated` the ones the step assigns; `constants` the host values of the others.
+    `pack` builds the structure the function returns from its flat results.
+    """
+
+    module: Module
+    roles: list[str]
+    variables: list[IPUVariable | HostVariable]
+    updated: list[IPUVariable | HostVariable]
+    constants: dict[int, np.ndarray]
+    pack: Callable[[Sequence[Any]], Any]
+
+
+def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> TracedStep:
+    """Traces `function`, called with one tensor for each of `specs`; runs nothing of it in TensorFlow.
+
+    Raises UnsupportedOperation where XLA cannot compile an operation of the function.
+    """
+    with engine_trace() as used:
+        compiled = tf.function(function, jit_compile=True, autograph=False)
+        concrete = compiled.get_concrete_function(*specs)
+    return bind(concrete, used)
+
+
+def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
+    """Binds a concrete function traced under `engine_trace`, which collected `used`.
+
+    Parameter k of the module is input k of the function: its arguments, then what it captured.
+    """
+    captured = concrete.captured_inputs
+    arguments = concrete.inputs[: len(concrete.inputs) - len(captured)]
+    module = import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
+    by_handle: dict[int, Any] = {id(v._handle): v for v in concrete.graph.variables if hasattr(v, "_handle")}
+    by_handle.update(used)
+    roles = ["feed"] * len(arguments)
+    variables: list[IPUVariable | HostVariable] = []
+    updated: list[IPUVariable | HostVariable] = []
+    constants: dict[int, np.ndarray] = {}
+    for number, tensor in enumerate(captured, start=len(arguments)):
+        if tensor.dtype != tf.resource:
+            roles.append("constant")
+            constants[number] = tensor.numpy()
+            continue
+        roles.append("variable")
+        variables.append(_variable(by_handle.get(id(tensor)), tensor))
+        if number in module.aliases:
+            updated.append(variables[-1])
+    return TracedStep(module, roles, variables, updated, constants, concrete.function_type.pack_output)
+
+
+def _variable(variable: Any, handle: Any) -> IPUVariable | HostVariable:
+    if variable is None:
+        raise UnsupportedOperation(
+            f"Expected resources that are variables. Received: {getattr(handle, 'name', handle)!r}, "
+            f"which is a table, an iterator or another host resource. Use it outside the step, in the input pipeline."
+        )
+    return variable if isinstance(variable, IPUVariable) else HostVariable(variable)
+
+
+def _emit(concrete: Any, specs: list[tf.TensorSpec]) -> bytes:
+    if not all(spec.shape.is_fully_defined() for spec in specs):
+        raise UnsupportedOperation(
+            f"Expected inputs of static shape. Received: {[str(spec.shape) for spec in specs]}. "
+            f"Batch with drop_remainder=True and pad to one length."
+        )
+    try:
+        return compiler_ir.from_concrete_function(concrete, specs)(stage="hlo_serialized")
+    except (tf.errors.OpError, ValueError) as error:
+        raise refusal(error) from error

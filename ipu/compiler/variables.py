@@ -1,0 +1,213 @@
+"""Variables that live on the device: reads fetch, assigns invalidate, and foreign functions are noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+from tensorflow.python.framework import func_graph, ops
+from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
+
+from engine.ir import shape_of
+from engine.runtime.buffers import DeviceBuffer
+
+T = TypeVar("T")
+# Keras runs layers symbolically in graphs of this name; nothing in them is ever executed.
+SYMBOLIC_GRAPH_PREFIX = "scratch_graph"
+
+
+class _Tracing(threading.local):
+    """The variables, by handle, that the trace under way in this thread has used; None outside a trace."""
+
+    used: dict[int, IPUVariable] | None = None
+
+
+_tracing = _Tracing()
+
+
+@contextlib.contextmanager
+def engine_trace() -> Iterator[dict[int, IPUVariable]]:
+    """While a step is traced for the engine: collects its variables by the id of their handle."""
+    outer, _tracing.used = _tracing.used, {}
+    try:
+        yield _tracing.used
+    finally:
+        _tracing.used = outer
+
+
+def tracing() -> bool:
+    """Whether this thread is tracing a step for the engine."""
+    return _tracing.used is not None
+
+
+class IPUVariable(resource_variable_ops.ResourceVariable):
+    """A resource variable with a host copy (TensorFlow's) and a device copy (the engine's).
+
+    The engine takes `device_buffer()` and calls `device_written()` after it has updated it. Whatever
+    else reads the variable sees the newest value; whatever else writes it makes the device copy stale.
+    A function of TensorFlow's that captured the handle reads and writes behind our back, so while one
+    lives the variable is copied in before, and back after, every execution.
+    """
+
+    _host_is_valid = True
+    _device_is_valid = False
+    _known_use = False
+    _buffer: DeviceBuffer | None = None
+    _foreign_graphs: weakref.WeakSet[func_graph.FuncGraph] | None = None
+    _ipu_device: str | None = None
+
+    def device_buffer(self) -> DeviceBuffer:
+        """The device copy, holding the newest value."""
+        if self._buffer is None or not self._device_is_valid or self._foreign_graphs:
+            self._upload()
+        assert self._buffer is not None
+        return self._buffer
+
+    def device_written(self) -> None:
+        """The device copy is now the only one that holds the newest value."""
+        self._device_is_valid, self._host_is_valid = True, False
+        if self._foreign_graphs:
+            self._fetch()
+
+    def _upload(self) -> None:
+        self._fetch()
+        value = np.asarray(gen_resource_variable_ops.read_variable_op(self._handle, self._dtype).numpy())
+        if self._buffer is None:
+            self._buffer = DeviceBuffer(shape_of(value))
+        self._buffer.write(value)
+        self._device_is_valid = True
+
+    def _fetch(self) -> None:
+        if self._host_is_valid:
+            return
+        assert self._buffer is not None
+        with ops.init_scope():
+            gen_resource_variable_ops.assign_variable_op(
+                self._handle, ops.convert_to_tensor(self._buffer.read())
+            )
+        self._host_is_valid = True
+
+    @property
+    def handle(self) -> Any:
+        """The host copy's handle, for uses we cannot see: they may read, so fetch; they may write, so invalidate."""
+        if self._known_use:
+            return self._handle
+        if not ops.inside_function():
+            self._fetch()
+            self._device_is_valid = False
+        elif _tracing.used is not None:
+            _tracing.used[id(self._handle)] = self
+        else:
+            self._note_foreign_use(ops.get_default_graph())
+        return self._handle
+
+    @property
+    def device(self) -> str:
+        """The device the variable was created for."""
+        return self._ipu_device or self._handle.device
+
+    def _note_foreign_use(self, graph: Any) -> None:
+        graphs = []
+        while isinstance(graph, func_graph.FuncGraph):
+            if graph.name.startswith(SYMBOLIC_GRAPH_PREFIX):
+                return
+            graphs.append(graph)
+            graph = graph.outer_graph
+        self._fetch()
+        if self._foreign_graphs is None:
+            self._foreign_graphs = weakref.WeakSet()
+        self._foreign_graphs.update(graphs)
+
+    def _read(self, read: Callable[[], T]) -> T:
+        """Runs a read of the host copy, which leaves the device copy valid."""
+        if ops.inside_function() or self._known_use:
+            return read()
+        self._fetch()
+        self._known_use = True
+        try:
+            return read()
+        finally:
+            self._known_use = False
+
+    def _write(self, write: Callable[[], Any], read_value: bool) -> Any:
+        """Runs an assignment to the host copy; one that fails changes neither copy."""
+        if ops.inside_function():
+            return write()
+        self._known_use = True
+        try:
+            write()
+        finally:
+            self._known_use = False
+        self._host_is_valid, self._device_is_valid = True, False
+        return self if read_value else None
+
+    def _read_variable_op(self, no_copy: bool = False) -> Any:
+        return self._read(lambda: super(IPUVariable, self)._read_variable_op(no_copy))
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> Any:
+        """The rows at `indices`."""
+        return self._read(lambda: super(IPUVariable, self).sparse_read(indices, name))
+
+    def gather_nd(self, indices: Any, name: str | None = None) -> Any:
+        """The elements or slices at `indices`."""
+        return self._read(lambda: super(IPUVariable, self).gather_nd(indices, name))
+
+    def is_initialized(self, name: str | None = None) -> Any:
+        """Whether the variable has a value."""
+        return self._read(lambda: super(IPUVariable, self).is_initialized(name))
+
+    def assign(
+        self, value: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+    ) -> Any:
+        """Replaces the value; raises ValueError when the shape differs."""
+        if not ops.inside_function():
+            # The value may be computed from the variable itself, which must then be fetched first.
+            value = ops.convert_to_tensor(value, dtype=self.dtype)
+        return self._write(
+            lambda: super(IPUVariable, self).assign(value, use_locking, name, read_value), read_value
+        )
+
+    def assign_add(
+        self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+    ) -> Any:
+        """Adds `delta` to the value."""
+        if not ops.inside_function():
+            self._fetch()
+        return self._write(
+            lambda: super(IPUVariable, self).assign_add(delta, use_locking, name, read_value), read_value
+        )
+
+    def assign_sub(
+        self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+    ) -> Any:
+        """Subtracts `delta` from the value."""
+        if not ops.inside_function():
+            self._fetch()
+        return self._write(
+            lambda: super(IPUVariable, self).assign_sub(delta, use_locking, name, read_value), read_value
+        )
+
+
+class HostVariable:
+    """The same face for a variable created outside the strategy: copied in before and back after each execution."""
+
+    def __init__(self, variable: Any) -> None:
+        self._variable = variable
+        self._buffer: DeviceBuffer | None = None
+
+    def device_buffer(self) -> DeviceBuffer:
+        """A device copy of the variable's present value."""
+        value = np.asarray(self._variable.numpy())
+        if self._buffer is None:
+            self._buffer = DeviceBuffer(shape_of(value))
+        self._buffer.write(value)
+        return self._buffer
+
+    def device_written(self) -> None:
+        """Copies the updated value back."""
+        assert self._buffer is not None
+        self._variable.assign(self._buffer.read())

@@ -1,0 +1,31 @@
+"""Configuration utilities: the public names of `tensorflow.python.ipu.config`."""
+
+from ipu._config.enumerations import (
+    DeviceConnectionType,
+    ExecutionProfileType,
+    MergeRemoteBuffersBehaviour,
+    SchedulingAlgorithm,
+    SelectionOrder,
+    StochasticRoundingBehaviour,
+)
+from ipu._config.ipu_config import IPUConfig
+from ipu._config.legacy import IpuOptions, KeyId, VerificationOptions
+from ipu._config.metadata import AttributeMetadata
+from ipu._device import configure_ipu_system, get_ipu_config, reset_ipu_configuration
+
+__all__ = [
+    "AttributeMetadata",
+    "DeviceConnectionType",
+    "ExecutionProfileType",
+    "IPUConfig",
+    "IpuOptions",
+    "KeyId",
+    "MergeRemoteBuffersBehaviour",
+    "SchedulingAlgorithm",
+    "SelectionOrder",
+    "StochasticRoundingBehaviour",
+    "VerificationOptions",
+    "configure_ipu_system",
+    "get_ipu_config",
+    "reset_ipu_configuration",
+]

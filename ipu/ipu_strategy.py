@@ -1,0 +1,136 @@
+"""IPUStrategy: the tf.distribute strategy that puts variables and functions on the device."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib, one_device_strategy
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import resource_variable_ops
+
+from ipu.compiler.calling import call_on_engine
+from ipu.compiler.variables import IPUVariable
+
+_VARIABLE_ARGUMENTS = frozenset(inspect.signature(resource_variable_ops.ResourceVariable.__init__).parameters)
+
+
+class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
+    """The part TensorFlow calls back; one for each device, shared by all strategies for it."""
+
+    def __init__(self, container_strategy: tf.distribute.Strategy, ipu_device: str, cpu_device: str) -> None:
+        super().__init__(container_strategy, cpu_device)
+        self._ipu_device = ipu_device
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        initial_value = kwargs.get("initial_value")
+        liftable = callable(initial_value) or not _is_symbolic(initial_value)
+        with ops.init_scope():
+            eager = tf.executing_eagerly()
+        if not (eager and liftable):
+            return super()._create_variable(next_creator, **kwargs)
+        with ops.init_scope(), ops.device(self._device):
+            arguments = {name: value for name, value in kwargs.items() if name in _VARIABLE_ARGUMENTS}
+            variable = IPUVariable(**arguments)
+        variable._ipu_device = f"/job:localhost/replica:0/task:0{self._ipu_device}"
+        return variable
+
+    def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
+        return dataset
+
+    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        if reduce_op not in (tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN):
+            raise ValueError(f"Expected reduce_op to be SUM or MEAN. Received: {reduce_op}.")
+        return value
+
+
+def _is_symbolic(value: Any) -> bool:
+    return tf.is_tensor(value) and not hasattr(value, "numpy")
+
+
+# One container for each device keeps its extended alive; TensorFlow compares these to tell strategies apart.
+_extended: dict[tuple[str, str], tuple[tf.distribute.Strategy, IPUExtendedV1]] = {}
+
+
+class IPUStrategyV1(distribute_lib.StrategyV1):
+    """Models and functions created in this strategy's scope run on the IPU.
+
+    Strategies for the same device are interchangeable, and their scopes nest.
+
+    Args:
+        ipu_device: the TensorFlow name of the IPU device.
+        cpu_device: the TensorFlow name of the host device.
+        enable_dataset_iterators: whether `iter(dataset)` inside the scope makes an infeed.
+        enable_keras_extensions: whether Keras models created inside the scope run on the IPU.
+    """
+
+    _collective_key_base = 0
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        cpu_device: str = "/device:CPU:0",
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        key = (ipu_device, cpu_device)
+        if key not in _extended:
+            _extended[key] = (self, IPUExtendedV1(self, ipu_device, cpu_device))
+        super().__init__(_extended[key][1])
+        self._ipu_device = ipu_device
+        self._cpu_device = cpu_device
+        self._enable_dataset_iterators = enable_dataset_iterators
+        self._enable_keras_extensions = enable_keras_extensions
+        if enable_keras_extensions:
+            from keras_ext.installing import install
+
+            install()
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """Always 1: replicas live below TensorFlow, so Keras divides no loss by their number."""
+        return 1
+
+    @property
+    def supports_loss_scaling(self) -> bool:
+        """Whether optimizers may scale the loss: yes."""
+        return True
+
+    @property
+    def serves_keras(self) -> bool:
+        """Whether Keras models created in this strategy's scope run on the IPU."""
+        return self._enable_keras_extensions
+
+    def without_keras_extensions(self) -> IPUStrategyV1:
+        """An interchangeable strategy under which Keras models stay plain."""
+        return IPUStrategyV1(
+            self._ipu_device, self._cpu_device, self._enable_dataset_iterators, enable_keras_extensions=False
+        )
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        options: tf.distribute.RunOptions | None = None,
+    ) -> Any:
+        """Runs a tf.function on the IPU and returns its result, as tensors.
+
+        Inside a tf.function any callable is accepted and traced with it.
+        Raises ValueError for a plain Python function called eagerly, UnsupportedOperation for what XLA refuses.
+        """
+        if not tf.executing_eagerly():
+            return super().run(fn, args=args, kwargs=kwargs, options=options)
+        if not isinstance(fn, polymorphic_function.Function):
+            raise ValueError(
+                f"IPUStrategy.run does not support eager execution. Expected a tf.function. "
+                f"Received: {getattr(fn, '__name__', fn)!r}. Wrap it in @tf.function(jit_compile=True)."
+            )
+        with self.scope():
+            return call_on_engine(fn, tuple(args), dict(kwargs or {}))
+
+
+IPUStrategy = IPUStrategyV1

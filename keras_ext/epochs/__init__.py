@@ -1,0 +1,1 @@
+"""Where an epoch's batches come from, and how they become feeds."""

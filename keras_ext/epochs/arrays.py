@@ -1,0 +1,60 @@
+"""Turns whatever a data set yields into arrays the engine can read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from engine.errors import UnsupportedOperation
+from engine.ir.shape import ELEMENT_TYPES
+
+
+def as_array(value: Any) -> np.ndarray | None:
+    """A C-contiguous array in native byte order, without a copy where possible; None for an absent optional.
+
+    Raises UnsupportedOperation for strings, objects, ragged and sparse tensors.
+    """
+    if isinstance(value, tf.experimental.Optional):
+        return None
+    if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
+        raise UnsupportedOperation(
+            f"Expected dense arrays. Received: a {type(value).__name__} of shape {value.shape}. "
+            f"Make it dense in the input pipeline: to_tensor() or tf.sparse.to_dense()."
+        )
+    array = value.numpy() if isinstance(value, tf.Tensor) else np.asarray(value)
+    array = np.asarray(array, order="C")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype not in ELEMENT_TYPES:
+        raise UnsupportedOperation(
+            f"Expected arrays of numbers or booleans ({', '.join(map(str, ELEMENT_TYPES))}). "
+            f"Received: dtype {array.dtype}. Encode such data on the host, in the input pipeline."
+        )
+    return array
+
+
+def joined(arrays: list[np.ndarray]) -> np.ndarray:
+    """Batches one after the other along their first axis; scalars become rows.
+
+    Neighbouring slices of one array, as an unshuffled epoch yields them, are joined without copying.
+    """
+    first = arrays[0]
+    if first.ndim == 0:
+        return np.stack(arrays)
+    if len(arrays) == 1:
+        return first
+    if first.nbytes and first.base is not None and _adjacent(arrays):
+        shape = (sum(len(array) for array in arrays), *first.shape[1:])
+        return np.lib.stride_tricks.as_strided(first, shape, first.strides, writeable=False)
+    return np.concatenate(arrays)
+
+
+def _adjacent(arrays: list[np.ndarray]) -> bool:
+    end = arrays[0].ctypes.data
+    for array in arrays:
+        if array.base is not arrays[0].base or array.ctypes.data != end:
+            return False
+        end += array.nbytes
+    return True

@@ -1,0 +1,137 @@
+"""Batches as the engine takes them: one row feed for each array of the structure, for several steps of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.runtime.feeds import RowFeed
+from keras_ext.epochs.arrays import as_array, joined
+from keras_ext.epochs.structure import Layout, flatten
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSignature:
+    """What a program depends on: the nesting of a batch, and the shape and dtype of each of its arrays."""
+
+    layout: Layout
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """`steps` batches of one signature, with one feed for each array of a batch."""
+
+    signature: BatchSignature
+    steps: int
+    feeds: list[RowFeed]
+
+
+class RowBatches:
+    """An epoch over host arrays: each iterator draws its own order of rows.
+
+    `shuffle` True permutes all rows, "batch" only those within each batch, False keeps their order.
+    Raises ValueError when there are no rows.
+    """
+
+    def __init__(self, structure: Any, batch_size: int, shuffle: bool | str) -> None:
+        self.arrays, self.layout = flatten(structure, as_array)
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.rows = len(self.arrays[0]) if self.arrays else 0
+        if self.rows == 0:
+            raise ValueError(
+                "Expected data with at least one sample. Received: arrays with 0 samples "
+                f"(shapes {[array.shape for array in self.arrays]}). Check how the arrays were selected."
+            )
+
+    def __iter__(self) -> RowIterator:
+        return RowIterator(self)
+
+    def signature(self, batch_size: int) -> BatchSignature:
+        """The signature of a batch of that many rows."""
+        return BatchSignature(
+            self.layout,
+            tuple((batch_size, *array.shape[1:]) for array in self.arrays),
+            tuple(array.dtype for array in self.arrays),
+        )
+
+    def permutation(self) -> np.ndarray | None:
+        """The order of rows for one epoch, int64, or None for the natural one."""
+        if self.shuffle != "batch":
+            return np.random.permutation(self.rows) if self.shuffle else None
+        starts = range(0, self.rows, self.batch_size)
+        return np.concatenate([s + np.random.permutation(min(self.batch_size, self.rows - s)) for s in starts])
+
+
+class RowIterator:
+    """One pass over the rows. Iterating gives batches of arrays; `take` gives feeds without touching the data."""
+
+    def __init__(self, batches: RowBatches) -> None:
+        self._batches = batches
+        self._order = batches.permutation()
+        self._position = 0
+
+    def __iter__(self) -> RowIterator:
+        return self
+
+    def __next__(self) -> Any:
+        feeds = self.take(1)[0].feeds
+        arrays = (feed.array if feed.rows is None else feed.array[feed.rows] for feed in feeds)
+        return self._batches.layout.unflatten(iter(arrays))
+
+    def take(self, limit: int) -> list[Batches]:
+        """The feeds of up to `limit` batches: full ones, then the partial last one; raises StopIteration at the end."""
+        batches, taken = self._batches, []
+        full_batches = min(limit, (batches.rows - self._position) // batches.batch_size)
+        if full_batches:
+            taken.append(self._span(full_batches, batches.batch_size))
+        remaining = batches.rows - self._position
+        if full_batches < limit and remaining:
+            taken.append(self._span(1, remaining))
+        if not taken:
+            raise StopIteration
+        return taken
+
+    def _span(self, steps: int, batch_size: int) -> Batches:
+        span = slice(self._position, self._position + steps * batch_size)
+        self._position = span.stop
+        if self._order is None:
+            feeds = [RowFeed(array[span]) for array in self._batches.arrays]
+        else:
+            feeds = [RowFeed(array, self._order[span]) for array in self._batches.arrays]
+        return Batches(self._batches.signature(batch_size), steps, feeds)
+
+
+def take(iterator: Iterator[Any], limit: int) -> list[Batches]:
+    """The next `limit` batches of any iterator, grouped by shape; fewer at its end, StopIteration when none is left."""
+    if isinstance(iterator, RowIterator):
+        return iterator.take(limit)
+    batches: list[Any] = []
+    for _ in range(limit):
+        try:
+            batches.append(next(iterator))
+        except StopIteration:
+            break
+    if not batches:
+        raise StopIteration
+    return grouped(batches)
+
+
+def grouped(batches: list[Any]) -> list[Batches]:
+    """Runs of batches of equal structure, shape and dtype, each joined into one feed for each array."""
+    runs: list[tuple[BatchSignature, list[list[np.ndarray]]]] = []
+    for batch in batches:
+        arrays, layout = flatten(batch, as_array)
+        signature = BatchSignature(layout, tuple(a.shape for a in arrays), tuple(a.dtype for a in arrays))
+        if not runs or runs[-1][0] != signature:
+            runs.append((signature, []))
+        runs[-1][1].append(arrays)
+    return [
+        Batches(signature, len(run), [RowFeed(joined(list(column))) for column in zip(*run, strict=True)])
+        for signature, run in runs
+    ]

@@ -1,0 +1,56 @@
+"""Flattens nested batches (tuples, lists, dictionaries, None) and describes them by a hashable layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a batch is nested: the container's type, its keys and its children; `kind` None is a missing value."""
+
+    kind: type | None
+    keys: tuple[Any, ...] = ()
+    children: tuple[Layout, ...] = ()
+
+    def unflatten(self, leaves: Iterator[Any]) -> Any:
+        """The nested value whose leaves come from `leaves`, in order."""
+        if self.kind is None:
+            return None
+        if self.kind is Leaf:
+            return next(leaves)
+        values = [child.unflatten(leaves) for child in self.children]
+        if self.keys:
+            return dict(zip(self.keys, values, strict=True))
+        return self.kind(*values) if hasattr(self.kind, "_fields") else self.kind(values)
+
+
+class Leaf:
+    """The kind of a layout that stands for one array."""
+
+
+LEAF = Layout(Leaf)
+MISSING = Layout(None)
+
+
+def flatten(value: Any, convert: Callable[[Any], Any]) -> tuple[list[Any], Layout]:
+    """The leaves of a nested value, each converted, and the layout to put them together again."""
+    leaves: list[Any] = []
+    return leaves, _flatten(value, convert, leaves)
+
+
+def _flatten(value: Any, convert: Callable[[Any], Any], leaves: list[Any]) -> Layout:
+    if value is None:
+        return MISSING
+    if isinstance(value, Mapping):
+        keys = tuple(sorted(value)) if all(isinstance(key, str) for key in value) else tuple(value)
+        return Layout(dict, keys, tuple(_flatten(value[key], convert, leaves) for key in keys))
+    if isinstance(value, list | tuple):
+        return Layout(type(value), (), tuple(_flatten(child, convert, leaves) for child in value))
+    leaf = convert(value)
+    if leaf is None:
+        return MISSING
+    leaves.append(leaf)
+    return LEAF

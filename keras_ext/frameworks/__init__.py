@@ -1,0 +1,1 @@
+"""One file for each Keras, all with the same functions."""

@@ -1,0 +1,217 @@
+"""Everything that knows Keras 3: where its trainer is hooked, what a step is, how its data arrives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import tree
+from keras.src.backend.tensorflow import trainer as keras_trainer
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from keras.src.trainers import trainer as base_trainer
+from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+from keras.src.trainers.epoch_iterator import EpochIterator
+
+from engine.errors import ConfigurationError
+from ipu.compiler.variables import tracing
+from ipu.ipu_strategy import IPUStrategyV1
+from keras_ext.epochs.feeds import RowBatches
+from keras_ext.errors import EagerExecutionError
+from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
+
+KerasFunction = Callable[..., Any]
+
+
+class Keras3:
+    """How the framework-blind parts ask about a Keras 3 model."""
+
+    def step(self, model: Any, mode: Mode, data: Any) -> Any:
+        """Traces one step of the model, in its strategy, as Keras does."""
+        strategy = model.distribute_strategy
+        with strategy.scope():
+            return strategy.run(getattr(model, f"{mode}_step"), args=(data,))
+
+    def steps_per_execution(self, model: Any) -> int:
+        """The number given to `compile`."""
+        return model.steps_per_execution
+
+    def optimizer(self, model: Any) -> Any:
+        """The model's optimizer, None before `compile`."""
+        return getattr(model, "optimizer", None)
+
+
+class IPUEpochIterator(EpochIterator):
+    """Keras' bookkeeping of epochs and steps around data that never goes through a tf.data pipeline of Keras' making."""
+
+    def __init__(self, distribute_strategy: Any = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._data: Iterable[Any] | None = None
+
+    def _get_iterator(self) -> Iterable[Any]:
+        if self._data is None:
+            self._data = _batches(self.data_adapter)
+        return self._data if self._data is not self.data_adapter else self.data_adapter.get_numpy_iterator()
+
+    def __next__(self) -> Any:
+        return next(self._epoch_iterator)
+
+    def first_batch(self) -> Any:
+        """A batch to build the model with, taken without starting an epoch; raises ValueError if there is none."""
+        if isinstance(self.data_adapter, PyDatasetAdapter):
+            _batches(self.data_adapter)
+            return self.data_adapter._standardize_batch(self.data_adapter.py_dataset[0])
+        if isinstance(self.data_adapter, GeneratorDataAdapter):
+            return self.data_adapter._first_batches[0]
+        batch = next(iter(self._get_iterator()), None)
+        if batch is None:
+            raise ValueError("Expected a dataset with at least one batch. Received: a dataset without any.")
+        return batch
+
+
+def _batches(adapter: Any) -> Iterable[Any]:
+    """What to iterate for an epoch; the adapter itself stands for "ask it again for each epoch"."""
+    if isinstance(adapter, ArrayDataAdapter):
+        rows = tree.map_structure(_whole_array, _sliceable(adapter._inputs), none_is_leaf=False)
+        return RowBatches(tree.lists_to_tuples(rows), adapter._batch_size, adapter._shuffle)
+    if isinstance(adapter, TFDatasetAdapter):
+        return adapter.get_tf_dataset()
+    if isinstance(adapter, PyDatasetAdapter) and adapter.num_batches == 0:
+        raise ValueError("Expected a PyDataset with at least one batch. Received: The PyDataset has length 0.")
+    return adapter
+
+
+def _sliceable(inputs: Any) -> Any:
+    return array_slicing.convert_to_sliceable(inputs, target_backend="numpy")
+
+
+def _whole_array(sliceable: Any) -> Any:
+    return sliceable.convert_to_numpy(sliceable[slice(None)])
+
+
+def install() -> None:
+    """Wraps Keras' trainer at class level, once; models outside an IPUStrategy behave as before."""
+    if keras.backend.backend() != "tensorflow":
+        raise ConfigurationError(
+            f"Expected Keras on the TensorFlow backend. Received: {keras.backend.backend()!r}. "
+            "Set KERAS_BACKEND=tensorflow before Keras is imported."
+        )
+    if getattr(keras_trainer, "_serves_ipu", False):
+        return
+    keras_trainer._serves_ipu = True
+    trainer = keras_trainer.TensorFlowTrainer
+    framework = Keras3()
+    for mode, kind in (("train", EpochFunction), ("test", EpochFunction), ("predict", PredictFunction)):
+        name = f"make_{mode}_function"
+        setattr(trainer, name, _making(framework, mode, kind, getattr(trainer, name)))
+    trainer._maybe_symbolic_build = _building_once(trainer._maybe_symbolic_build)
+    base_trainer.Trainer.compile = _compiling_in_scope(base_trainer.Trainer.compile)
+    trainer.distribute_strategy = property(_distribute_strategy)
+    keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
+    for optimizer in (BaseOptimizer, LossScaleOptimizer):
+        optimizer.apply = _with_dense_gradients(optimizer.apply)
+
+
+def serves(strategy: Any) -> bool:
+    """Whether Keras models of this strategy are ours."""
+    return isinstance(strategy, IPUStrategyV1) and strategy.serves_keras
+
+
+def _making(framework: Keras3, mode: Mode, kind: type[StepFunction], original: KerasFunction) -> KerasFunction:
+    attribute = f"{mode}_function"
+
+    @functools.wraps(original)
+    def make_function(self: Any, force: bool = False) -> Any:
+        if not serves(self._distribute_strategy):
+            return original(self, force)
+        if self.run_eagerly:
+            raise EagerExecutionError(
+                f"Expected run_eagerly=False for model {self.name!r}, which was created inside an IPUStrategy. "
+                "Received: run_eagerly=True. Compile it with run_eagerly=False, or create it outside the scope to debug it."
+            )
+        if getattr(self, attribute) is None or force:
+            setattr(self, attribute, kind(framework, self, mode))
+        return getattr(self, attribute)
+
+    return make_function
+
+
+def _compiling_in_scope(original: KerasFunction) -> KerasFunction:
+    """Metrics that `compile` makes belong on the device, wherever it is called."""
+
+    @functools.wraps(original)
+    def compile(self: Any, *arguments: Any, **named: Any) -> None:
+        if not serves(getattr(self, "_distribute_strategy", None)):
+            return original(self, *arguments, **named)
+        with self._distribute_strategy.scope():
+            original(self, *arguments, **named)
+        _adopt_optimizer(self)
+
+    return compile
+
+
+def _building_once(original: KerasFunction) -> KerasFunction:
+    """Keras starts an epoch here to see one batch, each time it evaluates; a model that is built needs none."""
+
+    @functools.wraps(original)
+    def maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+        if isinstance(self.distribute_strategy, IPUStrategyV1):
+            _adopt_optimizer(self)
+        if serves(self._distribute_strategy):
+            if _is_built(self):
+                return
+            if iterator is not None:
+                iterator, data_batch = None, iterator.first_batch()
+        original(self, iterator, data_batch)
+
+    return maybe_symbolic_build
+
+
+def _is_built(model: Any) -> bool:
+    parts = (model._compile_metrics, model._compile_loss, model.optimizer)
+    return all(part is None or part.built for part in parts) and all(layer.built for layer in model._flatten_layers())
+
+
+def _adopt_optimizer(model: Any) -> None:
+    """An optimizer remembers the strategy it was made under, and refuses to work under the one in use."""
+    optimizer, strategy = model.optimizer, model.distribute_strategy
+    while optimizer is not None:
+        if optimizer._distribution_strategy.extended is not strategy.extended:
+            optimizer._distribution_strategy = strategy
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def _distribute_strategy(model: Any) -> tf.distribute.Strategy:
+    """Keras' property, but a model created outside stays plain when it is fitted inside a scope."""
+    if model._distribute_strategy is not None:
+        return model._distribute_strategy
+    current = tf.distribute.get_strategy()
+    return current.without_keras_extensions() if serves(current) else current
+
+
+def _choosing_iterator(original: type) -> KerasFunction:
+    @functools.wraps(original, updated=())
+    def epoch_iterator(distribute_strategy: Any = None, **arguments: Any) -> Any:
+        kind = IPUEpochIterator if serves(distribute_strategy) else original
+        return kind(distribute_strategy=distribute_strategy, **arguments)
+
+    return epoch_iterator
+
+
+def _with_dense_gradients(apply: KerasFunction) -> KerasFunction:
+    """Sparse gradients have a size known only at run time; dense ones also add duplicate rows up."""
+
+    @functools.wraps(apply)
+    def apply_dense(self: Any, grads: Iterable[Any], trainable_variables: Any = None) -> Any:
+        if tracing():
+            grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        return apply(self, grads, trainable_variables)
+
+    return apply_dense

@@ -1,0 +1,171 @@
+"""Codelets are compiled once, kept on disk, and called by address; the intrinsics they are made of."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import int64, njit
+
+from engine.codelets import build, memory
+from engine.codelets.build import codelet
+from engine.codelets.memory import load_f32, load_i64, store_f32, store_i64
+
+PROGRAM = """
+import numpy as np
+from engine.codelets.build import building, cache_directory
+from engine.codelets.contract_plain import contract_for
+from engine.codelets.contract_fields import contract_units, encode_contract
+
+names = []
+with building(names.append):
+    codelet = contract_for("s32")
+    assert names == []
+    codelet.address
+    codelet.address
+zero, c = np.zeros(1, np.int64), np.zeros(1, np.int32)
+a = np.array([6], np.int32)
+tables = dict(row_a=zero, row_c=zero, offset_a=zero, offset_b=zero)
+parameters = encode_contract(
+    a=a.ctypes.data, b=a.ctypes.data, c=c.ctypes.data, **tables, columns=1, stride_b=4
+)
+scratch = np.zeros(10000, np.int64)
+codelet(parameters.ctypes.data, 0, contract_units(parameters), scratch.ctypes.data)
+print(len(names), c[0], cache_directory().name)
+"""
+
+
+@codelet
+def scale(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """y[i] = 3 * x[i] for lo <= i < hi."""
+    x, y = load_i64(parameters), load_i64(parameters + 8)
+    for i in range(lo, hi):
+        store_f32(y + 4 * i, 3 * load_f32(x + 4 * i))
+
+
+def run_program(cache: Path, **environment: str) -> list[str]:
+    """What PROGRAM prints in a new process whose cache lies in a folder."""
+    variables = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    command = [sys.executable, "-c", PROGRAM]
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split()
+
+
+def test_nothing_compiles_before_the_address_is_read() -> None:
+    fresh = build.Codelet(scale.function)
+    assert "_compiled" not in vars(fresh)
+    assert fresh.address == fresh.address != 0
+    assert repr(fresh) == "Codelet(scale)"
+
+
+def test_call_works_on_its_range_only() -> None:
+    x, y = np.arange(10, dtype=np.float32), np.zeros(10, np.float32)
+    parameters = np.array([x.ctypes.data, y.ctypes.data])
+    scale(parameters.ctypes.data, 2, 5, 0)
+    assert y.tolist() == [0, 0, 6, 9, 12, 0, 0, 0, 0, 0]
+
+
+def test_second_process_finds_the_codelet_on_disk(tmp_path: Path) -> None:
+    first, second = run_program(tmp_path), run_program(tmp_path)
+    assert first[:2] == ["1", "36"] and second[:2] == ["0", "36"]
+    assert first[2] == second[2] and (tmp_path / "software-ipu" / first[2]).is_dir()
+
+
+def test_another_processor_has_another_folder(tmp_path: Path) -> None:
+    here = run_program(tmp_path)
+    there = run_program(tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
+    assert there[:2] == ["1", "36"] and there[2] != here[2]
+
+
+def test_cache_that_cannot_be_written_is_not_used(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")  # a file where the folder should be: not even root can write into it
+    assert run_program(blocked)[:2] == ["1", "36"]
+    assert blocked.read_text() == ""
+
+
+def test_change_of_any_source_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "codelets"
+    shutil.copytree(Path(build.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(build, "__file__", str(copy / "build.py"))
+    fingerprint = build._fingerprint.__wrapped__
+    before = fingerprint()
+    assert before == fingerprint() == build._fingerprint()
+    (copy / "pack.py").chmod(stat.S_IRUSR | stat.S_IWUSR)
+    (copy / "pack.py").write_text((copy / "pack.py").read_text() + "\n")
+    assert fingerprint() != before
+
+
+@njit
+def round_trip(address: int, value: int) -> int:
+    memory.store_release(address, value)
+    memory.pause()
+    return memory.load_acquire(address)
+
+
+@njit
+def narrow(address: int) -> tuple[int, int, int, float]:
+    memory.store_i8(address, -3)
+    memory.store_i16(address + 2, -300)
+    memory.store_i32(address + 4, -70000)
+    memory.store_f64(address + 8, 0.1)
+    small, short = memory.load_i8(address), memory.load_i16(address + 2)
+    return small, short, memory.load_i32(address + 4), memory.load_f64(address + 8)
+
+
+@njit
+def half(address: int) -> float:
+    return load_f32(address) * np.float32(0.5)
+
+
+@njit
+def half_flushed(address: int) -> float:
+    before = memory.floating_point_state()
+    memory.set_floating_point_state(memory.flush_to_zero(before))
+    result = half(address)
+    memory.set_floating_point_state(before)
+    return result
+
+
+@njit
+def call(codelet: int, function: int, parameters: int, lo: int, hi: int) -> int:
+    memory.call4(codelet, parameters, lo, hi, 0)
+    return memory.call0(function)
+
+
+def test_memory_intrinsics() -> None:
+    slot = np.zeros(2, np.int64)
+    assert round_trip(slot.ctypes.data, -5) == -5 and slot[0] == -5
+    assert narrow(slot.ctypes.data) == (-3, -300, -70000, 0.1)
+
+
+def test_calls_by_address() -> None:
+    function = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 42)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
+    parameters = np.array([x.ctypes.data, y.ctypes.data])
+    assert call(scale.address, address, parameters.ctypes.data, 1, 3) == 42
+    assert y.tolist() == [0, 3, 3, 0]
+
+
+@pytest.mark.skipif(not (memory.X86 or memory.ARM), reason="the processor has no such mode that we know")
+def test_denormals_are_flushed_only_in_between() -> None:
+    smallest_normal = np.array([np.finfo(np.float32).tiny])
+    address = smallest_normal.ctypes.data
+    assert half(address) > 0
+    assert half_flushed(address) == 0
+    assert half(address) > 0
+
+
+def test_store_and_load_int64_at_an_address() -> None:
+    slot = np.zeros(1, np.int64)
+    njit((int64, int64))(lambda address, value: store_i64(address, value))(slot.ctypes.data, 7)
+    assert slot[0] == 7

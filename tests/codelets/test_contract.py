@@ -1,0 +1,293 @@
+"""The float32 contraction codelet against its definition in NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from engine.codelets.contract import contract_f32, contract_scratch_bytes
+from engine.codelets.contract_fields import Field, Layout, contract_units, encode_contract
+from engine.errors import InternalError
+from engine.runtime.buffers import aligned_zeros
+
+ZERO = np.zeros(1, np.int64)
+
+
+@dataclass
+class Problem:
+    """Memory of A, B and C as float32 vectors, and the tables of byte offsets into them."""
+
+    a: np.ndarray
+    b: np.ndarray
+    c: np.ndarray
+    row_a: np.ndarray
+    row_c: np.ndarray
+    offset_a: np.ndarray
+    offset_b: np.ndarray
+    columns: int
+    stride_b: int
+    batch_a: np.ndarray = field(default_factory=lambda: ZERO)
+    batch_b: np.ndarray = field(default_factory=lambda: ZERO)
+    batch_c: np.ndarray = field(default_factory=lambda: ZERO)
+    accumulate: bool = False
+    k_per_unit: int | None = None
+    partial_pitch: int = 0
+
+
+def naive(problem: Problem) -> np.ndarray:
+    """The definition, in float64; returns what C's memory must hold."""
+    p = problem
+    c = p.c.astype(np.float64)
+    k_per_unit = p.k_per_unit or max(len(p.offset_a), 1)
+    n = np.arange(p.columns)
+    for batch_a, batch_b, batch_c in zip(p.batch_a, p.batch_b, p.batch_c, strict=True):
+        for split, k in enumerate(range(0, max(len(p.offset_a), 1), k_per_unit)):
+            offset_a, offset_b = p.offset_a[k : k + k_per_unit], p.offset_b[k : k + k_per_unit]
+            b = p.b[(batch_b + offset_b[:, None] + n * p.stride_b) // 4].astype(np.float64)
+            for row_a, row_c in zip(p.row_a, p.row_c, strict=True):
+                total = p.a[(batch_a + row_a + offset_a) // 4].astype(np.float64) @ b
+                target = (batch_c + row_c + split * p.partial_pitch) // 4 + n
+                c[target] = total + (c[target] if p.accumulate else 0)
+    return c
+
+
+def run(problem: Problem, rows_per_unit: int = 12, columns_per_unit: int = 64, cuts: int = 1) -> np.ndarray:
+    """C's memory after all units ran, as `cuts` calls in descending order."""
+    p, c = problem, problem.c.copy()
+    parameters = encode_contract(
+        a=p.a.ctypes.data,
+        b=p.b.ctypes.data,
+        c=c.ctypes.data,
+        row_a=p.row_a,
+        row_c=p.row_c,
+        offset_a=p.offset_a,
+        offset_b=p.offset_b,
+        columns=p.columns,
+        stride_b=p.stride_b,
+        accumulate=p.accumulate,
+        rows_per_unit=rows_per_unit,
+        columns_per_unit=columns_per_unit,
+        k_per_unit=p.k_per_unit,
+        partial_pitch=p.partial_pitch,
+        batch_a=p.batch_a,
+        batch_b=p.batch_b,
+        batch_c=p.batch_c,
+    )
+    scratch = aligned_zeros(contract_scratch_bytes())
+    scratch[:] = 255  # NaN, so that reading what was not packed shows
+    edges = np.linspace(0, contract_units(parameters), cuts + 1).astype(int)
+    for lo, hi in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
+        contract_f32(parameters.ctypes.data, int(lo), int(hi), scratch.ctypes.data)
+    return c
+
+
+def check(problem: Problem, **options: int) -> None:
+    expected = naive(problem)
+    scale = np.sqrt(len(problem.offset_a) + 1.0)
+    np.testing.assert_allclose(run(problem, **options), expected, rtol=1e-5, atol=3e-6 * scale)
+
+
+def matrices(
+    random: np.random.Generator,
+    rows: int,
+    columns: int,
+    k: int,
+    *,
+    transposed_a: bool = False,
+    transposed_b: bool = False,
+    gap: int = 0,
+    **options: object,
+) -> Problem:
+    """Dense matrices whose lines are `gap` elements longer than needed."""
+
+    def strides(outer: int, inner: int, transposed: bool) -> tuple[int, int, int]:
+        if transposed:
+            return 4, 4 * (outer + gap), inner * (outer + gap)
+        return 4 * (inner + gap), 4, outer * (inner + gap)
+
+    a_row, a_k, a_size = strides(rows, k, transposed_a)
+    b_k, b_column, b_size = strides(k, columns, transposed_b)
+    return Problem(
+        a=random.standard_normal(a_size, np.float32),
+        b=random.standard_normal(b_size, np.float32),
+        c=random.standard_normal(rows * (columns + gap), np.float32),
+        row_a=np.arange(rows) * a_row,
+        row_c=np.arange(rows) * 4 * (columns + gap),
+        offset_a=np.arange(k) * a_k,
+        offset_b=np.arange(k) * b_k,
+        columns=columns,
+        stride_b=b_column,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("columns", [1, 10, 17, 33, 63, 64, 65, 200])
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("transposed_b", [False, True])
+def test_every_tail(columns: int, transposed_a: bool, transposed_b: bool) -> None:
+    random = np.random.default_rng(columns)
+    for rows in (*range(1, 28), 61):
+        for k in (1, 17):
+            flags = {"transposed_a": transposed_a, "transposed_b": transposed_b}
+            check(matrices(random, rows, columns, k, gap=rows % 3, **flags), columns_per_unit=256, rows_per_unit=64)
+
+
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("transposed_b", [False, True])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_blocks_of_k_and_rows(transposed_a: bool, transposed_b: bool, accumulate: bool) -> None:
+    random = np.random.default_rng(1)
+    flags = {"transposed_a": transposed_a, "transposed_b": transposed_b, "accumulate": accumulate}
+    for rows, columns, k in ((7, 130, 300), (450, 70, 257), (450, 10, 600), (64, 64, 256), (6, 1, 1000)):
+        check(matrices(random, rows, columns, k, **flags), rows_per_unit=96, columns_per_unit=128)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_no_k(accumulate: bool) -> None:
+    problem = matrices(np.random.default_rng(2), 5, 20, 0, accumulate=accumulate, gap=3)
+    check(problem)
+    assert np.array_equal(run(problem).reshape(5, 23)[:, 20:], problem.c.reshape(5, 23)[:, 20:])
+
+
+def test_no_rows_or_columns() -> None:
+    random = np.random.default_rng(3)
+    for rows, columns in ((0, 5), (5, 0), (0, 0)):
+        problem = matrices(random, rows, columns, 4, gap=2)
+        assert np.array_equal(run(problem), problem.c)
+
+
+def test_split_k() -> None:
+    random = np.random.default_rng(4)
+    for rows, columns, k, part in ((13, 65, 100, 32), (60, 200, 700, 300), (3, 5, 7, 1)):
+        parts = -(-k // part)
+        problem = matrices(random, rows, columns, k, k_per_unit=part, partial_pitch=4 * rows * columns)
+        problem.c = random.standard_normal(parts * rows * columns, np.float32)
+        check(problem)
+
+
+def test_batches() -> None:
+    random = np.random.default_rng(5)
+    for batches, rows, columns, k in ((3, 7, 70, 20), (1, 1, 1, 1), (0, 4, 4, 4), (5, 50, 3, 33)):
+        problem = matrices(random, rows, columns, k)
+        problem.a = random.standard_normal(batches * rows * k, np.float32)
+        problem.b = random.standard_normal(2 * k * columns, np.float32)
+        problem.c = random.standard_normal(batches * rows * columns, np.float32)
+        problem.batch_a = np.arange(batches) * 4 * rows * k
+        problem.batch_b = np.arange(batches) % 2 * 4 * k * columns
+        problem.batch_c = np.arange(batches)[::-1].copy() * 4 * rows * columns
+        check(problem, cuts=2)
+
+
+def random_tables(random: np.random.Generator) -> Problem:
+    """Rows, offsets and strides without any pattern."""
+    rows, columns, k = (int(random.integers(1, limit)) for limit in (120, 150, 90))
+    stride = int(random.choice([1, 1, 2, 3]))
+    row_c = random.permutation(rows + 3)[:rows] * 4 * (columns + 1)
+    return Problem(
+        a=random.standard_normal(5000, np.float32),
+        b=random.standard_normal(4000 + columns * stride, np.float32),
+        c=random.standard_normal((rows + 3) * (columns + 1), np.float32),
+        row_a=random.integers(0, 2500, rows) * 4,
+        row_c=row_c,
+        offset_a=random.integers(0, 2500, k) * 4,
+        offset_b=random.integers(0, 4000, k) * 4,
+        columns=columns,
+        stride_b=4 * stride,
+        accumulate=bool(random.integers(2)),
+    )
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_tables(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    units = {"rows_per_unit": int(random.integers(1, 60)), "columns_per_unit": 64 * int(random.integers(1, 4))}
+    check(random_tables(random), **units, cuts=int(random.integers(1, 5)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_result_does_not_depend_on_the_distribution(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    problem = random_tables(random) if seed % 2 else matrices(random, 100, 150, 500, transposed_a=seed > 2)
+    whole = run(problem, rows_per_unit=16, columns_per_unit=64)
+    for cuts in (2, 3, 7, 1000):
+        assert run(problem, rows_per_unit=16, columns_per_unit=64, cuts=cuts).tobytes() == whole.tobytes()
+
+
+def test_convolution() -> None:
+    """A 3x3 convolution of a padded NHWC image, as tables."""
+    random = np.random.default_rng(6)
+    n, height, width, channels, filters = 2, 6, 5, 3, 20
+    image = random.standard_normal((n, height, width, channels), np.float32)
+    weights = random.standard_normal((3, 3, channels, filters), np.float32)
+    expected = np.zeros((n, height - 2, width - 2, filters))
+    for y in range(3):
+        for x in range(3):
+            window = image[:, y : y + height - 2, x : x + width - 2]
+            expected += np.einsum("nhwc,cf->nhwf", window, weights[y, x])
+    offsets = np.arange(image.size).reshape(image.shape) * 4
+    problem = Problem(
+        a=image.reshape(-1),
+        b=weights.reshape(-1),
+        c=np.zeros(expected.size, np.float32),
+        row_a=offsets[:, : height - 2, : width - 2, 0].reshape(-1),
+        row_c=np.arange(expected.size // filters) * 4 * filters,
+        offset_a=offsets[0, :3, :3].reshape(-1),
+        offset_b=np.arange(9 * channels) * 4 * filters,
+        columns=filters,
+        stride_b=4,
+    )
+    np.testing.assert_allclose(run(problem).reshape(expected.shape), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_nan_and_infinity_stay_in_their_rows(transposed: bool) -> None:
+    problem = matrices(np.random.default_rng(7), 50, 70, 40, transposed_a=transposed, transposed_b=transposed)
+    step = problem.row_a[1] // 4
+    problem.a[3 * step] = np.nan
+    problem.a[5 * step] = np.inf
+    problem.b[0] = np.abs(problem.b[0]) + 1
+    result = run(problem, columns_per_unit=128).reshape(50, 70)
+    assert np.isnan(result[3]).all()
+    assert result[5, 0] == np.inf and np.isinf(result[5]).all()
+    assert np.isfinite(np.delete(result, [3, 5], axis=0)).all()
+
+
+def test_gaps_are_not_written() -> None:
+    problem = matrices(np.random.default_rng(8), 31, 37, 9, gap=5)
+    result = run(problem).reshape(31, 42)
+    assert np.array_equal(result[:, 37:], problem.c.reshape(31, 42)[:, 37:])
+
+
+def test_layouts_are_recognised() -> None:
+    random = np.random.default_rng(9)
+
+    def block(problem: Problem) -> np.ndarray:
+        tables = (problem.row_a, problem.row_c, problem.offset_a, problem.offset_b)
+        names = ("row_a", "row_c", "offset_a", "offset_b")
+        columns, stride_b = problem.columns, problem.stride_b
+        addresses = {"a": 0, "b": 0, "c": 0}
+        return encode_contract(
+            **addresses, **dict(zip(names, tables, strict=True)), columns=columns, stride_b=stride_b
+        )
+
+    assert block(matrices(random, 40, 20, 30))[Field.LAYOUT_B] == Layout.ROWS
+    assert block(matrices(random, 40, 20, 30))[Field.GROUPED_A] == 0
+    assert block(matrices(random, 40, 20, 30, transposed_b=True))[Field.LAYOUT_B] == Layout.TRANSPOSED
+    assert block(matrices(random, 40, 20, 30, transposed_a=True))[Field.GROUPED_A] == 1
+    scattered = random_tables(random)
+    scattered.stride_b = 4
+    assert block(scattered)[Field.LAYOUT_B] == Layout.SCATTERED_ROWS
+    scattered.stride_b = 8
+    assert block(scattered)[Field.LAYOUT_B] == Layout.ELEMENTS
+
+
+def test_tables_that_do_not_fit_are_refused() -> None:
+    table = np.arange(4) * 4
+    good = {"a": 0, "b": 0, "c": 0, "row_a": table, "row_c": table, "offset_a": table, "offset_b": table}
+    for name, bad in (("row_a", table[:3]), ("offset_b", table.astype(np.int32)), ("row_c", table[::2])):
+        with pytest.raises(InternalError, match="Expected"):
+            encode_contract(**{**good, name: bad}, columns=4, stride_b=4)
+    with pytest.raises(InternalError, match="batch"):
+        encode_contract(**good, columns=4, stride_b=4, batch_a=table)

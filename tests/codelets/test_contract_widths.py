@@ -1,0 +1,51 @@
+"""The float32 contraction compiled for processors with narrower vectors, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import subprocess
+
+from engine.codelets.build import target
+from engine.codelets.memory import X86
+
+NARROW = {
+    8: ("haswell", "+sse4.2,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"),
+    4: ("x86-64", "+sse2"),
+}
+PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import test_contract as t
+from engine.codelets import vector
+
+assert vector.lanes() == int(sys.argv[2])
+random = np.random.default_rng(0)
+for transposed_a in (False, True):
+    for transposed_b in (False, True):
+        for rows, columns, k in ((1, 1, 1), (7, 5, 17), (61, 65, 300), (50, 16, 20), (49, 200, 33), (13, 8, 4)):
+            flags = dict(transposed_a=transposed_a, transposed_b=transposed_b, gap=rows % 3)
+            t.check(t.matrices(random, rows, columns, k, **flags), columns_per_unit=128, rows_per_unit=48)
+for seed in range(5):
+    t.check(t.random_tables(np.random.default_rng(seed)))
+print("fine")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not X86, reason="an x86 processor can run code for an older one")
+@pytest.mark.parametrize("lanes", sorted(NARROW))
+def test_narrow_vectors(lanes: int) -> None:
+    if lanes == 8 and not {"avx2", "fma"} <= target()[1]:
+        pytest.skip("this processor has no AVX2")
+    name, features = NARROW[lanes]
+    variables = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+    variables["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(lanes)]
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "fine"

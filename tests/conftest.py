@@ -1,0 +1,24 @@
+"""What every test gets: a quiet TensorFlow, an unconfigured system, repeatable hypothesis examples."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# A first example may compile a kernel, which no deadline could tell from a slow one.
+hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def unconfigured() -> Iterator[None]:
+    """Resets the IPU configuration after a test that used it, without importing it for one that did not."""
+    yield
+    if "ipu._device" in sys.modules:
+        sys.modules["ipu._device"].reset_ipu_configuration()

@@ -1,0 +1,130 @@
+"""The names under which programs import the project, in fresh interpreters with the project installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+INSTALLED = any(
+    file.name == "ipu_hook.pth"
+    for distribution in importlib.metadata.distributions(name="software-ipu")
+    for file in distribution.files or ()
+)
+pytestmark = pytest.mark.skipif(not INSTALLED, reason="the project is on the path, but not installed")
+
+
+def python(source: str, *options: str, **environment: str) -> str:
+    """What a fresh interpreter prints when it runs `source` away from the project's folder."""
+    done = subprocess.run(
+        [sys.executable, *options, "-c", source],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_documented_names_of_the_ipu_package() -> None:
+    source = """
+        from tensorflow.python import ipu
+        import tensorflow.python.ipu.config as config
+        from tensorflow.python.ipu.config import IPUConfig
+        from tensorflow.python.ipu import utils
+        import ipu as real, ipu.config, sys
+        assert ipu is real and config is real.config is ipu.config and utils is real.utils
+        assert IPUConfig is real.config.IPUConfig and IPUConfig.__module__.startswith('ipu.')
+        assert ipu.__spec__.name == 'ipu' and config.__spec__.name == 'ipu.config'
+        assert sys.modules['tensorflow.python.ipu.config'] is real.config
+        print(ipu.config.IPUConfig().auto_select_ipus)
+    """
+    assert python("if True:" + source) == "[]"
+
+
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_every_name_of_the_keras_package_is_the_same_module(legacy: str) -> None:
+    source = """
+        import tensorflow as tf, keras, tf_keras
+        from tensorflow.keras import ipu as tensorflow_name
+        from keras import ipu as keras_name
+        import keras_ext
+        assert keras.ipu is keras_name is keras_ext
+        assert tf.keras.ipu is tensorflow_name is keras_ext
+        assert tf_keras.ipu is keras_ext
+        print(keras.ipu.__name__)
+    """
+    assert python("if True:" + source, TF_USE_LEGACY_KERAS=legacy) == "keras_ext"
+
+
+def test_parents_imported_before_a_late_hook() -> None:
+    source = f"""
+        import sys
+        sys.path[:0] = {[path for path in sys.path if path]!r}
+        import keras, tf_keras, tensorflow
+        assert '_ipu_hook' not in sys.modules
+        import ipu, keras_ext
+        from tensorflow.python import ipu as found
+        assert found is ipu
+        print(keras.ipu is tf_keras.ipu is keras_ext)
+    """
+    assert python("if True:" + source, "-S") == "True"
+
+
+def test_programs_that_use_none_of_the_names_import_nothing() -> None:
+    listing = "print(sorted(name for name in sys.modules if name.split('.')[0] in {roots}))"
+    ours = {"ipu", "engine", "keras_ext", "_ipu_hook"}
+    heavy = {"tensorflow", "keras", "tf_keras", "numpy", "numba"}
+    assert python("import sys; " + listing.format(roots=ours)) == "['_ipu_hook']"
+    assert python("import sys; " + listing.format(roots=heavy)) == "[]"
+    assert python("import sys, tensorflow, keras; " + listing.format(roots=ours)) == "['_ipu_hook']"
+
+
+def test_hook_imports_nothing_but_sys() -> None:
+    hook = importlib.util.find_spec("_ipu_hook")
+    assert hook is not None and hook.origin is not None
+    source = f"""
+        import sys
+        sys.path.append({os.path.dirname(hook.origin)!r})
+        before = set(sys.modules)
+        import _ipu_hook
+        print(set(sys.modules) - before)
+    """
+    assert python("if True:" + source, "-S", "-I") == "{'_ipu_hook'}"
+
+
+def test_names_that_are_not_there() -> None:
+    source = """
+        import keras
+        for statement in ('import tensorflow.python.ipu.nothing', 'from tensorflow.python.ipu import nothing',
+                          'from keras import nothing', 'keras.nothing'):
+            try:
+                exec(statement)
+            except (ImportError, AttributeError) as error:
+                print(type(error).__name__, error.name)
+    """
+    assert python("if True:" + source).split("\n") == [
+        "ModuleNotFoundError ipu.nothing",
+        "ImportError ipu",
+        "ImportError keras",
+        "AttributeError nothing",
+    ]
+
+
+def test_find_spec_and_reload() -> None:
+    source = """
+        import importlib, importlib.util, sys, tensorflow, inspect, keras
+        assert importlib.util.find_spec('tensorflow.python.ipu.config') is not None
+        import tensorflow.python.ipu.config as config
+        assert importlib.reload(config) is config is sys.modules['ipu.config']
+        assert 'keras' in inspect.getsource(keras)
+        print(type(keras.__loader__).__name__)
+    """
+    assert python("if True:" + source) == "SourceFileLoader"

@@ -1,0 +1,199 @@
+"""The step table: order, chains, `when`, syncs, stops; the same for any number of workers."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from engine.errors import InternalError
+from engine.runtime.executor import (
+    Column,
+    Kind,
+    State,
+    When,
+    compute_row,
+    even_ranges,
+    new_scratch,
+    step_table,
+    sync_row,
+)
+from engine.runtime.workers import completed_steps
+from tests.runtime.programs import Journal, Machine, count, dawdle, halve, log_call, rotate, stop_at, words
+
+WORKERS = [1, 2, 4]
+
+
+def oracle_rotation(values: np.ndarray, rounds: int) -> np.ndarray:
+    for _ in range(rounds):
+        values = np.roll(values, -1) + 1
+    return values
+
+
+def rotation_table(workers: int, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Two rotations a step, first -> second -> first, with one sync between them."""
+    n = len(first)
+    blocks = [
+        words(second.ctypes.data, first.ctypes.data, n),
+        words(first.ctypes.data, second.ctypes.data, n),
+    ]
+    there, back = (compute_row(rotate.address, b.ctypes.data, even_ranges(n, workers)) for b in blocks)
+    return step_table([there, sync_row(workers), back], workers), blocks
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_barriers_order_all_memory(workers: int) -> None:
+    steps = {1: 50_000, 2: 50_000, 4: 2_000}[workers]
+    first = np.arange(13, dtype=np.int64) * 1000
+    expected = oracle_rotation(first.copy(), 2 * steps)
+    table, _blocks = rotation_table(workers, first, np.zeros_like(first))
+    began = time.perf_counter()
+    assert Machine(workers).run(table, steps) == steps
+    assert time.perf_counter() - began < 30
+    np.testing.assert_array_equal(first, expected)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_every_unit_runs_once_a_step(workers: int) -> None:
+    counters = np.zeros(7, np.int64)
+    block = words(counters.ctypes.data)
+    table = step_table([compute_row(count.address, block.ctypes.data, even_ranges(7, workers))], workers)
+    assert Machine(workers).run(table, 1000) == 1000
+    np.testing.assert_array_equal(counters, 1000)
+
+
+def test_empty_ranges_are_skipped() -> None:
+    journal = Journal()
+    block = journal.parameters(1)
+    table = step_table([compute_row(log_call.address, block.ctypes.data, [(0, 0), (3, 3)])], 2)
+    assert Machine(2).run(table, 5) == 5
+    assert journal.entries() == []
+
+
+def test_chain_takes_each_unit_through_all_codelets() -> None:
+    journal = Journal()
+    blocks = [journal.parameters(tag) for tag in range(3)]
+    rows = [
+        compute_row(log_call.address, blocks[0].ctypes.data, [(2, 4)], chain_length=2),
+        compute_row(log_call.address, blocks[1].ctypes.data, [(2, 4)], when=When.LAST_STEP),
+        compute_row(log_call.address, blocks[2].ctypes.data, [(2, 4)]),
+    ]
+    assert Machine(1).run(step_table(rows, 1), 2) == 2
+    assert journal.entries() == [
+        (0, 0, 2, 3),
+        (0, 0, 3, 4),
+        (2, 0, 2, 4),
+        (0, 1, 2, 3),
+        (1, 1, 2, 3),
+        (0, 1, 3, 4),
+        (1, 1, 3, 4),
+        (2, 1, 2, 4),
+    ]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+def test_when_chooses_the_steps(steps: int) -> None:
+    journal = Journal()
+    blocks = {when: journal.parameters(when) for when in When}
+    rows = [compute_row(log_call.address, b.ctypes.data, [(0, 1)], when=when) for when, b in blocks.items()]
+    assert Machine(1).run(step_table(rows, 1), steps, inline=True) == steps
+    expected = []
+    for step in range(steps):
+        expected.append((When.EVERY_STEP, step))
+        expected += [(When.FIRST_STEP, step)] * (step == 0)
+        expected += [(When.LAST_STEP, step)] * (step == steps - 1)
+    assert [entry[:2] for entry in journal.entries()] == expected
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_sync_rows_obey_when(workers: int) -> None:
+    counters = np.zeros(4, np.int64)
+    block = words(counters.ctypes.data)
+    rows = [sync_row(workers, When.FIRST_STEP), sync_row(workers, When.LAST_STEP)]
+    rows.append(compute_row(count.address, block.ctypes.data, even_ranges(4, workers)))
+    assert Machine(workers).run(step_table(rows, workers), 20) == 20
+    np.testing.assert_array_equal(counters, 20)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("step", [0, 1, 37])
+def test_stop_ends_all_workers_at_the_same_boundary(workers: int, step: int) -> None:
+    machine = Machine(workers)
+    counters = np.zeros(8, np.int64)
+    counting, stopping = words(counters.ctypes.data), words(machine.state[State.STOP :].ctypes.data, step)
+    rows = [
+        compute_row(stop_at.address, stopping.ctypes.data, [(0, 1)] + [(0, 0)] * (workers - 1)),
+        compute_row(count.address, counting.ctypes.data, even_ranges(8, workers)),
+    ]
+    completed = machine.run(step_table(rows, workers), 1000)
+    assert completed == step + 1 == completed_steps(machine.state)
+    np.testing.assert_array_equal(counters, completed)
+
+
+def test_stop_by_a_slow_last_worker() -> None:
+    machine = Machine(2)
+    counters = np.zeros(2, np.int64)
+    counting, stopping = words(counters.ctypes.data), words(machine.state[State.STOP :].ctypes.data, 5)
+    slow = words(20_000)
+    rows = [
+        compute_row(dawdle.address, slow.ctypes.data, [(0, 0), (0, 1)]),
+        compute_row(stop_at.address, stopping.ctypes.data, [(0, 0), (0, 1)]),
+        compute_row(count.address, counting.ctypes.data, [(0, 1), (1, 2)]),
+    ]
+    completed = machine.run(step_table(rows, 2), 1000)
+    assert completed == 6
+    np.testing.assert_array_equal(counters, completed)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_denormals_count_as_zero_and_only_there(workers: int) -> None:
+    values = np.full(4, 2.0**-1022)
+    block = words(values.ctypes.data)
+    table = step_table([compute_row(halve.address, block.ctypes.data, even_ranges(4, workers))], workers)
+    Machine(workers).run(table, 1, inline=workers == 1)
+    np.testing.assert_array_equal(values, 0.0)
+    halve(block.ctypes.data, 0, 4, 0)
+    denormal = np.array([2.0**-1022])
+    halve(words(denormal.ctypes.data).ctypes.data, 0, 1, 0)
+    assert denormal[0] == 2.0**-1023 > 0
+
+
+def test_unknown_rows_end_the_call_on_all_workers() -> None:
+    counters = np.zeros(2, np.int64)
+    block = words(counters.ctypes.data)
+    table = step_table([compute_row(count.address, block.ctypes.data, even_ranges(2, 2)), sync_row(2)], 2)
+    table[1, Column.KIND] = 77
+    with pytest.raises(InternalError, match="row 1"):
+        Machine(2).run(table, 10)
+    np.testing.assert_array_equal(counters, 1)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[Kind.COMPUTE, 0, 1, 1, 1, 0, 0, 0]],
+        [[9, 0, 1, 1, 1, 0, 0, 0, 0, 1]],
+        [compute_row(1, 1, [(0, 1)], chain_length=0)],
+        [compute_row(1, 1, [(0, 1)], chain_length=2)],
+        [compute_row(1, 1, [(0, 1)], chain_length=2), sync_row(1)],
+        [compute_row(0, 1, [(0, 1)])],
+    ],
+)
+def test_impossible_tables_are_refused(rows: list[list[int]]) -> None:
+    with pytest.raises(InternalError, match="Expected"):
+        step_table(rows, 1)
+
+
+def test_scratch_areas_are_apart_and_aligned() -> None:
+    scratch = new_scratch(3, 100)
+    assert scratch.shape[1] >= 164
+    assert scratch.ctypes.data % 64 == 0 == scratch.strides[0] % 64
+
+
+@pytest.mark.parametrize(("units", "workers"), [(0, 2), (1, 3), (7, 2), (8, 8), (5, 1)])
+def test_even_ranges_cover_all_units_once(units: int, workers: int) -> None:
+    ranges = even_ranges(units, workers)
+    assert [unit for lo, hi in ranges for unit in range(lo, hi)] == list(range(units))
+    assert len(ranges) == workers
+    assert max(hi - lo for lo, hi in ranges) - min(hi - lo for lo, hi in ranges) <= 1

@@ -1,0 +1,47 @@
+"""OpenBLAS' idle threads: quiet after the call, left alone when the user decided."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+PROGRAM = """
+import time
+import numpy as np
+from engine.runtime.quiet import quiet_openblas
+a = np.ones((512, 512), np.float32)
+expected = a @ a
+reached = quiet_openblas()
+assert quiet_openblas() == reached
+assert np.array_equal(a @ a, expected)
+began = time.process_time()
+time.sleep(0.3)
+print(reached, time.process_time() - began)
+"""
+
+
+def run(environment: dict[str, str]) -> tuple[int, float]:
+    """How many libraries were reached, and the processor seconds burnt while sleeping after a matrix product."""
+    variables = {k: v for k, v in os.environ.items() if k != "OPENBLAS_THREAD_TIMEOUT"} | environment
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True, timeout=120
+    )
+    reached, seconds = result.stdout.split()
+    return int(reached), float(seconds)
+
+
+@LINUX
+def test_nobody_spins_after_a_matrix_product() -> None:
+    _reached, seconds = run({})
+    assert seconds < 0.05
+
+
+@LINUX
+def test_the_users_choice_is_left_alone() -> None:
+    reached, _seconds = run({"OPENBLAS_THREAD_TIMEOUT": "20"})
+    assert reached == 0

@@ -1,0 +1,165 @@
+"""Threads around the executor: Ctrl-C, failures, forks, no thread left behind."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from engine.errors import ConfigurationError, InternalError
+from engine.runtime import threads
+from engine.runtime.executor import compute_row, even_ranges, new_scratch, step_table, sync_row
+from engine.runtime.workers import completed_steps, request_stop, run_table
+from tests.runtime.programs import Machine, count, dawdle, words
+
+
+def counting_table(counters: np.ndarray, workers: int, pauses: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Each step waits a little and counts."""
+    blocks = [words(pauses), words(counters.ctypes.data)]
+    everyone = [(0, 1)] * workers
+    rows = [
+        compute_row(dawdle.address, blocks[0].ctypes.data, everyone),
+        sync_row(workers),
+        compute_row(count.address, blocks[1].ctypes.data, even_ranges(len(counters), workers)),
+    ]
+    return step_table(rows, workers), blocks
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_interrupt_stops_at_a_step_boundary(workers: int) -> None:
+    machine, counters = Machine(workers), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, workers, pauses=1000)
+    timer = threading.Timer(0.3, _thread.interrupt_main)
+    timer.start()
+    began = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        machine.run(table, 10**9)
+    assert time.perf_counter() - began < 10
+    timer.join()
+    completed = completed_steps(machine.state)
+    assert completed > 0
+    np.testing.assert_array_equal(counters, completed)
+    assert threading.active_count() == 1
+    assert machine.run(table, 3) == 3
+
+
+def test_interrupts_at_any_moment_leave_whole_steps() -> None:
+    machine, counters = Machine(2), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, 2, pauses=10)
+    for delay in np.linspace(0, 0.004, 30):
+        counters[:] = 0
+        timer = threading.Timer(delay, _thread.interrupt_main)
+        try:
+            timer.start()
+            machine.run(table, 10**9)
+        except KeyboardInterrupt:
+            assert len(set(counters.tolist())) == 1
+        finally:
+            timer.join()
+    assert threading.active_count() == 1
+
+
+def test_stop_from_another_thread() -> None:
+    machine, counters = Machine(2), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, 2, pauses=100)
+    timer = threading.Timer(0.1, request_stop, [machine.state])
+    timer.start()
+    completed = machine.run(table, 10**9)
+    timer.join()
+    assert 0 < completed < 10**9
+    np.testing.assert_array_equal(counters, completed)
+
+
+def test_calls_from_other_threads_side_by_side() -> None:
+    results = [np.zeros(4, np.int64) for _ in range(3)]
+
+    def call(counters: np.ndarray) -> None:
+        table, _blocks = counting_table(counters, 2, pauses=1)
+        Machine(2).run(table, 500)
+
+    callers = [threading.Thread(target=call, args=(counters,)) for counters in results]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    np.testing.assert_array_equal(results, 500)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_failing_worker_frees_the_others(failing: int) -> None:
+    aborted = threading.Event()
+
+    def work(worker: int) -> None:
+        if worker == failing:
+            raise ZeroDivisionError("inside")
+        assert aborted.wait(20)
+
+    with pytest.raises(InternalError, match="inside"):
+        threads.run_workers(work, 2, stop=lambda: None, abort=aborted.set)
+    assert threading.active_count() == 1
+
+
+def test_workers_waiting_for_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, counters = Machine(4), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, 4, pauses=1)
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "worker 3":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(InternalError, match="can't start"):
+        machine.run(table, 100)
+    assert threading.active_count() == 1
+    np.testing.assert_array_equal(counters, 0)
+
+
+def test_wrong_shapes_are_refused() -> None:
+    machine, counters = Machine(2), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, 2, pauses=1)
+    with pytest.raises(InternalError, match="scratch"):
+        run_table(table, 1, 2, new_scratch(1, 64), machine.state)
+    with pytest.raises(InternalError, match="one worker"):
+        run_table(table, 1, 2, machine.scratch, machine.state, inline=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_computes_too() -> None:
+    program = """
+import os
+import numpy as np
+
+from tests.runtime.test_workers import counting_table
+from tests.runtime.programs import Machine
+machine, counters = Machine(2), np.zeros(4, np.int64)
+table, blocks = counting_table(counters, 2, 1)
+machine.run(table, 10)
+child = os.fork()
+if child == 0:
+    machine.run(table, 5)
+    os._exit(0 if counters.tolist() == [15] * 4 else 1)
+_, status = os.waitpid(child, 0)
+assert status == 0 and counters.tolist() == [10] * 4
+machine.run(table, 5)
+assert counters.tolist() == [15] * 4
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_worker_count_reads_the_environment_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    assert threads.worker_count() == threads.usable_cores() >= 1
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "3")
+    assert threads.worker_count() == 3
+    for wrong in ("0", "-1", "many", "1.5"):
+        monkeypatch.setenv("NUMBA_NUM_THREADS", wrong)
+        with pytest.raises(ConfigurationError, match="Nearest legal value"):
+            threads.worker_count()
