@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import distribute_lib, one_device_strategy
+from tensorflow.python.distribute import one_device_strategy
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
@@ -55,7 +55,7 @@ def _is_symbolic(value: Any) -> bool:
 _extended: dict[tuple[str, str], tuple[tf.distribute.Strategy, IPUExtendedV1]] = {}
 
 
-class IPUStrategyV1(distribute_lib.StrategyV1):
+class IPUStrategyV1(tf.distribute.Strategy):
     """Models and functions created in this strategy's scope run on the IPU.
 
     Strategies for the same device are interchangeable, and their scopes nest.
@@ -120,7 +120,8 @@ class IPUStrategyV1(distribute_lib.StrategyV1):
         """Runs a tf.function on the IPU and returns its result, as tensors.
 
         Inside a tf.function any callable is accepted and traced with it.
-        Raises ValueError for a plain Python function called eagerly, UnsupportedOperation for what XLA refuses.
+        Raises ValueError for a plain Python function called eagerly, UnsupportedOperation for what XLA
+        refuses.
         """
         if not tf.executing_eagerly():
             return super().run(fn, args=args, kwargs=kwargs, options=options)

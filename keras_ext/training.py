@@ -33,7 +33,7 @@ class Framework(Protocol):
 
 
 class StepFunction:
-    """Runs the steps of one mode of one model. Refers to the model weakly, so that it lives no longer than Keras lets it."""
+    """Runs the steps of one mode of one model, which it refers to weakly so that the model can die."""
 
     def __init__(self, framework: Framework, model: Any, mode: Mode) -> None:
         self._framework = framework
@@ -67,18 +67,19 @@ def _notice_reload(model: Any, known: BatchSignature, new: BatchSignature) -> No
         return
     _noticed.add(model)
     logger.warning(
-        "Batches of another shape (%s after %s) need a second program. It works here, but a chip would have to "
-        "reload its program each time. Choose a batch size that divides the number of samples, or drop the remainder.",
+        "Batches of another shape (%s after %s) need a second program. It works here, but a chip would have "
+        "to reload its program each time. Choose a batch size that divides the number of samples, or drop "
+        "the remainder.",
         list(map(list, new.shapes)),
         list(map(list, known.shapes)),
     )
 
 
 class EpochFunction(StepFunction):
-    """The train or test function: takes an iterator, runs up to `steps_per_execution` steps, returns the last logs."""
+    """The train or test function: runs up to `steps_per_execution` steps, returns the last logs."""
 
     def __call__(self, iterator: Iterator[Any]) -> Any:
-        """Raises StopIteration when the iterator has no batch left."""
+        """Feeds from an iterator of batches; raises StopIteration when it has none left."""
         for batches in take(iterator, self._framework.steps_per_execution(self.model)):
             program = self.program(batches)
             results = program.run(batches.steps, batches.feeds)

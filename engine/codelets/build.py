@@ -24,13 +24,13 @@ _listeners: list[Callable[[str], None]] = []
 
 
 class Codelet:
-    """A function `void(int64 parameters, int64 lo, int64 hi, int64 scratch)` that works on units lo <= unit < hi.
+    """A function `void(int64 parameters, int64 lo, int64 hi, int64 scratch)` on the units lo <= unit < hi.
 
-    Nothing is compiled before `address` is read. Calling the object calls the compiled code with the GIL released.
+    Nothing is compiled before `address` is read. Calling the object calls the compiled code without the GIL.
     """
 
     def __init__(self, function: Callable[[int, int, int, int], None], name: str | None = None) -> None:
-        self.name: str = name or getattr(function, "__name__")
+        self.name: str = name or function.__name__
         self.function = function
 
     @cached_property
@@ -68,7 +68,7 @@ def inner(function: Callable[..., Any]) -> Any:
 
 @contextmanager
 def building(listener: Callable[[str], None]) -> Iterator[None]:
-    """While the context is open, calls `listener(codelet name)` before each codelet the disk cache does not have."""
+    """While open, calls `listener(codelet name)` before compiling what the disk cache does not have."""
     _listeners.append(listener)
     try:
         yield
@@ -77,7 +77,7 @@ def building(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 def cache_directory() -> Path:
-    """The folder of compiled codelets. Its name changes with the sources, the compiler's version and the processor."""
+    """The folder of compiled codelets; its name depends on the sources, the compiler and the processor."""
     return _user_cache() / "software-ipu" / f"codelets-{_fingerprint()}"
 
 
@@ -93,7 +93,7 @@ def _user_cache() -> Path:
 
 @cache
 def _fingerprint() -> str:
-    """Numba looks only at the file of the codelet itself, so a change in any file it calls must change the folder."""
+    """Numba looks only at the codelet's own file, so a change in any file it calls must change the folder."""
     import llvmlite
     import numba
 
@@ -108,7 +108,7 @@ def _fingerprint() -> str:
 
 @cache
 def target() -> tuple[str, frozenset[str]]:
-    """The processor Numba compiles for: its LLVM name, and the features it has (such as "avx512f" or "neon")."""
+    """The processor Numba compiles for: its LLVM name and its features (such as "avx512f" or "neon")."""
     import llvmlite.binding
     from numba import config
 
@@ -145,7 +145,7 @@ def _compile(function: Callable[..., None], name: str) -> Any:
 
 
 def _announcer(name: str) -> Any:
-    """A listener that tells our listeners, once, that a compiler pass runs: the cache did not have the codelet."""
+    """A listener that tells ours, once, that a compiler pass runs: the cache did not have the codelet."""
     from numba.core import event
 
     class Announcer(event.Listener):

@@ -23,6 +23,7 @@ K_BLOCK = 256  # a packed panel of B is 64 kB: it stays in the second-level cach
 ROW_BLOCK = 384  # rows whose block of A (384 kB) stays in the second-level cache from one panel to the next
 PACKED_ROW_BLOCK = 192
 PACK_ROWS = 48  # fewer rows than these do not pay for packing B
+DENSE_PITCH = 512  # bytes between rows of B up to which a copy is no faster to read
 
 # Scratch: packed B; offsets of packed A along k; its row offsets; B's column offsets; packed A.
 PACKED_K = 4 * K_BLOCK * PANEL
@@ -40,11 +41,13 @@ def contract_scratch_bytes() -> int:
 
 @inner
 def field(parameters: int, index: int) -> int:
+    """One field of a parameter block."""
     return load_i64(parameters + 8 * index)
 
 
 @inner
 def batch_offset(table: int, batch: int) -> int:
+    """A batch's entry of a table of offsets; 0 without a table."""
     return load_i64(table + 8 * batch) if table != 0 else 0
 
 
@@ -90,7 +93,8 @@ def contract_block(
     if k_count <= 0 and accumulate == 0:
         fill_zero(c, field(parameters, Field.ROW_C) + 8 * row, rows, columns)
     if k_count > 0:
-        k_step = even_step(k_count, K_BLOCK)
+        padded = (columns + LANES - 1) // LANES * LANES
+        k_step = even_step(k_count, max(K_BLOCK, K_BLOCK * PANEL // padded))
         for k in range(0, k_count, k_step):
             k_now = min(k_step, k_count - k)
             first = accumulate if k == 0 else 1
@@ -106,6 +110,7 @@ def even_step(count: int, limit: int) -> int:
 
 @inner
 def fill_zero(c: int, row_c: int, rows: int, columns: int) -> None:
+    """C[row_c[m] + 4n] = 0."""
     for i in range(rows):
         c_row = c + load_i64(row_c + 8 * i)
         for n in range(columns):
@@ -126,9 +131,9 @@ def contract_k_block(
     accumulate: int,
     scratch: int,
 ) -> None:
-    """Rows row .. row + rows of A times k .. k + k_count of B, whose first column is at `b`; k_count <= K_BLOCK."""
+    """Rows row .. row + rows of A times rows k .. k + k_count of B, whose first column is at `b`."""
     packs_a = (
-        field(parameters, Field.GROUPED_A) == 77 and row % GROUP == 0 and columns > PANEL and k_count >= LANES
+        field(parameters, Field.PACK_A) != 0 and row % GROUP == 0 and columns > PANEL and k_count >= LANES
     )
     block = rows
     if columns > PANEL:
@@ -157,22 +162,22 @@ def contract_k_block(
 def b_panel(
     parameters: int, b: int, column: int, width: int, k: int, k_count: int, rows: int, scratch: int
 ) -> tuple[int, int]:
-    """The address and row pitch of a panel of B: B itself if that is as good as packed, else a packed copy."""
+    """The address and row pitch of a panel of B: of B itself if that reads as fast, else of a packed copy."""
     layout = field(parameters, Field.LAYOUT_B)
     pitch = field(parameters, Field.PITCH_B)
     stride = field(parameters, Field.STRIDE_B)
     offset_b = field(parameters, Field.OFFSET_B) + 8 * k
     source = b + column * stride
     packed_pitch = (width + LANES - 1) // LANES * LANES * 4
-    if layout == Layout.ROWS and (rows < PACK_ROWS or (pitch <= 512 and pitch % 64 == 0)) and (MASKED or width % LANES == 0):
+    dense = pitch % 64 == 0 and 0 <= pitch <= DENSE_PITCH
+    readable = MASKED or width % LANES == 0
+    if layout == Layout.ROWS and (dense or rows < PACK_ROWS) and readable:
         return source + load_i64(offset_b), pitch
     if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
         pack_rows(source, offset_b, k_count, width, scratch, packed_pitch)
     elif layout == Layout.TRANSPOSED:
         fill_progression(scratch + COLUMN, width, stride)
-        pack_transposed(
-            source + load_i64(offset_b), scratch + COLUMN, width, k_count, scratch, packed_pitch
-        )
+        pack_transposed(source + load_i64(offset_b), scratch + COLUMN, width, k_count, scratch, packed_pitch)
     else:
         pack_elements(source, offset_b, stride, k_count, width, scratch, packed_pitch)
     return scratch, packed_pitch

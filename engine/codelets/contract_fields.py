@@ -8,7 +8,8 @@ import numpy as np
 
 from engine.errors import InternalError
 
-GROUP = 16  # rows of A that lie next to each other can be packed by transposing; a multiple of every vector width
+GROUP = 16  # rows of A next to each other that are packed by transposing; a multiple of all vector widths
+FAR = 2048  # bytes from one k of A to the next, from which few cache sets and many pages make packing pay
 
 
 class Field(IntEnum):
@@ -27,7 +28,7 @@ class Field(IntEnum):
     STRIDE_B = auto()  # bytes between the columns of B
     LAYOUT_B = auto()  # a Layout
     PITCH_B = auto()  # bytes between B's rows, where the layout is ROWS
-    GROUPED_A = auto()  # 1: every GROUP rows of A lie next to each other, so A is best read transposed
+    PACK_A = auto()  # 1: every GROUP rows of A lie next to each other, and its elements along k far apart
     ACCUMULATE = auto()  # 1: adds to C; 0: replaces C
     ROWS_PER_UNIT = auto()
     COLUMNS_PER_UNIT = auto()
@@ -74,15 +75,17 @@ def encode_contract(
 ) -> np.ndarray:
     """The parameter block of
 
-        C[row_c[m] + n * element_bytes] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[offset_b[k] + n * stride_b]
+        C[row_c[m] + n * size] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[offset_b[k] + n * stride_b]
 
-    a, b, c: addresses. row_a, row_c: int64 [rows]; offset_a, offset_b: int64 [k]; batch_*: int64 [batches] or all None.
-    All of them are byte offsets and C-contiguous. The block holds the addresses of the tables as they are: the caller
-    keeps them alive, and in place. element_bytes: the size of one element of A, B (and of C's unless types differ).
+    a, b, c: addresses. row_a, row_c: int64 [rows]; offset_a, offset_b: int64 [k]; batch_a, batch_b, batch_c:
+    int64 [batches] or all None. The tables are C-contiguous and hold byte offsets. The block keeps only their
+    addresses: the caller keeps them alive, and in place. element_bytes: the size of an element of A and B.
 
-    Work is cut into units of rows_per_unit x columns_per_unit x k_per_unit; unit number
-    ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. Split s of k writes (or adds
-    to) its own partial sum at c + s * partial_pitch; with k_per_unit None there is one split.
+    Work is cut into units of rows_per_unit x columns_per_unit x k_per_unit, numbered
+    ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. Split s of k writes
+    (or adds to) its own partial sum at c + s * partial_pitch; with k_per_unit None there is one split.
+
+    For speed: rows_per_unit a multiple of 48, columns_per_unit one of 64, at least 256 if A is transposed.
 
     Returns int64 [len(Field)]. Raises InternalError for tables that do not fit together.
     """
@@ -111,7 +114,7 @@ def encode_contract(
         Field.STRIDE_B: stride_b,
         Field.LAYOUT_B: layout,
         Field.PITCH_B: pitch,
-        Field.GROUPED_A: _grouped(row_a, offset_a, element_bytes),
+        Field.PACK_A: _packs(row_a, offset_a, element_bytes),
         Field.ACCUMULATE: accumulate,
         Field.ROWS_PER_UNIT: rows_per_unit,
         Field.COLUMNS_PER_UNIT: columns_per_unit,
@@ -168,9 +171,9 @@ def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[La
     return (Layout.TRANSPOSED, pitch) if constant and pitch == element_bytes else (Layout.ELEMENTS, 0)
 
 
-def _grouped(row_a: np.ndarray, offset_a: np.ndarray, element_bytes: int) -> bool:
-    """Whether the rows of A lie next to each other in aligned groups, and its elements along k do not."""
+def _packs(row_a: np.ndarray, offset_a: np.ndarray, element_bytes: int) -> bool:
+    """Whether the rows of A lie next to each other in aligned groups, and most elements along k far apart."""
     steps = np.diff(row_a)
     inside = np.arange(1, len(row_a)) % GROUP != 0
     together = len(row_a) > 1 and bool(np.all(steps[inside] == element_bytes))
-    return together and bool(np.any(np.diff(offset_a) != element_bytes))
+    return together and len(offset_a) > 1 and float(np.median(np.abs(np.diff(offset_a)))) >= FAR

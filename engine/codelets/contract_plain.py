@@ -1,4 +1,4 @@
-"""The indexed contraction for every element type but float32, as plain loops: one codelet for each pair of types."""
+"""The indexed contraction for other element types than float32, as plain loops."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from llvmlite import ir
 from numba import carray
 from numba.core import types
 from numba.core.errors import TypingError
-from numba.extending import intrinsic
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import batch_offset, contract_f32, contract_scratch_bytes, field
 from engine.codelets.contract_fields import Field
-from engine.codelets.memory import POINTER, Emitter, load_i64, pointer
+from engine.codelets.memory import POINTER, Emitter, intrinsic, load_i64, pointer
 from engine.errors import UnsupportedOperation
 
 HALF = ir.HalfType()
@@ -65,7 +64,9 @@ def _widen(builder: ir.IRBuilder, stored: ir.Value, name: str) -> ir.Value:
 
 
 @intrinsic(prefer_literal=True)
-def decode(typing_context: Any, stored: types.Type, kind: types.Type, number: types.Type) -> tuple[Any, Emitter]:
+def decode(
+    typing_context: Any, stored: types.Type, kind: types.Type, number: types.Type
+) -> tuple[Any, Emitter]:
     """An element as it is stored, converted to the element type that `number` names."""
     name, computed = _element(kind)
     _, result = _element(number)
@@ -113,7 +114,7 @@ def store_element(
 
 
 def _round_to_bfloat16(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """The upper half of the bits, rounded; NaN keeps its sign and becomes quiet, for rounding could make it infinite."""
+    """The upper half of the bits, rounded; NaN becomes quiet instead, for rounding could make it infinite."""
     bits = builder.bitcast(value, I32)
     odd = builder.and_(builder.lshr(bits, I32(16)), I32(1))
     rounded = builder.add(builder.add(bits, I32(0x7FFF)), odd)
@@ -130,9 +131,9 @@ def contract_plain_scratch_bytes() -> int:
 def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
     """The contraction codelet of A's and B's element type and C's (by default the same).
 
-    Sums are kept in result_type, those of f16 and bf16 in float32; integers wrap around. The codelet takes the
-    parameters that `encode_contract` makes with `element_bytes` of the element type, and scratch of
-    `contract_scratch_bytes_for(element_type)`. Columns of C are as far apart as its elements are long.
+    Sums are kept in result_type, those of f16 and bf16 in float32; integers wrap around. The codelet takes
+    parameters that `encode_contract` makes with `element_bytes` of the element type, and the scratch of
+    `contract_scratch_bytes_for`. The columns of C lie next to each other.
     Raises UnsupportedOperation for types that cannot be multiplied.
     """
     result_type = result_type or element_type
@@ -141,11 +142,13 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
     for name in (element_type, result_type):
         if name not in BYTES:
             raise UnsupportedOperation(
-                f"Expected an element type among {', '.join(BYTES)}. Received: a dot of {name}. Convert its operands."
+                f"Expected an element type among {', '.join(BYTES)}. "
+                f"Received: a dot of {name}. Convert its operands."
             )
     if element_type[0] == "c" and result_type[0] != "c":
         raise UnsupportedOperation(
-            f"Expected a complex result of a dot of {element_type}. Received: {result_type}. Use {element_type}."
+            f"Expected a complex result of a dot of {element_type}. Received: {result_type}. "
+            f"Use {element_type}."
         )
     return _plain_codelet(element_type, result_type)
 
@@ -181,9 +184,8 @@ def unit_of(parameters: int, unit: int) -> tuple[int, int, int, int, int, int, i
 
 @cache
 def _plain_codelet(kind: str, result: str) -> Codelet:
-    """Closure variables are text and numbers only: Numba's cache tells such functions apart by their pickled values."""
+    """Closure variables are text and numbers only: Numba's cache tells codelets apart by pickling them."""
     storage = storage_name(kind)
-    # Halves are summed in float32: any f16 or bf16 as `number` means that.
     number = NUMBA_NAMES[result]
     element_bytes, result_bytes = BYTES[kind], BYTES[result]
 

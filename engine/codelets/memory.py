@@ -1,4 +1,4 @@
-"""Intrinsics for memory at integer addresses, calls by address, atomics, and the state of the floating-point unit."""
+"""Intrinsics: memory at integer addresses, calls by address, atomics, the floating-point unit's state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.errors import TypingError
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _intrinsic
 
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
@@ -22,6 +22,8 @@ ARM = platform.machine().lower() in ("aarch64", "arm64")
 FLUSH_TO_ZERO_X86 = 0x8040  # FTZ | DAZ
 FLUSH_TO_ZERO_ARM = 1 << 24  # FZ
 
+# An intrinsic is defined on types and called on values, so its Python signature says nothing about calls.
+intrinsic: Any = _intrinsic
 Emitter = Callable[[Any, ir.IRBuilder, Any, tuple[ir.Value, ...]], Any]
 
 
@@ -116,7 +118,8 @@ def store_release(typing_context: Any, address: types.Type, value: types.Type) -
     """Stores an int64; everything before it is done before it."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], POINTER), "release", 8)
+        # llvmlite knows atomic stores through typed pointers only.
+        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], I64.as_pointer()), "release", 8)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), emit
@@ -175,7 +178,7 @@ def set_floating_point_state(typing_context: Any, state: types.Type) -> tuple[An
 
 @intrinsic
 def flush_to_zero(typing_context: Any, state: types.Type) -> tuple[Any, Emitter]:
-    """A floating-point state like the given one, in which denormal numbers count as zero (they cost 150 times more)."""
+    """A floating-point state like the given one, but denormal numbers, 150 times slower, count as zero."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         bits = FLUSH_TO_ZERO_X86 if X86 else FLUSH_TO_ZERO_ARM if ARM else 0

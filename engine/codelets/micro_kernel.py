@@ -7,10 +7,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
 from engine.codelets import vector
-from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter
+from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector
 ARGUMENTS = 10
@@ -20,8 +19,9 @@ ARGUMENTS = 10
 def row_counts() -> dict[int, tuple[int, ...]]:
     """For each number of vectors of columns, the numbers of rows there are kernels for, in descending order.
 
-    The largest leaves registers for the vectors of B and one element of A; the others serve the rows that remain.
+    The largest leaves registers for B and for elements of A; the others serve the rows that remain.
     """
+    # 12x2 would fit too, but LLVM loads all elements of A at once and then spills: half the speed of 10x2.
     if vector.registers() == 32:
         return {4: (6, 4, 3, 2, 1), 3: (8, 4, 2, 1), 2: (10, 8, 6, 4, 2, 1), 1: (12, 8, 4, 2, 1)}
     return {2: (6, 4, 2, 1), 1: (8, 4, 2, 1)}
@@ -38,7 +38,7 @@ def panel_columns() -> int:
 
 
 def _cycles(rows: int, vectors: int) -> float:
-    """What one k costs: two multiply-adds or two loads a cycle, and no kernel is faster than a multiply-add's latency."""
+    """What one k costs: two multiply-adds or loads a cycle, and at least the latency of a multiply-add."""
     return max(rows * vectors / 2, (rows + vectors + 1) / 2, 5.0)
 
 
@@ -74,11 +74,11 @@ def micro_kernel(
     accumulate: types.Type,
     last_columns: types.Type,
 ) -> tuple[Any, Emitter]:
-    """C[row_c[i] + 4n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], for i < rows, k >= 1.
+    """C[row_c[i] + 4n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], i < rows, k >= 1.
 
-    row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of `row_counts()[vectors]`.
-    n runs over `vectors` vectors; of the last one only `last_columns` columns are touched, except that without cheap
-    masks it is read whole, so B must then have been packed.
+    row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of
+    `row_counts()[vectors]`. n runs over `vectors` vectors; of the last one only `last_columns` columns are
+    touched, except that without cheap masks it is read whole, so B must then have been packed.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:

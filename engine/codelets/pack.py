@@ -6,14 +6,15 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
 from engine.codelets import vector
 from engine.codelets.build import inner
-from engine.codelets.memory import I64, POINTER, Emitter, load_f32, load_i64, store_f32, store_i64
+from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32, store_i64
+from engine.codelets.micro_kernel import panel_columns, panel_vectors
 
 LANES = vector.lanes()
 VECTOR_BYTES = 4 * LANES
+PANEL = panel_columns()
 
 
 @intrinsic
@@ -31,6 +32,19 @@ def copy_lanes(
 
 
 @intrinsic
+def copy_panel_row(typing_context: Any, source: types.Type, destination: types.Type) -> tuple[Any, Emitter]:
+    """Copies panel_columns() float32."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        for j in range(panel_vectors()):
+            source, destination = (builder.add(address, I64(VECTOR_BYTES * j)) for address in arguments)
+            vector.store_vector(builder, vector.load_vector(builder, source), destination)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 2), emit
+
+
+@intrinsic
 def transpose_lanes(
     typing_context: Any,
     source: types.Type,
@@ -42,35 +56,63 @@ def transpose_lanes(
 ) -> tuple[Any, Emitter]:
     """Transposes a block of rows x columns <= lanes() x lanes() float32, in registers.
 
-    Row i begins at source + offsets[i]; offsets is the address of an int64 table. Writes `columns` whole vectors, whose lanes from `rows` on are zeros.
+    Row i begins at source + offsets[i]; offsets is the address of an int64 table.
+    Writes `columns` whole vectors, whose lanes from `rows` on are zeros.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         source, offsets, rows, columns, destination, destination_pitch = arguments
-        block = _shuffle(builder, _read_rows(builder, source, offsets, rows, columns))
-        for i, column in enumerate(block):
-            with builder.if_then(builder.icmp_signed(">", columns, I64(i)), likely=True):
-                address = builder.add(destination, builder.mul(destination_pitch, I64(i)))
-                vector.store_vector(builder, column, address)
+        whole = builder.icmp_signed("==", builder.add(rows, columns), I64(2 * LANES))
+        with builder.if_else(whole, likely=True) as (full, partial):
+            with full:
+                block = _shuffle(builder, _read_rows(builder, source, offsets))
+                _write_columns(builder, block, destination, destination_pitch)
+            with partial:
+                block = _shuffle(builder, _read_rows(builder, source, offsets, rows, columns))
+                _write_columns(builder, block, destination, destination_pitch, columns)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 6), emit
 
 
 def _read_rows(
-    builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value, rows: ir.Value, columns: ir.Value
+    builder: ir.IRBuilder,
+    source: ir.Value,
+    offsets: ir.Value,
+    rows: ir.Value | None = None,
+    columns: ir.Value | None = None,
 ) -> list[ir.Value]:
-    """lanes() vectors; the missing rows and columns are zeros and not touched."""
-    mask = vector.lane_mask(builder, columns)
-    nothing = ir.Constant(vector.vector_type(vector.BIT), [0] * vector.lanes())
+    """lanes() vectors; if there are fewer rows or columns, the missing ones are zeros and not touched."""
+    nothing = ir.Constant(vector.vector_type(vector.BIT), [0] * LANES)
+    mask = None if columns is None else vector.lane_mask(builder, columns)
     read = []
-    for i in range(vector.lanes()):
-        present = builder.icmp_signed(">", rows, I64(i))
-        entry = builder.add(offsets, builder.select(present, I64(8 * i), I64(0)))
-        offset = builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
-        address = builder.add(source, offset)
-        read.append(vector.load_vector(builder, address, builder.select(present, mask, nothing)))
+    for i in range(LANES):
+        index, row_mask = I64(8 * i), mask
+        if rows is not None:
+            present = builder.icmp_signed(">", rows, I64(i))
+            index = builder.select(present, index, I64(0))
+            row_mask = builder.select(present, mask, nothing)
+        entry = builder.inttoptr(builder.add(offsets, index), POINTER)
+        address = builder.add(source, builder.load(entry, align=8, typ=I64))
+        read.append(vector.load_vector(builder, address, row_mask))
     return read
+
+
+def _write_columns(
+    builder: ir.IRBuilder,
+    block: list[ir.Value],
+    destination: ir.Value,
+    pitch: ir.Value,
+    columns: ir.Value | None = None,
+) -> None:
+    """Stores the vectors `pitch` bytes apart: all, or as many as there are columns."""
+    for i, column in enumerate(block):
+        address = builder.add(destination, builder.mul(pitch, I64(i)))
+        if columns is None:
+            vector.store_vector(builder, column, address)
+        else:
+            with builder.if_then(builder.icmp_signed(">", columns, I64(i))):
+                vector.store_vector(builder, column, address)
 
 
 def _shuffle(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
@@ -95,7 +137,7 @@ def _shuffle(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
 def pack_transposed(
     source: int, offsets: int, rows: int, columns: int, destination: int, destination_pitch: int
 ) -> None:
-    """destination[column * pitch + 4 row] = source[offsets[row] + 4 column]; rows are padded to whole vectors."""
+    """destination[column * pitch + 4 row] = source[offsets[row] + 4 column]; padded to whole vectors."""
     for row in range(0, rows, LANES):
         for column in range(0, columns, LANES):
             transpose_lanes(
@@ -116,6 +158,9 @@ def pack_rows(b: int, offset_b: int, k: int, columns: int, destination: int, pit
     for i in range(k):
         source = b + load_i64(offset_b + 8 * i)
         row = destination + i * pitch
+        if columns == PANEL:
+            copy_panel_row(source, row)
+            continue
         for j in range(whole):
             copy_lanes(source + j * VECTOR_BYTES, row + j * VECTOR_BYTES, LANES)
         if last_columns > 0:
@@ -126,7 +171,7 @@ def pack_rows(b: int, offset_b: int, k: int, columns: int, destination: int, pit
 def pack_elements(
     b: int, offset_b: int, stride_b: int, k: int, columns: int, destination: int, pitch: int
 ) -> None:
-    """Packs B[offset_b[k] + stride_b * n]: destination[k * pitch + 4n], padded with zeros to whole vectors."""
+    """Packs B[offset_b[k] + stride_b * n]: destination[k * pitch + 4n], padded like `pack_rows`."""
     padded = (columns + LANES - 1) // LANES * LANES
     for i in range(k):
         source = b + load_i64(offset_b + 8 * i)
@@ -141,7 +186,7 @@ def pack_elements(
 def pack_grouped_rows(
     a: int, row_a: int, offset_a: int, rows: int, k: int, destination: int, pitch: int
 ) -> None:
-    """destination[m * pitch + 4k] = A[row_a[m] + offset_a[k]], where each lanes() rows lie next to each other."""
+    """destination[m * pitch + 4k] = A[row_a[m] + offset_a[k]]; each lanes() rows lie next to each other."""
     for row in range(0, rows, LANES):
         group = a + load_i64(row_a + 8 * row)
         pack_transposed(group, offset_a, k, min(LANES, rows - row), destination + row * pitch, pitch)

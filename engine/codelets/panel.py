@@ -39,9 +39,10 @@ def multiply_panel(
     row_c: int,
     accumulate: int,
 ) -> None:
-    """C[row_c[m] + 4n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n] for m < rows, n < columns.
+    """C[row_c[m] + 4n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n].
 
-    All arguments but the counts are byte offsets or addresses; 1 <= columns <= panel_columns(), k >= 1.
+    m < rows, n < columns. All arguments but the counts are byte offsets or addresses;
+    1 <= columns <= panel_columns(), k >= 1.
     """
     vectors = (columns + LANES - 1) // LANES
     last_columns = columns - LANES * (vectors - 1)

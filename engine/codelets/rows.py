@@ -1,7 +1,7 @@
 """Rows of host memory: the infeed gathers a step's rows, the outfeed appends a step's result.
 
-Both read where the host arrays are from a *feed block*, two int64 words whose address is in the parameters. The host
-writes the block before each call, so parameters and step table stay the same from call to call.
+Both read where the host arrays are from a *feed block*, two int64 words whose address is in the parameters.
+The host writes the block before each call, so parameters and step table stay the same from call to call.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ class Infeed(IntEnum):
 class Outfeed(IntEnum):
     """Parameters of `outfeed`. Unit: OUTFEED_CHUNK bytes of the result."""
 
-    FEED = 0  # address of the feed block, whose ARRAY is [steps, bytes]
+    FEED = 0  # address of the feed block, its ARRAY is [steps, bytes]
     SOURCE = 1  # address of the result
     BYTES = 2  # size of the result
     WORDS = 3
 
 
 @intrinsic
-def copy_memory(typing_context: Any, target: types.Type, source: types.Type, count: types.Type) -> tuple[Any, Callable]:
+def copy_memory(
+    typing_context: Any, target: types.Type, source: types.Type, count: types.Type
+) -> tuple[Any, Callable]:
     """Copies `count` bytes between addresses that do not overlap."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> Any:
@@ -112,12 +114,17 @@ def new_feed_block() -> np.ndarray:
 def point_feed(block: np.ndarray, array: np.ndarray, rows: np.ndarray | None = None) -> None:
     """Writes the addresses of a C-contiguous array and of int64 row numbers; both must outlive the next call.
 
-    Raises ValueError for memory the codelets would misread. Row numbers are not compared with the array's length.
+    Raises ValueError for memory the codelets would misread. Whether row numbers lie in the array is not
+    checked.
     """
     if not array.flags.c_contiguous:
-        raise ValueError(f"Expected a C-contiguous array. Received strides {array.strides}: pass np.ascontiguousarray.")
+        raise ValueError(
+            f"Expected a C-contiguous array. Received strides {array.strides}: pass np.ascontiguousarray."
+        )
     if rows is not None and (rows.dtype != np.int64 or rows.ndim != 1 or not rows.flags.c_contiguous):
-        raise ValueError(f"Expected contiguous int64 row numbers of rank 1. Received: {rows.dtype}{list(rows.shape)}.")
+        raise ValueError(
+            f"Expected contiguous int64 row numbers of rank 1. Received: {rows.dtype}{list(rows.shape)}."
+        )
     block[Feed.ARRAY] = array.ctypes.data
     block[Feed.ROWS] = 0 if rows is None else rows.ctypes.data
 

@@ -35,10 +35,12 @@ def masks_are_cheap() -> bool:
 
 
 def vector_type(element: ir.Type = F32) -> ir.VectorType:
+    """A vector of lanes() elements."""
     return ir.VectorType(element, lanes())
 
 
 def zeros() -> ir.Constant:
+    """A vector of zeros."""
     return ir.Constant(vector_type(), [0.0] * lanes())
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
-from engine.emit import arithmetic, conversion, transcendental  # noqa: F401  (they register their emitters)
 from engine.emit.codelet import emit_codelet
 from engine.emit.jit import compile_object, host, lanes_of_f32, load_objects
 from engine.emit.nest import Nest

@@ -11,7 +11,9 @@ from engine.ir.attributes import (
     ConvolutionDimensionNumbers,
     DotDimensionNumbers,
     GatherDimensionNumbers,
+    PaddingDimension,
     ScatterDimensionNumbers,
+    SliceDimension,
     Window,
 )
 from engine.ir.module import Computation, Instruction, Module
@@ -136,6 +138,8 @@ def _print_fields(numbers: Any) -> str:
 PRINTERS: dict[type, Callable[[Any], str]] = {
     ConvolutionDimensionNumbers: _print_convolution_numbers,
     DotDimensionNumbers: _print_fields,
+    PaddingDimension: _print_fields,
+    SliceDimension: _print_fields,
     GatherDimensionNumbers: _print_fields,
     ScatterDimensionNumbers: _print_fields,
 }

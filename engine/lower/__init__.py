@@ -1,0 +1,1 @@
+"""From instructions to compute sets of vertices."""

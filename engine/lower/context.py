@@ -31,8 +31,8 @@ def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
 class Context:
     """Lowers one computation: values by instruction, moves resolved to views, compute sets in order."""
 
-    def __init__(self, module: Module, roles: list[str]) -> None:
-        self.module, self.roles = module, roles
+    def __init__(self, module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> None:
+        self.module, self.roles, self.constants = module, roles, constants
         self.values: dict[Instruction, Value] = {}
         self.compute_sets: list[ComputeSet] = []
         self.partitions: dict[Buffer, Partition] = {}
@@ -90,14 +90,18 @@ class Context:
 
     def view(self, instruction: Instruction) -> View:
         """The array as a strided view of whatever buffer holds its elements."""
+        if instruction in self.values or instruction.opcode not in MOVING:
+            return whole(self.buffer(instruction), instruction.array_shape)
+        return self.view_of_operand(instruction)
+
+    def view_of_operand(self, instruction: Instruction) -> View:
+        """The result of a move as a view of what it moves, through all moves before it."""
         seen = instruction.array_shape
         index_map = tuple(loop_index(d, seen.rank) for d in range(seen.rank))
         current = instruction
-        while current not in self.values and current.opcode in MOVING:
+        while current is instruction or (current not in self.values and current.opcode in MOVING):
             pulled = pull(current, index_map, seen.rank)
             if pulled is None:
                 break
             index_map, current = pulled, current.operands[0]
-        if current is instruction:
-            return whole(self.buffer(current), seen)
         return through(self.buffer(current), current.array_shape, index_map, seen)

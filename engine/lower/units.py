@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from engine.lower.collapse import collapsed, fences_for, loop_of
@@ -39,6 +39,8 @@ def cut(draft: Draft, sources: list[Buffer], partitions: dict[Buffer, Partition]
     points = prod(draft.extents)
     if _wants_split(draft):
         return _split(draft, points)
+    if all(draft.reduced):
+        draft = _with_parallel_loop(draft)
     loop = _widest_parallel(draft)
     extent = draft.extents[loop]
     if points <= SMALL or extent <= 1:
@@ -71,12 +73,16 @@ def _followed(draft: Draft, sources: list[Buffer], partitions: dict[Buffer, Part
 def _widest_parallel(draft: Draft) -> int:
     """The outermost parallel loop that is long enough, else the longest one."""
     parallel = [d for d, reduced in enumerate(draft.reduced) if not reduced]
-    if not parallel:
-        return 0
     for loop in parallel[:-1]:
         if draft.extents[loop] >= 16:
             return loop
     return max(parallel, key=lambda d: draft.extents[d])
+
+
+def _with_parallel_loop(draft: Draft) -> Draft:
+    """One more loop, of one turn: units need a loop that is not reduced."""
+    reached = [replace(r, strides=(0, *r.strides)) for r in draft.reached]
+    return replace(draft, extents=(1, *draft.extents), reduced=(False, *draft.reduced), reached=reached)
 
 
 def _wants_split(draft: Draft) -> bool:

@@ -33,8 +33,7 @@ def _rng(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
         return _hidden.integers(int(first), int(second), shape.dimensions).astype(shape.dtype)
     low, high = float(first), float(second)
     drawn = (low + (high - low) * _hidden.random(shape.dimensions)).astype(shape.dtype)
-    below_high = np.nextafter(second.astype(np.float32), first.astype(np.float32)).astype(shape.dtype)
-    return np.where(drawn >= second, below_high, drawn)
+    return np.where(drawn >= second, np.nextafter(second, first), drawn)
 
 
 @definition("rng-bit-generator")

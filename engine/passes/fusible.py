@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.emit.lanes import ITEM_BYTES
-from engine.emit.library import EMITTERS
+from engine.emit import EMITTERS
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.affine import MOVING, loop_index, pull, squeezed
 

@@ -1,8 +1,8 @@
 """The driver of all rewriting passes: one sweep over each computation, operands first, until no rule applies.
 
-A rule sees an instruction whose operands are final and returns what shall stand in its place, or None. What it
-returns may be built from new instructions; they are offered to the rules in turn. No instruction is changed: those
-that a rule or a rewritten operand touches are made anew, all others stay the same objects.
+A rule sees an instruction whose operands are final and returns what shall stand in its place, or None. What
+it returns may be built from new instructions; they are offered to the rules in turn. No instruction is
+changed: those that a rule or a rewritten operand touches are made anew, all others stay the same objects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.ir import AnyShape, Computation, Instruction, Module
 
 Rule = Callable[[Instruction], Instruction | None]
 Visit = Callable[[Instruction, Instruction], Instruction | None]
-"""Takes an instruction as it was, and with rewritten operands; returns its replacement, or None to keep it."""
+"""Takes an instruction before and after its operands were rewritten; returns a replacement or None."""
 
 
 class RuleSet:

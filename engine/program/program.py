@@ -81,6 +81,7 @@ class ComputeSet:
     scratch_bytes: int = 0
     op_name: str = ""
     keep: list[np.ndarray] = field(default_factory=list)
+    one_worker: bool = False
 
 
 @dataclass(eq=False, slots=True)

@@ -1,13 +1,13 @@
 """The BSP virtual machine: each worker runs `executor` once for a whole call of many steps.
 
-The step table is int64 [rows, 8 + 2 * workers], one row for each compute set or sync, in the order of execution.
-Every step begins with a sync of its own, so a table need not end with one.
+The step table is int64 [rows, 8 + 2 * workers], a row for each compute set or sync, in the order of
+execution. Every step begins with a sync of its own, so a table need not end with one.
 
 * compute row: each worker calls the codelet on its units lo <= unit < hi; an empty range is skipped.
-* chain: the first of L consecutive compute rows has chain_length L. A worker takes its units (the first row's range)
-  one at a time through all L codelets, which keeps a tile's data in its cache.
+* chain: the first of L consecutive compute rows has chain_length L. A worker takes its units (the first row's
+  range) one at a time through all L codelets, which keeps a tile's data in its cache.
 * sync row: no worker goes on before all have arrived.
-* `when` of every row, also within a chain: in each step, only in the first, or only in the last one of a call.
+* `when` of every row, also within a chain: in each step, only in the first, or only in the last of a call.
 
 The first 64 bytes of a worker's scratch area belong to the executor (see Scratch), codelets use what follows.
 """
@@ -16,17 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.memory import (
-    I64,
-    Emitter,
     call0,
     call4,
     floating_point_state,
@@ -35,6 +29,7 @@ from engine.codelets.memory import (
     pause,
     set_floating_point_state,
     store_i64,
+    store_release,
 )
 from engine.codelets.rows import word
 from engine.errors import InternalError
@@ -52,6 +47,8 @@ class Kind(IntEnum):
 
 
 class When(IntEnum):
+    """In which steps of a call a row runs."""
+
     EVERY_STEP = 0
     FIRST_STEP = 1
     LAST_STEP = 2
@@ -86,24 +83,12 @@ class State(IntEnum):
 
 
 class Scratch(IntEnum):
-    """Words at the beginning of a worker's scratch area; codelets may read them and use what follows BYTES."""
+    """Words at the beginning of a worker's scratch area; codelets may read them, and write after BYTES."""
 
     STEP = 0
     STEPS = 1
     WORKER = 2
     BYTES = 64
-
-
-@intrinsic
-def store_release(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Emitter]:
-    """Stores an int64; everything before it is done before it."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> Any:
-        # llvmlite's store_atomic wants to know what the pointer points to
-        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], I64.as_pointer()), "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
 
 
 @inner
@@ -135,7 +120,7 @@ def _barrier(state: int, worker: int, workers: int) -> bool:
 
 @inner
 def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
-    """The step boundary. All workers decide alike: a later STOP_AT of a faster worker 0 is beyond this step."""
+    """The step boundary. All decide alike: what a faster worker 0 writes later is beyond this step."""
     if worker == 0 and load_acquire(state + 8 * State.STOP) != 0:
         store_release(state + 8 * State.STOP_AT, min(step, load_acquire(state + 8 * State.STOP_AT)))
     if not _barrier(state, worker, workers):
@@ -146,7 +131,9 @@ def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
 
 
 @inner
-def _compute(row: int, row_bytes: int, length: int, lo: int, hi: int, step: int, steps: int, scratch: int) -> None:
+def _compute(
+    row: int, row_bytes: int, length: int, lo: int, hi: int, step: int, steps: int, scratch: int
+) -> None:
     """One codelet on a range, or a chain of them unit by unit."""
     if length == 1:
         if _active(row, step, steps):
@@ -186,7 +173,7 @@ def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) ->
 
 @codelet
 def executor(state: int, worker: int, workers: int, scratch: int) -> None:
-    """Runs the steps of one call as one of its workers. A codelet itself: compiled once, cached, holds no GIL."""
+    """Runs the steps of one call as one of its workers. A codelet itself: cached, and without the GIL."""
     floating_point = floating_point_state()
     set_floating_point_state(flush_to_zero(floating_point))
     store_i64(scratch + 8 * Scratch.STEPS, word(state, State.STEPS))
@@ -213,7 +200,7 @@ def compute_row(
     chain_length: int = 1,
     when: When = When.EVERY_STEP,
 ) -> list[int]:
-    """A row that runs a codelet; `ranges` has lo and hi of each worker. Rows inside a chain keep chain_length 1."""
+    """A row that runs a codelet on each worker's (lo, hi). Rows inside a chain keep chain_length 1."""
     head = [Kind.COMPUTE, when, codelet_address, parameters, chain_length, 0, 0, 0]
     return [*head, *(bound for interval in ranges for bound in interval)]
 
@@ -224,7 +211,7 @@ def sync_row(workers: int, when: When = When.EVERY_STEP) -> list[int]:
 
 
 def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:
-    """The step table of these rows, int64 [rows, 8 + 2 * workers]; raises InternalError for rows that make no sense."""
+    """The step table of these rows; raises InternalError for impossible ones."""
     table = np.zeros((len(rows), Column.RANGES + 2 * workers), np.int64)
     row_number = 0
     while row_number < len(rows):
@@ -239,16 +226,22 @@ def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> int:
     row = rows[number]
     if len(row) != Column.RANGES + 2 * workers:
         expected = Column.RANGES + 2 * workers
-        raise InternalError(f"Expected {expected} columns for {workers} workers. Received: {len(row)} in row {number}.")
+        raise InternalError(
+            f"Expected {expected} columns for {workers} workers. Received: {len(row)} in row {number}."
+        )
     if row[Column.KIND] == Kind.SYNC:
         return 1
     length = row[Column.CHAIN_LENGTH]
     chain = rows[number : number + length]
     if row[Column.KIND] != Kind.COMPUTE or length < 1 or len(chain) < length:
-        raise InternalError(f"Expected a sync row or a chain that ends inside the table. Received row {number}: {row}.")
+        raise InternalError(
+            f"Expected a sync row or a chain that ends inside the table. Received row {number}: {row}."
+        )
     for link in chain:
         if link[Column.KIND] != Kind.COMPUTE or not link[Column.CODELET]:
-            raise InternalError(f"Expected compute rows with a codelet in the chain at row {number}. Received: {link}.")
+            raise InternalError(
+                f"Expected compute rows with a codelet in the chain at row {number}. Received: {link}."
+            )
     return length
 
 
@@ -258,6 +251,6 @@ def new_state(workers: int) -> np.ndarray:
 
 
 def new_scratch(workers: int, codelet_bytes: int) -> np.ndarray:
-    """Scratch areas, uint8 [workers, bytes]; each row is 64-byte aligned and has the codelets' bytes and the executor's."""
+    """Aligned scratch areas, uint8 [workers, bytes]: the executor's words, then the codelets' bytes."""
     row_bytes = -(-(Scratch.BYTES + codelet_bytes) // LINE_BYTES) * LINE_BYTES
     return aligned_zeros(workers * row_bytes).reshape(workers, row_bytes)

@@ -15,18 +15,25 @@ def _loaded_openblas() -> list[ctypes.CDLL]:
     """The OpenBLAS libraries this process has loaded (NumPy and SciPy bring one each)."""
     with open("/proc/self/maps") as maps:
         fields = [line.split(None, 5) for line in maps]
-    paths = {f[5].strip() for f in fields if len(f) == 6 and "openblas" in f[5] and os.path.exists(f[5].strip())}
+    paths = {
+        f[5].strip() for f in fields if len(f) == 6 and "openblas" in f[5] and os.path.exists(f[5].strip())
+    }
     libraries = [ctypes.CDLL(path) for path in sorted(paths)]
-    return [lib for lib in libraries if hasattr(lib, "openblas_read_env") and hasattr(lib, "blas_thread_shutdown_")]
+    return [
+        lib
+        for lib in libraries
+        if hasattr(lib, "openblas_read_env") and hasattr(lib, "blas_thread_shutdown_")
+    ]
 
 
 @cache
 def quiet_openblas() -> int:
-    """Makes idle OpenBLAS threads sleep after 0.1 ms instead of spinning 0.1 s; returns the number of libraries reached.
+    """Makes idle OpenBLAS threads sleep after 0.1 ms, not 0.1 s; returns the number of libraries reached.
 
-    After any matrix product of NumPy its threads would otherwise take the workers' cores (1.7 times slower steps).
-    Results, speed and number of BLAS threads stay as they are. Works once per process, on Linux. To keep it away set
-    OPENBLAS_THREAD_TIMEOUT yourself; 28 is OpenBLAS' own value. Do not call while another thread is in a BLAS function.
+    After any matrix product of NumPy its threads would otherwise spin on the workers' cores (1.7 times slower
+    steps). Results, speed and number of BLAS threads stay as they are. Works once per process, on Linux. To
+    keep it away set OPENBLAS_THREAD_TIMEOUT yourself; 28 is OpenBLAS' own value. Do not call while another
+    thread is in a BLAS function.
     """
     if VARIABLE in os.environ or not sys.platform.startswith("linux"):
         return 0

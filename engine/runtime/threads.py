@@ -1,7 +1,7 @@
 """Worker threads: how many, and started anew for each call with a caller that stays interruptible.
 
-No thread outlives the call, so there is nothing to shut down at exit and nothing to remake after a fork. The kernel
-places new threads better than parked ones; none is ever pinned.
+No thread outlives the call, so there is nothing to shut down at exit and nothing to remake after a fork. The
+kernel places new threads better than parked ones; none is ever pinned.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class _Crew:
         self._begun = self._cancelled = False
         self._finished = threading.Event()
         self._members = [
-            threading.Thread(target=self._run, args=(worker,), name=f"worker {worker}") for worker in range(workers)
+            threading.Thread(target=self._run, args=(worker,), name=f"worker {worker}")
+            for worker in range(workers)
         ]
         self.failures: list[BaseException] = []
 

@@ -21,9 +21,13 @@ def _yield_address() -> int:
 
 
 def _prepare(table: np.ndarray, steps: int, workers: int, scratch: np.ndarray, state: np.ndarray) -> None:
-    if table.shape[1] != Column.RANGES + 2 * workers or len(scratch) != workers or not table.flags.c_contiguous:
+    if (
+        table.shape[1] != Column.RANGES + 2 * workers
+        or len(scratch) != workers
+        or not table.flags.c_contiguous
+    ):
         raise InternalError(
-            f"Expected a contiguous table of {Column.RANGES + 2 * workers} columns and {workers} scratch areas. "
+            f"Expected a contiguous table of {Column.RANGES + 2 * workers} columns, {workers} scratch areas. "
             f"Received: table {table.shape}, scratch {scratch.shape}."
         )
     state[:] = 0
@@ -39,7 +43,7 @@ def request_stop(state: np.ndarray) -> None:
 
 
 def completed_steps(state: np.ndarray) -> int:
-    """How many steps of the call all workers have finished; also valid while it runs and after it was interrupted."""
+    """How many steps all workers have finished; valid during the call and after an interruption."""
     return int(state[State.COMPLETED])
 
 
@@ -48,10 +52,11 @@ def run_table(
 ) -> int:
     """Runs `steps` steps and returns how many were completed (fewer only after `request_stop`).
 
-    `table`, `scratch`, `state`: of `step_table`, `new_scratch`, `new_state` in executor.py, all for `workers` workers;
-    a state block serves one call at a time. With `inline`, which needs one worker, the calling thread computes:
-    no thread is started (saves some 0.1 ms), but Ctrl-C waits for the end, so use it for calls of a few milliseconds.
-    Raises KeyboardInterrupt after the step during which it came, and InternalError when a worker fails.
+    `table`, `scratch`, `state`: of `step_table`, `new_scratch`, `new_state` in executor.py, for `workers`
+    workers; a state block serves one call at a time. With `inline`, which needs one worker, the calling
+    thread computes: no thread is started (saves some 0.1 ms), but Ctrl-C waits for the end, so use it for
+    calls of a few milliseconds. Raises KeyboardInterrupt after the step during which it came, and
+    InternalError when a worker fails.
     """
     if inline and workers != 1:
         raise InternalError(f"Expected one worker in the calling thread. Received: {workers}.")
@@ -70,8 +75,10 @@ def run_table(
     if inline:
         work(0)
     else:
-        executor.address  # compiled here, not under the workers' feet
+        assert executor.address  # compiled here, where Ctrl-C still works
         run_workers(work, workers, lambda: request_stop(state), abort)
     if state[State.FAILED_ROW]:
-        raise InternalError(f"Expected rows of known kinds. Received row {int(state[State.FAILED_ROW]) - 1} of the table.")
+        raise InternalError(
+            f"Expected rows of known kinds. Received row {int(state[State.FAILED_ROW]) - 1} of the table."
+        )
     return completed_steps(state)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.eager.polymorphic_function import function_type_utils, polymorphic_function
 
 from engine.runtime.feeds import RowFeed
 from ipu.compiler.program import Program
@@ -38,8 +38,8 @@ class EngineFunction:
         if id(concrete) not in self._programs:
             self._programs[id(concrete)] = (concrete, Program(bind(concrete, self._used)))
         program = self._programs[id(concrete)][1]
-        bound = concrete.function_type.bind_with_defaults(
-            args, kwargs, self._compiled.function_type.default_values
+        bound = function_type_utils.canonicalize_function_inputs(
+            args, kwargs, concrete.function_type, self._compiled._default_values
         )
         flat = concrete.function_type.unpack_inputs(bound)
         feeds = [RowFeed(np.ascontiguousarray(np.asarray(value))) for value in flat]

@@ -33,7 +33,7 @@ _definitions_alone = False
 
 @contextlib.contextmanager
 def use_definitions(enabled: bool = True) -> Iterator[None]:
-    """For debugging: programs built within run on the operations' NumPy definitions, slowly, and not on tiles."""
+    """For debugging: programs built within run on the NumPy definitions, slowly, and not on tiles."""
     global _definitions_alone
     before, _definitions_alone = _definitions_alone, enabled
     try:
@@ -61,7 +61,7 @@ class Program:
     def run(
         self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last"
     ) -> list[np.ndarray]:
-        """Runs `steps` steps on the feeds; returns the flat results of the last step, or of all with an axis [steps]."""
+        """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps]."""
         buffers = [variable.device_buffer() for variable in self._traced.variables]
         try:
             return self._executable.run(steps, feeds, buffers, outputs)

@@ -8,18 +8,19 @@ from engine.errors import UnsupportedOperation
 
 _OPERATION = re.compile(r"XLA_[A-Z]+_JIT\w*: (\w+) \(")
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
-_CONSTANT = re.compile(r"[Ii]nput \d+ to (?:node `[^`]*` with op )?(\w+)|must be a compile-time constant")
+_NODE_WITH_OPERATION = re.compile(r"node `[^`]*` with op (\w+)")
+_PREFIX = "Failed getting HLO text: '"
 _GENERATED_SCOPES = frozenset({"gradient_tape", "PartitionedCall", "StatefulPartitionedCall"})
 
 
 def refusal(error: Exception) -> UnsupportedOperation:
     """The error to raise from XLA's; its message ends with the first line of XLA's own."""
-    message = str(error)
+    message = str(error).removeprefix(_PREFIX)
     first_line = message.strip().splitlines()[0] if message.strip() else type(error).__name__
     nodes = _NODE.findall(message)
     node = nodes[-1] if nodes else ""
     operation = _operation(message, node)
-    where = f" in layer {_layer(node)!r} (node {node!r})" if node else ""
+    where = f" at {node!r}{_layer(node)}" if node else ""
     return UnsupportedOperation(
         f"Expected operations that XLA can compile with static shapes. Received: {operation}{where}. "
         f"{_advice(message)} XLA says: {first_line}"
@@ -27,7 +28,7 @@ def refusal(error: Exception) -> UnsupportedOperation:
 
 
 def _operation(message: str, node: str) -> str:
-    found = _OPERATION.search(message)
+    found = _OPERATION.search(message) or _NODE_WITH_OPERATION.search(message)
     if found:
         return found.group(1)
     return re.sub(r"_\d+$", "", node.rsplit("/", 1)[-1]) or "an operation it refuses"
@@ -35,7 +36,7 @@ def _operation(message: str, node: str) -> str:
 
 def _layer(node: str) -> str:
     scopes = [scope for scope in node.split("/")[:-1] if scope not in _GENERATED_SCOPES]
-    return scopes[-1] if scopes else node
+    return f" in layer {scopes[-1]!r}" if scopes else ""
 
 
 def _advice(message: str) -> str:

@@ -52,12 +52,10 @@ def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
     """
     captured = concrete.captured_inputs
     arguments = concrete.inputs[: len(concrete.inputs) - len(captured)]
-    module = import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
     by_handle: dict[int, Any] = {id(v._handle): v for v in concrete.graph.variables if hasattr(v, "_handle")}
     by_handle.update(used)
     roles = ["feed"] * len(arguments)
-    variables: list[IPUVariable | HostVariable] = []
-    updated: list[IPUVariable | HostVariable] = []
+    resources: dict[int, IPUVariable | HostVariable] = {}
     constants: dict[int, np.ndarray] = {}
     for number, tensor in enumerate(captured, start=len(arguments)):
         if tensor.dtype != tf.resource:
@@ -65,17 +63,18 @@ def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
             constants[number] = tensor.numpy()
             continue
         roles.append("variable")
-        variables.append(_variable(by_handle.get(id(tensor)), tensor))
-        if number in module.aliases:
-            updated.append(variables[-1])
-    return TracedStep(module, roles, variables, updated, constants, concrete.function_type.pack_output)
+        resources[number] = _variable(by_handle.get(id(tensor)), tensor)
+    module = import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
+    updated = [variable for number, variable in resources.items() if number in module.aliases]
+    pack = concrete.function_type.pack_output
+    return TracedStep(module, roles, list(resources.values()), updated, constants, pack)
 
 
 def _variable(variable: Any, handle: Any) -> IPUVariable | HostVariable:
     if variable is None:
         raise UnsupportedOperation(
             f"Expected resources that are variables. Received: {getattr(handle, 'name', handle)!r}, "
-            f"which is a table, an iterator or another host resource. Use it outside the step, in the input pipeline."
+            f"which is a table, an iterator or another host resource. Use it in the input pipeline."
         )
     return variable if isinstance(variable, IPUVariable) else HostVariable(variable)
 
@@ -85,6 +84,11 @@ def _emit(concrete: Any, specs: list[tf.TensorSpec]) -> bytes:
         raise UnsupportedOperation(
             f"Expected inputs of static shape. Received: {[str(spec.shape) for spec in specs]}. "
             f"Batch with drop_remainder=True and pad to one length."
+        )
+    if any(spec.dtype == tf.string for spec in specs):
+        raise UnsupportedOperation(
+            "Expected inputs of numbers or booleans. Received: a tensor of dtype string. "
+            "Encode text on the host, in the input pipeline."
         )
     try:
         return compiler_ir.from_concrete_function(concrete, specs)(stage="hlo_serialized")

@@ -93,7 +93,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     @property
     def handle(self) -> Any:
-        """The host copy's handle, for uses we cannot see: they may read, so fetch; they may write, so invalidate."""
+        """The host copy's handle, for uses we cannot see: they may read (so fetch) or write (so invalidate)."""
         if self._known_use:
             return self._handle
         if not ops.inside_function():
@@ -193,7 +193,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
 
 class HostVariable:
-    """The same face for a variable created outside the strategy: copied in before and back after each execution."""
+    """The same face for a variable from outside the strategy: copied in before, back after each execution."""
 
     def __init__(self, variable: Any) -> None:
         self._variable = variable

@@ -1,4 +1,4 @@
-"""Batches as the engine takes them: one row feed for each array of the structure, for several steps of one shape."""
+"""Batches as the engine takes them: a row feed for each array, for several steps of one shape."""
 
 from __future__ import annotations
 
@@ -65,15 +65,17 @@ class RowBatches:
         if self.shuffle != "batch":
             return np.random.permutation(self.rows) if self.shuffle else None
         starts = range(0, self.rows, self.batch_size)
-        return np.concatenate([s + np.random.permutation(min(self.batch_size, self.rows - s)) for s in starts])
+        return np.concatenate(
+            [s + np.random.permutation(min(self.batch_size, self.rows - s)) for s in starts]
+        )
 
 
 class RowIterator:
-    """One pass over the rows. Iterating gives batches of arrays; `take` gives feeds without touching the data."""
+    """One pass over the rows. Iterating gives batches; `take` gives feeds without touching the data."""
 
     def __init__(self, batches: RowBatches) -> None:
         self._batches = batches
-        self._order = batches.permutation()
+        self._order: np.ndarray | None = None
         self._position = 0
 
     def __iter__(self) -> RowIterator:
@@ -85,7 +87,7 @@ class RowIterator:
         return self._batches.layout.unflatten(iter(arrays))
 
     def take(self, limit: int) -> list[Batches]:
-        """The feeds of up to `limit` batches: full ones, then the partial last one; raises StopIteration at the end."""
+        """The feeds of up to `limit` batches: full ones, then the partial last one; StopIteration at the end."""
         batches, taken = self._batches, []
         full_batches = min(limit, (batches.rows - self._position) // batches.batch_size)
         if full_batches:
@@ -98,6 +100,9 @@ class RowIterator:
         return taken
 
     def _span(self, steps: int, batch_size: int) -> Batches:
+        if self._position == 0:
+            # Not when made: Keras makes iterators it never uses.
+            self._order = self._batches.permutation()
         span = slice(self._position, self._position + steps * batch_size)
         self._position = span.stop
         if self._order is None:
@@ -108,7 +113,7 @@ class RowIterator:
 
 
 def take(iterator: Iterator[Any], limit: int) -> list[Batches]:
-    """The next `limit` batches of any iterator, grouped by shape; fewer at its end, StopIteration when none is left."""
+    """Up to `limit` batches of any iterator, grouped by shape; StopIteration when none is left."""
     if isinstance(iterator, RowIterator):
         return iterator.take(limit)
     batches: list[Any] = []

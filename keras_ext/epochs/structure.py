@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a batch is nested: the container's type, its keys and its children; `kind` None is a missing value."""
+    """How a batch is nested: a container's type, keys and children; `kind` None is a missing value."""
 
     kind: type | None
     keys: tuple[Any, ...] = ()

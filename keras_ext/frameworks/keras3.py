@@ -49,7 +49,7 @@ class Keras3:
 
 
 class IPUEpochIterator(EpochIterator):
-    """Keras' bookkeeping of epochs and steps around data that never goes through a tf.data pipeline of Keras' making."""
+    """Keras' bookkeeping of epochs and steps, around data that Keras puts into no tf.data pipeline."""
 
     def __init__(self, distribute_strategy: Any = None, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -64,7 +64,7 @@ class IPUEpochIterator(EpochIterator):
         return next(self._epoch_iterator)
 
     def first_batch(self) -> Any:
-        """A batch to build the model with, taken without starting an epoch; raises ValueError if there is none."""
+        """A batch to build the model with, without starting an epoch; ValueError if there is none."""
         if isinstance(self.data_adapter, PyDatasetAdapter):
             _batches(self.data_adapter)
             return self.data_adapter._standardize_batch(self.data_adapter.py_dataset[0])
@@ -84,7 +84,9 @@ def _batches(adapter: Any) -> Iterable[Any]:
     if isinstance(adapter, TFDatasetAdapter):
         return adapter.get_tf_dataset()
     if isinstance(adapter, PyDatasetAdapter) and adapter.num_batches == 0:
-        raise ValueError("Expected a PyDataset with at least one batch. Received: The PyDataset has length 0.")
+        raise ValueError(
+            "Expected a PyDataset with at least one batch. Received: The PyDataset has length 0."
+        )
     return adapter
 
 
@@ -124,7 +126,9 @@ def serves(strategy: Any) -> bool:
     return isinstance(strategy, IPUStrategyV1) and strategy.serves_keras
 
 
-def _making(framework: Keras3, mode: Mode, kind: type[StepFunction], original: KerasFunction) -> KerasFunction:
+def _making(
+    framework: Keras3, mode: Mode, kind: type[StepFunction], original: KerasFunction
+) -> KerasFunction:
     attribute = f"{mode}_function"
 
     @functools.wraps(original)
@@ -133,8 +137,8 @@ def _making(framework: Keras3, mode: Mode, kind: type[StepFunction], original: K
             return original(self, force)
         if self.run_eagerly:
             raise EagerExecutionError(
-                f"Expected run_eagerly=False for model {self.name!r}, which was created inside an IPUStrategy. "
-                "Received: run_eagerly=True. Compile it with run_eagerly=False, or create it outside the scope to debug it."
+                f"Expected run_eagerly=False for model {self.name!r}, created inside an IPUStrategy. "
+                "Received: run_eagerly=True. Compile it with run_eagerly=False, or debug it outside the scope."
             )
         if getattr(self, attribute) is None or force:
             setattr(self, attribute, kind(framework, self, mode))
@@ -158,7 +162,7 @@ def _compiling_in_scope(original: KerasFunction) -> KerasFunction:
 
 
 def _building_once(original: KerasFunction) -> KerasFunction:
-    """Keras starts an epoch here to see one batch, each time it evaluates; a model that is built needs none."""
+    """Keras starts an epoch here to see one batch, whenever it evaluates; a built model needs none."""
 
     @functools.wraps(original)
     def maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
@@ -176,7 +180,9 @@ def _building_once(original: KerasFunction) -> KerasFunction:
 
 def _is_built(model: Any) -> bool:
     parts = (model._compile_metrics, model._compile_loss, model.optimizer)
-    return all(part is None or part.built for part in parts) and all(layer.built for layer in model._flatten_layers())
+    return all(part is None or part.built for part in parts) and all(
+        layer.built for layer in model._flatten_layers()
+    )
 
 
 def _adopt_optimizer(model: Any) -> None:

@@ -131,7 +131,8 @@ def test_every_tail(columns: int, transposed_a: bool, transposed_b: bool) -> Non
     for rows in (*range(1, 28), 61):
         for k in (1, 17):
             flags = {"transposed_a": transposed_a, "transposed_b": transposed_b}
-            check(matrices(random, rows, columns, k, gap=rows % 3, **flags), columns_per_unit=256, rows_per_unit=64)
+            problem = matrices(random, rows, columns, k, gap=rows % 3, **flags)
+            check(problem, columns_per_unit=256, rows_per_unit=64)
 
 
 @pytest.mark.parametrize("transposed_a", [False, True])
@@ -140,7 +141,8 @@ def test_every_tail(columns: int, transposed_a: bool, transposed_b: bool) -> Non
 def test_blocks_of_k_and_rows(transposed_a: bool, transposed_b: bool, accumulate: bool) -> None:
     random = np.random.default_rng(1)
     flags = {"transposed_a": transposed_a, "transposed_b": transposed_b, "accumulate": accumulate}
-    for rows, columns, k in ((7, 130, 300), (450, 70, 257), (450, 10, 600), (64, 64, 256), (6, 1, 1000)):
+    sizes = ((7, 130, 300), (550, 130, 260), (450, 70, 257), (450, 10, 600), (64, 64, 256), (6, 1, 1000))
+    for rows, columns, k in sizes:
         check(matrices(random, rows, columns, k, **flags), rows_per_unit=96, columns_per_unit=128)
 
 
@@ -202,14 +204,15 @@ def random_tables(random: np.random.Generator) -> Problem:
 @pytest.mark.parametrize("seed", range(25))
 def test_random_tables(seed: int) -> None:
     random = np.random.default_rng(seed)
-    units = {"rows_per_unit": int(random.integers(1, 60)), "columns_per_unit": 64 * int(random.integers(1, 4))}
-    check(random_tables(random), **units, cuts=int(random.integers(1, 5)))
+    rows_per_unit, column_panels, cuts = random.integers(1, (60, 4, 5)).tolist()
+    problem = random_tables(random)
+    check(problem, rows_per_unit=rows_per_unit, columns_per_unit=64 * column_panels, cuts=cuts)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_result_does_not_depend_on_the_distribution(seed: int) -> None:
     random = np.random.default_rng(seed)
-    problem = random_tables(random) if seed % 2 else matrices(random, 100, 150, 500, transposed_a=seed > 2)
+    problem = random_tables(random) if seed % 2 else matrices(random, 600, 150, 500, transposed_a=seed > 2)
     whole = run(problem, rows_per_unit=16, columns_per_unit=64)
     for cuts in (2, 3, 7, 1000):
         assert run(problem, rows_per_unit=16, columns_per_unit=64, cuts=cuts).tobytes() == whole.tobytes()
@@ -273,9 +276,10 @@ def test_layouts_are_recognised() -> None:
         )
 
     assert block(matrices(random, 40, 20, 30))[Field.LAYOUT_B] == Layout.ROWS
-    assert block(matrices(random, 40, 20, 30))[Field.GROUPED_A] == 0
+    assert block(matrices(random, 40, 20, 30))[Field.PACK_A] == 0
     assert block(matrices(random, 40, 20, 30, transposed_b=True))[Field.LAYOUT_B] == Layout.TRANSPOSED
-    assert block(matrices(random, 40, 20, 30, transposed_a=True))[Field.GROUPED_A] == 1
+    assert block(matrices(random, 40, 20, 30, transposed_a=True))[Field.PACK_A] == 0
+    assert block(matrices(random, 512, 20, 30, transposed_a=True))[Field.PACK_A] == 1
     scattered = random_tables(random)
     scattered.stride_b = 4
     assert block(scattered)[Field.LAYOUT_B] == Layout.SCATTERED_ROWS

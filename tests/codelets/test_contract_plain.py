@@ -39,8 +39,8 @@ def naive(a: np.ndarray, b: np.ndarray, c: np.ndarray, accumulate: bool) -> np.n
 
 def values(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return random.integers(max(limits.min, -(2**31)), min(limits.max, 2**31), shape, dtype=np.int64).astype(dtype)
+        lowest, highest = max(np.iinfo(dtype).min, -(2**31)), min(np.iinfo(dtype).max, 2**31)
+        return random.integers(lowest, highest, shape, dtype=np.int64).astype(dtype)
     real = random.standard_normal(shape)
     return (real + 1j * random.standard_normal(shape) if dtype.kind == "c" else real).astype(dtype)
 
@@ -84,7 +84,8 @@ def test_against_numpy(element_type: str, result_type: str) -> None:
     dtype, result = NUMPY_TYPES[element_type], NUMPY_TYPES[result_type]
     half = "16" in result_type
     tolerance = {"bf16": 1e-2, "f16": 2e-3}.get(result_type, 1e-5 if result_type in ("f32", "c64") else 1e-12)
-    for batches, rows, columns, k in ((1, 1, 1, 1), (2, 7, 70, 13), (3, 4, 5, 0), (2, 9, 300, 33), (0, 2, 2, 2)):
+    sizes = ((1, 1, 1, 1), (2, 7, 70, 13), (3, 4, 5, 0), (2, 9, 300, 33), (0, 2, 2, 2))
+    for batches, rows, columns, k in sizes:
         for transposed in (False, True):
             for accumulate in (False, True):
                 a = values(random, (batches, rows, k), dtype)

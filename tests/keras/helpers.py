@@ -24,7 +24,11 @@ def data(samples: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def sequential() -> keras.Model:
     return keras.Sequential(
-        [keras.layers.Input((FEATURES,)), keras.layers.Dense(6, "relu"), keras.layers.Dense(CLASSES, "softmax")]
+        [
+            keras.layers.Input((FEATURES,)),
+            keras.layers.Dense(6, "relu"),
+            keras.layers.Dense(CLASSES, "softmax"),
+        ]
     )
 
 
@@ -69,7 +73,7 @@ def ipu_model(build: Callable[[], keras.Model] = sequential, **arguments: Any) -
 def assert_same(
     program: Callable[[keras.Model], Any], build: Callable[[], keras.Model] = sequential, **compilation: Any
 ) -> None:
-    """Runs `program(model)` on plain Keras and on the IPU from the same weights; results and weights must agree."""
+    """Runs `program(model)` on plain Keras and on the IPU; results and weights must agree."""
     keras.utils.set_random_seed(3)
     plain = compiled(build(), **_fresh(compilation))
     expected = program(plain)
@@ -82,10 +86,12 @@ def assert_same(
 
 
 def _fresh(compilation: dict[str, Any]) -> dict[str, Any]:
-    """Optimizers and metrics hold state, so each model gets its own."""
+    """Optimizers hold state, so each model gets its own."""
     made = {}
     for name, value in compilation.items():
-        made[name] = value() if callable(value) and name in ("optimizer", "metrics", "weighted_metrics") else value
+        made[name] = (
+            value() if callable(value) and name in ("optimizer", "metrics", "weighted_metrics") else value
+        )
     return made
 
 

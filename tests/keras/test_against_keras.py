@@ -20,7 +20,9 @@ X, Y = data()
 
 def whole_life(model: keras.Model) -> list[Any]:
     """fit with a remainder of steps and a partial batch, then everything else one does with a model."""
-    history = model.fit(X, Y, batch_size=7, epochs=2, shuffle=False, verbose=0, validation_data=data(10, seed=1))
+    history = model.fit(
+        X, Y, batch_size=7, epochs=2, shuffle=False, verbose=0, validation_data=data(10, seed=1)
+    )
     results = [history.history, model.evaluate(X, Y, batch_size=7, verbose=0, return_dict=True)]
     results.append(model.predict(X, batch_size=7, verbose=0))
     results.append(model.train_on_batch(X[:4], Y[:4], return_dict=True))
@@ -71,7 +73,14 @@ def test_sample_weight_and_validation_split() -> None:
 
     def program(model: keras.Model) -> Any:
         history = model.fit(
-            X, Y, sample_weight=weights, validation_split=0.25, batch_size=5, epochs=2, shuffle=False, verbose=0
+            X,
+            Y,
+            sample_weight=weights,
+            validation_split=0.25,
+            batch_size=5,
+            epochs=2,
+            shuffle=False,
+            verbose=0,
         )
         return history.history, model.evaluate(X, Y, sample_weight=weights, verbose=0)
 
@@ -91,7 +100,11 @@ def test_several_inputs_and_outputs() -> None:
     def program(model: keras.Model) -> Any:
         # A partial batch would differ: Keras averages the outputs' losses over batches, we over samples.
         history = model.fit(inputs, targets, batch_size=8, shuffle=False, verbose=0).history
-        return history, model.evaluate(inputs, targets, verbose=0), model.predict(inputs, batch_size=9, verbose=0)
+        return (
+            history,
+            model.evaluate(inputs, targets, verbose=0),
+            model.predict(inputs, batch_size=9, verbose=0),
+        )
 
     assert_same(program, build, loss={"a": "mse", "b": "mae"}, metrics=None, steps_per_execution=2)
 
@@ -167,8 +180,10 @@ def test_integers_and_other_dtypes() -> None:
     tokens = np.random.default_rng(0).integers(0, 10, (24, 6), dtype=np.int64)
     assert_same(lambda m: m.fit(tokens, Y, batch_size=8, shuffle=False, verbose=0).history, build)
     images = np.random.default_rng(0).integers(0, 256, (24, 5)).astype(np.uint8)
-    assert_same(lambda m: m.fit(images, Y.astype(np.int32), batch_size=8, shuffle=False, verbose=0).history,
-                lambda: keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.Dense(3, "softmax")]))  # fmt: skip
+    assert_same(
+        lambda m: m.fit(images, Y.astype(np.int32), batch_size=8, shuffle=False, verbose=0).history,
+        lambda: keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.Dense(3, "softmax")]),
+    )
     assert_same(lambda m: m.fit(X.astype(np.float64), Y, batch_size=8, shuffle=False, verbose=0).history)
     assert_same(lambda m: m.fit(X[::-1], Y[::-1], batch_size=8, shuffle=False, verbose=0).history)
 
@@ -201,12 +216,16 @@ def test_custom_train_step() -> None:
 def test_nan_in_data_trains_on() -> None:
     broken = X.copy()
     broken[3, 2] = np.nan
-    assert_same(lambda m: m.fit(broken, Y, batch_size=8, shuffle=False, verbose=0).history, unbuilt, metrics=None)
+    assert_same(
+        lambda m: m.fit(broken, Y, batch_size=8, shuffle=False, verbose=0).history, unbuilt, metrics=None
+    )
 
 
 def test_early_stopping_restores_the_best_weights() -> None:
     def program(model: keras.Model) -> Any:
-        stop = keras.callbacks.EarlyStopping("val_loss", patience=1, restore_best_weights=True, min_delta=0.05)
+        stop = keras.callbacks.EarlyStopping(
+            "val_loss", patience=1, restore_best_weights=True, min_delta=0.05
+        )
         return model.fit(X, Y, batch_size=8, epochs=8, shuffle=False, verbose=0,
                          validation_data=data(9, seed=5), callbacks=[stop]).history  # fmt: skip
 

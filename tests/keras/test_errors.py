@@ -144,8 +144,8 @@ def test_ragged_input_is_named() -> None:
 def test_operation_that_xla_refuses_is_named() -> None:
     def build() -> keras.Model:
         layers = keras.layers
-        return keras.Sequential([layers.Input((8, 8, 1)), layers.RandomRotation(0.1, name="turn"), layers.Flatten(),
-                                 layers.Dense(3, "softmax")])  # fmt: skip
+        turn = layers.RandomRotation(0.1, name="turn")
+        return keras.Sequential([layers.Input((8, 8, 1)), turn, layers.Flatten(), layers.Dense(3, "softmax")])
 
     model = ipu_model(build)
     with pytest.raises(UnsupportedOperation, match="ImageProjectiveTransformV3.*turn.*tf.data"):

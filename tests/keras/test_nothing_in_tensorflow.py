@@ -38,10 +38,12 @@ def counted_operations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             op_callbacks.remove_op_callback(count)
 
 
-def executed_within(model: keras.Model, name: str, monkeypatch: pytest.MonkeyPatch, **fit: Any) -> list[list[str]]:
+def executed_within(
+    model: keras.Model, name: str, monkeypatch: pytest.MonkeyPatch, **fit: Any
+) -> list[list[str]]:
     """What TensorFlow executes in each call of one of the model's functions during a fit."""
     calls: list[list[str]] = []
-    function = getattr(model, name)
+    function = model.train_function
 
     def observed(iterator: Any) -> Any:
         with counted_operations(monkeypatch) as executed:
@@ -49,8 +51,8 @@ def executed_within(model: keras.Model, name: str, monkeypatch: pytest.MonkeyPat
         calls.append(executed)
         return result
 
-    setattr(model, name, observed)
-    model.fit(X, Y, batch_size=8, verbose=0, **fit)
+    model.train_function = observed
+    model.fit(X, Y, batch_size=8, verbose=0)
     return calls
 
 
@@ -58,7 +60,7 @@ def executed_within(model: keras.Model, name: str, monkeypatch: pytest.MonkeyPat
 def test_training_steps(steps_per_execution: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ipu_model(functional, optimizer="adam", steps_per_execution=steps_per_execution)
     model.fit(X, Y, batch_size=8, verbose=0)
-    calls = executed_within(model, "train_function", monkeypatch)
+    calls = executed_while_training(model, monkeypatch)
     assert len(calls) == (3 if steps_per_execution == 1 else 2)
     # The first call sends metrics, which Keras has just reset on the host, to the device: reads of variables.
     assert set(calls[0]) <= {"ReadVariableOp"}
@@ -69,4 +71,4 @@ def test_the_count_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = functional()
     plain.compile("adam", "sparse_categorical_crossentropy")
     plain.fit(X, Y, batch_size=8, verbose=0)
-    assert all(calls for calls in executed_within(plain, "train_function", monkeypatch))
+    assert all(calls for calls in executed_while_training(plain, monkeypatch))

@@ -111,8 +111,6 @@ def test_keras_and_h5_files(tmp_path: Path) -> None:
         with IPUStrategy().scope():
             loaded = keras.models.load_model(tmp_path / name)
         np.testing.assert_array_equal(loaded.predict(X, verbose=0), expected)
-        continued = loaded.fit(X, Y, batch_size=8, shuffle=False, verbose=0).history
-        assert np.isfinite(continued["loss"]).all()
 
 
 def test_resumed_training_equals_uninterrupted(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def count(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def rotate(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """target[unit] = source[(unit + 1) % n] + 1: reads what another worker wrote. Parameters: target, source, n."""
+    """target[unit] = source[(unit + 1) % n] + 1: as others wrote it. Parameters: target, source, n."""
     n = load_i64(parameters + 16)
     for unit in range(lo, hi):
         value = load_i64(load_i64(parameters + 8) + 8 * ((unit + 1) % n))

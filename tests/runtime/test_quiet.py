@@ -26,10 +26,15 @@ print(reached, time.process_time() - began)
 
 
 def run(environment: dict[str, str]) -> tuple[int, float]:
-    """How many libraries were reached, and the processor seconds burnt while sleeping after a matrix product."""
+    """Libraries reached, and processor seconds burnt while sleeping after a matrix product."""
     variables = {k: v for k, v in os.environ.items() if k != "OPENBLAS_THREAD_TIMEOUT"} | environment
     result = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", PROGRAM],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     reached, seconds = result.stdout.split()
     return int(reached), float(seconds)

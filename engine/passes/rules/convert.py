@@ -37,8 +37,8 @@ def holds_all_of(wide: str, narrow: str) -> bool:
 def may_skip(source: str, middle: str, target: str) -> bool:
     """Whether source -> middle -> target gives what source -> target gives.
 
-    From a float, or to a float or a pred, a conversion depends on the value alone. An integer out of range wraps
-    when it comes from an integer but saturates when it comes from a float, hence the last condition.
+    From a float, or to a float or a pred, a conversion depends on the value alone. An integer out of range
+    wraps when it comes from an integer but saturates when it comes from a float, hence the last condition.
     """
     if not holds_all_of(middle, source):
         return False

@@ -1,4 +1,4 @@
-"""Elementwise operations on what is broadcast or reshaped alike: computed before, where there is less or one form of it."""
+"""Elementwise operations on what is broadcast or reshaped alike: done before, where there is less of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def elementwise_of_reshapes(instruction: Instruction) -> Instruction | None:
 
 
 def _moved_operands(instruction: Instruction, opcode: str) -> list[Instruction]:
-    """The operands that are no splats, if all come through the given opcode from arrays of the same dimensions."""
+    """The operands that are no splats, if the given opcode makes all of them from the same dimensions."""
     if not is_elementwise(instruction):
         return []
     moved = [operand for operand in instruction.operands if splat_value(operand) is None]

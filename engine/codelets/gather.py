@@ -1,0 +1,202 @@
+"""HLO gather: copies slices of the operand, at clamped start indices, for any element type.
+
+Parameters (int64 words): the header `Gather`, then tables in this order, all strides and offsets in bytes:
+batch dimensions [size, index stride, operand stride, target stride], index components [index offset, operand
+stride, largest start], piece dimensions [size, operand stride, target stride]. A piece is a run of bytes that
+is contiguous in operand and target. Unit: one index vector (a position of the batch dimensions, in row-major
+order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from math import prod
+
+import numpy as np
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.memory import load_i8, load_i16, load_i32, load_i64
+from engine.codelets.rows import copy_bytes, word
+from engine.errors import InternalError
+from engine.ir.attributes import GatherDimensionNumbers
+from engine.ir.shape import SIGNED, UNSIGNED, Shape
+
+LARGEST = 2**63 - 1
+
+
+class Gather(IntEnum):
+    """The header of the parameters."""
+
+    OPERAND = 0  # address
+    INDICES = 1  # address
+    TARGET = 2  # address
+    INDEX_BYTES = 3
+    INDEX_SIGNED = 4
+    PIECE_BYTES = 5
+    PIECES = 6  # in one slice
+    BATCH_RANK = 7
+    INDEX_COMPONENTS = 8
+    PIECE_RANK = 9
+    WORDS = 10
+
+
+@inner
+def load_index(address: int, size: int, signed: int) -> int:
+    """An integer of 1, 2, 4 or 8 bytes; an unsigned one beyond int64 becomes the largest int64."""
+    if size == 4:
+        return load_i32(address) if signed else load_i32(address) & 0xFFFFFFFF
+    if size == 8:
+        value = load_i64(address)
+        return value if signed or value >= 0 else LARGEST
+    if size == 2:
+        return load_i16(address) if signed else load_i16(address) & 0xFFFF
+    return load_i8(address) if signed else load_i8(address) & 0xFF
+
+
+@inner
+def _copy_pieces(parameters: int, table: int, source: int, target: int) -> None:
+    """Copies one slice, piece by piece."""
+    piece_bytes, rank = word(parameters, Gather.PIECE_BYTES), word(parameters, Gather.PIECE_RANK)
+    for piece in range(word(parameters, Gather.PIECES)):
+        rest, source_now, target_now = piece, source, target
+        for dimension in range(rank - 1, -1, -1):
+            entry = table + 24 * dimension
+            size = word(entry, 0)
+            coordinate = rest % size
+            rest //= size
+            source_now += coordinate * word(entry, 1)
+            target_now += coordinate * word(entry, 2)
+        copy_bytes(target_now, source_now, piece_bytes)
+
+
+@codelet
+def gather(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """target[batch position, ...] = slice of the operand at the clamped start indices of that position."""
+    index_bytes, signed = word(parameters, Gather.INDEX_BYTES), word(parameters, Gather.INDEX_SIGNED)
+    batch_rank, components = word(parameters, Gather.BATCH_RANK), word(parameters, Gather.INDEX_COMPONENTS)
+    batch_table = parameters + 8 * Gather.WORDS
+    component_table = batch_table + 32 * batch_rank
+    piece_table = component_table + 24 * components
+    for unit in range(lo, hi):
+        rest, index, source = unit, word(parameters, Gather.INDICES), word(parameters, Gather.OPERAND)
+        target = word(parameters, Gather.TARGET)
+        for dimension in range(batch_rank - 1, -1, -1):
+            entry = batch_table + 32 * dimension
+            size = word(entry, 0)
+            coordinate = rest % size
+            rest //= size
+            index += coordinate * word(entry, 1)
+            source += coordinate * word(entry, 2)
+            target += coordinate * word(entry, 3)
+        for component in range(components):
+            entry = component_table + 24 * component
+            start = load_index(index + word(entry, 0), index_bytes, signed)
+            source += min(max(start, 0), word(entry, 2)) * word(entry, 1)
+        if word(parameters, Gather.PIECES) == 1:
+            copy_bytes(target, source, word(parameters, Gather.PIECE_BYTES))
+        else:
+            _copy_pieces(parameters, piece_table, source, target)
+
+
+def byte_strides(shape: Shape) -> list[int]:
+    """Row-major strides in bytes."""
+    return [prod(shape.dimensions[d + 1 :]) * shape.dtype.itemsize for d in range(shape.rank)]
+
+
+def merge(dimensions: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Joins neighbouring (size, stride, stride, ...) that step as one through all memories; drops size 1."""
+    merged: list[tuple[int, ...]] = []
+    for size, *strides in dimensions:
+        if size == 1:
+            continue
+        if merged and all(outer == size * own for outer, own in zip(merged[-1][1:], strides, strict=True)):
+            merged[-1] = (merged[-1][0] * size, *strides)
+        else:
+            merged.append((size, *strides))
+    return merged
+
+
+def index_signed(indices: Shape) -> int:
+    """1 for a signed and 0 for an unsigned integer type; raises InternalError for any other."""
+    if indices.element_type not in SIGNED | UNSIGNED:
+        raise InternalError(f"Expected indices of an integer type. Received: {indices}.")
+    return int(indices.element_type in SIGNED)
+
+
+def index_layout(indices: Shape, index_vector_dim: int) -> tuple[list[int], list[int], int]:
+    """Sizes and byte strides of the index positions, and the byte stride along the index vector."""
+    strides = byte_strides(indices)
+    positions = [d for d in range(indices.rank) if d != index_vector_dim]
+    along = strides[index_vector_dim] if index_vector_dim < indices.rank else 0
+    return [indices.dimensions[d] for d in positions], [strides[d] for d in positions], along
+
+
+def encode_gather(
+    operand: tuple[Shape, int],
+    indices: tuple[Shape, int],
+    target: tuple[Shape, int],
+    numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+) -> tuple[np.ndarray, int]:
+    """Parameters of `gather` and its number of units; operand, indices and target are (shape, address).
+
+    Raises InternalError for indices that are no integers and for a target of another rank than the numbers
+    say.
+    """
+    (operand_shape, _), (index_shape, _), (target_shape, _) = operand, indices, target
+    sizes, index_strides, along = index_layout(index_shape, numbers.index_vector_dim)
+    if target_shape.rank != len(sizes) + len(numbers.offset_dims):
+        expected = len(sizes) + len(numbers.offset_dims)
+        raise InternalError(f"Expected a result of rank {expected}. Received: {target_shape}.")
+    strides, target_strides = byte_strides(operand_shape), byte_strides(target_shape)
+    batch = _batch_table(sizes, index_strides, strides, target_strides, numbers, index_shape.rank)
+    components = [
+        (along * k, strides[d], operand_shape.dimensions[d] - slice_sizes[d])
+        for k, d in enumerate(numbers.start_index_map)
+    ]
+    skipped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    window = [d for d in range(operand_shape.rank) if d not in skipped]
+    offsets = zip(window, sorted(numbers.offset_dims), strict=True)
+    pieces = merge([(slice_sizes[d], strides[d], target_strides[o]) for d, o in offsets])
+    itemsize = operand_shape.dtype.itemsize
+    piece_bytes = itemsize
+    if pieces and pieces[-1][1:] == (itemsize, itemsize):
+        piece_bytes *= pieces.pop()[0]
+    header = np.zeros(Gather.WORDS, np.int64)
+    header[: Gather.INDEX_BYTES] = operand[1], indices[1], target[1]
+    header[Gather.INDEX_BYTES :] = (
+        index_shape.dtype.itemsize,
+        index_signed(index_shape),
+        piece_bytes,
+        prod(piece[0] for piece in pieces),
+        len(batch),
+        len(components),
+        len(pieces),
+    )
+    tables = [value for table in (batch, components, pieces) for entry in table for value in entry]
+    units = prod(sizes) if target_shape.elements else 0
+    return np.concatenate([header, np.array(tables, np.int64)]), units
+
+
+def _batch_table(
+    sizes: list[int],
+    index_strides: list[int],
+    strides: list[int],
+    target_strides: list[int],
+    numbers: GatherDimensionNumbers,
+    index_rank: int,
+) -> list[tuple[int, ...]]:
+    """(size, index stride, operand stride, target stride) of each batch dimension."""
+    positions = [d for d in range(index_rank) if d != numbers.index_vector_dim]
+    pairs = zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True)
+    operand_strides = {index_dim: strides[operand_dim] for index_dim, operand_dim in pairs}
+    outputs = [stride for d, stride in enumerate(target_strides) if d not in numbers.offset_dims]
+    return merge(
+        [
+            (size, index_stride, operand_strides.get(position, 0), output)
+            for size, index_stride, position, output in zip(
+                sizes, index_strides, positions, outputs, strict=True
+            )
+        ]
+    )

@@ -1,0 +1,329 @@
+"""HLO scatter: the operand's copy, with updates combined into it in the order of their indices.
+
+Units cut one dimension of the operand, so that each element belongs to one unit and takes its updates in
+index order: the bits do not depend on the number of workers. The combiners are codelets of their own, called
+by address as `combine(target, source, count, 0)`. An update whose window does not lie inside the operand is
+left out whole.
+
+Parameters (int64 words): the header `Scatter`, then the tables, strides in bytes: position dimensions [size,
+index stride, operand stride, update stride, step along the cut], index components [index offset, operand
+stride, largest start, 1 for the cut dimension], window dimensions [size, operand stride, update stride]
+without the cut one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import IntEnum
+from functools import cache
+from math import prod
+
+import numpy as np
+
+from engine.codelets.build import Codelet, codelet, inner
+from engine.codelets.gather import byte_strides, index_layout, index_signed, load_index, merge
+from engine.codelets.memory import call4, pointer
+from engine.codelets.rows import copy_bytes, word
+from engine.errors import InternalError, UnsupportedOperation
+from engine.ir.attributes import ScatterDimensionNumbers
+from engine.ir.shape import Shape
+
+MOST_UNITS = 64
+UNIT_BYTES = 64  # units that share a cache line would slow each other down
+SMALL_BYTES = 4096
+
+NUMBA_TYPES = {
+    "pred": "uint8",
+    "s8": "int8",
+    "s16": "int16",
+    "s32": "int32",
+    "s64": "int64",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "f32": "float32",
+    "f64": "float64",
+}
+ARITHMETIC = ("add", "subtract", "multiply", "minimum", "maximum")
+LOGICAL = ("and", "or")
+
+
+class Scatter(IntEnum):
+    """The header of the parameters."""
+
+    OPERAND = 0  # address; equal to TARGET if the copy is there already
+    INDICES = 1  # address
+    UPDATES = 2  # address
+    TARGET = 3  # address
+    COMBINER = 4  # address of the codelet
+    INDEX_BYTES = 5
+    INDEX_SIGNED = 6
+    ELEMENT_BYTES = 7
+    POSITIONS = 8  # number of index vectors
+    POSITION_RANK = 9
+    INDEX_COMPONENTS = 10
+    WINDOW_RANK = 11
+    WINDOW_PIECES = 12  # product of the window dimensions' sizes
+    CUT_SIZE = 13  # size of the cut dimension of the operand
+    CUT_STRIDE = 14  # its byte stride in the operand
+    CUT_WINDOW = 15  # its size in the update window
+    CUT_UPDATE_STRIDE = 16
+    CUT_CHUNK = 17  # coordinates in one unit
+    CUT_OUTER = 18  # elements of the operand: product of the sizes before the cut
+    PIECE = 19  # elements of a run that is contiguous in operand and updates, below the cut
+    CUT_IN_RUN = 20  # whether coordinates along the cut continue the run
+    WORDS = 21
+
+
+def _arithmetic(type_name: str, operation: int) -> Codelet:
+    def combine(target: int, source: int, count: int, scratch: int) -> None:
+        values = pointer(target, type_name)
+        updates = pointer(source, type_name)
+        for i in range(count):
+            old, new = values[i], updates[i]
+            if operation == 0:
+                values[i] = old + new
+            elif operation == 1:
+                values[i] = old - new
+            elif operation == 2:
+                values[i] = old * new
+            elif operation == 3:  # not-a-number wins, from either side
+                values[i] = old if old < new or old != old else new
+            else:
+                values[i] = old if old > new or old != old else new
+
+    return Codelet(combine, f"scatter_{ARITHMETIC[operation]}_{type_name}")
+
+
+def _logical(type_name: str, operation: int) -> Codelet:
+    def combine(target: int, source: int, count: int, scratch: int) -> None:
+        values = pointer(target, type_name)
+        updates = pointer(source, type_name)
+        for i in range(count):
+            if operation == 0:
+                values[i] = values[i] & updates[i]
+            else:
+                values[i] = values[i] | updates[i]
+
+    return Codelet(combine, f"scatter_{LOGICAL[operation]}_{type_name}")
+
+
+def _assign(element_bytes: int) -> Codelet:
+    def combine(target: int, source: int, count: int, scratch: int) -> None:
+        copy_bytes(target, source, count * element_bytes)
+
+    return Codelet(combine, f"scatter_assign_{element_bytes}")
+
+
+@cache
+def combiner(opcode: str, element_type: str) -> Codelet:
+    """The codelet of "assign" (any type) or of an HLO binary op; of pred, "and" and "or" only.
+
+    Raises UnsupportedOperation for others.
+    """
+    if opcode == "assign":
+        return _assign(Shape(element_type).dtype.itemsize)
+    name = NUMBA_TYPES.get(element_type)
+    if name and opcode in ARITHMETIC and element_type != "pred":
+        return _arithmetic(name, ARITHMETIC.index(opcode))
+    if name and opcode in LOGICAL and not name.startswith("float"):
+        return _logical(name, LOGICAL.index(opcode))
+    raise UnsupportedOperation(
+        f"Expected a scatter with assign, {', '.join(ARITHMETIC + LOGICAL)} (of pred: and, or). "
+        f"Received: {opcode} of {element_type}. Nearest legal value: assign, which every type has."
+    )
+
+
+@inner
+def _copy_operand(parameters: int, start: int, end: int) -> None:
+    """Copies the unit's part of the operand."""
+    source, target = word(parameters, Scatter.OPERAND), word(parameters, Scatter.TARGET)
+    stride = word(parameters, Scatter.CUT_STRIDE)
+    pitch = stride * word(parameters, Scatter.CUT_SIZE)
+    if source == target:
+        return
+    for outer in range(word(parameters, Scatter.CUT_OUTER)):
+        offset = outer * pitch + start * stride
+        copy_bytes(target + offset, source + offset, (end - start) * stride)
+
+
+@inner
+def _combine_window(parameters: int, windows: int, target: int, update: int, extent: int) -> None:
+    """Combines `extent` coordinates along the cut of one update window."""
+    call, size = word(parameters, Scatter.COMBINER), word(parameters, Scatter.PIECE)
+    runs = extent
+    if word(parameters, Scatter.CUT_IN_RUN):
+        runs, size = 1, size * extent
+    rank = word(parameters, Scatter.WINDOW_RANK)
+    for piece in range(word(parameters, Scatter.WINDOW_PIECES)):
+        rest, target_now, update_now = piece, target, update
+        for dimension in range(rank - 1, -1, -1):
+            entry = windows + 24 * dimension
+            coordinate = rest % word(entry, 0)
+            rest //= word(entry, 0)
+            target_now += coordinate * word(entry, 1)
+            update_now += coordinate * word(entry, 2)
+        for _ in range(runs):
+            call4(call, target_now, update_now, size, 0)
+            target_now += word(parameters, Scatter.CUT_STRIDE)
+            update_now += word(parameters, Scatter.CUT_UPDATE_STRIDE)
+
+
+@codelet
+def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Does the units lo <= unit < hi of the cut dimension: copy, then all updates that touch them."""
+    chunk, stride = word(parameters, Scatter.CUT_CHUNK), word(parameters, Scatter.CUT_STRIDE)
+    first, last = lo * chunk, min(hi * chunk, word(parameters, Scatter.CUT_SIZE))
+    _copy_operand(parameters, first, last)
+    index_bytes, signed = word(parameters, Scatter.INDEX_BYTES), word(parameters, Scatter.INDEX_SIGNED)
+    position_rank, components = (
+        word(parameters, Scatter.POSITION_RANK),
+        word(parameters, Scatter.INDEX_COMPONENTS),
+    )
+    positions = parameters + 8 * Scatter.WORDS
+    component_table = positions + 40 * position_rank
+    windows = component_table + 32 * components
+    for position in range(word(parameters, Scatter.POSITIONS)):
+        rest, index, cut = position, word(parameters, Scatter.INDICES), 0
+        target, update = word(parameters, Scatter.TARGET), word(parameters, Scatter.UPDATES)
+        for dimension in range(position_rank - 1, -1, -1):
+            entry = positions + 40 * dimension
+            coordinate = rest % word(entry, 0)
+            rest //= word(entry, 0)
+            index += coordinate * word(entry, 1)
+            target += coordinate * word(entry, 2)
+            update += coordinate * word(entry, 3)
+            cut += coordinate * word(entry, 4)
+        inside = True
+        for component in range(components):
+            entry = component_table + 32 * component
+            start = load_index(index + word(entry, 0), index_bytes, signed)
+            inside = inside and 0 <= start <= word(entry, 2)
+            target += start * word(entry, 1)
+            cut += start * word(entry, 3)
+        begin, end = max(cut, first), min(cut + word(parameters, Scatter.CUT_WINDOW), last)
+        if inside and begin < end:
+            update += (begin - cut) * word(parameters, Scatter.CUT_UPDATE_STRIDE)
+            _combine_window(parameters, windows, target + begin * stride, update, end - begin)
+
+
+class _Plan:
+    """How operand dimensions meet update dimensions, and where to cut."""
+
+    def __init__(self, operand: Shape, updates: Shape, numbers: ScatterDimensionNumbers) -> None:
+        skipped = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
+        window = [d for d in range(operand.rank) if d not in skipped]
+        if len(window) != len(numbers.update_window_dims):
+            raise InternalError(
+                f"Expected {len(window)} update_window_dims. Received: {numbers.update_window_dims}."
+            )
+        self.operand = operand
+        self.strides = byte_strides(operand)
+        update_strides = byte_strides(updates)
+        pairs = dict(zip(window, sorted(numbers.update_window_dims), strict=True))
+        self.sizes = [updates.dimensions[pairs[d]] if d in pairs else 1 for d in range(operand.rank)]
+        self.update_strides = [update_strides[pairs[d]] if d in pairs else 0 for d in range(operand.rank)]
+        self.position_strides = [
+            s for d, s in enumerate(update_strides) if d not in numbers.update_window_dims
+        ]
+        self.cut = self._choose_cut(numbers)
+
+    def _choose_cut(self, numbers: ScatterDimensionNumbers) -> int:
+        """The largest whole window dimension, which all updates share evenly, else the largest dimension."""
+        dimensions = self.operand.dimensions
+        mapped = {*numbers.scatter_dims_to_operand_dims, *numbers.input_batching_dims}
+        whole = [
+            d
+            for d in range(len(dimensions))
+            if d not in mapped and dimensions[d] * self.strides[d] >= UNIT_BYTES
+        ]
+        best = max(whole, key=lambda d: dimensions[d], default=None)
+        if best is not None and dimensions[best] * self.strides[best] >= 2 * UNIT_BYTES:
+            return best
+        return max(range(len(dimensions)), key=lambda d: dimensions[d])
+
+    def chunk(self) -> int:
+        """Coordinates of one unit along the cut: whole cache lines, one unit if all is small."""
+        size, stride = self.operand.dimensions[self.cut], self.strides[self.cut]
+        if self.operand.bytes <= SMALL_BYTES:
+            return size
+        return max(-(-size // MOST_UNITS), -(-UNIT_BYTES // stride))
+
+    def run(self) -> tuple[int, bool, list[tuple[int, ...]]]:
+        """Elements of the contiguous run below the cut, whether the cut continues it, other dimensions."""
+        itemsize = self.operand.dtype.itemsize
+        below = merge([self._entry(d) for d in range(self.cut + 1, self.operand.rank)])
+        above = merge([self._entry(d) for d in range(self.cut)])
+        length = 1
+        if below and below[-1][1:] == (itemsize, itemsize):
+            length = below.pop()[0]
+        continues = not below and self.strides[self.cut] == self.update_strides[self.cut] == length * itemsize
+        return length, continues, above + below
+
+    def _entry(self, d: int) -> tuple[int, int, int]:
+        return self.sizes[d], self.strides[d], self.update_strides[d]
+
+
+def encode_scatter(
+    operand: tuple[Shape, int],
+    indices: tuple[Shape, int],
+    updates: tuple[Shape, int],
+    target: int,
+    numbers: ScatterDimensionNumbers,
+    combine: int,
+) -> tuple[np.ndarray, int]:
+    """Parameters of `scatter` and its number of units; operand, indices and updates are (shape, address).
+
+    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, 0). If
+    `target` is the operand's address nothing is copied. Raises InternalError for numbers that do not fit the
+    shapes.
+    """
+    shape = operand[0]
+    if not shape.rank:  # one row of one element
+        shape, numbers = shape.with_dimensions((1,)), replace(numbers, inserted_window_dims=(0,))
+    if not shape.elements:
+        return np.zeros(Scatter.WORDS, np.int64), 0
+    plan = _Plan(shape, updates[0], numbers)
+    length, continues, window = plan.run()
+    positions, components = _tables(plan, indices[0], numbers)
+    cut, chunk = plan.cut, plan.chunk()
+    header = np.zeros(Scatter.WORDS, np.int64)
+    header[: Scatter.POSITIONS] = (
+        *(operand[1], indices[1], updates[1], target, combine),
+        *(indices[0].dtype.itemsize, index_signed(indices[0]), shape.dtype.itemsize),
+    )
+    header[Scatter.POSITIONS :] = (
+        prod(entry[0] for entry in positions) if updates[0].elements else 0,
+        *(len(positions), len(components), len(window), prod(entry[0] for entry in window)),
+        *(shape.dimensions[cut], plan.strides[cut], plan.sizes[cut], plan.update_strides[cut], chunk),
+        *(prod(shape.dimensions[:cut]), length, continues),
+    )
+    tables = [value for table in (positions, components, window) for entry in table for value in entry]
+    return np.concatenate([header, np.array(tables, np.int64)]), -(-shape.dimensions[cut] // chunk)
+
+
+def _tables(
+    plan: _Plan, indices: Shape, numbers: ScatterDimensionNumbers
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """The position dimensions and the index components."""
+    sizes, index_strides, along = index_layout(indices, numbers.index_vector_dim)
+    index_dims = [d for d in range(indices.rank) if d != numbers.index_vector_dim]
+    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.input_batching_dims, strict=True))
+    positions = []
+    for size, index_stride, index_dim, update_stride in zip(
+        sizes, index_strides, index_dims, plan.position_strides, strict=True
+    ):
+        target_dim = batching.get(index_dim)
+        stride = 0 if target_dim in (None, plan.cut) else plan.strides[target_dim]
+        positions.append((size, index_stride, stride, update_stride, int(target_dim == plan.cut)))
+    components = [
+        (
+            along * k,
+            0 if d == plan.cut else plan.strides[d],
+            plan.operand.dimensions[d] - plan.sizes[d],
+            int(d == plan.cut),
+        )
+        for k, d in enumerate(numbers.scatter_dims_to_operand_dims)
+    ]
+    return merge(positions), components

@@ -1,0 +1,317 @@
+"""HLO select-and-scatter with add: each source element is added where its window of the operand selects.
+
+select(kept, candidate) true keeps; candidates come in row-major order, padding never. A window that lies in
+the padding altogether drops its source element. Trailing dimensions without a window (channels) are
+vectorised over.
+
+Parameters (int64 words): the header `SelectAndScatter`, then for each dimension that is neither cut nor
+vectorised [source size, source stride, operand stride, window stride, low padding, operand size, window
+extent], then for each place in the window [operand offset, coordinate in each of those dimensions]. Strides
+and offsets count elements. Unit: one index of the cut dimension, the first one without a window (the batch);
+no two units share a target element.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import cache
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from engine.codelets.build import Codelet, inner
+from engine.codelets.memory import pointer, store_i64
+from engine.codelets.rows import word
+from engine.errors import InternalError, UnsupportedOperation
+from engine.ir.attributes import Window, WindowDimension
+from engine.ir.shape import Shape
+
+DIRECTIONS = ("GE", "GT", "LE", "LT")
+NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
+BLOCK = 256  # channels at a time
+MOST_DIMENSIONS = 32
+COUNTERS = 64  # places in the scratch area, after the executor's words
+BEST = COUNTERS + 8 * MOST_DIMENSIONS
+WHERE = BEST + 8 * BLOCK
+SCRATCH_BYTES = WHERE + 8 * BLOCK - COUNTERS
+DIMENSION_WORDS = 7
+
+
+class SelectAndScatter(IntEnum):
+    """The header of the parameters."""
+
+    OPERAND = 0  # address
+    SOURCE = 1  # address
+    INIT = 2  # address of one element
+    TARGET = 3  # address
+    CUT_OUTER = 4  # product of the operand's sizes before the cut
+    CUT_SIZE = 5
+    CUT_STRIDE = 6  # in operand and target
+    CUT_SOURCE_STRIDE = 7
+    POSITIONS = 8  # windows in one unit
+    RANK = 9  # dimensions in the table
+    PLACES = 10  # in one window
+    VECTOR = 11  # elements vectorised over
+    WORDS = 12
+
+
+@inner
+def _keeps(kept: float, candidate: float, direction: int) -> bool:
+    if direction == 0:
+        return kept >= candidate
+    if direction == 1:
+        return kept > candidate
+    if direction == 2:
+        return kept <= candidate
+    return kept < candidate
+
+
+@inner
+def _fill(target: object, init: object, parameters: int, lo: int, hi: int) -> None:
+    """Writes the initial value into the target's part of the units lo <= unit < hi."""
+    stride = word(parameters, SelectAndScatter.CUT_STRIDE)
+    pitch = stride * word(parameters, SelectAndScatter.CUT_SIZE)
+    value = init[0]
+    for outer in range(word(parameters, SelectAndScatter.CUT_OUTER)):
+        for i in range(outer * pitch + lo * stride, outer * pitch + hi * stride):
+            target[i] = value
+
+
+@inner
+def _locate(table: int, counters: int, rank: int) -> tuple[int, int, bool]:
+    """The current window: its offsets in source and operand, and whether it touches no padding."""
+    source_offset, operand_offset, whole = 0, 0, True
+    for d in range(rank):
+        entry, counter = table + 8 * DIMENSION_WORDS * d, word(counters, d)
+        low = counter * word(entry, 3) - word(entry, 4)
+        source_offset += counter * word(entry, 1)
+        operand_offset += low * word(entry, 2)
+        whole = whole and low >= 0 and low + word(entry, 6) <= word(entry, 5)
+    return source_offset, operand_offset, whole
+
+
+@inner
+def _advance(table: int, counters: int, rank: int) -> None:
+    """Steps to the next window, in row-major order."""
+    for d in range(rank - 1, -1, -1):
+        counter = word(counters, d) + 1
+        if counter < word(table + 8 * DIMENSION_WORDS * d, 0):
+            store_i64(counters + 8 * d, counter)
+            return
+        store_i64(counters + 8 * d, 0)
+
+
+@inner
+def _in_operand(table: int, counters: int, rank: int, place: int) -> bool:
+    """Whether a place of the current window lies in the operand."""
+    for d in range(rank):
+        entry = table + 8 * DIMENSION_WORDS * d
+        at = word(counters, d) * word(entry, 3) - word(entry, 4) + word(place, 1 + d)
+        if at < 0 or at >= word(entry, 5):
+            return False
+    return True
+
+
+@inner
+def _scalar_window(
+    operand: object, direction: int, parameters: int, table: int, counters: int, start: int, whole: bool
+) -> int:
+    """The operand offset that one window selects, or -1."""
+    rank, places = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.PLACES)
+    place = table + 8 * DIMENSION_WORDS * rank
+    chosen, kept = -1, operand[0]
+    for _ in range(places):
+        if whole or _in_operand(table, counters, rank, place):
+            at = start + word(place, 0)
+            candidate = operand[at]
+            if chosen < 0 or not _keeps(kept, candidate, direction):
+                chosen, kept = at, candidate
+        place += 8 * (1 + rank)
+    return chosen
+
+
+@inner
+def _vector_window(
+    operand: object,
+    best: object,
+    where: object,
+    direction: int,
+    parameters: int,
+    table: int,
+    counters: int,
+    start: int,
+    count: int,
+    whole: bool,
+) -> bool:
+    """where[c] = the operand offset that the window of channel c selects; False if all is padding."""
+    rank, places = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.PLACES)
+    place = table + 8 * DIMENSION_WORDS * rank
+    found = False
+    for _ in range(places):
+        if whole or _in_operand(table, counters, rank, place):
+            at = start + word(place, 0)
+            if found:
+                for c in range(count):
+                    kept, candidate = best[c], operand[at + c]
+                    keep = _keeps(kept, candidate, direction)
+                    best[c] = kept if keep else candidate
+                    where[c] = where[c] if keep else at + c
+            else:
+                for c in range(count):
+                    best[c] = operand[at + c]
+                    where[c] = at + c
+            found = True
+        place += 8 * (1 + rank)
+    return found
+
+
+@inner
+def _unit(
+    operand: object,
+    source: object,
+    target: object,
+    best: object,
+    where: object,
+    direction: int,
+    parameters: int,
+    unit: int,
+    counters: int,
+) -> None:
+    """All windows of one unit."""
+    table = parameters + 8 * SelectAndScatter.WORDS
+    rank, vector = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.VECTOR)
+    unit_source = unit * word(parameters, SelectAndScatter.CUT_SOURCE_STRIDE)
+    unit_operand = unit * word(parameters, SelectAndScatter.CUT_STRIDE)
+    for d in range(rank):
+        store_i64(counters + 8 * d, 0)
+    for _ in range(word(parameters, SelectAndScatter.POSITIONS)):
+        source_offset, operand_offset, whole = _locate(table, counters, rank)
+        source_offset += unit_source
+        operand_offset += unit_operand
+        if vector == 1:
+            at = _scalar_window(operand, direction, parameters, table, counters, operand_offset, whole)
+            if at >= 0:
+                target[at] += source[source_offset]
+        else:
+            for first in range(0, vector, BLOCK):
+                count = min(BLOCK, vector - first)
+                if _vector_window(
+                    operand,
+                    best,
+                    where,
+                    direction,
+                    parameters,
+                    table,
+                    counters,
+                    operand_offset + first,
+                    count,
+                    whole,
+                ):
+                    for c in range(count):
+                        target[where[c]] += source[source_offset + first + c]
+        _advance(table, counters, rank)
+
+
+def _build(type_name: str, direction: int) -> Codelet:
+    def select_and_scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        operand = pointer(word(parameters, SelectAndScatter.OPERAND), type_name)
+        source = pointer(word(parameters, SelectAndScatter.SOURCE), type_name)
+        init = pointer(word(parameters, SelectAndScatter.INIT), type_name)
+        target = pointer(word(parameters, SelectAndScatter.TARGET), type_name)
+        best = pointer(scratch + BEST, type_name)
+        where = pointer(scratch + WHERE, "int64")
+        _fill(target, init, parameters, lo, hi)
+        for unit in range(lo, hi):
+            _unit(operand, source, target, best, where, direction, parameters, unit, scratch + COUNTERS)
+
+    return Codelet(select_and_scatter, f"select_and_scatter_{DIRECTIONS[direction]}_{type_name}")
+
+
+@cache
+def select_and_scatter(direction: str, element_type: str) -> Codelet:
+    """The codelet for select = compare of that direction ("GE", "GT", "LE", "LT") and scatter = add.
+
+    Its scratch area must have SCRATCH_BYTES for codelets. Raises UnsupportedOperation for other selects and
+    types.
+    """
+    if direction not in DIRECTIONS or element_type not in NUMBA_TYPES:
+        raise UnsupportedOperation(
+            f"Expected a select by {', '.join(DIRECTIONS)} on {', '.join(NUMBA_TYPES)}. "
+            f"Received: {direction} on {element_type}. Nearest legal value: GE on f32; convert around it."
+        )
+    return _build(NUMBA_TYPES[element_type], DIRECTIONS.index(direction))
+
+
+def _strides(shape: Shape) -> list[int]:
+    return [prod(shape.dimensions[d + 1 :]) for d in range(shape.rank)]
+
+
+def _trivial(dimension: WindowDimension) -> bool:
+    return (
+        dimension.size == dimension.stride == 1 and not dimension.padding_low and not dimension.padding_high
+    )
+
+
+def _check(operand: Shape, source: Shape, window: Window) -> None:
+    expected = tuple(
+        (size + w.padding_low + w.padding_high - (w.size - 1) * w.window_dilation - 1) // w.stride + 1
+        for size, w in zip(operand.dimensions, window, strict=True)
+    )
+    if expected != source.dimensions or any(w.base_dilation != 1 for w in window):
+        raise InternalError(
+            f"Expected a source {expected} and no base dilation. Received: {source}, {window}."
+        )
+    if operand.rank > MOST_DIMENSIONS:
+        raise InternalError(f"Expected at most {MOST_DIMENSIONS} dimensions. Received: {operand.rank}.")
+
+
+def encode_select_and_scatter(
+    operand: tuple[Shape, int], source: tuple[Shape, int], init: int, target: int, window: Window
+) -> tuple[np.ndarray, int]:
+    """Parameters of `select_and_scatter` and its number of units; operand and source are (shape, address).
+
+    The target has the operand's shape and must not be the operand; `init` is the address of a scalar. Raises
+    InternalError for a source of another shape than the window's output, and for base dilation.
+    """
+    shape, source_shape = operand[0], source[0]
+    _check(shape, source_shape, window)
+    inner_rank = shape.rank
+    while inner_rank > 0 and _trivial(window[inner_rank - 1]):
+        inner_rank -= 1
+    cut = next((d for d in range(inner_rank) if _trivial(window[d]) and shape.dimensions[d] > 1), None)
+    strides, source_strides = _strides(shape), _strides(source_shape)
+    walked = [d for d in range(inner_rank) if d != cut]
+    table = [
+        (
+            *(
+                source_shape.dimensions[d],
+                source_strides[d],
+                strides[d],
+                window[d].stride,
+                window[d].padding_low,
+            ),
+            *(shape.dimensions[d], (window[d].size - 1) * window[d].window_dilation + 1),
+        )
+        for d in walked
+    ]
+    places = [
+        (sum(at * strides[d] for at, d in zip(place, walked, strict=True)), *place)
+        for place in product(
+            *([k * window[d].window_dilation for k in range(window[d].size)] for d in walked)
+        )
+    ]
+    header = np.zeros(SelectAndScatter.WORDS, np.int64)
+    header[: SelectAndScatter.CUT_OUTER] = operand[1], source[1], init, target
+    header[SelectAndScatter.CUT_OUTER : SelectAndScatter.POSITIONS] = (
+        (1, 1, shape.elements, 0)
+        if cut is None
+        else (prod(shape.dimensions[:cut]), shape.dimensions[cut], strides[cut], source_strides[cut])
+    )
+    header[SelectAndScatter.POSITIONS :] = (
+        prod(source_shape.dimensions[d] for d in walked),
+        *(len(walked), len(places), prod(shape.dimensions[inner_rank:])),
+    )
+    words = [value for row in (*table, *places) for value in row]
+    units = int(header[SelectAndScatter.CUT_SIZE]) if shape.elements else 0
+    return np.concatenate([header, np.array(words, np.int64)]), units

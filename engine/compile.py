@@ -1,0 +1,54 @@
+"""From a module to an executable: simplify, fuse, order, lower, load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.ir import Module
+from engine.ir.verifier import verify as verify_module
+from engine.lower.program import lower_module
+from engine.passes.dead_code import dead_code
+from engine.passes.fuse import fuse
+from engine.passes.order import schedule
+from engine.passes.pipeline import run_passes
+from engine.passes.update_order import readers_before_updates
+from engine.program.program import Program
+from engine.runtime.executable import Executable
+
+Progress = Callable[[str, int, int], None]
+
+
+def prepare(module: Module, verify: bool = False) -> Module:
+    """All passes: the module as it is lowered. With `verify` each pass's result is checked."""
+    module = run_passes(module, verify=verify)
+    for each in (fuse, dead_code):
+        module = each(module)
+        if verify:
+            verify_module(module)
+    return schedule(module, readers_before_updates(module))
+
+
+def build_program(
+    module: Module, roles: list[str], constants: dict[int, np.ndarray], verify: bool = False
+) -> Program:
+    """The compute sets of one step. Raises UnsupportedOperation for what the engine cannot run."""
+    return lower_module(prepare(module, verify), roles, constants)
+
+
+def compile_module(
+    module: Module,
+    roles: list[str],
+    constants: dict[int, np.ndarray],
+    *,
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Executable:
+    """An executable of one step of `module`.
+
+    `roles` has "feed", "variable" or "constant" for each entry parameter; `constants` the values of the last kind.
+    `progress(what, done, total)` is told of codelets that are compiled for the first time on this machine.
+    Raises UnsupportedOperation for what the engine cannot run.
+    """
+    return Executable(build_program(module, roles, constants, verify), progress)

@@ -1,0 +1,76 @@
+"""Lowers a whole module into a Program."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Module, Shape
+from engine.lower import (  # noqa: F401  (they register their lowerings)
+    basics,
+    convolution,
+    dot,
+    fusion,
+    indexing,
+    windows,
+)
+from engine.ir.affine import MOVING
+from engine.lower.context import Context
+from engine.lower.copies import copy
+from engine.lower.in_place import adopt_variables
+from engine.lower.views import whole
+from engine.program.program import Buffer, Program
+
+DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element"}
+"""Lowered when somebody needs them: most moves never become memory."""
+
+
+def lower_module(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> Program:
+    """The compute sets of one step, in the order of the entry's instructions; variables updated in place."""
+    context = Context(module, roles, constants)
+    for parameter in module.entry.parameters:
+        context.value(parameter)
+    for instruction in module.entry.instructions:
+        if instruction.opcode not in DEFERRED:
+            context.value(instruction)
+    results = [context.buffer(r) for r in module.results]
+    updated = {result: parameter for parameter, result in module.aliases.items()}
+    outputs = [k for k in range(len(results)) if k not in updated]
+    shapes: list[Shape] = [module.results[k].array_shape for k in outputs]
+    kept = _snapshots(context, [results[k] for k in outputs])
+    _update_variables(context, results, updated)
+    program = Program(
+        module.name, context.compute_sets, context.feeds, context.variables, kept, shapes
+    )
+    return adopt_variables(program)
+
+
+def _snapshots(context: Context, outputs: list[Buffer]) -> list[Buffer]:
+    """Outputs, with those that are variables' old values copied before the update."""
+    kept = []
+    for buffer in outputs:
+        if buffer.kind == "variable":
+            copied = context.new_buffer(f"{buffer.name}.old", buffer.shape)
+            copy(context, copied.name, whole(buffer, buffer.shape), whole(copied, buffer.shape))
+            buffer = copied
+        kept.append(buffer)
+    return kept
+
+
+def _update_variables(context: Context, results: list[Buffer], updated: dict[int, int]) -> None:
+    """Copies new values into the variables, after everything has read the old ones."""
+    pending: list[tuple[Buffer, Buffer]] = []
+    for result, parameter in updated.items():
+        source = results[result]
+        target = context.variables.setdefault(
+            parameter, context.buffer(context.module.entry.parameters[parameter])
+        )
+        if source is target:
+            continue
+        if source.kind == "variable":
+            # It may be overwritten before its turn comes: two variables can change places.
+            copied = context.new_buffer(f"{target.name}.new", target.shape)
+            copy(context, copied.name, whole(source, target.shape), whole(copied, target.shape))
+            source = copied
+        pending.append((source, target))
+    for source, target in pending:
+        copy(context, f"{target.name}.update", whole(source, target.shape), whole(target, target.shape))

@@ -1,0 +1,92 @@
+"""Lowers `reduce-window`: loops over positions and taps of a window, as one generated codelet."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.emit.nest import Input, Reduction
+from engine.ir import Instruction, Shape, WindowDimension
+from engine.ir.affine import row_major_strides
+from engine.lower.context import Context, Value, lowering
+from engine.lower.copies import copy, fill, part
+from engine.lower.fusion import run_draft
+from engine.lower.nests import ASSOCIATIVE, Draft, Reached, body_of
+from engine.lower.views import View, whole
+from engine.ops.apply import single_operation
+from engine.program.program import Buffer
+
+
+@lowering("reduce-window")
+def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
+    """Any body over any number of arrays. What lies outside counts as the initial value, in a border."""
+    count = len(instruction.operands) // 2
+    window: tuple[WindowDimension, ...] = instruction["window"]
+    shape = instruction.tuple_shapes[0]
+    arrays = [
+        _bordered(context, instruction, instruction.operands[k], instruction.operands[count + k], k)
+        for k in range(count)
+    ]
+    initial = [context.buffer(o) for o in instruction.operands[count:]]
+    single = count == 1
+    results = [context.result_buffer(instruction, None if single else k) for k in range(count)]
+    if shape.elements == 0:
+        return results[0] if single else tuple(results)
+    taps = [d for d, w in enumerate(window) if w.size > 1]
+    last = shape.rank - 1
+    loops = [("out", d) for d in range(last)] + [("tap", d) for d in taps] + [("out", last)]
+    extents = tuple(shape.dimensions[d] if kind == "out" else window[d].size for kind, d in loops)
+    reduced = tuple(kind == "tap" for kind, _ in loops)
+    reached = [_read(k, view, window, loops) for k, view in enumerate(arrays)]
+    reached += [Reached(v.shape.element_type, count + k, 0, (0,) * len(loops)) for k, v in enumerate(arrays)]
+    reached += [_write(k, result, shape, loops) for k, result in enumerate(results)]
+    opcode = single_operation(instruction.called[0])
+    combine = opcode if single and opcode in ASSOCIATIVE else body_of(instruction.called[0])
+    numbers = [tuple(range(k * count, (k + 1) * count)) for k in range(3)]
+    types = tuple(s.element_type for s in instruction.tuple_shapes)
+    reduction = Reduction(combine, numbers[0], numbers[1], types, numbers[2])
+    draft = Draft(extents, reduced, [Input(k) for k in range(2 * count)], reached, reductions=[reduction])
+    sources = [v.buffer for v in arrays] + initial
+    run_draft(context, instruction.name, draft, sources, results, instruction.op_name)
+    return results[0] if single else tuple(results)
+
+
+def _read(number: int, view: View, window: tuple[WindowDimension, ...], loops: list[tuple[str, int]]) -> Reached:
+    strides = tuple(
+        view.strides[d] * (window[d].stride if kind == "out" else window[d].window_dilation) for kind, d in loops
+    )
+    return Reached(view.shape.element_type, number, view.offset, strides)
+
+
+def _write(number: int, result: Buffer, shape: Shape, loops: list[tuple[str, int]]) -> Reached:
+    item = result.shape.dtype.itemsize
+    steps = row_major_strides(shape)
+    strides = tuple(steps[d] * item if kind == "out" else 0 for kind, d in loops)
+    return Reached(result.shape.element_type, number, 0, strides, writes=True, partial=True)
+
+
+def _bordered(
+    context: Context, instruction: Instruction, operand: Instruction, initial: Instruction, number: int
+) -> View:
+    """The operand with the initial value around it and between dilated elements, where the window needs it."""
+    window: tuple[WindowDimension, ...] = instruction["window"]
+    source = context.view(operand)
+    if all(w.padding_low == w.padding_high == 0 and w.base_dilation == 1 for w in window):
+        return source
+    spread = [max(0, (s - 1) * w.base_dilation + 1) for s, w in zip(source.shape.dimensions, window, strict=True)]
+    lows = [max(0, w.padding_low) for w in window]
+    dimensions = tuple(
+        size + low + max(0, w.padding_high) for size, low, w in zip(spread, lows, window, strict=True)
+    )
+    shape = source.shape.with_dimensions(dimensions)
+    name = f"{instruction.name}.border.{number}"
+    border = context.new_buffer(name, shape, permanent=True)
+    if initial.opcode == "constant":
+        border.value = np.full(dimensions, initial["literal"].reshape(-1)[0], shape.dtype)
+    else:
+        fill(context, f"{name}.fill", whole(border, shape), context.buffer(initial), instruction.op_name)
+    steps = tuple(w.base_dilation for w in window)
+    copy(context, name, source, part(border, shape, tuple(lows), steps, source.shape), instruction.op_name)
+    # Negative padding starts further in.
+    inside = whole(border, shape)
+    skipped = sum(-min(0, w.padding_low) * s for w, s in zip(window, inside.strides, strict=True))
+    return View(border, shape, inside.offset + skipped, inside.strides)

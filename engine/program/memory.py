@@ -1,0 +1,83 @@
+"""The memory plan: where in the arena each buffer lies, by how long it lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.program.program import Buffer, Program
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Byte offsets in the arena, its size, and the bytes live at each compute set."""
+
+    offsets: dict[Buffer, int]
+    arena_bytes: int
+    live_bytes: list[int]
+
+
+def lifetimes(program: Program) -> dict[Buffer, tuple[int, int]]:
+    """First and last compute set that touches each arena or feed buffer; outputs and feeds live on to the ends."""
+    end = len(program.compute_sets)
+    found: dict[Buffer, tuple[int, int]] = {}
+    for at, compute_set in enumerate(program.compute_sets):
+        for span in (*compute_set.reads, *compute_set.writes):
+            first, _ = found.get(span.buffer, (at, at))
+            found[span.buffer] = (first, at)
+    for buffer in (*program.outputs, *program.feeds.values()):
+        first, last = found.get(buffer, (0, 0))
+        found[buffer] = (first, end)
+    for buffer, (first, last) in found.items():
+        if buffer.kind == "feed":
+            found[buffer] = (-1, last)
+        elif buffer.permanent:
+            found[buffer] = (-1, end)
+    return {b: span for b, span in found.items() if b.kind in ("arena", "feed")}
+
+
+def plan_memory(program: Program) -> MemoryPlan:
+    """Best fit in the order of first use."""
+    lives = lifetimes(program)
+    offsets: dict[Buffer, int] = {}
+    free: list[tuple[int, int]] = []
+    top = 0
+    active: list[tuple[int, Buffer]] = []
+    live_bytes = [0] * (len(program.compute_sets) + 1)
+    for buffer in sorted(lives, key=lambda b: (lives[b][0], -b.shape.bytes)):
+        first, last = lives[buffer]
+        for expired in [pair for pair in active if pair[0] < first]:
+            active.remove(expired)
+            free = _released(free, offsets[expired[1]], _rounded(expired[1].shape.bytes))
+        size = _rounded(buffer.shape.bytes)
+        fitting = [hole for hole in free if hole[1] >= size]
+        if fitting:
+            start, length = min(fitting, key=lambda hole: hole[1])
+            free.remove((start, length))
+            if length > size:
+                free.append((start + size, length - size))
+        else:
+            start, top = top, top + size
+        offsets[buffer] = start
+        active.append((last, buffer))
+        for at in range(max(first, 0), min(last, len(program.compute_sets) - 1) + 1):
+            live_bytes[at] += buffer.shape.bytes
+    return MemoryPlan(offsets, top, live_bytes)
+
+
+def _rounded(size: int) -> int:
+    return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
+
+
+def _released(free: list[tuple[int, int]], start: int, size: int) -> list[tuple[int, int]]:
+    """The holes with one more, joined to its neighbours."""
+    joined = []
+    for hole, length in free:
+        if hole + length == start:
+            start, size = hole, size + length
+        elif start + size == hole:
+            size += length
+        else:
+            joined.append((hole, length))
+    return [*joined, (start, size)]

@@ -1,0 +1,69 @@
+"""Where workers must wait for each other: before a compute set that touches what another worker wrote or reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.program.program import Buffer, ComputeSet, Span
+
+Ranges = list[tuple[int, int]]
+Place = Callable[[Buffer], tuple[int, int]]
+"""A buffer's first and last address (exclusive)."""
+
+
+def ranges_of(compute_set: ComputeSet, workers: int) -> Ranges:
+    """The units of each worker: always the same neighbouring share, so that a tile's data stay in one cache."""
+    units = compute_set.units
+    if compute_set.one_worker:
+        return [(0, units)] + [(units, units)] * (workers - 1)
+    return [(-(-units * w // workers), -(-units * (w + 1) // workers)) for w in range(workers)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Touch:
+    span: Span
+    ranges: Ranges
+    start: int
+    stop: int
+    writes: bool
+
+
+def syncs(compute_sets: list[ComputeSet], workers: int, place: Place) -> list[bool]:
+    """For each compute set whether a sync must come before it. Every step begins with a sync of its own."""
+    needed: list[bool] = []
+    recent: list[_Touch] = []
+    for compute_set in compute_sets:
+        touches = _touches(compute_set, workers, place)
+        wait = workers > 1 and any(_conflict(old, new) for new in touches for old in recent)
+        needed.append(wait)
+        recent = touches if wait else recent + touches
+    return needed
+
+
+def _touches(compute_set: ComputeSet, workers: int, place: Place) -> list[_Touch]:
+    ranges = ranges_of(compute_set, workers)
+    spans = [(s, False) for s in compute_set.reads] + [(s, True) for s in compute_set.writes]
+    return [_Touch(s, ranges, *place(s.buffer), w) for s, w in spans if s.buffer.kind != "constant"]
+
+
+def _conflict(old: _Touch, new: _Touch) -> bool:
+    if not (old.writes or new.writes) or old.stop <= new.start or new.stop <= old.start:
+        return False
+    a, b = old.span.partition, new.span.partition
+    comparable = (
+        old.span.buffer is new.span.buffer
+        and a is not None
+        and b is not None
+        and (a.inner, a.extent) == (b.inner, b.extent)
+    )
+    for w, (lo, hi) in enumerate(old.ranges):
+        for v, (start, stop) in enumerate(new.ranges):
+            if w == v or lo >= hi or start >= stop:
+                continue
+            if not comparable:
+                return True
+            assert a is not None and b is not None
+            if lo * a.grain < stop * b.grain and start * b.grain < hi * a.grain:
+                return True
+    return False

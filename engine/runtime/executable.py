@@ -1,0 +1,214 @@
+"""A program in memory: arena, parameter blocks, step tables; and the calls that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from engine.codelets.rows import Infeed, Outfeed, encode_infeed, encode_outfeed, infeed, new_feed_block, outfeed, point_feed
+from engine.emit.library import addresses_of
+from engine.emit.nest import Nest
+from engine.errors import InternalError, StepCountError
+from engine.program.memory import plan_memory
+from engine.program.program import Buffer, ComputeSet, Partition, Program, Relocation, Span
+from engine.program.syncs import ranges_of, syncs
+from engine.runtime.buffers import DeviceBuffer, aligned_zeros
+from engine.runtime.executor import compute_row, new_scratch, new_state, step_table, sync_row
+from engine.runtime.feeds import RowFeed
+from engine.runtime.quiet import quiet_openblas
+from engine.runtime.threads import worker_count
+from engine.runtime.workers import run_table
+
+Progress = Callable[[str, int, int], None]
+INLINE_EFFORT = 2_000_000
+"""Multiply-adds and elements below which a call of one step is not worth a thread."""
+
+
+class Executable:
+    """One step of a program, run any number of times per call. Not for two calls at once."""
+
+    def __init__(self, program: Program, progress: Progress | None = None) -> None:
+        quiet_openblas()
+        self.program = program
+        self._feed_blocks = {number: new_feed_block() for number in program.feeds}
+        self._infeeds = [_infeed_set(b, self._feed_blocks[n]) for n, b in sorted(program.feeds.items())]
+        self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
+        pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
+        self._outfeeds = [_outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
+        self._all_sets = [*self._infeeds, *program.compute_sets, *self._outfeeds]
+        self.plan = plan_memory(program)
+        self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))
+        self._constants: dict[Buffer, np.ndarray] = {}
+        self._variables: list[DeviceBuffer] = []
+        self._addresses: dict[Buffer, int] = {}
+        self._codelets = self._compile(progress)
+        self._place()
+        self._tables: dict[tuple[bool, int], np.ndarray] = {}
+        self._scratch_bytes = max((s.scratch_bytes for s in self._all_sets), default=0)
+        self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._effort = sum(s.effort.multiply_adds + sum(s.effort.elements.values()) for s in program.compute_sets)
+
+    def _compile(self, progress: Progress | None) -> list[int]:
+        nests = [s.codelet for s in self._all_sets if isinstance(s.codelet, Nest)]
+        listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
+        generated = addresses_of(nests, listener)
+        return [
+            generated[s.codelet] if isinstance(s.codelet, Nest) else int(s.codelet.address) for s in self._all_sets
+        ]
+
+    def _place(self) -> None:
+        """Gives every buffer but the variables its address, and permanent ones their contents."""
+        base = self._arena.ctypes.data
+        for buffer, offset in self.plan.offsets.items():
+            self._addresses[buffer] = base + offset
+            if buffer.value is not None:
+                raw = np.ascontiguousarray(buffer.value).view(np.uint8).reshape(-1)
+                self._arena[offset : offset + raw.size] = raw
+        for compute_set in self._all_sets:
+            for relocation in compute_set.relocations:
+                buffer = relocation.buffer
+                if buffer.kind == "constant" and buffer not in self._constants:
+                    self._constants[buffer] = self._load_constant(buffer)
+                    self._addresses[buffer] = self._constants[buffer].ctypes.data
+            self._relocate(compute_set, "arena", "feed", "constant")
+
+    @staticmethod
+    def _load_constant(buffer: Buffer) -> np.ndarray:
+        assert buffer.value is not None
+        raw = np.ascontiguousarray(buffer.value).reshape(-1).view(np.uint8)
+        memory = aligned_zeros(max(raw.size, 64))
+        memory[: raw.size] = raw
+        return memory
+
+    def _relocate(self, compute_set: ComputeSet, *kinds: str) -> None:
+        for relocation in compute_set.relocations:
+            if relocation.buffer.kind in kinds:
+                compute_set.parameters[relocation.word] = self._addresses[relocation.buffer] + relocation.offset
+
+    def _bind(self, variables: list[DeviceBuffer]) -> None:
+        """Points the program at its variables; does nothing when they are those of the last call."""
+        if len(variables) == len(self._variables) and all(a is b for a, b in zip(variables, self._variables, strict=True)):
+            return
+        numbers = sorted(self.program.variables)
+        if len(numbers) != len(variables):
+            raise InternalError(f"Expected {len(numbers)} variables. Received: {len(variables)}.")
+        for number, variable in zip(numbers, variables, strict=True):
+            buffer = self.program.variables[number]
+            if buffer.shape != variable.shape:
+                raise InternalError(f"Expected a variable of {buffer.shape}. Received: {variable.shape}.")
+            self._addresses[buffer] = variable.address
+        for compute_set in self._all_sets:
+            self._relocate(compute_set, "variable")
+        self._variables = list(variables)
+        self._tables.clear()
+
+    def _location(self, buffer: Buffer) -> tuple[int, int]:
+        address = self._addresses[buffer]
+        return address, address + buffer.shape.bytes
+
+    def _table(self, all_outputs: bool, workers: int) -> np.ndarray:
+        key = (all_outputs, workers)
+        if key not in self._tables:
+            self._tables[key] = self._build_table(all_outputs, workers)
+        return self._tables[key]
+
+    def _build_table(self, all_outputs: bool, workers: int) -> np.ndarray:
+        sets = self._all_sets if all_outputs else [*self._infeeds, *self.program.compute_sets]
+        waits = syncs(sets, workers, self._location)
+        rows = []
+        for compute_set, address, wait in zip(sets, self._codelets, waits, strict=False):
+            if wait:
+                rows.append(sync_row(workers))
+            ranges = ranges_of(compute_set, workers)
+            rows.append(compute_row(address, compute_set.parameters.ctypes.data, ranges))
+        return step_table(rows, workers)
+
+    def run(
+        self,
+        steps: int,
+        feeds: list[RowFeed],
+        variables: list[DeviceBuffer],
+        outputs: Literal["last", "all"] = "last",
+    ) -> list[np.ndarray]:
+        """Runs `steps` steps; variables are updated in place.
+
+        Returns the results that no variable takes: of the last step, or of all steps with a leading [steps].
+        Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short.
+        """
+        self._check(steps, feeds)
+        self._bind(variables)
+        held = [self._point(number, feed) for number, feed in zip(sorted(self.program.feeds), feeds, strict=True)]
+        rings = [np.zeros((steps, *s.dimensions), s.dtype) for s in self.program.output_shapes] if outputs == "all" else []
+        for block, ring in zip(self._outfeed_blocks, rings, strict=False):
+            point_feed(block, ring)
+        workers = worker_count()
+        small = steps * self._effort < INLINE_EFFORT
+        workers = 1 if small else workers
+        scratch, state = self._workspace_for(workers)
+        run_table(self._table(outputs == "all", workers), steps, workers, scratch, state, inline=small)
+        del held
+        return rings if outputs == "all" else [self._read(k) for k in range(len(self.program.outputs))]
+
+    def _workspace_for(self, workers: int) -> tuple[np.ndarray, np.ndarray]:
+        if workers not in self._workspace:
+            self._workspace[workers] = new_scratch(workers, self._scratch_bytes), new_state(workers)
+        return self._workspace[workers]
+
+    def _check(self, steps: int, feeds: list[RowFeed]) -> None:
+        if steps < 1:
+            raise StepCountError(f"Expected at least 1 step. Received: {steps}.")
+        for number, feed in zip(sorted(self.program.feeds), feeds, strict=True):
+            shape = self.program.feeds[number].shape
+            rows = shape.dimensions[0] if shape.rank else 1
+            available = feed.available_rows()
+            if available < steps * rows:
+                raise StepCountError(
+                    f"Expected {steps * rows} rows for {steps} steps of parameter {number}. Received: {available}. "
+                    f"Run at most {available // max(rows, 1)} steps."
+                )
+            if feed.array.dtype != shape.dtype or feed.array.shape[1:] != shape.dimensions[1:]:
+                raise InternalError(
+                    f"Expected rows of {shape} for parameter {number}. "
+                    f"Received: {feed.array.dtype}{list(feed.array.shape)}."
+                )
+            if feed.rows is not None and len(feed.rows) and not (
+                0 <= int(feed.rows.min()) and int(feed.rows.max()) < len(feed.array)
+            ):
+                raise InternalError(f"Expected row numbers below {len(feed.array)} for parameter {number}.")
+
+    def _point(self, number: int, feed: RowFeed) -> RowFeed:
+        point_feed(self._feed_blocks[number], feed.array, feed.rows)
+        return feed
+
+    def _read(self, number: int) -> np.ndarray:
+        """A copy of an output as it stands in the arena (or in the variable that is also an output)."""
+        buffer, shape = self.program.outputs[number], self.program.output_shapes[number]
+        if buffer.kind == "variable":
+            position = sorted(self.program.variables).index(buffer.index)
+            return self._variables[position].read().reshape(shape.dimensions)
+        if buffer.kind == "constant":
+            assert buffer.value is not None
+            return np.array(buffer.value, shape.dtype).reshape(shape.dimensions)
+        start = self.plan.offsets[buffer]
+        raw = self._arena[start : start + shape.bytes]
+        return raw.view(shape.dtype).reshape(shape.dimensions).copy()
+
+
+def _infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
+    shape = buffer.shape
+    batch = shape.dimensions[0] if shape.rank else 1
+    row_elements = shape.elements // batch if batch else 0
+    row_bytes = row_elements * shape.dtype.itemsize
+    parameters, units = encode_infeed(block.ctypes.data, 0, batch, row_bytes)
+    span = Span(buffer, Partition(max(row_elements, 1), max(batch, 1), 1))
+    return ComputeSet(
+        f"infeed {buffer.index}", infeed, parameters, [Relocation(int(Infeed.TARGET), buffer)], units, [], [span]
+    )
+
+
+def _outfeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
+    parameters, units = encode_outfeed(block.ctypes.data, 0, buffer.shape.bytes)
+    relocations = [Relocation(int(Outfeed.SOURCE), buffer)]
+    return ComputeSet(f"outfeed {buffer.name}", outfeed, parameters, relocations, units, [Span(buffer)], [])

@@ -1,0 +1,63 @@
+"""The micro kernels keep their sums in registers along k; this is where their speed comes from."""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+import pytest
+from llvmlite import ir
+
+from engine.codelets import micro_kernel, vector
+from engine.codelets.build import target
+from engine.codelets.memory import X86
+
+SHAPES = [(rows, vectors) for vectors, counts in micro_kernel.row_counts().items() for rows in counts]
+
+
+def assembly(rows: int, vectors: int) -> str:
+    """The optimised machine code of one kernel, for this processor."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = ir.Module()
+    module.triple = llvm.get_process_triple()
+    micro_kernel._kernel(module, rows, vectors).linkage = ""
+    name, features = target()
+    flags = ",".join(f"+{feature}" for feature in sorted(features))
+    machine = llvm.Target.from_default_triple().create_target_machine(cpu=name, features=flags, opt=3)
+    parsed = llvm.parse_assembly(str(module))
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    builder.getModulePassManager().run(parsed, builder)
+    return machine.emit_assembly(parsed)
+
+
+def inner_loop(text: str) -> str:
+    """The block that ends with a jump to its own label."""
+    blocks = re.split(r"^(\.LBB\w+):", text, flags=re.M)
+    loops = []
+    for label, body in zip(blocks[1::2], blocks[2::2], strict=True):
+        jump = re.search(rf"\bj\w+\s+{re.escape(label)}\b", body)
+        if jump:
+            loops.append(body[: jump.end()])
+    assert loops
+    return loops[0]
+
+
+@pytest.mark.skipif(not X86, reason="reads x86 assembly")
+@pytest.mark.parametrize(("rows", "vectors"), SHAPES)
+def test_no_sum_is_spilled(rows: int, vectors: int) -> None:
+    loop = inner_loop(assembly(rows, vectors))
+    assert len(re.findall(r"vfn?madd|mulps|mulss", loop)) >= rows * vectors
+    assert not re.findall(r"[xyz]mm\d+.*%rsp|%rsp.*[xyz]mm\d+", loop), loop
+
+
+@pytest.mark.parametrize("vectors", sorted(micro_kernel.row_counts()))
+def test_steps_add_up(vectors: int) -> None:
+    steps, counts = micro_kernel.row_steps(vectors), micro_kernel.row_counts()[vectors]
+    for rows in range(1, len(steps)):
+        rest = rows
+        while rest:
+            assert steps[rest] in counts
+            rest -= steps[rest]
+    assert counts[-1] == 1 and list(counts) == sorted(counts, reverse=True)
+    assert micro_kernel.panel_columns() == vector.lanes() * max(micro_kernel.row_counts())

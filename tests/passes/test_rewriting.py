@@ -1,0 +1,109 @@
+"""The driver: what it keeps, what it makes anew, what it refuses; and the list of passes."""
+
+import pytest
+
+from engine.errors import InternalError
+from engine.ir import Shape
+from engine.ir.builder import Builder
+from engine.ir.verifier import verify
+from engine.passes import construct
+from engine.passes.pipeline import PASSES, run_passes
+from engine.passes.rewriting import RuleSet, changed, rewrite
+from tests.passes.checking import alive
+
+
+def small_module():
+    b = Builder()
+    x = b.parameter("f32", (3,))
+    b.add(b.elementwise("exponential", x), b.elementwise("negate", x))
+    return b.module(aliases={0: 0})
+
+
+def test_nothing_to_do_gives_the_same_module():
+    module = small_module()
+    assert rewrite(module, RuleSet()) is module
+
+
+def test_only_what_depends_on_a_change_is_made_anew():
+    rules = RuleSet()
+    rules.on("negate")(lambda i: construct.elementwise(i, "abs", i.operands[0]))
+    module = small_module()
+    after = rewrite(module, rules)
+    verify(after)
+    assert after.entry.root is not module.entry.root
+    assert after.entry.root.operands[0] is module.entry.root.operands[0]
+    assert module.entry.root.operands[1].opcode == "negate"
+    assert after.aliases == module.aliases
+
+
+def test_what_a_rule_makes_is_offered_to_the_rules():
+    rules = RuleSet()
+
+    @rules.on("negate")
+    def doubled(instruction):
+        inner = construct.elementwise(instruction, "exponential", instruction.operands[0])
+        return construct.elementwise(instruction, "abs", inner)
+
+    rules.on("exponential")(lambda i: construct.elementwise(i, "sqrt", i.operands[0]))
+    after = rewrite(small_module(), rules)
+    verify(after)
+    assert sorted(alive(rewrite(after, rules))) == ["abs", "add", "sqrt", "sqrt"]
+
+
+def test_new_names_do_not_collide():
+    rules = RuleSet()
+    rules.on("negate")(lambda i: construct.elementwise(i, "exponential", i.operands[0]))
+    b = Builder()
+    x = b.parameter("f32")
+    for name in ("exponential", "exponential.1", "exponential.2"):
+        b.instruction("abs", x.shape, (x,)).name = name
+    module = b.module(b.tuple(*[b.elementwise("negate", x) for _ in range(4)]))
+    verify(rewrite(module, rules))
+
+
+def test_rule_that_changes_the_shape_is_refused():
+    rules = RuleSet()
+    rules.on("negate")(lambda i: changed(i, shape=Shape("f32", (4,))))
+    with pytest.raises(InternalError, match="keep its shape"):
+        rewrite(small_module(), rules)
+
+
+def test_long_chains_need_no_recursion():
+    b = Builder()
+    x = b.parameter("f32", (2,))
+    for _ in range(3000):
+        x = b.elementwise("negate", b.reshape(x, (2, 1) if x.array_shape.rank == 1 else (2,)))
+    after = run_passes(b.module())
+    assert alive(after) == []
+
+
+def test_called_computations_are_rewritten_once():
+    rules = RuleSet()
+    rules.on("add")(lambda i: construct.elementwise(i, "maximum", *i.operands))
+    b = Builder()
+    x, zero = b.parameter("f32", (3, 4)), b.constant(0.0)
+    one = b.reduce(x, zero, (0,))
+    other = b.instruction("reduce", one.shape, (x, zero), one.called, dimensions=(0,))
+    after = rewrite(b.module(b.tuple(one, other)), rules)
+    verify(after)
+    assert after.results[0].called[0] is after.results[1].called[0]
+    assert after.results[0].called[0].root.opcode == "maximum"
+
+
+def test_listener_hears_of_each_pass_in_order():
+    heard = []
+    after = run_passes(
+        small_module(), verify=True, listener=lambda name, module: heard.append((name, module))
+    )
+    assert [name for name, _ in heard] == [each.__name__ for each in PASSES]
+    assert heard[-1][1] is after
+
+
+def test_verifier_is_asked_when_wanted():
+    def broken(module):
+        module.entry.root.shape = Shape("f32", (4,))
+        return module
+
+    with pytest.raises(InternalError):
+        run_passes(small_module(), [broken], verify=True)
+    run_passes(small_module(), [broken])

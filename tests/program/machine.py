@@ -1,0 +1,90 @@
+"""Runs a program unit by unit, each buffer in memory of its own: no memory plan, no workers, no syncs to trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from engine.codelets.build import CODELET_TYPE
+from engine.compile import build_program
+from engine.emit.library import addresses_of
+from engine.emit.nest import Nest
+from engine.ir import Module
+from engine.program.program import Buffer, ComputeSet, Program
+from engine.runtime.buffers import aligned_zeros
+from engine.runtime.executor import Scratch
+
+GARBAGE = 0xFF
+Order = Callable[[int], Iterable[int]]
+
+
+class Machine:
+    """A program's buffers by name, filled with garbage where the program promises nothing about them."""
+
+    def __init__(self, program: Program, arguments: dict[int, np.ndarray]) -> None:
+        self.program = program
+        self.addresses = addresses_of(
+            s.codelet for s in program.compute_sets if isinstance(s.codelet, Nest)
+        )
+        self.memory: dict[Buffer, np.ndarray] = {}
+        needed = max((s.scratch_bytes for s in program.compute_sets), default=0)
+        self.scratch = aligned_zeros(needed + Scratch.BYTES)
+        faces = program.feeds | program.variables
+        for number, buffer in faces.items():
+            self._place(buffer, arguments[number])
+        for compute_set in program.compute_sets:
+            for span in (*compute_set.reads, *compute_set.writes):
+                self._place(span.buffer, span.buffer.value)
+            for relocation in compute_set.relocations:
+                self._place(relocation.buffer, relocation.buffer.value)
+        for buffer in program.outputs:
+            self._place(buffer, buffer.value)
+        for compute_set in program.compute_sets:
+            for relocation in compute_set.relocations:
+                address = self.memory[relocation.buffer].ctypes.data + relocation.offset
+                compute_set.parameters[relocation.word] = address
+
+    def _place(self, buffer: Buffer, value: np.ndarray | None) -> None:
+        if buffer in self.memory:
+            return
+        raw = aligned_zeros(max(64, buffer.shape.bytes))
+        if value is not None:
+            data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            raw[: data.size] = data
+        elif not buffer.permanent:
+            raw[:] = GARBAGE
+        self.memory[buffer] = raw
+
+    def run_units(self, compute_set: ComputeSet, lo: int, hi: int) -> None:
+        codelet = compute_set.codelet
+        address = self.addresses[codelet] if isinstance(codelet, Nest) else int(codelet.address)
+        CODELET_TYPE(address)(compute_set.parameters.ctypes.data, lo, hi, self.scratch.ctypes.data)
+
+    def run(self, order: Order | None = None) -> list[np.ndarray]:
+        """One step; `order` gives the order in which units run, one by one. Returns the outputs."""
+        for compute_set in self.program.compute_sets:
+            if order is None:
+                self.run_units(compute_set, 0, compute_set.units)
+            else:
+                for unit in order(compute_set.units):
+                    self.run_units(compute_set, unit, unit + 1)
+        return self.outputs()
+
+    def outputs(self) -> list[np.ndarray]:
+        pairs = zip(self.program.outputs, self.program.output_shapes, strict=True)
+        return [
+            self.memory[buffer][: shape.bytes].view(shape.dtype).reshape(shape.dimensions).copy()
+            for buffer, shape in pairs
+        ]
+
+    def variable(self, number: int) -> np.ndarray:
+        buffer = self.program.variables[number]
+        raw = self.memory[buffer][: buffer.shape.bytes]
+        return raw.view(buffer.shape.dtype).reshape(buffer.shape.dimensions).copy()
+
+
+def machine_of(module: Module, arguments: list[np.ndarray]) -> Machine:
+    """The module's program with all its parameters as variables."""
+    roles = ["variable"] * len(module.entry.parameters)
+    return Machine(build_program(module, roles, {}, verify=True), dict(enumerate(arguments)))
