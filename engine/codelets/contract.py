@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.contract_fields import GROUP, Field, Layout
-from engine.codelets.memory import load_i64, store_f32
+from engine.codelets.memory import RESERVED_SCRATCH, load_i64, store_f32
 from engine.codelets.micro_kernel import panel_columns
 from engine.codelets.pack import (
     LANES,
@@ -25,13 +25,13 @@ PACKED_ROW_BLOCK = 192
 PACK_ROWS = 48  # fewer rows than these do not pay for packing B
 DENSE_PITCH = 512  # bytes between rows of B up to which a copy is no faster to read
 
-# Scratch: packed B; offsets of packed A along k; its row offsets; B's column offsets; packed A.
+# Scratch, behind the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets; packed A.
 PACKED_K = 4 * K_BLOCK * PANEL
 PACKED_ROW = PACKED_K + 8 * K_BLOCK
 COLUMN = PACKED_ROW + 8 * PACKED_ROW_BLOCK
 PACKED_A = COLUMN + 8 * PANEL
 PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
-SCRATCH_BYTES = PACKED_A + PACKED_ROW_BLOCK * PACKED_PITCH_A
+SCRATCH_BYTES = RESERVED_SCRATCH + PACKED_A + PACKED_ROW_BLOCK * PACKED_PITCH_A
 
 
 def contract_scratch_bytes() -> int:
@@ -65,7 +65,7 @@ def contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
         column_block = unit // row_blocks % column_blocks
         split = unit // (row_blocks * column_blocks) % k_splits
         batch = unit // (row_blocks * column_blocks * k_splits)
-        contract_block(parameters, row_block, run, column_block, split, batch, scratch)
+        contract_block(parameters, row_block, run, column_block, split, batch, scratch + RESERVED_SCRATCH)
         unit += run
 
 

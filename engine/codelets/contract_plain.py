@@ -13,7 +13,7 @@ from numba.core.errors import TypingError
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import batch_offset, contract_f32, contract_scratch_bytes, field
 from engine.codelets.contract_fields import Field
-from engine.codelets.memory import POINTER, Emitter, intrinsic, load_i64, pointer
+from engine.codelets.memory import RESERVED_SCRATCH, POINTER, Emitter, intrinsic, load_i64, pointer
 from engine.errors import UnsupportedOperation
 
 HALF = ir.HalfType()
@@ -125,7 +125,7 @@ def _round_to_bfloat16(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
 
 def contract_plain_scratch_bytes() -> int:
     """The bytes of scratch that any codelet of this file needs."""
-    return COLUMN_BLOCK * max(BYTES.values())
+    return RESERVED_SCRATCH + COLUMN_BLOCK * max(BYTES.values())
 
 
 def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
@@ -192,7 +192,7 @@ def _plain_codelet(kind: str, result: str) -> Codelet:
     def contract_plain(parameters: int, lo: int, hi: int, scratch: int) -> None:
         stride_b = field(parameters, Field.STRIDE_B)
         accumulate = field(parameters, Field.ACCUMULATE)
-        sums = carray(pointer(scratch, number), COLUMN_BLOCK)
+        sums = carray(pointer(scratch + RESERVED_SCRATCH, number), COLUMN_BLOCK)
         for unit in range(lo, hi):
             a, b, c, row, row_end, column, column_end, k, k_end = unit_of(parameters, unit)
             for m in range(row, row_end):

@@ -26,6 +26,8 @@ FLUSH_TO_ZERO_ARM = 1 << 24  # FZ
 intrinsic: Any = _intrinsic
 Emitter = Callable[[Any, ir.IRBuilder, Any, tuple[ir.Value, ...]], Any]
 
+RESERVED_SCRATCH = 64  # bytes at the front of a worker's scratch area that belong to the executor
+
 
 def _load(element: types.Type) -> Any:
     @intrinsic

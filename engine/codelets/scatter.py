@@ -317,7 +317,7 @@ def _tables(
         target_dim = batching.get(index_dim)
         stride = 0 if target_dim in (None, plan.cut) else plan.strides[target_dim]
         positions.append((size, index_stride, stride, update_stride, int(target_dim == plan.cut)))
-    components = [
+    components: list[tuple[int, ...]] = [
         (
             along * k,
             0 if d == plan.cut else plan.strides[d],

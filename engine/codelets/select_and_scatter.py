@@ -17,6 +17,7 @@ from enum import IntEnum
 from functools import cache
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,8 @@ BEST = COUNTERS + 8 * MOST_DIMENSIONS
 WHERE = BEST + 8 * BLOCK
 SCRATCH_BYTES = WHERE + 8 * BLOCK - COUNTERS
 DIMENSION_WORDS = 7
+
+Pointer = Any  # what `pointer` returns: Numba indexes it like an array
 
 
 class SelectAndScatter(IntEnum):
@@ -68,7 +71,7 @@ def _keeps(kept: float, candidate: float, direction: int) -> bool:
 
 
 @inner
-def _fill(target: object, init: object, parameters: int, lo: int, hi: int) -> None:
+def _fill(target: Pointer, init: Pointer, parameters: int, lo: int, hi: int) -> None:
     """Writes the initial value into the target's part of the units lo <= unit < hi."""
     stride = word(parameters, SelectAndScatter.CUT_STRIDE)
     pitch = stride * word(parameters, SelectAndScatter.CUT_SIZE)
@@ -115,7 +118,7 @@ def _in_operand(table: int, counters: int, rank: int, place: int) -> bool:
 
 @inner
 def _scalar_window(
-    operand: object, direction: int, parameters: int, table: int, counters: int, start: int, whole: bool
+    operand: Pointer, direction: int, parameters: int, table: int, counters: int, start: int, whole: bool
 ) -> int:
     """The operand offset that one window selects, or -1."""
     rank, places = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.PLACES)
@@ -133,9 +136,9 @@ def _scalar_window(
 
 @inner
 def _vector_window(
-    operand: object,
-    best: object,
-    where: object,
+    operand: Pointer,
+    best: Pointer,
+    where: Pointer,
     direction: int,
     parameters: int,
     table: int,
@@ -167,12 +170,36 @@ def _vector_window(
 
 
 @inner
+def _add_vector(
+    operand: Pointer,
+    source: Pointer,
+    target: Pointer,
+    best: Pointer,
+    where: Pointer,
+    direction: int,
+    parameters: int,
+    counters: int,
+    source_offset: int,
+    start: int,
+    whole: bool,
+) -> None:
+    """One window of all channels, a block of them at a time."""
+    table = parameters + 8 * SelectAndScatter.WORDS
+    vector = word(parameters, SelectAndScatter.VECTOR)
+    for first in range(0, vector, BLOCK):
+        count, at = min(BLOCK, vector - first), start + first
+        if _vector_window(operand, best, where, direction, parameters, table, counters, at, count, whole):
+            for c in range(count):
+                target[where[c]] += source[source_offset + first + c]
+
+
+@inner
 def _unit(
-    operand: object,
-    source: object,
-    target: object,
-    best: object,
-    where: object,
+    operand: Pointer,
+    source: Pointer,
+    target: Pointer,
+    best: Pointer,
+    where: Pointer,
     direction: int,
     parameters: int,
     unit: int,
@@ -180,36 +207,22 @@ def _unit(
 ) -> None:
     """All windows of one unit."""
     table = parameters + 8 * SelectAndScatter.WORDS
-    rank, vector = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.VECTOR)
+    rank = word(parameters, SelectAndScatter.RANK)
     unit_source = unit * word(parameters, SelectAndScatter.CUT_SOURCE_STRIDE)
     unit_operand = unit * word(parameters, SelectAndScatter.CUT_STRIDE)
     for d in range(rank):
         store_i64(counters + 8 * d, 0)
     for _ in range(word(parameters, SelectAndScatter.POSITIONS)):
-        source_offset, operand_offset, whole = _locate(table, counters, rank)
+        source_offset, start, whole = _locate(table, counters, rank)
         source_offset += unit_source
-        operand_offset += unit_operand
-        if vector == 1:
-            at = _scalar_window(operand, direction, parameters, table, counters, operand_offset, whole)
+        start += unit_operand
+        if word(parameters, SelectAndScatter.VECTOR) == 1:
+            at = _scalar_window(operand, direction, parameters, table, counters, start, whole)
             if at >= 0:
                 target[at] += source[source_offset]
         else:
-            for first in range(0, vector, BLOCK):
-                count = min(BLOCK, vector - first)
-                if _vector_window(
-                    operand,
-                    best,
-                    where,
-                    direction,
-                    parameters,
-                    table,
-                    counters,
-                    operand_offset + first,
-                    count,
-                    whole,
-                ):
-                    for c in range(count):
-                        target[where[c]] += source[source_offset + first + c]
+            arrays = (operand, source, target, best, where)
+            _add_vector(*arrays, direction, parameters, counters, source_offset, start, whole)
         _advance(table, counters, rank)
 
 

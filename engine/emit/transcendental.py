@@ -7,7 +7,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from engine.emit import polynomials
-from engine.emit.lanes import REGISTER_TYPES, Lanes, is_float
+from engine.emit.lanes import I16, REGISTER_TYPES, Lanes, is_float
 from engine.emit.registry import Operation, emitter
 
 C_NAMES = {
@@ -54,15 +54,21 @@ def emit_power(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Valu
 
 
 def _integer_power(lanes: Lanes, op: Operation, base: ir.Value, exponent: ir.Value) -> ir.Value:
-    """By squaring, all bits of the exponent; a negative exponent counts as its unsigned bits, as XLA does."""
+    """By squaring, all bits of the exponent; a negative one gives the whole part of the exact power, and 0 of 0."""
     kind = REGISTER_TYPES[op.element_type]
-    builder, one = lanes.builder, lanes.splat_constant(kind, 1)
-    result = one
+    builder = lanes.builder
+    zero, one, minus_one = (lanes.splat_constant(kind, v) for v in (0, 1, -1))
+    result, square, rest = one, base, exponent
     for _ in range(kind.width):
-        odd = builder.icmp_unsigned("!=", builder.and_(exponent, one), lanes.splat_constant(kind, 0))
-        result = builder.select(odd, builder.mul(result, base), result)
-        base, exponent = builder.mul(base, base), builder.lshr(exponent, one)
-    return result
+        odd = builder.icmp_unsigned("!=", builder.and_(rest, one), zero)
+        result = builder.select(odd, builder.mul(result, square), result)
+        square, rest = builder.mul(square, square), builder.lshr(rest, one)
+    if not is_signed(op.element_type):
+        return result
+    # A power of 1 or -1 is right for any exponent, as only whether that is odd matters.
+    unit = builder.or_(builder.icmp_signed("==", base, one), builder.icmp_signed("==", base, minus_one))
+    exact = builder.or_(builder.icmp_signed(">=", exponent, zero), unit)
+    return builder.select(exact, result, zero)
 
 
 @emitter("sqrt")
@@ -72,7 +78,20 @@ def emit_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> i
 
 @emitter("rsqrt")
 def emit_reciprocal_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    if op.element_type != "f64" and lanes.width == 16:
+        return _estimated_reciprocal_square_root(lanes, operands[0])
     return lanes.builder.fdiv(lanes.constant(op.element_type, 1), lanes.intrinsic("sqrt", operands[0]))
+
+
+def _estimated_reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """AVX-512's 14-bit estimate and one Newton step; where that gives NaN (at 0 and infinity) the estimate is exact."""
+    mask = ir.Constant(I16, -1)
+    estimate = lanes.call("llvm.x86.avx512.rsqrt14.ps.512", x.type, [x, x, mask])
+    one, half = lanes.constant("f32", 1.0), lanes.constant("f32", 0.5)
+    error = lanes.intrinsic("fma", lanes.builder.fneg(lanes.builder.fmul(x, estimate)), estimate, one)
+    better = lanes.intrinsic("fma", lanes.builder.fmul(estimate, half), error, estimate)
+    broken = lanes.builder.fcmp_unordered("uno", better, better)
+    return lanes.builder.select(broken, estimate, better)
 
 
 @emitter("logistic")

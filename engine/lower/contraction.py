@@ -133,10 +133,10 @@ def _codelet(element_type: str) -> tuple[object, int]:
         from engine.codelets.contract import contract_f32, contract_scratch_bytes
 
         return contract_f32, contract_scratch_bytes()
-    from engine.codelets.contract_plain import contract_for
+    from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
 
     try:
-        return contract_for(element_type), 0
+        return contract_for(element_type), contract_scratch_bytes_for(element_type)
     except KeyError:
         raise UnsupportedOperation(f"Expected a dot of a known element type. Received: {element_type}.") from None
 

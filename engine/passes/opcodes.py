@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.ir import Instruction
+from engine.ir.shape import FLOATS
 
 ELEMENTWISE_UNARY = frozenset(
     (
@@ -18,7 +19,7 @@ ELEMENTWISE_BINARY = frozenset(
     ).split()
 )
 ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | {"select", "clamp"}
-COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+COMMUTATIVE = frozenset({"add", "multiply", "and", "or", "xor"})
 SIDE_EFFECTS = frozenset({"infeed", "outfeed", "send", "send-done", "recv", "recv-done", "trace"})
 """Opcodes that always act on something outside the program."""
 NO_STORAGE = frozenset(
@@ -46,9 +47,12 @@ def is_elementwise(instruction: Instruction) -> bool:
 
 
 def is_commutative(instruction: Instruction) -> bool:
-    """Whether its two operands may change places."""
+    """Whether its two operands may change places without changing a bit of the result."""
     if instruction.opcode == "compare":
         return instruction["direction"] in ("EQ", "NE")
+    if instruction.opcode in ("maximum", "minimum"):
+        # Of +0 and -0, which are equal, either may be taken.
+        return instruction.array_shape.element_type not in FLOATS
     return instruction.opcode in COMMUTATIVE
 
 

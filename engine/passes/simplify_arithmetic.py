@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from engine.ir import Module
 from engine.passes.rewriting import RuleSet, rewrite
-from engine.passes.rules import arithmetic, convert, elementwise, logic
+from engine.passes.rules import arithmetic, broadcast, convert, elementwise, logic, reshape
 
-RULES = RuleSet(arithmetic.RULES, logic.RULES, convert.RULES, elementwise.RULES)
+# Arithmetic moves ahead of reshapes: unless these merge at once, a chain costs its length squared.
+RULES = RuleSet(
+    arithmetic.RULES, logic.RULES, convert.RULES, elementwise.RULES, reshape.RULES, broadcast.RULES
+)
 
 
 def simplify_arithmetic(module: Module) -> Module:

@@ -11,6 +11,7 @@ from engine.codelets.rows import Infeed, Outfeed, encode_infeed, encode_outfeed,
 from engine.emit.library import addresses_of
 from engine.emit.nest import Nest
 from engine.errors import InternalError, StepCountError
+from engine.program.chains import chain_lengths
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Relocation, Span
 from engine.program.syncs import ranges_of, syncs
@@ -117,12 +118,13 @@ class Executable:
     def _build_table(self, all_outputs: bool, workers: int) -> np.ndarray:
         sets = self._all_sets if all_outputs else [*self._infeeds, *self.program.compute_sets]
         waits = syncs(sets, workers, self._location)
+        lengths = chain_lengths(sets, waits, self._location)
         rows = []
-        for compute_set, address, wait in zip(sets, self._codelets, waits, strict=False):
+        for compute_set, address, wait, length in zip(sets, self._codelets, waits, lengths, strict=False):
             if wait:
                 rows.append(sync_row(workers))
             ranges = ranges_of(compute_set, workers)
-            rows.append(compute_row(address, compute_set.parameters.ctypes.data, ranges))
+            rows.append(compute_row(address, compute_set.parameters.ctypes.data, ranges, length))
         return step_table(rows, workers)
 
     def run(

@@ -16,7 +16,7 @@ from engine.runtime.threads import run_workers
 @cache
 def _yield_address() -> int:
     """The address of a C function `int f(void)` that lets another thread run."""
-    function = ctypes.WinDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
+    function = ctypes.CDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 

@@ -12,6 +12,7 @@ from engine.evaluate import EvaluatedExecutable
 from engine.ir import Module
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.feeds import RowFeed
+from ipu.compiler.progress import compile_progress
 from ipu.compiler.trace import TracedStep
 
 
@@ -48,7 +49,8 @@ def build_executable(module: Module, roles: list[str], constants: dict[int, np.n
         return EvaluatedExecutable(module, roles, constants)
     from engine.compile import compile_module
 
-    return compile_module(module, roles, constants)
+    with compile_progress() as progress:
+        return compile_module(module, roles, constants, progress=progress.generated)
 
 
 class Program:

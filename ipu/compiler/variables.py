@@ -93,7 +93,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     @property
     def handle(self) -> Any:
-        """The host copy's handle, for uses we cannot see: they may read (so fetch) or write (so invalidate)."""
+        """The host copy's handle, for uses we cannot see: reads (so fetch) or writes (so invalidate)."""
         if self._known_use:
             return self._handle
         if not ops.inside_function():

@@ -87,7 +87,7 @@ class RowIterator:
         return self._batches.layout.unflatten(iter(arrays))
 
     def take(self, limit: int) -> list[Batches]:
-        """The feeds of up to `limit` batches: full ones, then the partial last one; StopIteration at the end."""
+        """The feeds of up to `limit` batches: full ones, then the partial one; StopIteration at the end."""
         batches, taken = self._batches, []
         full_batches = min(limit, (batches.rows - self._position) // batches.batch_size)
         if full_batches:

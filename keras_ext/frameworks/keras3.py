@@ -138,7 +138,7 @@ def _making(
         if self.run_eagerly:
             raise EagerExecutionError(
                 f"Expected run_eagerly=False for model {self.name!r}, created inside an IPUStrategy. "
-                "Received: run_eagerly=True. Compile it with run_eagerly=False, or debug it outside the scope."
+                "Received: run_eagerly=True. Compile it without, or create it outside the scope to debug it."
             )
         if getattr(self, attribute) is None or force:
             setattr(self, attribute, kind(framework, self, mode))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.compile import compile_module
+from engine.compile import build_program, compile_module
 from engine.evaluate import EvaluatedExecutable, evaluate
 from engine.ir import Module, Shape, shape_of
 from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.executable import Executable
+from tests.program.machine import Machine
 
 HALF_DIGITS = {"float16": 1e-3, "bfloat16": 8e-3}
 
@@ -52,13 +54,19 @@ def slow(module: Module, arguments: list[np.ndarray]) -> tuple[list[np.ndarray],
 
 
 def check(module: Module, arguments: list[np.ndarray] | None = None, tolerance: float = 1e-5) -> None:
-    """Fast and slow agree: exactly for integers, else within `tolerance` of the result's magnitude."""
+    """Definitions and engine agree: exactly for integers, else within `tolerance` of the result's magnitude.
+
+    The engine runs the program twice: unit by unit, last unit first, in guarded memory; and as it really does.
+    """
     arguments = arguments_for(module) if arguments is None else arguments
     with np.errstate(all="ignore"):
         expected = evaluate(module, arguments)
-    results, _ = fast(module, arguments)
-    assert len(results) == len(expected)
-    for result, value in zip(results, expected, strict=True):
+    program = build_program(module, ["variable"] * len(arguments), {}, verify=True)
+    one_by_one = Machine(program, dict(enumerate(arguments))).run(lambda units: reversed(range(units)))
+    results = Executable(program).run(1, [], buffers(arguments))
+    assert len(results) == len(one_by_one) == len(expected)
+    for result, careful, value in zip(results, one_by_one, expected, strict=True):
+        assert_near(careful, value, tolerance)
         assert_near(result, value, tolerance)
 
 
@@ -76,15 +84,15 @@ def assert_near(result: np.ndarray, expected: np.ndarray, tolerance: float = 1e-
 
 def ulps(result: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """How many numbers of their type lie between two arrays; 0 between NaNs, and between 0 and -0."""
-    signed = np.dtype(f"i{expected.dtype.itemsize}")
-    places = [_place(np.ascontiguousarray(x).view(signed).astype(object)) for x in (result, expected)]
-    with np.errstate(all="ignore"):
-        nans = [np.isnan(x.astype(np.float64)) for x in (result, expected)]
-    distance = np.where(nans[0] & nans[1], 0, abs(places[0] - places[1]))
-    return np.where(nans[0] ^ nans[1], np.iinfo(np.int64).max, distance)
+    distance = abs(_places(result) - _places(expected))
+    nans = [np.isnan(x.astype(np.float64)) for x in (result, expected)]
+    distance = np.where(nans[0] & nans[1], 0, distance)
+    return np.where(nans[0] ^ nans[1], 2**63 - 1, distance)
 
 
-def _place(bits: np.ndarray) -> np.ndarray:
-    width = 8 if bits.size == 0 else max(8, max(int(b).bit_length() for b in bits.reshape(-1)) + 1)
-    del width
-    return bits
+def _places(x: np.ndarray) -> np.ndarray:
+    """Neighbouring floats become neighbouring integers."""
+    signed = np.dtype(f"i{x.dtype.itemsize}")
+    bits = np.ascontiguousarray(x).view(signed)
+    wide = bits.astype(object if x.dtype.itemsize == 8 else np.int64)
+    return np.where(bits < 0, -(wide & np.iinfo(signed).max), wide)

@@ -38,10 +38,8 @@ def counted_operations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             op_callbacks.remove_op_callback(count)
 
 
-def executed_within(
-    model: keras.Model, name: str, monkeypatch: pytest.MonkeyPatch, **fit: Any
-) -> list[list[str]]:
-    """What TensorFlow executes in each call of one of the model's functions during a fit."""
+def executed_while_training(model: keras.Model, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What TensorFlow executes in each call of the train function during a fit."""
     calls: list[list[str]] = []
     function = model.train_function
 

@@ -28,9 +28,9 @@ class RandomModule:
             self.pool.append(self.b.parameter(self.one_of(TYPES), self.dimensions()))
         moves: list[Callable[[], Instruction | None]] = [
             self.unary, self.binary, self.binary, self.compare, self.select, self.convert, self.reshape,
-            self.reshape, self.transpose, self.transpose, self.broadcast, self.broadcast, self.slice, self.pad,
-            self.concatenate, self.reverse, self.source, self.through_tuple, self.dynamic_slice, self.extreme,
-            self.called,
+            self.reshape, self.transpose, self.transpose, self.broadcast, self.broadcast, self.slice,
+            self.pad, self.concatenate, self.reverse, self.source, self.through_tuple, self.extreme,
+            self.dynamic_slice, self.called,
         ]  # fmt: skip
         if sums:
             moves += [self.sum, self.dot]

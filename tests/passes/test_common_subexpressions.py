@@ -23,7 +23,7 @@ def results_of(b, *results):
     [
         ("add", True),
         ("multiply", True),
-        ("maximum", True),
+        ("maximum", False),
         ("subtract", False),
         ("divide", False),
         ("power", False),
@@ -36,6 +36,14 @@ def test_order_of_operands(opcode, merged):
     found = results_of(b, one, other, again)
     assert found[0] is found[2]
     assert (found[0] is found[1]) == merged
+
+
+@pytest.mark.parametrize("opcode", ["maximum", "minimum"])
+def test_order_of_operands_matters_to_zeros_only(opcode):
+    b = Builder()
+    x, y = b.parameter("s32", (3,)), b.parameter("s32", (3,))
+    found = results_of(b, b.elementwise(opcode, x, y), b.elementwise(opcode, y, x))
+    assert found[0] is found[1]
 
 
 def test_chains_merge_from_the_operands_up():

@@ -1,4 +1,4 @@
-"""fold_into_dot: random dots and convolutions, their operands and results moved about, against the same unmoved."""
+"""fold_into_dot: random dots and convolutions whose operands and results are moved about."""
 
 import numpy as np
 import pytest

@@ -11,7 +11,7 @@ from tests.passes.random_modules import RandomModule
 
 
 def naive_peak(computation):
-    """At each instruction the bytes of every result made so far that something later, or the root, still reads."""
+    """At each instruction the bytes of every result so far that something later, or the root, still reads."""
     moving = {"parameter", "constant", "iota", "broadcast", "reshape", "get-tuple-element", "tuple"}
 
     def owners(instruction):

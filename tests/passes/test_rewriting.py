@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import InternalError
-from engine.ir import Shape
+from engine.ir import Instruction, Shape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
 from engine.passes import construct
@@ -68,13 +68,51 @@ def test_rule_that_changes_the_shape_is_refused():
         rewrite(small_module(), rules)
 
 
-def test_long_chains_need_no_recursion():
+def chain(length, step):
     b = Builder()
     x = b.parameter("f32", (2,))
-    for _ in range(3000):
-        x = b.elementwise("negate", b.reshape(x, (2, 1) if x.array_shape.rank == 1 else (2,)))
-    after = run_passes(b.module())
-    assert alive(after) == []
+    for _ in range(length):
+        x = step(b, x)
+    return b.module()
+
+
+CHAINS = {
+    "reshaped": lambda b, x: b.elementwise(
+        "negate", b.reshape(x, (2, 1) if x.array_shape.rank == 1 else (2,))
+    ),
+    "rounded": lambda b, x: b.elementwise("floor", b.reshape(x, (2, 1) if x.array_shape.rank == 1 else (2,))),
+    "spread": lambda b, x: b.slice(b.elementwise("floor", b.concatenate([x, x], 0)), (1, 3)),
+    "converted": lambda b, x: b.convert(b.convert(x, "f64"), "f32"),
+    "added": lambda b, x: b.add(x, x),
+    "reversed": lambda b, x: b.reverse(x, (0,)),
+    "padded": lambda b, x: b.slice(b.pad(x, b.constant(0.0), (1, 1)), (1, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_long_chains_need_no_recursion_and_work_in_proportion(kind, monkeypatch):
+    """Work is counted in instructions made, which no other program on this machine can disturb."""
+    made = []
+    monkeypatch.setattr(Instruction, "__init__", counting(Instruction.__init__, made))
+    work = []
+    for length in (250, 1000):
+        module = chain(length, CHAINS[kind])
+        made.clear()
+        run_passes(module)
+        work.append(len(made))
+    assert work[1] <= 6 * work[0] + 50
+
+
+def counting(function, calls):
+    def counted(*arguments, **keywords):
+        calls.append(1)
+        function(*arguments, **keywords)
+
+    return counted
+
+
+def test_chain_of_pairs_vanishes():
+    assert alive(run_passes(chain(3000, CHAINS["reshaped"]))) == []
 
 
 def test_called_computations_are_rewritten_once():

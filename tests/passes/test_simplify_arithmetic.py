@@ -1,4 +1,4 @@
-"""simplify_arithmetic: every operation with every special operand keeps its bits; the rules find what they should."""
+"""simplify_arithmetic: every operation with every special operand keeps its bits."""
 
 import itertools
 

@@ -221,8 +221,8 @@ def test_concatenate_and_reverse():
 def test_what_hands_on_its_operand():
     b = Builder()
     x = b.elementwise("copy", b.convert(b.parameter("f32", (3,)), "f32"))
-    x = b.inferred("bitcast-convert", (b.inferred("bitcast-convert", (x,), hint=x.array_shape.with_type("s32")),),
-                   hint=x.array_shape)  # fmt: skip
+    bits = b.inferred("bitcast-convert", (x,), hint=x.array_shape.with_type("s32"))
+    x = b.inferred("bitcast-convert", (bits,), hint=x.array_shape)
     x = b.get_tuple_element(b.tuple(x, x), 1)
     check(b, [], b.elementwise("optimization-barrier", x))
 

@@ -16,6 +16,8 @@ from engine.runtime.buffers import aligned_zeros
 from engine.runtime.executor import Scratch
 
 GARBAGE = 0xFF
+GUARD = 256
+"""Bytes on either side of each buffer that no codelet may change."""
 Order = Callable[[int], Iterable[int]]
 
 
@@ -28,6 +30,7 @@ class Machine:
             s.codelet for s in program.compute_sets if isinstance(s.codelet, Nest)
         )
         self.memory: dict[Buffer, np.ndarray] = {}
+        self.guards: dict[Buffer, list[np.ndarray]] = {}
         needed = max((s.scratch_bytes for s in program.compute_sets), default=0)
         self.scratch = aligned_zeros(needed + Scratch.BYTES)
         faces = program.feeds | program.variables
@@ -48,7 +51,10 @@ class Machine:
     def _place(self, buffer: Buffer, value: np.ndarray | None) -> None:
         if buffer in self.memory:
             return
-        raw = aligned_zeros(max(64, buffer.shape.bytes))
+        guarded = aligned_zeros(max(64, buffer.shape.bytes) + 2 * GUARD)
+        raw = guarded[GUARD:-GUARD]
+        guarded[:GUARD] = guarded[-GUARD:] = GARBAGE
+        self.guards[buffer] = [guarded[:GUARD], guarded[-GUARD:]]
         if value is not None:
             data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
             raw[: data.size] = data
@@ -69,7 +75,13 @@ class Machine:
             else:
                 for unit in order(compute_set.units):
                     self.run_units(compute_set, unit, unit + 1)
+            self._check_guards(compute_set)
         return self.outputs()
+
+    def _check_guards(self, compute_set: ComputeSet) -> None:
+        for span in (*compute_set.reads, *compute_set.writes):
+            intact = all((guard == GARBAGE).all() for guard in self.guards[span.buffer])
+            assert intact, f"{compute_set.name} writes outside {span.buffer.name}"
 
     def outputs(self) -> list[np.ndarray]:
         pairs = zip(self.program.outputs, self.program.output_shapes, strict=True)

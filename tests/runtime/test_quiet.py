@@ -43,7 +43,7 @@ def run(environment: dict[str, str]) -> tuple[int, float]:
 @LINUX
 def test_nobody_spins_after_a_matrix_product() -> None:
     _reached, seconds = run({})
-    assert seconds < 0.05
+    assert seconds < 0.01  # a spinning thread burns up to 0.1, less on a busy machine
 
 
 @LINUX

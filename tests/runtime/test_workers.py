@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import _thread
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -31,11 +33,16 @@ def counting_table(counters: np.ndarray, workers: int, pauses: int) -> tuple[np.
     return step_table(rows, workers), blocks
 
 
+def send_signal() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("interrupt", [send_signal, _thread.interrupt_main])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_interrupt_stops_at_a_step_boundary(workers: int) -> None:
+def test_interrupt_stops_at_a_step_boundary(workers: int, interrupt: Callable[[], None]) -> None:
     machine, counters = Machine(workers), np.zeros(4, np.int64)
     table, _blocks = counting_table(counters, workers, pauses=1000)
-    timer = threading.Timer(0.3, _thread.interrupt_main)
+    timer = threading.Timer(0.3, interrupt)
     timer.start()
     began = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):

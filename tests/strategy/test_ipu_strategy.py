@@ -120,13 +120,13 @@ def test_variables_from_outside_and_constants(strategy: IPUStrategyV1) -> None:
     np.testing.assert_array_equal(outside, [10.0, 20.0])
 
 
-def test_gradients_and_loops(strategy: IPUStrategyV1) -> None:
+def test_gradients(strategy: IPUStrategyV1) -> None:
     with strategy.scope():
         weight = tf.Variable([[2.0], [3.0]])
 
     @tf.function
     def descend(x: tf.Tensor) -> tf.Tensor:
-        for _ in tf.range(3):
+        for _ in range(3):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum((x @ weight) ** 2)
             weight.assign_sub(0.1 * tape.gradient(loss, weight))

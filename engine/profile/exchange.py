@@ -1,0 +1,88 @@
+"""Bytes that a tile must receive before a compute set: what it reads and what others have written elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.emit.nest import Nest
+from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
+from engine.program.program import Buffer, ComputeSet, Span
+from engine.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """An array that a nest reads: the span, and the array's strides in bytes along the nest's loops."""
+
+    span: Span
+    strides: tuple[int, ...]
+
+
+class Layouts:
+    """The order over tiles in which each array was written last; row-major at first."""
+
+    def __init__(self) -> None:
+        self._written: dict[Buffer, Layout] = {}
+
+    def moves(self, span: Span, units: int) -> bool:
+        """Whether a span is read in another order than it lies in. Scalar constants are on every tile."""
+        buffer = span.buffer
+        if buffer.kind == "constant" and buffer.shape.elements == 1:
+            return False
+        return layout_of(buffer, span.partition, units) != self._written.get(buffer, LINEAR)
+
+    def write(self, compute_set: ComputeSet) -> None:
+        """Takes note of what a compute set writes; without a partition it lies row-major."""
+        for span in compute_set.writes:
+            found = layout_of(span.buffer, span.partition, compute_set.units)
+            self._written[span.buffer] = LINEAR if found is None else found
+
+
+def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> int:
+    """Bytes each tile receives for its share of the points of a compute set that is no matrix product."""
+    nest = compute_set.codelet
+    if not isinstance(nest, Nest):
+        moved = [s for s in compute_set.reads if layouts.moves(s, compute_set.units)]
+        return sum(-(-s.buffer.shape.bytes // max(1, run.tiles)) for s in moved)
+    extents = tuple(int(e) for e in compute_set.parameters[1 : 1 + nest.rank])
+    order = [nest.partition, *(d for d in range(nest.rank) if d != nest.partition)]
+    total = 0
+    for reach in reads_of(compute_set, nest):
+        if layouts.moves(reach.span, compute_set.units):
+            shape = reach.span.buffer.shape
+            touched = footprint(
+                run.per_tile, [extents[d] for d in order], [reach.strides[d] != 0 for d in order]
+            )
+            total += min(touched, shape.elements) * shape.dtype.itemsize
+    return total
+
+
+def reads_of(compute_set: ComputeSet, nest: Nest) -> list[Reach]:
+    """The arrays a nest reads, in the order of its accesses."""
+    written = {store.access for store in nest.stores} | {a for r in nest.reductions for a in r.accesses}
+    spans = iter(compute_set.reads)
+    relocated = {relocation.word for relocation in compute_set.relocations}
+    found = []
+    for access in range(len(nest.accesses)):
+        at = nest.access_word(access)
+        if access not in written and at in relocated:
+            strides = tuple(int(s) for s in compute_set.parameters[at + 1 : at + 1 + nest.rank])
+            found.append(Reach(next(spans), strides))
+    return found
+
+
+def footprint(points: int, extents: list[int], moves: list[bool]) -> int:
+    """Elements of an array that `points` neighbouring points of a loop nest touch; `moves` per loop, outermost first."""
+    elements = 1
+    for extent, moving in zip(reversed(extents), reversed(moves), strict=True):
+        taken = max(1, min(extent, points))
+        elements *= taken if moving else 1
+        points = -(-points // taken)
+    return elements
+
+
+def exchange_cycles(received: int, target: Target) -> int:
+    """Start-up and transfer of an exchange; none where nothing moves."""
+    if received <= 0:
+        return 0
+    return target.exchange_start_cycles + -(-received // target.exchange_bytes_per_cycle)

@@ -1,0 +1,99 @@
+"""What a chip is: tiles, memory, clock and rates, read from a table with a source for each value."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ConfigurationError
+
+DATA = Path(__file__).parent / "data"
+INPUTS_PER_PASS = {"f32": 8, "f16": 16}
+"""Input channels that each unit of the matrix engine (AMP) consumes in one core loop."""
+LOOP_CYCLES = {"f32": 8, "f16": 4}
+"""Cycles of that core loop (poplibs lib/poplin, the 1x1 vertex)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A chip, or several alike. Rates are per tile and per tile clock cycle unless the name says otherwise."""
+
+    name: str
+    tiles: int
+    bytes_per_tile: int
+    clock_hz: float
+    workers_per_tile: int
+    vector_bytes: int
+    load_store_bytes_per_cycle: int
+    amp_units_f32: int
+    amp_units_f16_f32: int
+    amp_units_f16_f16: int
+    exchange_bytes_per_cycle: int
+    exchange_start_cycles: int
+    sync_cycles: int
+    external_sync_hop_seconds: float
+    link_bytes_per_second: float
+    host_to_device_bytes_per_second: float
+    device_to_host_bytes_per_second: float
+    ipus: int = 1
+
+    def amp_units(self, element_type: str, partials_type: str = "f32") -> int:
+        """Units of the matrix engine for inputs "f32" or "f16" and partial sums "f32" or "f16"."""
+        if element_type == "f32":
+            return self.amp_units_f32
+        return self.amp_units_f16_f16 if partials_type == "f16" else self.amp_units_f16_f32
+
+    def amp_flops_per_cycle(self, element_type: str, partials_type: str = "f32") -> int:
+        """Two for each multiply-add of the matrix engine of one tile."""
+        multiply_adds = self.amp_units(element_type, partials_type) * INPUTS_PER_PASS[element_type]
+        return 2 * multiply_adds // LOOP_CYCLES[element_type]
+
+    def peak_flops(self, element_type: str, partials_type: str = "f32") -> float:
+        """Flop per second of one chip's matrix engines."""
+        return self.tiles * self.amp_flops_per_cycle(element_type, partials_type) * self.clock_hz
+
+    @property
+    def memory_bytes_per_second(self) -> float:
+        """Loads and stores of all tiles of one chip."""
+        return self.tiles * self.load_store_bytes_per_cycle * self.clock_hz
+
+    def external_sync_cycles(self, ipus: int) -> int:
+        """A sync of several chips; that of one chip if there is only one."""
+        if ipus <= 1:
+            return self.sync_cycles
+        hops = 1 + ipus // 2 // 2
+        cycles = self.external_sync_hop_seconds * self.clock_hz * hops * 2
+        return -int(-cycles // 1)
+
+
+def target(name: str, tiles: int | None = None, ipus: int = 1) -> Target:
+    """The chip "ipu1", "ipu2" (Mk2) or "bow"; with `tiles` only so many of its tiles.
+
+    Raises ConfigurationError for an unknown name, or for tiles or IPUs that do not exist.
+    """
+    rows = quantities()
+    names = [key for key in rows["tiles"] if key != "source"]
+    if name not in names:
+        raise ConfigurationError(
+            f"Expected the name of a chip: {', '.join(names)}. Received: {name!r}. "
+            "The Mk2 chip of an IPU-M2000 is 'ipu2'."
+        )
+    most = rows["tiles"][name]
+    if tiles is not None and not 1 <= tiles <= most:
+        raise ConfigurationError(
+            f"Expected between 1 and {most} tiles per IPU on {name}. Received: {tiles}. "
+            f"Use {min(max(tiles, 1), most)}, or None for all of them."
+        )
+    if ipus < 1:
+        raise ConfigurationError(f"Expected at least 1 IPU. Received: {ipus}. Use 1.")
+    values = {field.name: rows[field.name][name] for field in fields(Target) if field.name in rows}
+    return Target(name=name, ipus=ipus, **(values | {"tiles": tiles or most}))
+
+
+@cache
+def quantities() -> dict[str, dict[str, Any]]:
+    """The table as it is: for each quantity a value per chip, and its `source`."""
+    return tomllib.loads((DATA / "targets.toml").read_text())

@@ -1,0 +1,176 @@
+"""Every emitter for every element type, called without the executor (which flushes denormals), against the definitions."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from engine.emit import EMITTERS
+from engine.evaluate import evaluate
+from engine.ir import Module, Shape
+from engine.ir.builder import Builder
+from tests.emit.cases import (
+    ALL,
+    EXACT_BINARY,
+    EXACT_UNARY,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    OTHER,
+    ROUNDED,
+    hard_values,
+    one_operation,
+)
+from tests.engine.running import ulps
+from tests.program.machine import machine_of
+
+COUNT = 1003
+
+
+def computed(module: Module, arrays: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    with np.errstate(all="ignore"):
+        (expected,) = evaluate(module, arrays)
+    (result,) = machine_of(module, arrays).run()
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    return result, expected
+
+
+def exactly_equal(module: Module, arrays: list[np.ndarray], signs: bool = True) -> None:
+    """Equal in every bit but the payload of a NaN; without `signs`, 0 equals -0."""
+    result, expected = computed(module, arrays)
+    if expected.dtype.kind in "iub":
+        np.testing.assert_array_equal(result, expected)
+        return
+    with np.errstate(all="ignore"):
+        wide = result.astype(np.float64), expected.astype(np.float64)
+    np.testing.assert_array_equal(*wide)
+    numbers = ~np.isnan(wide[1])
+    if signs:
+        np.testing.assert_array_equal(np.signbit(wide[0])[numbers], np.signbit(wide[1])[numbers])
+
+
+def test_every_emitter_is_tested() -> None:
+    assert set(EMITTERS) == {*EXACT_UNARY, *EXACT_BINARY, *ROUNDED, *OTHER}
+
+
+@pytest.mark.parametrize("opcode", EXACT_UNARY)
+def test_unary(opcode: str) -> None:
+    rng = np.random.default_rng(1)
+    for kind in EXACT_UNARY[opcode]:
+        x = hard_values(rng, kind, COUNT)
+        exactly_equal(one_operation(opcode, [x], [kind]), [x])
+
+
+@pytest.mark.parametrize("opcode", EXACT_BINARY)
+def test_binary(opcode: str) -> None:
+    rng = np.random.default_rng(2)
+    for kind in EXACT_BINARY[opcode]:
+        arrays = [hard_values(rng, kind, COUNT) for _ in range(2)]
+        # HLO does not say which of 0 and -0 is the greater.
+        exactly_equal(one_operation(opcode, arrays, [kind] * 2), arrays, opcode not in ("maximum", "minimum"))
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_integer_power(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    base, exponent = hard_values(rng, kind, COUNT), rng.integers(0, 40, COUNT).astype(Shape(kind).dtype)
+    exactly_equal(one_operation("power", [base, exponent], [kind] * 2), [base, exponent])
+
+
+@pytest.mark.parametrize("kind", [k for k in INTEGERS if k[0] == "s"])
+def test_integer_power_of_a_negative_exponent(kind: str) -> None:
+    base, exponent = np.meshgrid(np.arange(-4, 5), np.arange(-4, 3))
+    arrays = [x.reshape(-1).astype(Shape(kind).dtype) for x in (base, exponent)]
+    exactly_equal(one_operation("power", arrays, [kind] * 2), arrays)
+
+
+@pytest.mark.parametrize("order", ["FLOAT", "TOTALORDER"])
+@pytest.mark.parametrize("direction", ["EQ", "NE", "LT", "LE", "GT", "GE"])
+def test_compare(direction: str, order: str) -> None:
+    rng = np.random.default_rng(4)
+    for kind in ("f32", "f64") if order == "TOTALORDER" else ALL:
+        arrays = [hard_values(rng, kind, COUNT) for _ in range(2)]
+        arrays[1][::3] = arrays[0][::3]
+        module = one_operation("compare", arrays, [kind] * 2, direction=direction, comparison_type=order)
+        exactly_equal(module, arrays)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_select(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    arrays = [hard_values(rng, k, COUNT) for k in ("pred", kind, kind)]
+    exactly_equal(one_operation("select", arrays, ["pred", kind, kind]), arrays)
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_clamp(kind: str) -> None:
+    rng = np.random.default_rng(6)
+    arrays = [hard_values(rng, kind, COUNT) for _ in range(3)]
+    exactly_equal(one_operation("clamp", arrays, [kind] * 3), arrays, signs=False)
+
+
+@pytest.mark.parametrize("source", ALL)
+def test_convert(source: str) -> None:
+    x = hard_values(np.random.default_rng(7), source, COUNT)
+    for target in ALL:
+        builder = Builder()
+        builder.convert(builder.parameter(source, x.shape), target)
+        exactly_equal(builder.module(), [x])
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (a, b)
+        for a in NUMBERS
+        for b in NUMBERS
+        if a != b and Shape(a).dtype.itemsize == Shape(b).dtype.itemsize and "f" in (a[0], b[0], a[1], b[1])
+    ],
+)
+def test_bitcast_convert(source: str, target: str) -> None:
+    x = hard_values(np.random.default_rng(8), source, COUNT)
+    builder = Builder()
+    builder.inferred("bitcast-convert", (builder.parameter(source, x.shape),), hint=Shape(target, x.shape))
+    exactly_equal(builder.module(), [x])
+
+
+@pytest.mark.parametrize("bits", [(5, 10), (8, 7)], ids=["f16", "bf16"])
+def test_reduce_precision(bits: tuple[int, int]) -> None:
+    x = hard_values(np.random.default_rng(9), "f32", COUNT)
+    # The definition flushes what the narrow type could only hold as a denormal.
+    x = np.where(np.abs(x) < 7e-5, np.float32(0), x)
+    attributes = {"exponent_bits": bits[0], "mantissa_bits": bits[1]}
+    exactly_equal(one_operation("reduce-precision", [x], ["f32"], **attributes), [x])
+
+
+def domain(opcode: str, kind: str, rng: np.random.Generator) -> list[np.ndarray]:
+    arrays = [hard_values(rng, kind, 4001) for _ in range(2 if opcode in ("power", "atan2") else 1)]
+    ordinary = (rng.normal(size=2000) * rng.choice([1e-3, 1, 10], 2000)).astype(arrays[0].dtype)
+    arrays[0][:2000] = ordinary
+    return arrays
+
+
+@pytest.mark.parametrize("opcode", ROUNDED)
+@pytest.mark.parametrize("kind", FLOATS)
+def test_functions(opcode: str, kind: str) -> None:
+    arrays = domain(opcode, kind, np.random.default_rng(10))
+    module = one_operation(opcode, arrays, [kind] * len(arrays))
+    result, expected = computed(module, arrays)
+    # Two roundings of a half, by way of f32, may differ by one.
+    allowed = 1 if kind in ("f16", "bf16") else ROUNDED[opcode][kind == "f64"]
+    distance = ulps(result, expected)
+    worst = int(np.argmax(distance))
+    seen = [float(a[worst]) for a in arrays]
+    assert distance[worst] <= allowed, (seen, float(result[worst]), float(expected[worst]), distance[worst])
+
+
+def test_f16_rounds_like_numpy_everywhere() -> None:
+    x = np.random.default_rng(11).integers(0, 2**32, 20000, np.uint32).view(np.float32)
+    for kind, dtype in (("f16", np.float16), ("bf16", ml_dtypes.bfloat16)):
+        builder = Builder()
+        builder.convert(builder.parameter("f32", x.shape), kind)
+        (result,) = machine_of(builder.module(), [x]).run()
+        with np.errstate(all="ignore"):
+            expected = x.astype(dtype)
+        np.testing.assert_array_equal(result.astype(np.float64), expected.astype(np.float64))

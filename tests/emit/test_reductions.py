@@ -1,0 +1,195 @@
+"""Reductions in generated codelets: every kind, over rows, columns and both, in one piece and in many."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from engine.emit.nest import Nest
+from engine.ir import Computation, Module, Shape, TupleShape
+from engine.ir.builder import Builder
+from tests.emit.cases import FLOATS, INTEGERS, hard_values
+from tests.engine.running import assert_near, check, slow
+from tests.program.machine import Machine, machine_of
+
+KINDS = {
+    "add": (*FLOATS, *INTEGERS),
+    "multiply": (*FLOATS, *INTEGERS),
+    "maximum": (*FLOATS, *INTEGERS, "pred"),
+    "minimum": (*FLOATS, *INTEGERS, "pred"),
+    "and": (*INTEGERS, "pred"),
+    "or": (*INTEGERS, "pred"),
+    "xor": (*INTEGERS, "pred"),
+}
+
+
+def reduced(opcode: str, kind: str, shape: tuple[int, ...], dimensions: tuple[int, ...]) -> Module:
+    builder = Builder()
+    x, initial = builder.parameter(kind, shape), builder.parameter(kind)
+    builder.reduce(x, initial, dimensions, opcode)
+    return builder.module()
+
+
+def values(opcode: str, kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> list[np.ndarray]:
+    size = int(np.prod(shape))
+    if kind in FLOATS and opcode in ("add", "multiply"):
+        x = rng.normal(size=size) if opcode == "add" else rng.uniform(0.7, 1.4, size)
+        return [x.reshape(shape).astype(Shape(kind).dtype), np.array(1.5).astype(Shape(kind).dtype)]
+    return [hard_values(rng, kind, size).reshape(shape), hard_values(rng, kind, 1).reshape(())]
+
+
+def nests(machine: Machine) -> list[Nest]:
+    return [s.codelet for s in machine.program.compute_sets if isinstance(s.codelet, Nest)]
+
+
+def compare(module: Module, arrays: list[np.ndarray], tolerance: float = 1e-5) -> Machine:
+    """Without the executor, which flushes denormals."""
+    machine = machine_of(module, arrays)
+    expected, _ = slow(module, arrays)
+    for result, value in zip(machine.run(), expected, strict=True):
+        with np.errstate(all="ignore"):
+            assert_near(result, value, tolerance)
+    return machine
+
+
+@pytest.mark.parametrize("opcode", KINDS)
+@pytest.mark.parametrize("dimensions", [(0,), (1,), (0, 1)], ids=["columns", "rows", "both"])
+def test_every_kind_and_type(opcode: str, dimensions: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    for kind in KINDS[opcode]:
+        arrays = values(opcode, kind, (5, 37), rng)
+        tolerance = {"f16": 2e-2, "bf16": 0.3}.get(kind, 1e-5)
+        compare(reduced(opcode, kind, (5, 37), dimensions), arrays, tolerance)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64])
+@pytest.mark.parametrize("columns", [1, 7, 15, 16, 17, 63, 1000])
+def test_lengths(rows: int, columns: int) -> None:
+    rng = np.random.default_rng(2)
+    for opcode in ("add", "maximum"):
+        for dimensions in ((0,), (1,), (0, 1)):
+            arrays = values(opcode, "f32", (rows, columns), rng)
+            compare(reduced(opcode, "f32", (rows, columns), dimensions), arrays)
+
+
+@pytest.mark.parametrize("dimensions", [d for n in range(5) for d in combinations(range(4), n)], ids=str)
+def test_every_mix_of_dimensions(dimensions: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(3)
+    for shape in ((3, 5, 4, 18), (2, 1, 33, 1), (17, 2, 1, 3)):
+        for opcode, kind in (("add", "f32"), ("minimum", "s16")):
+            compare(reduced(opcode, kind, shape, dimensions), values(opcode, kind, shape, rng))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dimensions"),
+    [
+        ((100000,), (0,)),
+        ((65537, 3), (0,)),
+        ((3, 50000), (1,)),
+        ((40, 50, 60), (0, 1, 2)),
+        ((40, 7, 300), (0, 2)),
+        ((300, 7, 40), (0, 2)),
+        ((9000, 2), (0, 1)),
+        ((20000, 33), (0,)),
+    ],
+    ids=str,
+)
+def test_long_sums_are_split(shape: tuple[int, ...], dimensions: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(4)
+    for opcode, kind in (("add", "f32"), ("add", "s32"), ("maximum", "f32"), ("xor", "u8")):
+        module = reduced(opcode, kind, shape, dimensions)
+        arrays = values(opcode, kind, shape, rng)
+        machine = compare(module, arrays)
+        # An xor is a body of its own, which sees its values in order.
+        assert opcode == "xor" or any(n.splits_reduction for n in nests(machine))
+        shuffled = machine_of(module, arrays).run(lambda n: rng.permutation(n))
+        np.testing.assert_array_equal(shuffled[0], machine.outputs()[0])
+
+
+def test_sum_of_a_million_is_as_exact_as_pairwise() -> None:
+    x = np.random.default_rng(5).uniform(size=1_000_000).astype(np.float32)
+    machine = machine_of(reduced("add", "f32", x.shape, (0,)), [x, np.float32(0).reshape(())])
+    exact = np.sum(x, dtype=np.float64)
+    assert abs(float(machine.run()[0]) - exact) < 1e-6 * exact
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("opcode", ["maximum", "minimum"])
+def test_nan_wins_wherever_it_stands(opcode: str, kind: str) -> None:
+    for position in (0, 15, 16, 36):
+        x = np.arange(2 * 37).reshape(2, 37).astype(Shape(kind).dtype)
+        x[1, position] = np.nan
+        initial = np.array(0).astype(x.dtype)
+        (result,) = machine_of(reduced(opcode, kind, x.shape, (1,)), [x, initial]).run()
+        assert np.isnan(result.astype(np.float64)).tolist() == [False, True]
+
+
+def test_sum_of_negative_zeros_keeps_the_sign() -> None:
+    x = np.full((3, 40), -0.0, np.float32)
+    for dimensions in ((0,), (1,), (0, 1)):
+        (result,) = machine_of(reduced("add", "f32", x.shape, dimensions), [x, np.array(-0.0, np.float32)]).run()
+        assert np.signbit(result).all()
+
+
+def argmax_body(kind: str) -> Computation:
+    """(greatest value, its first index), as TensorFlow's arg_max is traced."""
+    b = Builder("argmax")
+    value, index = b.parameter(kind), b.parameter("s32")
+    other, other_index = b.parameter(kind), b.parameter("s32")
+    greater = b.compare(value, other, "GT")
+    nan = b.compare(value, value, "NE")
+    keep = b.elementwise("or", greater, nan)
+    tie = b.elementwise("and", b.compare(value, other, "EQ"), b.compare(index, other_index, "LT"))
+    keep_index = b.elementwise("or", keep, tie)
+    return b.build(b.tuple(b.select(keep, value, other), b.select(keep_index, index, other_index)))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "s32"])
+@pytest.mark.parametrize(("shape", "dimension"), [((5, 37), 1), ((37, 5), 0), ((4, 9, 33), 1), ((3, 9000), 1)])
+def test_argmax(kind: str, shape: tuple[int, ...], dimension: int) -> None:
+    rng = np.random.default_rng(6)
+    builder = Builder()
+    x = builder.parameter(kind, shape)
+    index = builder.iota("s32", shape, dimension)
+    low = builder.constant(-np.inf if kind[0] == "f" else np.iinfo(np.int32).min, kind)
+    kept = tuple(n for d, n in enumerate(shape) if d != dimension)
+    result = TupleShape((Shape(kind, kept), Shape("s32", kept)))
+    builder.instruction(
+        *("reduce", result, (x, index, low, builder.constant(0, "s32")), (argmax_body(kind),)),
+        dimensions=(dimension,),
+    )
+    root = builder.instructions[-1]
+    module = builder.module(builder.tuple(*(builder.get_tuple_element(root, k) for k in range(2))))
+    x_values = rng.integers(-20, 20, shape).astype(Shape(kind).dtype)
+    machine = compare(module, [x_values])
+    np.testing.assert_array_equal(machine.outputs()[1], np.argmax(x_values, dimension))
+
+
+def test_reduction_of_a_computed_value_with_its_elements_stored() -> None:
+    builder = Builder()
+    x, bias = builder.parameter("f32", (33, 50)), builder.parameter("f32", (50,))
+    shifted = builder.add(x, builder.broadcast(bias, (33, 50), (1,)))
+    power = builder.elementwise("exponential", shifted)
+    total = builder.reduce(power, builder.constant(0.0), (1,))
+    peak = builder.reduce(shifted, builder.constant(-np.inf), (1,), "maximum")
+    check(builder.module(builder.tuple(power, total, peak)))
+
+
+def test_reductions_of_different_types_in_one_codelet() -> None:
+    builder = Builder()
+    x = builder.parameter("f32", (7, 300))
+    positive = builder.compare(x, builder.splat(0.0, (7, 300)), "GT")
+    count = builder.reduce(builder.convert(positive, "s32"), builder.constant(0, "s32"), (1,))
+    total = builder.reduce(builder.convert(x, "f64"), builder.constant(2.0, "f64"), (1,))
+    some = builder.reduce(positive, builder.constant(False, "pred"), (1,), "or")
+    check(builder.module(builder.tuple(count, total, some)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dimensions"), [((0, 5), (0,)), ((5, 0), (1,)), ((0, 5), (1,)), ((0,), (0,)), ((3, 0, 2), (0, 2))]
+)
+def test_nothing_to_reduce_gives_the_initial_value(shape: tuple[int, ...], dimensions: tuple[int, ...]) -> None:
+    for opcode in ("add", "maximum"):
+        check(reduced(opcode, "f32", shape, dimensions))

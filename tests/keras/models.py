@@ -1,0 +1,67 @@
+"""The models that training is compared on: a multilayer perceptron, a LeNet and a small ResNet with BatchNorm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+from keras import layers
+
+CLASSES = 10
+
+
+def multilayer_perceptron() -> keras.Model:
+    return keras.Sequential(
+        [
+            layers.Input((64,)),
+            layers.Dense(128, activation="relu"),
+            layers.Dense(72, activation="tanh"),
+            layers.Dense(CLASSES),
+        ]
+    )
+
+
+def lenet() -> keras.Model:
+    return keras.Sequential(
+        [
+            layers.Input((16, 16, 1)),
+            layers.Conv2D(6, 5, padding="same", activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(16, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(60, activation="relu"),
+            layers.Dense(CLASSES),
+        ]
+    )
+
+
+def small_resnet() -> keras.Model:
+    inputs = layers.Input((12, 12, 3))
+    x = _convolution(inputs, 8, 3, 1)
+    x = layers.ReLU()(x)
+    for filters, stride in ((8, 1), (16, 2)):
+        y = layers.ReLU()(_convolution(x, filters, 3, stride))
+        y = _convolution(y, filters, 3, 1)
+        if stride != 1:
+            x = _convolution(x, filters, 1, stride)
+        x = layers.ReLU()(layers.Add()([x, y]))
+    x = layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, layers.Dense(CLASSES)(x))
+
+
+def _convolution(x: keras.KerasTensor, filters: int, size: int, stride: int) -> keras.KerasTensor:
+    x = layers.Conv2D(filters, size, strides=stride, padding="same", use_bias=False)(x)
+    return layers.BatchNormalization()(x)
+
+
+MODELS: dict[str, Callable[[], keras.Model]] = {
+    "mlp": multilayer_perceptron,
+    "lenet": lenet,
+    "resnet": small_resnet,
+}
+OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
+    "momentum": lambda: keras.optimizers.SGD(0.01, momentum=0.9),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.001),
+    "adam": lambda: keras.optimizers.Adam(0.001),
+}

@@ -1,0 +1,132 @@
+"""convolution with any window, layout and grouping."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.ir import ConvolutionDimensionNumbers, WindowDimension
+from engine.ir.builder import Builder
+from engine.ir.structured_shape_rules import window_count
+from tests.engine.running import check
+
+
+def numbers_for(rank: int, orders: list[list[int]]) -> ConvolutionDimensionNumbers:
+    """Input, kernel and output layouts as permutations of (batch or in, feature or out, space...)."""
+    places = [[order.index(k) for k in range(rank + 2)] for order in orders]
+    (a, b, *space), (c, d, *kernel), (e, f, *out) = places
+    return ConvolutionDimensionNumbers(a, b, tuple(space), c, d, tuple(kernel), e, f, tuple(out))
+
+
+def convolve(
+    batch: int,
+    features: int,
+    outputs: int,
+    sizes: list[int],
+    window: tuple[WindowDimension, ...],
+    orders: list[list[int]] | None = None,
+    groups: tuple[int, int] = (1, 1),
+    kind: str = "f32",
+) -> None:
+    rank = len(sizes)
+    orders = orders or [[0, *range(2, rank + 2), 1], [*range(2, rank + 2), 0, 1], [0, *range(2, rank + 2), 1]]
+    image = [batch * groups[1], features * groups[0], *sizes]
+    kernel = [features, outputs * max(groups), *(w.size for w in window)]
+    builder = Builder()
+    x = builder.parameter(kind, [image[k] for k in orders[0]])
+    y = builder.parameter(kind, [kernel[k] for k in orders[1]])
+    builder.convolution(x, y, window, numbers_for(rank, orders), *groups)
+    check(builder.module(), tolerance=1e-4)
+
+
+def random_window(rng: np.random.Generator, size: int, wild: bool) -> WindowDimension:
+    """A window with at least one position; `wild` ones have negative padding, dilated bases and reversal."""
+    while True:
+        window = WindowDimension(
+            size=int(rng.integers(1, 5)),
+            stride=int(rng.integers(1, 4)),
+            padding_low=int(rng.integers(-2 if wild else 0, 5)),
+            padding_high=int(rng.integers(-2 if wild else 0, 5)),
+            window_dilation=int(rng.choice([1, 1, 2, 3])),
+            base_dilation=int(rng.choice([1, 1, 2, 3])) if wild else 1,
+            window_reversal=bool(wild and rng.random() < 0.4),
+        )
+        if window_count(size, window) > 0:
+            return window
+
+
+@pytest.mark.parametrize("seed", range(90))
+def test_any_window_layout_and_group(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rank = int(rng.choice([1, 2, 2, 2, 3]))
+    sizes = [int(n) for n in rng.integers(1, 9 if rank < 3 else 5, rank)]
+    window = tuple(random_window(rng, n, seed % 3 > 0) for n in sizes)
+    orders = None
+    if seed % 2:
+        orders = [[int(k) for k in rng.permutation(rank + 2)] for _ in range(3)]
+    groups = [(1, 1), (1, 1), (3, 1), (1, 2), (4, 1), (1, 4)][int(rng.integers(6))]
+    batch, features, outputs = (int(n) for n in rng.integers(1, 6, 3))
+    convolve(batch, features, outputs, sizes, window, orders, groups)
+
+
+SAME = WindowDimension(3, 1, 1, 1)
+NHWC, HWIO = [0, 2, 3, 1], [2, 3, 0, 1]
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16", "s32"])
+def test_types(kind: str) -> None:
+    convolve(2, 3, 5, [6, 7], (SAME, SAME), kind=kind)
+
+
+@pytest.mark.parametrize("layout", [NHWC, [0, 1, 2, 3], [2, 3, 0, 1], [1, 2, 3, 0]], ids=str)
+def test_layouts_large_enough_for_many_units(layout: list[int]) -> None:
+    convolve(4, 16, 24, [14, 14], (SAME, SAME), [layout, HWIO, layout])
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_gradients_of_a_strided_layer(size: int, stride: int) -> None:
+    """Towards the input: a dilated base and a reversed window; towards the weights: batch and features swapped."""
+    n, low = 11, size // 2
+    forward = WindowDimension(size, stride, low, size - 1 - low)
+    count = window_count(n, forward)
+    convolve(2, 3, 4, [n, n], (forward, forward))
+    # Every input position gets one gradient.
+    padding = size - 1 - low
+    high = n - ((count - 1) * stride + 1 + padding - size + 1)
+    towards_input = WindowDimension(
+        size, 1, padding, high, base_dilation=stride, window_reversal=True
+    )
+    convolve(2, 4, 3, [count, count], (towards_input, towards_input), [NHWC, [2, 3, 1, 0], NHWC])
+    high = (count - 1) * stride + size - n - low
+    towards_kernel = WindowDimension(count, 1, low, high, window_dilation=stride)
+    convolve(3, 2, 4, [n, n], (towards_kernel, towards_kernel), [[1, 2, 3, 0], [2, 3, 0, 1], [2, 3, 0, 1]])
+
+
+def test_depthwise_and_its_gradient() -> None:
+    convolve(2, 1, 2, [8, 9], (SAME, SAME), groups=(6, 1))
+    convolve(1, 2, 3, [8, 9], (WindowDimension(8, 1, 1, 1), WindowDimension(9, 1, 1, 1)), groups=(1, 6))
+
+
+@pytest.mark.parametrize(
+    ("batch", "features", "outputs", "sizes"),
+    [(0, 2, 3, [5, 5]), (2, 0, 3, [5, 5]), (2, 2, 0, [5, 5])],
+    ids=str,
+)
+def test_empty_dimensions(batch: int, features: int, outputs: int, sizes: list[int]) -> None:
+    convolve(batch, features, outputs, sizes, (SAME, SAME))
+
+
+def test_window_over_padding_alone() -> None:
+    wide = WindowDimension(1, 1, 4, 4)
+    convolve(2, 3, 2, [2, 2], (wide, wide))
+    gaps = WindowDimension(1, 1, 0, 0, base_dilation=4)
+    convolve(2, 3, 2, [3, 3], (gaps, gaps))
+
+
+def test_border_is_zero_in_every_step_and_the_input_seen_through_moves() -> None:
+    builder = Builder()
+    x, w = builder.parameter("f32", (3, 2, 8, 9)), builder.parameter("f32", (3, 3, 3, 4))
+    image = builder.transpose(x, (1, 2, 3, 0))
+    builder.convolution(image, w, (SAME, SAME), numbers_for(2, [NHWC, HWIO, NHWC]))
+    check(builder.module(), tolerance=1e-4)

@@ -1,0 +1,123 @@
+"""dot in every order of dimensions, size and element type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.ir import DotDimensionNumbers, Shape
+from engine.ir.builder import Builder
+from tests.engine.running import check
+
+KINDS = ("f32", "f64", "f16", "bf16", "s32", "u8", "s64")
+
+
+def contract(
+    lhs: tuple[int, ...], rhs: tuple[int, ...], numbers: DotDimensionNumbers, kind: str = "f32"
+) -> None:
+    builder = Builder()
+    builder.dot(builder.parameter(kind, lhs), builder.parameter(kind, rhs), numbers)
+    check(builder.module(), tolerance=1e-4 if kind == "f32" else 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_dimension_numbers(seed: int) -> None:
+    """Random batch, contracting and free dimensions in random places on both sides."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 3, 4)
+    roles = [f"{role}{n}" for role, count in zip("bklr", counts, strict=True) for n in range(count)]
+    sizes = {role: int(rng.choice([1, 2, 3, 5, 8, 17, 33])) for role in roles}
+    sides = []
+    for mine in ("bkl", "bkr"):
+        names = [r for r in roles if r[0] in mine]
+        sides.append([names[i] for i in rng.permutation(len(names))])
+    left, right = sides
+    batch, contracting = ([r for r in roles if r[0] == c] for c in "bk")
+    numbers = DotDimensionNumbers(
+        *(tuple(side.index(r) for r in contracting) for side in (left, right)),
+        *(tuple(side.index(r) for r in batch) for side in (left, right)),
+    )
+    shapes = [tuple(sizes[r] for r in side) for side in (left, right)]
+    contract(*shapes, numbers, str(rng.choice(KINDS)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"),
+    [
+        (1, 1, 1),
+        (1, 300, 1),
+        (1, 64, 200),
+        (200, 64, 1),
+        (7, 0, 5),
+        (0, 4, 5),
+        (4, 4, 0),
+        (33, 17, 65),
+        (100, 300, 130),
+        (3, 9000, 5),
+        (64, 5000, 64),
+        (500, 70, 10),
+        (31, 200, 1000),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("turned", ["", "left", "right", "both"])
+def test_matrices(rows: int, depth: int, columns: int, turned: str) -> None:
+    left = (depth, rows) if turned in ("left", "both") else (rows, depth)
+    right = (columns, depth) if turned in ("right", "both") else (depth, columns)
+    numbers = DotDimensionNumbers((left.index(depth),), (right.index(depth),))
+    if rows == depth or depth == columns:
+        numbers = DotDimensionNumbers((int(left == (rows, depth)),), (int(right == (columns, depth)),))
+    contract(left, right, numbers)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 6])
+@pytest.mark.parametrize("kind", KINDS)
+def test_types(kind: str, depth: int) -> None:
+    contract((9, depth), (depth, 35), DotDimensionNumbers((1,), (0,)), kind)
+
+
+def test_vectors() -> None:
+    contract((50,), (50,), DotDimensionNumbers((0,), (0,)))
+    contract((5, 50), (50,), DotDimensionNumbers((1,), (0,)))
+    contract((50,), (50, 7), DotDimensionNumbers((0,), (0,)))
+    contract((5,), (7,), DotDimensionNumbers())
+
+
+@pytest.mark.parametrize("batches", [1, 2, 40])
+def test_batches_of_matrices_large_and_small(batches: int) -> None:
+    for rows, depth, columns in ((5, 6, 7), (40, 64, 100), (1, 30, 1)):
+        numbers = DotDimensionNumbers((2,), (1,), (0,), (0,))
+        contract((batches, rows, depth), (batches, depth, columns), numbers)
+
+
+def test_operands_seen_through_moves() -> None:
+    builder = Builder()
+    x, y = builder.parameter("f32", (6, 5, 8)), builder.parameter("f32", (40, 12))
+    turned = builder.transpose(x, (1, 0, 2))
+    part = builder.slice(builder.reverse(y, (0,)), (3, 38, 5), (1, 12))
+    builder.dot(turned, part, DotDimensionNumbers((2,), (0,))) if False else None
+    left = builder.reshape(builder.slice(turned, (0, 5), (1, 5), (0, 7)), (20, 7))
+    builder.dot(left, part)
+    check(builder.module())
+
+
+def test_result_of_another_type_than_its_operands() -> None:
+    builder = Builder()
+    x, y = builder.parameter("bf16", (6, 40)), builder.parameter("bf16", (40, 9))
+    builder.instruction(
+        "dot", Shape("f32", (6, 9)), (x, y), dot_dimension_numbers=DotDimensionNumbers((1,), (0,))
+    )
+    check(builder.module())
+
+
+def test_spread_and_repeated_operands() -> None:
+    """A broadcast operand is read in place, again and again."""
+    builder = Builder()
+    row = builder.parameter("f32", (12,))
+    x = builder.parameter("f32", (12, 20))
+    builder.dot(builder.broadcast(row, (5, 12), (1,)), x)
+    check(builder.module())
+    builder = Builder()
+    square = builder.parameter("f32", (30, 30))
+    builder.dot(square, square)
+    check(builder.module())

@@ -1,0 +1,129 @@
+"""reduce-window and select-and-scatter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.ir import Instruction, Shape, TupleShape, Window, WindowDimension
+from engine.ir.builder import Builder, binary_computation
+from engine.ir.structured_shape_rules import window_count
+from tests.engine.running import check
+from tests.lower.test_convolution import random_window
+
+
+def windowed(kind: str, shape: list[int], window: Window, opcode: str, fixed: bool = True) -> None:
+    builder = Builder()
+    x = builder.parameter(kind, shape)
+    start = {"add": 0, "multiply": 1}.get(opcode)
+    if start is None:
+        limits = np.iinfo(np.int32)
+        low, high = (-np.inf, np.inf) if kind[0] in "fb" else (limits.min, limits.max)
+        start = low if opcode == "maximum" else high
+    initial = builder.constant(start, kind) if fixed else builder.parameter(kind)
+    builder.reduce_window(x, initial, window, opcode)
+    check(builder.module())
+
+
+@pytest.mark.parametrize("opcode", ["add", "maximum", "minimum"])
+@pytest.mark.parametrize("seed", range(15))
+def test_any_window(opcode: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 5))
+    shape = [int(n) for n in rng.integers(1, 8, rank)]
+    window = tuple(random_window(rng, n, seed % 2 > 0) for n in shape)
+    window = tuple(WindowDimension(w.size, w.stride, *_padding(w), w.window_dilation, w.base_dilation) for w in window)
+    if any(window_count(n, w) <= 0 for n, w in zip(shape, window, strict=True)):
+        pytest.skip("the window has no position")
+    kind = str(rng.choice(["f32", "s32", "f16", "f64"]))
+    windowed(kind, shape, window, opcode, fixed=seed % 3 > 0)
+
+
+def _padding(window: WindowDimension) -> tuple[int, int]:
+    return window.padding_low, window.padding_high
+
+
+def pooling(size: int, stride: int, low: int = 0, high: int = 0) -> Window:
+    side = WindowDimension(size, stride, low, high)
+    return (WindowDimension(1), side, side, WindowDimension(1))
+
+
+@pytest.mark.parametrize("features", [1, 3, 16, 17, 64])
+@pytest.mark.parametrize("window", [pooling(2, 2), pooling(3, 2, 0, 1), pooling(3, 1, 1, 1)], ids=["2", "3/2", "3"])
+def test_pooling(features: int, window: Window) -> None:
+    for opcode in ("add", "maximum"):
+        windowed("f32", [2, 9, 8, features], window, opcode)
+
+
+def test_pooling_large_enough_for_many_units() -> None:
+    windowed("f32", [8, 28, 28, 6], pooling(2, 2), "maximum")
+    windowed("f32", [8, 28, 28, 6], pooling(3, 2, 1, 1), "add")
+
+
+def test_nan_in_a_window() -> None:
+    x = np.arange(64, dtype=np.float32).reshape(1, 8, 8, 1)
+    x[0, 3, 3, 0] = np.nan
+    builder = Builder()
+    p = builder.parameter("f32", x.shape)
+    builder.reduce_window(p, builder.constant(-np.inf), pooling(2, 2), "maximum")
+    check(builder.module(), [x])
+
+
+def test_empty_windows_and_arrays() -> None:
+    windowed("f32", [0, 4, 4, 2], pooling(2, 2), "add")
+    windowed("f32", [2, 1, 1, 2], pooling(3, 1), "add")
+    windowed("f32", [2, 4, 4, 0], pooling(2, 2), "maximum")
+
+
+def test_two_arrays_and_a_body_of_any_kind() -> None:
+    """The greatest value of each window and where it stood: max_pool_with_argmax."""
+    body = Builder("argmax")
+    value, place, other, other_place = (body.parameter(k) for k in ("f32", "s32", "f32", "s32"))
+    keep = body.compare(value, other, "GE")
+    argmax = body.build(
+        body.tuple(body.select(keep, value, other), body.select(keep, place, other_place))
+    )
+    for window in (pooling(2, 2), pooling(3, 2, 1, 1)):
+        builder = Builder()
+        x = builder.parameter("f32", (2, 8, 8, 5))
+        places = builder.iota("s32", (2, 8, 8, 5), 2)
+        low, zero = builder.constant(-np.inf), builder.constant(0, "s32")
+        kept = tuple(window_count(n, w) for n, w in zip((2, 8, 8, 5), window, strict=True))
+        shape = TupleShape((Shape("f32", kept), Shape("s32", kept)))
+        made = builder.instruction("reduce-window", shape, (x, places, low, zero), (argmax,), window=window)
+        check(builder.module(builder.tuple(*(builder.get_tuple_element(made, k) for k in range(2)))))
+
+
+def scattered(
+    builder: Builder, x: Instruction, window: Window, direction: str, kind: str
+) -> tuple[Instruction, Instruction]:
+    counts = [window_count(n, w) for n, w in zip(x.array_shape.dimensions, window, strict=True)]
+    source = builder.parameter(kind, counts)
+    select = Builder("select")
+    a, b = select.parameter(kind), select.parameter(kind)
+    chosen = select.build(select.compare(a, b, direction))
+    bodies = (chosen, binary_computation("add", kind))
+    zero = builder.constant(0, kind)
+    made = builder.instruction("select-and-scatter", x.shape, (x, source, zero), bodies, window=window)
+    return made, source
+
+
+@pytest.mark.parametrize("direction", ["GE", "GT", "LE"])
+@pytest.mark.parametrize("kind", ["f32", "f64", "s32", "f16"])
+@pytest.mark.parametrize("window", [pooling(2, 2), pooling(3, 2, 0, 1), pooling(3, 1, 1, 1)], ids=["2", "3/2", "3"])
+def test_select_and_scatter(direction: str, kind: str, window: Window) -> None:
+    for shape in ((3, 8, 8, 5), (1, 6, 7, 33)):
+        builder = Builder()
+        x = builder.parameter(kind, shape)
+        scattered(builder, x, window, direction, kind)
+        rng = np.random.default_rng(1)
+        arrays = [rng.integers(-3, 4, p.array_shape.dimensions) for p in builder.build().parameters]
+        check(builder.module(), [a.astype(Shape(kind).dtype) for a in arrays])
+
+
+def test_select_and_scatter_large_enough_for_many_workers() -> None:
+    builder = Builder()
+    x = builder.parameter("f32", (16, 24, 24, 8))
+    made, _ = scattered(builder, builder.elementwise("negate", x), pooling(2, 2), "GE", "f32")
+    builder.add(made, x)
+    check(builder.module())
