@@ -20,14 +20,20 @@ def convert(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
         return x
     if target == "pred":
         zero = ir.Constant(x.type, None) if not is_float(source) else lanes.constant(source, 0)
-        return builder.fcmp_unordered("!=", x, zero) if is_float(source) else builder.icmp_unsigned("!=", x, zero)
+        return (
+            builder.fcmp_unordered("!=", x, zero)
+            if is_float(source)
+            else builder.icmp_unsigned("!=", x, zero)
+        )
     if is_float(source) and is_float(target):
         return _convert_floats(lanes, x, target)
     if is_float(target):
         return (builder.sitofp if is_signed(source) else builder.uitofp)(x, result)
     if is_float(source):
         name = "fptosi" if is_signed(target) else "fptoui"
-        return lanes.call(f"llvm.{name}.sat.{intrinsic_suffix(result)}.{intrinsic_suffix(x.type)}", result, [x])
+        return lanes.call(
+            f"llvm.{name}.sat.{intrinsic_suffix(result)}.{intrinsic_suffix(x.type)}", result, [x]
+        )
     have, want = REGISTER_TYPES[source].width, REGISTER_TYPES[target].width
     if have == want:
         return x

@@ -13,6 +13,7 @@ from llvmlite import binding
 
 from engine.cache_directory import cache_directory
 
+
 @cache
 def host() -> tuple[str, str]:
     """The host CPU's name and feature string, as LLVM knows them."""

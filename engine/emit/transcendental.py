@@ -7,7 +7,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from engine.emit import polynomials
-from engine.emit.lanes import I16, REGISTER_TYPES, Lanes, is_float
+from engine.emit.lanes import I16, REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.registry import Operation, emitter
 
 C_NAMES = {
@@ -30,7 +30,12 @@ POLYNOMIALS: dict[str, Callable[[Lanes, ir.Value], ir.Value]] = {
     "tanh": polynomials.hyperbolic_tangent,
     "erf": polynomials.error_function,
 }
-ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round-nearest-even": "roundeven", "round-nearest-afz": "round"}
+ROUNDINGS = {
+    "floor": "floor",
+    "ceil": "ceil",
+    "round-nearest-even": "roundeven",
+    "round-nearest-afz": "round",
+}
 
 
 @emitter("exponential", "log", "tanh", "erf")
@@ -108,5 +113,3 @@ def emit_logistic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.V
 @emitter(*ROUNDINGS)
 def emit_rounding(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     return lanes.intrinsic(ROUNDINGS[op.opcode], operands[0])
-
-

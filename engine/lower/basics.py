@@ -93,7 +93,9 @@ def lower_pad(context: Context, instruction: Instruction) -> Value:
     return result
 
 
-def padded_place(source: View, shape: Shape, config: tuple[PaddingDimension, ...]) -> tuple[tuple[int, ...], tuple[int, ...], View]:
+def padded_place(
+    source: View, shape: Shape, config: tuple[PaddingDimension, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], View]:
     """Where a padded operand's elements go (starts, steps), and the view of those that stay inside."""
     starts, steps, firsts, counts = [], [], [], []
     for size, extent, padding in zip(source.shape.dimensions, shape.dimensions, config, strict=True):

@@ -1,6 +1,6 @@
 """Indexed contractions: the one form into which every dot and convolution is brought.
 
-    C[row, column] = sum over k of A[row, k] * B[k, column], repeated over batches, with tables of byte offsets
+C[row, column] = sum over k of A[row, k] * B[k, column], repeated over batches, with tables of byte offsets
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def emit_contraction(context: Context, contraction: Contraction) -> None:
     splits = max(1, -(-len(contraction.k_a) // cut.k))
     target = contraction.c
     if splits > 1:
-        target = context.new_buffer(f"{contraction.name}.partial", shape.with_dimensions((splits, *shape.dimensions)))
+        target = context.new_buffer(
+            f"{contraction.name}.partial", shape.with_dimensions((splits, *shape.dimensions))
+        )
     parameters, keep = _encode(contraction, cut, shape.bytes if splits > 1 else 0, shape.dtype.itemsize)
     units = contract_units(parameters)
     if units == 0:
@@ -138,10 +140,14 @@ def _codelet(element_type: str) -> tuple[object, int]:
     try:
         return contract_for(element_type), contract_scratch_bytes_for(element_type)
     except KeyError:
-        raise UnsupportedOperation(f"Expected a dot of a known element type. Received: {element_type}.") from None
+        raise UnsupportedOperation(
+            f"Expected a dot of a known element type. Received: {element_type}."
+        ) from None
 
 
-def _encode(contraction: Contraction, cut: Grid, pitch: int, item: int) -> tuple[np.ndarray, list[np.ndarray]]:
+def _encode(
+    contraction: Contraction, cut: Grid, pitch: int, item: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
     batched = len(contraction.batch_a) > 1
     names = ("row_a", "row_c", "k_a", "k_b", "batch_a", "batch_b", "batch_c")
     tables = {name: np.ascontiguousarray(getattr(contraction, name), np.int64) for name in names}

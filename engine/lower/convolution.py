@@ -54,7 +54,13 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
     right = _kernel(context, instruction, right, numbers)
     combinations = list(product(*phases))
     if any(not p.taps for combination in combinations for p in combination) or left.shape.elements == 0:
-        fill(context, f"{instruction.name}.zero", target, Constant(shape.element_type, "0.0"), instruction.op_name)
+        fill(
+            context,
+            f"{instruction.name}.zero",
+            target,
+            Constant(shape.element_type, "0.0"),
+            instruction.op_name,
+        )
     for number, combination in enumerate(combinations):
         if all(p.taps and p.count for p in combination):
             made = _contraction(instruction, left, right, target, numbers, combination, lows)
@@ -110,7 +116,10 @@ def _with_border(
     strides = dict(zip(order, row_major_strides(stored), strict=True))
     item = stored.dtype.itemsize
     bordered = View(
-        border, Shape(stored.element_type, tuple(dimensions)), 0, tuple(strides[d] * item for d in range(len(order)))
+        border,
+        Shape(stored.element_type, tuple(dimensions)),
+        0,
+        tuple(strides[d] * item for d in range(len(order))),
     )
     offset = sum(before[d] * bordered.strides[d] for d in range(len(order)))
     inside = View(border, left.shape, offset, bordered.strides)
@@ -165,7 +174,9 @@ def _contraction(
     lows: list[int],
 ) -> Contraction:
     groups, batch_groups = instruction["feature_group_count"], instruction["batch_group_count"]
-    spatial = list(zip(phases, numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True))
+    spatial = list(
+        zip(phases, numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True)
+    )
     row_axes = [(numbers.output_batch_dimension, _batch_axis(left, target, numbers, batch_groups))]
     for phase, source, out in spatial:
         axis = (phase.count, left.strides[source] * phase.step, target.strides[out] * phase.period)
@@ -218,5 +229,3 @@ def _batch_axis(
     batch = numbers.input_batch_dimension
     count = left.shape.dimensions[batch] // batch_groups
     return count, left.strides[batch], target.strides[numbers.output_batch_dimension]
-
-

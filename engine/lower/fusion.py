@@ -48,7 +48,13 @@ def run_draft(
 
 
 def _emit_split(
-    context: Context, name: str, nest: Nest, plan: Cut, sources: list[Buffer], results: list[Buffer], op_name: str
+    context: Context,
+    name: str,
+    nest: Nest,
+    plan: Cut,
+    sources: list[Buffer],
+    results: list[Buffer],
+    op_name: str,
 ) -> None:
     """Each unit reduces its piece into a partial result; a second compute set combines them in order."""
     partial_numbers = [r.source for r in plan.draft.reached if r.partial]
@@ -93,9 +99,7 @@ def _combine(
         reached.append(Reached(element_type, 1, initial.offset, (0, 0)))
         start = Input(2)
     combined = replace(reduction, values=(0,), initial=(1,), accesses=(1,))
-    draft = Draft(
-        (plan.units, elements), (True, False), [Input(0), start], reached, reductions=[combined]
-    )
+    draft = Draft((plan.units, elements), (True, False), [Input(0), start], reached, reductions=[combined])
     whole = Cut(draft, 1, max(1, elements))
     if elements > 4096:
         whole = Cut(draft, 1, max(64, -(-elements // 16 // 64) * 64))
@@ -142,7 +146,11 @@ def _partition(plan: Cut, reached: Reached, buffer: Buffer) -> Partition | None:
         return None
     inner = stride // item
     span = inner * extent
-    others = [(s, e) for d, (s, e) in enumerate(zip(reached.strides, plan.draft.extents, strict=True)) if d != plan.loop]
+    others = [
+        (s, e)
+        for d, (s, e) in enumerate(zip(reached.strides, plan.draft.extents, strict=True))
+        if d != plan.loop
+    ]
     for other, count in others:
         # Loops inside the partition must stay inside one index of it, loops outside move by whole rounds of it.
         inside = 0 <= other * (count - 1) < stride
@@ -156,4 +164,3 @@ def _partition(plan: Cut, reached: Reached, buffer: Buffer) -> Partition | None:
 def _widest(draft: Draft) -> str:
     types = [r.element_type for r in draft.reached if r.source is not None]
     return max(types, key=lambda t: Shape(t).dtype.itemsize, default="f32")
-

@@ -13,8 +13,10 @@ from engine.codelets.select_and_scatter import (
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction
 from engine.lower.context import Context, Value, lowering
+from engine.lower.copies import copy
+from engine.lower.views import whole
 from engine.ops.apply import single_operation
-from engine.program.program import ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
 
 SMALL_BYTES = 1 << 15
 
@@ -105,22 +107,24 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
             f"from {instruction.op_name or 'the program'}."
         )
     operand, source, _ = instruction.operands
-    buffers = [context.buffer(o) for o in instruction.operands]
-    result = context.result_buffer(instruction)
-    codelet = select_and_scatter(direction, operand.array_shape.element_type)
-    parameters, units = encode_select_and_scatter(
-        (operand.array_shape, 0), (source.array_shape, 0), 0, 0, instruction["window"]
-    )
+    # Halves are summed in f32 and rounded once.
+    kind = operand.array_shape.element_type
+    wide = "f32" if kind in ("f16", "bf16") else kind
+    shape, source_shape = operand.array_shape.with_type(wide), source.array_shape.with_type(wide)
+    buffers = [_converted(context, context.buffer(o), wide) for o in instruction.operands]
+    final = context.result_buffer(instruction)
+    result = final if wide == kind else context.new_buffer(f"{instruction.name}.{wide}", shape)
+    codelet = select_and_scatter(direction, wide)
+    parameters, units = encode_select_and_scatter((shape, 0), (source_shape, 0), 0, 0, instruction["window"])
     fields = (SelectAndScatter.OPERAND, SelectAndScatter.SOURCE, SelectAndScatter.INIT)
     relocations = [Relocation(int(f), b) for f, b in zip(fields, buffers, strict=True)]
     relocations.append(Relocation(int(SelectAndScatter.TARGET), result))
-    shape = operand.array_shape
     spans = [Span(b) for b in buffers]
     written = Span(result)
     if units > 1 and units == shape.dimensions[0]:
         whole_rows = Partition(shape.elements // units, units, 1)
         spans[0], written = Span(buffers[0], whole_rows), Span(result, whole_rows)
-        spans[1] = Span(buffers[1], Partition(source.array_shape.elements // units, units, 1))
+        spans[1] = Span(buffers[1], Partition(source_shape.elements // units, units, 1))
     compute_set = ComputeSet(
         instruction.name,
         codelet,
@@ -136,7 +140,18 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
     )
     if units:
         context.emit(compute_set)
-    return result
+    if result is not final:
+        copy(context, final.name, whole(result, shape), whole(final, operand.array_shape), instruction.op_name)
+    return final
+
+
+def _converted(context: Context, buffer: Buffer, element_type: str) -> Buffer:
+    """The array in another element type."""
+    if buffer.shape.element_type == element_type:
+        return buffer
+    made = context.new_buffer(f"{buffer.name}.{element_type}", buffer.shape.with_type(element_type))
+    copy(context, made.name, whole(buffer, buffer.shape), whole(made, made.shape))
+    return made
 
 
 def comparison_direction(body: Computation) -> str | None:

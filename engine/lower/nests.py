@@ -7,7 +7,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.emit.nest import Access, Apply, Argument, Body, Constant, Index, Input, Nest, Node, Reduction, Store
+from engine.emit.nest import (
+    Access,
+    Apply,
+    Argument,
+    Body,
+    Constant,
+    Index,
+    Input,
+    Nest,
+    Node,
+    Reduction,
+    Store,
+)
 from engine.emit.registry import Operation
 from engine.ir import Computation, Instruction
 from engine.ir.affine import MOVING, Affine, IndexMap, linear, pull, spread
@@ -67,7 +79,9 @@ class Drafting:
                 self._reduce(root)
             else:
                 node = self._value(root, self._spread(root.array_shape))
-                self.draft.stores.append(Store(node, self._written(root.array_shape, self._spread(root.array_shape))))
+                self.draft.stores.append(
+                    Store(node, self._written(root.array_shape, self._spread(root.array_shape)))
+                )
 
     def _spread(self, shape: Shape) -> IndexMap:
         found = spread(shape, self.draft.extents if self.draft.extents != (1,) else ())

@@ -38,9 +38,7 @@ def lower_module(module: Module, roles: list[str], constants: dict[int, np.ndarr
     shapes: list[Shape] = [module.results[k].array_shape for k in outputs]
     kept = _snapshots(context, [results[k] for k in outputs])
     _update_variables(context, results, updated)
-    program = Program(
-        module.name, context.compute_sets, context.feeds, context.variables, kept, shapes
-    )
+    program = Program(module.name, context.compute_sets, context.feeds, context.variables, kept, shapes)
     return adopt_variables(program)
 
 

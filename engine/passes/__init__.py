@@ -1,0 +1,1 @@
+"""Passes: named functions from a module to a better one that computes the same."""

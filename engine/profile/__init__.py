@@ -3,6 +3,7 @@
 from engine.profile.account import Account, ComputeSetCost, account, check_fit
 from engine.profile.memory import Memory, Tensor
 from engine.profile.names import readable_name
+from engine.profile.summary import summary
 
 __all__ = [
     "Account",
@@ -12,4 +13,5 @@ __all__ = [
     "account",
     "check_fit",
     "readable_name",
+    "summary",
 ]

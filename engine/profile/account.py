@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from engine.errors import OutOfTileMemory
 from engine.profile.collectives import all_reduce_cycles
 from engine.profile.exchange import Layouts
-from engine.profile.memory import Memory, account_memory
-from engine.profile.names import readable_name
+from engine.profile.memory import Memory, account_memory, buffer_names, label_of
 from engine.profile.superstep import superstep
 from engine.profile.vertices import is_listed, work_of
 from engine.program.program import Program
@@ -107,14 +106,15 @@ def account(program: Program, target: Target, replicas: int = 1, partials_type: 
     Work and arrays are mapped linearly (engine.profile.mapping), matrix products by a small planner; partial sums of
     fp16 products are "f32", Poplar's default, or "f16". Each replica is one chip with the same program.
     """
-    layouts = Layouts()
+    layouts = Layouts(program.compute_sets)
     steps = []
     for compute_set in program.compute_sets:
         steps.append(superstep(compute_set, layouts, target, partials_type))
         layouts.write(compute_set)
     memory = account_memory(program, steps, target)
+    names = buffer_names(program)
     costs = tuple(
-        ComputeSetCost(s.name, readable_name(s.op_name, s.name), c.compute, c.exchange, c.sync, c.tiles, live)
+        ComputeSetCost(s.name, label_of(s, names), c.compute, c.exchange, c.sync, c.tiles, live)
         for s, c, live in zip(program.compute_sets, steps, memory.live_bytes, strict=True)
     )
     fed = sum(buffer.shape.bytes for buffer in program.feeds.values())

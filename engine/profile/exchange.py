@@ -19,10 +19,28 @@ class Reach:
 
 
 class Layouts:
-    """The order over tiles in which each array was written last; row-major at first."""
+    """The order over tiles in which each array was written last; row-major at first.
 
-    def __init__(self) -> None:
+    A variable that a matrix product reads has its home where the plan of the first such product wants it, as in
+    Poplar (createMatMulInputRHS, createWeights); its gradient travels there to update it.
+    """
+
+    def __init__(self, compute_sets: list[ComputeSet]) -> None:
         self._written: dict[Buffer, Layout] = {}
+        self._homes: dict[Buffer, ComputeSet] = {}
+        for compute_set in compute_sets:
+            for span in compute_set.reads:
+                if span.buffer.kind == "variable" and compute_set.effort.multiply_adds:
+                    self._homes.setdefault(span.buffer, compute_set)
+
+    def is_home(self, buffer: Buffer, compute_set: ComputeSet) -> bool:
+        """Whether a compute set is the product for whose sake a variable lies where it does."""
+        return self._homes.get(buffer) is compute_set
+
+    def updates_home(self, span: Span, compute_set: ComputeSet) -> bool:
+        """Whether a span is a gradient on its way to a variable at home somewhere else."""
+        updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer in self._homes}
+        return span.buffer.kind == "arena" and span.buffer.shape.elements in updated
 
     def moves(self, span: Span, units: int) -> bool:
         """Whether a span is read in another order than it lies in. Scalar constants are on every tile."""
@@ -48,11 +66,10 @@ def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> in
     order = [nest.partition, *(d for d in range(nest.rank) if d != nest.partition)]
     total = 0
     for reach in reads_of(compute_set, nest):
-        if layouts.moves(reach.span, compute_set.units):
+        away = layouts.moves(reach.span, compute_set.units)
+        if away or layouts.updates_home(reach.span, compute_set):
             shape = reach.span.buffer.shape
-            touched = footprint(
-                run.per_tile, [extents[d] for d in order], [reach.strides[d] != 0 for d in order]
-            )
+            touched = footprint(run.per_tile, [extents[d] for d in order], [reach.strides[d] != 0 for d in order])
             total += min(touched, shape.elements) * shape.dtype.itemsize
     return total
 
@@ -72,7 +89,10 @@ def reads_of(compute_set: ComputeSet, nest: Nest) -> list[Reach]:
 
 
 def footprint(points: int, extents: list[int], moves: list[bool]) -> int:
-    """Elements of an array that `points` neighbouring points of a loop nest touch; `moves` per loop, outermost first."""
+    """Elements of an array that `points` neighbouring points of a loop nest touch.
+
+    `moves` says for each loop, outermost first, whether it moves along the array.
+    """
     elements = 1
     for extent, moving in zip(reversed(extents), reversed(moves), strict=True):
         taken = max(1, min(extent, points))

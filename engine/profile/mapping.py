@@ -7,6 +7,7 @@ bytes per tile, so that small arrays lie on few tiles. Each array starts on the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def spread(count: int, item_bytes: int, target: Target) -> Spread:
         return Spread(0, 0)
     vector = max(1, target.vector_bytes // item_bytes)
     least = max(1, tables()["mapping"]["least_bytes_per_tile"] // item_bytes)
-    even = -(-(-(-count // target.tiles)) // vector) * vector
+    even = ceil(ceil(count / target.tiles) / vector) * vector
     per_tile = min(count, max(even, least))
     return Spread(per_tile, -(-count // per_tile))
 

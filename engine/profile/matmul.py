@@ -1,8 +1,8 @@
 """Cycles of matrix products: how one is shared out among tiles, and what its matrix engine takes on each.
 
 A small planner after the manner of poplin's: rows, columns and k are cut so that compute, exchange and the sum of
-partial results together take the fewest cycles. It knows two vertices, the one of the matrix engine and one of plain
-vector multiply-adds, and none of poplin's special ones for convolutions.
+partial results together take the fewest cycles, within the memory that Poplar grants. It knows two vertices, the one
+of the matrix engine and one of plain vector multiply-adds, and none of poplin's special ones for convolutions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Product:
     """C[batch, row, column] = sum over k of A[batch, row, k] * B[batch, k, column], inputs "f32" or "f16".
 
     `distinct_a` and `distinct_b` are the elements the operands really have: fewer than rows * k where
-    convolutions read an element several times.
+    convolutions read an element several times. `resident` is the operand, "a" or "b", that lies where it is needed.
     """
 
     batches: int
@@ -33,6 +33,7 @@ class Product:
     element_type: str
     distinct_a: int
     distinct_b: int
+    resident: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +93,25 @@ def plan_product(product: Product, target: Target, partials_type: str = "f32") -
     rows, columns, k = (-(-extents // cuts)).T
     compute = _fastest(rows, columns, k, product.element_type, target, partials_type) * repeats
     item = 4 if product.element_type == "f32" else 2
-    received = _received(product, rows, columns, k, item) * repeats
+    received = _received(product, rows, columns, k, item, cuts) * repeats
     split = cuts[:, 2] > 1
     outputs = rows * columns * repeats
     reduced = np.where(split, _reduce_cycles(outputs, cuts[:, 2], target), 0)
     summed = np.where(split, outputs * (cuts[:, 2] - 1) // cuts[:, 2] * PARTIAL_BYTES, 0)
     exchange = _exchange_cycles(received, target) + np.where(split, _exchange_cycles(summed, target), 0)
     sync = np.where(split, 2, 1) * target.sync_cycles
-    best = int(np.argmin(compute + reduced + exchange + sync))
+    partial = np.where(split, outputs * PARTIAL_BYTES + summed, 0)
+    budget = tables()["matmul"]["memory_proportion"] * target.bytes_per_tile
+    cycles = compute + reduced + exchange + sync
+    held = received + partial
+    best = int(np.argmin(np.where(held <= budget, cycles, np.inf) if held.min() <= budget else held))
     return ProductCost(
         compute=int(compute[best] + reduced[best]),
         exchange=int(exchange[best]),
         sync=int(sync[best]),
         tiles=across * int(np.prod(cuts[best])),
         received_bytes=int(received[best]),
-        partial_bytes=int(split[best]) * int(outputs[best] * PARTIAL_BYTES + summed[best]),
+        partial_bytes=int(partial[best]),
     )
 
 
@@ -114,10 +119,7 @@ def plan_product(product: Product, target: Target, partials_type: str = "f32") -
 def _cuts(tiles: int) -> np.ndarray:
     """All (rows, columns, k) counts of pieces whose product is at most `tiles`; int64 [n, 3]."""
     found = [
-        (a, b, c)
-        for a in range(1, tiles + 1)
-        for b in range(1, tiles // a + 1)
-        for c in range(1, tiles // (a * b) + 1)
+        (a, b, c) for a in range(1, tiles + 1) for b in range(1, tiles // a + 1) for c in range(1, tiles // (a * b) + 1)
     ]
     return np.array(found, np.int64)
 
@@ -133,12 +135,20 @@ def _fastest(
 
 
 def _received(
-    product: Product, rows: np.ndarray, columns: np.ndarray, k: np.ndarray, item: int
+    product: Product, rows: np.ndarray, columns: np.ndarray, k: np.ndarray, item: int, cuts: np.ndarray
 ) -> np.ndarray:
-    """Bytes of both operands that a tile's piece needs. Halos of convolutions are left out."""
+    """Bytes of both operands that a tile's piece needs and that lie elsewhere. Halos of convolutions are left out.
+
+    Each tile of those that share a piece of a resident operand holds a part of it.
+    """
     reuse_a = min(1.0, product.distinct_a / max(1, product.batches * product.rows * product.k))
     reuse_b = min(1.0, product.distinct_b / max(1, product.batches * product.columns * product.k))
-    return np.ceil(rows * k * reuse_a + columns * k * reuse_b).astype(np.int64) * item
+    piece_a, piece_b = rows * k * reuse_a, columns * k * reuse_b
+    if product.resident == "a":
+        piece_a = piece_a * (1 - 1 / cuts[:, 1])
+    if product.resident == "b":
+        piece_b = piece_b * (1 - 1 / cuts[:, 0])
+    return np.ceil(piece_a + piece_b).astype(np.int64) * item
 
 
 def _exchange_cycles(received: np.ndarray, target: Target) -> np.ndarray:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from engine.profile.mapping import TileLoad
 from engine.profile.names import layer_of, readable_name
 from engine.profile.superstep import Superstep
 from engine.program.memory import lifetimes
-from engine.program.program import Buffer, Program
+from engine.program.program import Buffer, ComputeSet, Program
 from engine.target import Target
+
+VARIABLE = "variable of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +100,34 @@ def always_live_buffers(program: Program) -> dict[Buffer, str]:
 
 
 def buffer_names(program: Program) -> dict[Buffer, str]:
-    """A name for each array: what writes it, or for a variable the layer that reads it first."""
+    """A name for each array: what writes it, or for a variable the layer that reads it first.
+
+    An optimizer's slot is named after the variable of the same shape that is updated with it.
+    """
     names: dict[Buffer, str] = {}
     for compute_set in program.compute_sets:
+        layer = layer_of(compute_set.op_name)
+        updated = [s.buffer for s in compute_set.writes if s.buffer in names and s.buffer.kind == "variable"]
         for span in compute_set.reads:
-            layer = layer_of(compute_set.op_name)
             if span.buffer.kind == "variable" and layer:
-                names.setdefault(span.buffer, f"variable of {layer}")
+                shape = span.buffer.shape
+                owner = next((names[b] for b in updated if b.shape == shape and shape.elements > 1), "")
+                names.setdefault(span.buffer, f"{layer} slot of {owner}" if owner else f"{VARIABLE}{layer}")
         for span in compute_set.writes:
             if span.buffer.kind == "arena":
                 names.setdefault(span.buffer, readable_name(compute_set.op_name, span.buffer.name))
     return names
+
+
+def label_of(compute_set: ComputeSet, names: dict[Buffer, str]) -> str:
+    """The readable name of a compute set; for an optimizer's, what it updates."""
+    layer = layer_of(compute_set.op_name)
+    for span in compute_set.writes:
+        name = names.get(span.buffer, "")
+        owner = name.removeprefix(VARIABLE)
+        if name.startswith(VARIABLE) and span.buffer.shape.elements > 1 and layer and owner != layer:
+            return f"{layer} update of {owner}"
+    return readable_name(compute_set.op_name, compute_set.name)
 
 
 def _events(
@@ -134,8 +151,3 @@ def _by_kind(always: dict[Buffer, str]) -> dict[str, int]:
 def _tensor(buffer: Buffer, names: dict[Buffer, str], always_live: bool) -> Tensor:
     default = f"input {buffer.index}" if buffer.kind == "feed" else buffer.name
     return Tensor(names.get(buffer, default), str(buffer.shape), buffer.shape.bytes, always_live)
-
-
-def fullest_share(memory: Memory, target: Target) -> float:
-    """How full the fullest tile is at the peak: 1 is to the brim."""
-    return float(np.float64(memory.peak_fullest) / target.bytes_per_tile)

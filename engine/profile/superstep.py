@@ -35,7 +35,7 @@ class Superstep:
 def superstep(compute_set: ComputeSet, layouts: Layouts, target: Target, partials_type: str = "f32") -> Superstep:
     """What a compute set costs, given where everything lies that it reads."""
     if compute_set.effort.multiply_adds and kind_of(compute_set.effort.element_type) != "integer":
-        return _matrix_product(compute_set, target, partials_type)
+        return _matrix_product(compute_set, layouts, target, partials_type)
     work = work_of(compute_set)
     item = _item_bytes(compute_set)
     operations, points = work.operations, work.points
@@ -54,7 +54,7 @@ def superstep(compute_set: ComputeSet, layouts: Layouts, target: Target, partial
     return Superstep(compute, exchange, syncs, run.tiles, received)
 
 
-def product_of(compute_set: ComputeSet) -> Product:
+def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
     """The matrix product of a compute set with multiply-adds. Raises InternalError for an unknown codelet."""
     block = compute_set.parameters
     if isinstance(compute_set.codelet, Nest) or len(block) != len(Field) or len(compute_set.reads) < 2:
@@ -63,13 +63,14 @@ def product_of(compute_set: ComputeSet) -> Product:
             f"Received: {len(block)} words for {compute_set.codelet!r}."
         )
     rows, columns, k, batches = (int(block[f]) for f in (Field.ROWS, Field.COLUMNS, Field.K, Field.BATCHES))
-    a, b = compute_set.reads[0].buffer.shape.elements, compute_set.reads[1].buffer.shape.elements
+    a, b = (span.buffer for span in compute_set.reads[:2])
+    resident = "b" if layouts.is_home(b, compute_set) else "a" if layouts.is_home(a, compute_set) else ""
     kind = kind_of(compute_set.effort.element_type)
-    return Product(batches, rows, columns, k, kind, a, b)
+    return Product(batches, rows, columns, k, kind, a.shape.elements, b.shape.elements, resident)
 
 
-def _matrix_product(compute_set: ComputeSet, target: Target, partials_type: str) -> Superstep:
-    cost = plan_product(product_of(compute_set), target, partials_type)
+def _matrix_product(compute_set: ComputeSet, layouts: Layouts, target: Target, partials_type: str) -> Superstep:
+    cost = plan_product(product_of(compute_set, layouts), target, partials_type)
     temporary = cost.received_bytes + cost.partial_bytes
     return Superstep(cost.compute, cost.exchange, cost.sync, cost.tiles, temporary)
 

@@ -101,7 +101,5 @@ def _operations(nest: Nest) -> tuple[tuple[str, str], ...]:
 
 def _applied(nodes: tuple[Node, ...]) -> list[tuple[str, str]]:
     return [
-        (node.operation.opcode, kind_of(node.operation.operand_types[0]))
-        for node in nodes
-        if isinstance(node, Apply)
+        (node.operation.opcode, kind_of(node.operation.operand_types[0])) for node in nodes if isinstance(node, Apply)
     ]

@@ -7,11 +7,19 @@ from typing import Literal
 
 import numpy as np
 
-from engine.codelets.rows import Infeed, Outfeed, encode_infeed, encode_outfeed, infeed, new_feed_block, outfeed, point_feed
+from engine.codelets.rows import (
+    Infeed,
+    Outfeed,
+    encode_infeed,
+    encode_outfeed,
+    infeed,
+    new_feed_block,
+    outfeed,
+    point_feed,
+)
 from engine.emit.library import addresses_of
 from engine.emit.nest import Nest
 from engine.errors import InternalError, StepCountError
-from engine.program.chains import chain_lengths
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Relocation, Span
 from engine.program.syncs import ranges_of, syncs
@@ -49,14 +57,19 @@ class Executable:
         self._tables: dict[tuple[bool, int], np.ndarray] = {}
         self._scratch_bytes = max((s.scratch_bytes for s in self._all_sets), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._effort = sum(s.effort.multiply_adds + sum(s.effort.elements.values()) for s in program.compute_sets)
+        self._effort = sum(
+            s.effort.multiply_adds + sum(s.effort.elements.values()) for s in program.compute_sets
+        )
 
     def _compile(self, progress: Progress | None) -> list[int]:
         nests = [s.codelet for s in self._all_sets if isinstance(s.codelet, Nest)]
-        listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
+        listener = (
+            None if progress is None else lambda done, total: progress("generated codelets", done, total)
+        )
         generated = addresses_of(nests, listener)
         return [
-            generated[s.codelet] if isinstance(s.codelet, Nest) else int(s.codelet.address) for s in self._all_sets
+            generated[s.codelet] if isinstance(s.codelet, Nest) else int(s.codelet.address)
+            for s in self._all_sets
         ]
 
     def _place(self) -> None:
@@ -86,11 +99,15 @@ class Executable:
     def _relocate(self, compute_set: ComputeSet, *kinds: str) -> None:
         for relocation in compute_set.relocations:
             if relocation.buffer.kind in kinds:
-                compute_set.parameters[relocation.word] = self._addresses[relocation.buffer] + relocation.offset
+                compute_set.parameters[relocation.word] = (
+                    self._addresses[relocation.buffer] + relocation.offset
+                )
 
     def _bind(self, variables: list[DeviceBuffer]) -> None:
         """Points the program at its variables; does nothing when they are those of the last call."""
-        if len(variables) == len(self._variables) and all(a is b for a, b in zip(variables, self._variables, strict=True)):
+        if len(variables) == len(self._variables) and all(
+            a is b for a, b in zip(variables, self._variables, strict=True)
+        ):
             return
         numbers = sorted(self.program.variables)
         if len(numbers) != len(variables):
@@ -118,13 +135,12 @@ class Executable:
     def _build_table(self, all_outputs: bool, workers: int) -> np.ndarray:
         sets = self._all_sets if all_outputs else [*self._infeeds, *self.program.compute_sets]
         waits = syncs(sets, workers, self._location)
-        lengths = chain_lengths(sets, waits, self._location)
         rows = []
-        for compute_set, address, wait, length in zip(sets, self._codelets, waits, lengths, strict=False):
+        for compute_set, address, wait in zip(sets, self._codelets, waits, strict=False):
             if wait:
                 rows.append(sync_row(workers))
             ranges = ranges_of(compute_set, workers)
-            rows.append(compute_row(address, compute_set.parameters.ctypes.data, ranges, length))
+            rows.append(compute_row(address, compute_set.parameters.ctypes.data, ranges))
         return step_table(rows, workers)
 
     def run(
@@ -141,8 +157,14 @@ class Executable:
         """
         self._check(steps, feeds)
         self._bind(variables)
-        held = [self._point(number, feed) for number, feed in zip(sorted(self.program.feeds), feeds, strict=True)]
-        rings = [np.zeros((steps, *s.dimensions), s.dtype) for s in self.program.output_shapes] if outputs == "all" else []
+        held = [
+            self._point(number, feed) for number, feed in zip(sorted(self.program.feeds), feeds, strict=True)
+        ]
+        rings = (
+            [np.zeros((steps, *s.dimensions), s.dtype) for s in self.program.output_shapes]
+            if outputs == "all"
+            else []
+        )
         for block, ring in zip(self._outfeed_blocks, rings, strict=False):
             point_feed(block, ring)
         workers = worker_count()
@@ -175,8 +197,10 @@ class Executable:
                     f"Expected rows of {shape} for parameter {number}. "
                     f"Received: {feed.array.dtype}{list(feed.array.shape)}."
                 )
-            if feed.rows is not None and len(feed.rows) and not (
-                0 <= int(feed.rows.min()) and int(feed.rows.max()) < len(feed.array)
+            if (
+                feed.rows is not None
+                and len(feed.rows)
+                and not (0 <= int(feed.rows.min()) and int(feed.rows.max()) < len(feed.array))
             ):
                 raise InternalError(f"Expected row numbers below {len(feed.array)} for parameter {number}.")
 
@@ -206,7 +230,13 @@ def _infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
     parameters, units = encode_infeed(block.ctypes.data, 0, batch, row_bytes)
     span = Span(buffer, Partition(max(row_elements, 1), max(batch, 1), 1))
     return ComputeSet(
-        f"infeed {buffer.index}", infeed, parameters, [Relocation(int(Infeed.TARGET), buffer)], units, [], [span]
+        f"infeed {buffer.index}",
+        infeed,
+        parameters,
+        [Relocation(int(Infeed.TARGET), buffer)],
+        units,
+        [],
+        [span],
     )
 
 

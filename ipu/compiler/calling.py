@@ -50,9 +50,7 @@ class EngineFunction:
 _functions: weakref.WeakKeyDictionary[Any, EngineFunction] = weakref.WeakKeyDictionary()
 
 
-def call_on_engine(
-    function: polymorphic_function.Function, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def call_on_engine(function: polymorphic_function.Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls a tf.function on the engine; the same function and shapes twice is one compilation."""
     if function not in _functions:
         _functions[function] = EngineFunction(function)

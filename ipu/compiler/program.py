@@ -60,9 +60,7 @@ class Program:
         self._traced = traced
         self._executable = build_executable(traced.module, traced.roles, traced.constants)
 
-    def run(
-        self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last"
-    ) -> list[np.ndarray]:
+    def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps]."""
         buffers = [variable.device_buffer() for variable in self._traced.variables]
         try:

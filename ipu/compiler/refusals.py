@@ -41,7 +41,5 @@ def _layer(node: str) -> str:
 
 def _advice(message: str) -> str:
     if "compile-time constant" in message or "must be a constant" in message:
-        return (
-            "Its shape depends on values known only at run time: compute it from static shapes or constants."
-        )
+        return "Its shape depends on values known only at run time: compute it from static shapes or constants."
     return "Run it on the host, in the input pipeline (for example with tf.data's map), or replace the layer."

@@ -86,9 +86,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             return
         assert self._buffer is not None
         with ops.init_scope():
-            gen_resource_variable_ops.assign_variable_op(
-                self._handle, ops.convert_to_tensor(self._buffer.read())
-            )
+            gen_resource_variable_ops.assign_variable_op(self._handle, ops.convert_to_tensor(self._buffer.read()))
         self._host_is_valid = True
 
     @property
@@ -167,9 +165,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         if not ops.inside_function():
             # The value may be computed from the variable itself, which must then be fetched first.
             value = ops.convert_to_tensor(value, dtype=self.dtype)
-        return self._write(
-            lambda: super(IPUVariable, self).assign(value, use_locking, name, read_value), read_value
-        )
+        return self._write(lambda: super(IPUVariable, self).assign(value, use_locking, name, read_value), read_value)
 
     def assign_add(
         self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True

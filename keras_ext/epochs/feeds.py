@@ -65,9 +65,7 @@ class RowBatches:
         if self.shuffle != "batch":
             return np.random.permutation(self.rows) if self.shuffle else None
         starts = range(0, self.rows, self.batch_size)
-        return np.concatenate(
-            [s + np.random.permutation(min(self.batch_size, self.rows - s)) for s in starts]
-        )
+        return np.concatenate([s + np.random.permutation(min(self.batch_size, self.rows - s)) for s in starts])
 
 
 class RowIterator:

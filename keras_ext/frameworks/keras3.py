@@ -84,9 +84,7 @@ def _batches(adapter: Any) -> Iterable[Any]:
     if isinstance(adapter, TFDatasetAdapter):
         return adapter.get_tf_dataset()
     if isinstance(adapter, PyDatasetAdapter) and adapter.num_batches == 0:
-        raise ValueError(
-            "Expected a PyDataset with at least one batch. Received: The PyDataset has length 0."
-        )
+        raise ValueError("Expected a PyDataset with at least one batch. Received: The PyDataset has length 0.")
     return adapter
 
 
@@ -126,9 +124,7 @@ def serves(strategy: Any) -> bool:
     return isinstance(strategy, IPUStrategyV1) and strategy.serves_keras
 
 
-def _making(
-    framework: Keras3, mode: Mode, kind: type[StepFunction], original: KerasFunction
-) -> KerasFunction:
+def _making(framework: Keras3, mode: Mode, kind: type[StepFunction], original: KerasFunction) -> KerasFunction:
     attribute = f"{mode}_function"
 
     @functools.wraps(original)
@@ -180,9 +176,7 @@ def _building_once(original: KerasFunction) -> KerasFunction:
 
 def _is_built(model: Any) -> bool:
     parts = (model._compile_metrics, model._compile_loss, model.optimizer)
-    return all(part is None or part.built for part in parts) and all(
-        layer.built for layer in model._flatten_layers()
-    )
+    return all(part is None or part.built for part in parts) and all(layer.built for layer in model._flatten_layers())
 
 
 def _adopt_optimizer(model: Any) -> None:

@@ -89,9 +89,7 @@ def _fresh(compilation: dict[str, Any]) -> dict[str, Any]:
     """Optimizers hold state, so each model gets its own."""
     made = {}
     for name, value in compilation.items():
-        made[name] = (
-            value() if callable(value) and name in ("optimizer", "metrics", "weighted_metrics") else value
-        )
+        made[name] = value() if callable(value) and name in ("optimizer", "metrics", "weighted_metrics") else value
     return made
 
 

@@ -20,9 +20,7 @@ X, Y = data()
 
 def whole_life(model: keras.Model) -> list[Any]:
     """fit with a remainder of steps and a partial batch, then everything else one does with a model."""
-    history = model.fit(
-        X, Y, batch_size=7, epochs=2, shuffle=False, verbose=0, validation_data=data(10, seed=1)
-    )
+    history = model.fit(X, Y, batch_size=7, epochs=2, shuffle=False, verbose=0, validation_data=data(10, seed=1))
     results = [history.history, model.evaluate(X, Y, batch_size=7, verbose=0, return_dict=True)]
     results.append(model.predict(X, batch_size=7, verbose=0))
     results.append(model.train_on_batch(X[:4], Y[:4], return_dict=True))
@@ -216,16 +214,12 @@ def test_custom_train_step() -> None:
 def test_nan_in_data_trains_on() -> None:
     broken = X.copy()
     broken[3, 2] = np.nan
-    assert_same(
-        lambda m: m.fit(broken, Y, batch_size=8, shuffle=False, verbose=0).history, unbuilt, metrics=None
-    )
+    assert_same(lambda m: m.fit(broken, Y, batch_size=8, shuffle=False, verbose=0).history, unbuilt, metrics=None)
 
 
 def test_early_stopping_restores_the_best_weights() -> None:
     def program(model: keras.Model) -> Any:
-        stop = keras.callbacks.EarlyStopping(
-            "val_loss", patience=1, restore_best_weights=True, min_delta=0.05
-        )
+        stop = keras.callbacks.EarlyStopping("val_loss", patience=1, restore_best_weights=True, min_delta=0.05)
         return model.fit(X, Y, batch_size=8, epochs=8, shuffle=False, verbose=0,
                          validation_data=data(9, seed=5), callbacks=[stop]).history  # fmt: skip
 

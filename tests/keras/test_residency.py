@@ -105,9 +105,7 @@ def test_keras_and_h5_files(tmp_path: Path) -> None:
         model.fit(X, Y, batch_size=8, verbose=0)
         expected = model.predict(X, verbose=0)
         model.save(tmp_path / name)
-        np.testing.assert_array_equal(
-            model.get_weights()[0], keras.models.load_model(tmp_path / name).get_weights()[0]
-        )
+        np.testing.assert_array_equal(model.get_weights()[0], keras.models.load_model(tmp_path / name).get_weights()[0])
         with IPUStrategy().scope():
             loaded = keras.models.load_model(tmp_path / name)
         np.testing.assert_array_equal(loaded.predict(X, verbose=0), expected)

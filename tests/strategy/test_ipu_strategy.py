@@ -71,9 +71,7 @@ def test_run_returns_the_functions_structure(strategy: IPUStrategyV1) -> None:
     def step(x: tf.Tensor, factor: float, offset: Any = None) -> dict[str, Any]:
         return {"sum": [tf.reduce_sum(x) * factor, None], "x": (x + offset["by"], 3)}
 
-    result = strategy.run(
-        step, args=(np.ones((2, 3), np.float32), 2.0), kwargs={"offset": {"by": tf.ones([3])}}
-    )
+    result = strategy.run(step, args=(np.ones((2, 3), np.float32), 2.0), kwargs={"offset": {"by": tf.ones([3])}})
     assert result["sum"][0] == 12.0 and result["sum"][1] is None
     np.testing.assert_array_equal(result["x"][0], np.full((2, 3), 2.0))
     assert isinstance(result["x"][0], tf.Tensor)
