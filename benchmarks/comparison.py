@@ -35,7 +35,6 @@ class Comparison:
     def lines(self) -> list[str]:
         """A small table: median seconds, and how many times ours."""
         rows = [
-            f"  {way:32}{self.median(way):>9.3f} s{self.median(way) / self.median(OURS):>8.2f}x"
-            for way in self.seconds
+            f"  {way:32}{self.median(way):>9.3f} s{self.median(way) / self.median(OURS):>8.2f}x" for way in self.seconds
         ]
         return [self.work, *rows]

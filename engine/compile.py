@@ -9,6 +9,7 @@ import numpy as np
 from engine.ir import Module
 from engine.ir.verifier import verify as verify_module
 from engine.lower.program import lower_module
+from engine.passes.conditionals import conditionals_to_selects
 from engine.passes.dead_code import dead_code
 from engine.passes.fuse import fuse
 from engine.passes.order import schedule
@@ -23,7 +24,7 @@ Progress = Callable[[str, int, int], None]
 
 def prepare(module: Module, verify: bool = False) -> Module:
     """All passes: the module as it is lowered. With `verify` each pass's result is checked."""
-    module = run_passes(module, verify=verify)
+    module = run_passes(conditionals_to_selects(module), verify=verify)
     for each in (reciprocal_square_roots, dead_code, fuse, dead_code):
         module = each(module)
         if verify:

@@ -19,7 +19,10 @@ LOOP_CYCLES = {"f32": 8, "f16": 4}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A chip, or several alike. `title` is what it is sold as. Rates are per tile and per tile clock cycle unless the name says otherwise."""
+    """A chip, or several alike; `title` is what it is sold as.
+
+    Rates are per tile and per tile clock cycle unless the name says otherwise.
+    """
 
     name: str
     title: str

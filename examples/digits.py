@@ -20,9 +20,8 @@ from sklearn.datasets import load_digits
 from tensorflow.python import ipu
 
 BATCH_SIZE = 32
-STEPS_PER_EXECUTION = 50
+STEPS_PER_EXECUTION = 50  # so many steps run in one call of the engine
 REPEATS = 10  # the digits are few, so an epoch shows each of them ten times: 450 steps
-ROUNDS = 5
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -57,7 +56,7 @@ def compiled(model: keras.Model, jit_compile: bool | str = "auto") -> keras.Mode
         optimizer=keras.optimizers.RMSprop(1e-3),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
-        steps_per_execution=STEPS_PER_EXECUTION,  # so many steps run in one call of the engine
+        steps_per_execution=STEPS_PER_EXECUTION,
         jit_compile=jit_compile,
     )
     return model
@@ -92,10 +91,11 @@ class Contestant:
         return samples / statistics.median(self.epochs)
 
 
-def compare(name: str, build: Callable[[], keras.Model], epochs: int) -> str:
+def compare(name: str, build: Callable[[], keras.Model], epochs: int, rounds: int) -> str:
     """Trains the model on the software IPU and, from the same weights, with plain Keras; a row of the table."""
     train, test = train_and_test_data()
     epoch = (np.tile(train[0], (REPEATS, 1, 1, 1)), np.tile(train[1], REPEATS))
+    first = STEPS_PER_EXECUTION * BATCH_SIZE
     with ipu.ipu_strategy.IPUStrategy().scope():
         ours = Contestant("software IPU", compiled(build()))
     # XLA helps plain Keras with some models and not with others: it may have both.
@@ -106,13 +106,13 @@ def compare(name: str, build: Callable[[], keras.Model], epochs: int) -> str:
     for each in (ours, *plain):
         print(f"\n{name} on {each.name}", flush=True)
         # The first execution traces and compiles. It is timed by itself and in no rate.
-        each.first = each.fit((train[0][:1600], train[1][:1600]))
-        each.fit(epoch, epochs, verbose=1)
+        each.first = each.fit((epoch[0][:first], epoch[1][:first]))
+        each.fit(epoch, epochs, verbose=1 if each is ours else 2)
         each.accuracy = each.model.evaluate(*test, batch_size=len(test[0]), verbose=0)[1]
         print(f"first execution {each.first:.1f} s, accuracy on held-out digits {each.accuracy:.1%}")
 
-    print(f"\n{name}: {ROUNDS} more epochs of each, in turn, for the rates", flush=True)
-    for _ in range(ROUNDS):
+    print(f"\n{name}: {rounds} more epochs of each, in turn, for the rates", flush=True)
+    for _ in range(rounds):
         for each in (ours, *plain):
             each.epochs.append(each.fit(epoch))
 
@@ -128,16 +128,18 @@ def compare(name: str, build: Callable[[], keras.Model], epochs: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trains two models on the software IPU and with plain Keras.")
     parser.add_argument("--epochs", type=int, default=3, help="epochs of 450 steps to train each model for")
-    epochs = parser.parse_args().epochs
+    parser.add_argument("--rounds", type=int, default=5, help="epochs of each model to measure afterwards")
+    arguments = parser.parse_args()
 
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = 1
     config.configure_ipu_system()
     keras.utils.set_random_seed(1)
-    rows = [compare("MLP", mlp, epochs), compare("CNN", cnn, epochs)]
+    contests = {"MLP": mlp, "CNN": cnn}
+    rows = [compare(name, build, arguments.epochs, arguments.rounds) for name, build in contests.items()]
 
-    print(f"\nBatch {BATCH_SIZE}, {STEPS_PER_EXECUTION} steps per execution. Plain is the faster of jit_compile=True")
-    print(f"and False; rates are medians of {ROUNDS} epochs, without the first execution.\n")
+    print(f"\nBatch {BATCH_SIZE}, {STEPS_PER_EXECUTION} steps per execution. Plain: the faster of jit_compile=True, False.")
+    print(f"Rates are medians of {arguments.rounds} epochs and leave out the first execution, which compiles.\n")
     print("        test accuracy      samples per second          first execution, s")
     print("model     ours   plain         ours     plain   ratio      ours   plain")
     print(*rows, sep="\n")

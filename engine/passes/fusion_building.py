@@ -25,7 +25,7 @@ class _Builder:
         self.root = module.entry.root
         self.new: dict[Instruction, Instruction] = {}
         self.instructions: list[Instruction] = []
-        self.count = 0
+        self.made: set[Group] = set()
 
     def need(self, instruction: Instruction) -> None:
         """Makes sure the instruction exists in the new computation, whatever it needs before it (no recursion)."""
@@ -41,8 +41,11 @@ class _Builder:
             if waiting:
                 stack.extend(waiting)
             elif group:
-                self._make_fusion(group)
-                if current not in self.new:
+                if group not in self.made:
+                    self._make_fusion(group)
+                if current not in self.new and self._base(current) not in self.new:
+                    stack.append(self._base(current))
+                elif current not in self.new:
                     self.new[current] = self._stand_in(current)
             else:
                 self.new[current] = self._copy(current)
@@ -57,7 +60,9 @@ class _Builder:
     def _stand_in(self, instruction: Instruction) -> Instruction:
         """A member that is no result itself: outside, it is a reshape of one (or nothing reads it at all)."""
         base = self.new[self._base(instruction)]
-        return base if isinstance(base.shape, TupleShape) else self._copy_of(instruction, base)
+        if not self._is_read_outside(instruction, self.groups.of[instruction]):
+            return base
+        return self._copy_of(instruction, base)
 
     def _copy(self, instruction: Instruction) -> Instruction:
         operands = tuple(self.new[o] for o in instruction.operands)
@@ -89,6 +94,9 @@ class _Builder:
     def _inside(self, instruction: Instruction, group: Group) -> bool:
         return self.groups.of.get(instruction) is group
 
+    def _is_read_outside(self, member: Instruction, group: Group) -> bool:
+        return member is self.root or any(not self._inside(u, group) for u in self.users[member])
+
     def _sees_through(self, instruction: Instruction) -> bool:
         """Whether a codelet computes an instruction outside its group anew, or reads it in place."""
         if instruction in self.groups.of:
@@ -119,8 +127,7 @@ class _Builder:
         """The members that someone outside reads; behind a reshape, what it reshapes."""
         results: dict[Instruction, None] = {}
         for member in self.groups.members(group):
-            outside = [u for u in self.users[member] if not self._inside(u, group)]
-            if outside or member is self.root:
+            if self._is_read_outside(member, group):
                 base = self._base(member) if is_unit_reshape(member) else member
                 if self._inside(base, group):
                     results[base] = None
@@ -136,9 +143,9 @@ class _Builder:
         if len(results) > 1:
             root = Instruction("results", "tuple", TupleShape(shapes), tuple(inside))
             body.instructions.append(root)
-        self.count += 1
-        name = f"fusion.{self.count}"
-        computation = Computation(f"fused.{self.count}", body.instructions, root)
+        self.made.add(group)
+        name = f"fusion.{len(self.made)}"
+        computation = Computation(f"fused.{len(self.made)}", body.instructions, root)
         weightiest = max(results, key=lambda r: r.tuple_shapes[0].elements)
         fusion = Instruction(
             *(name, "fusion", root.shape, tuple(self.new[s] for s in body.sources)),

@@ -93,12 +93,12 @@ def footprint(points: int, extents: list[int], moves: list[bool]) -> int:
 
     `moves` says for each loop, outermost first, whether it moves along the array.
     """
-    elements = 1
+    elements, most = 1, points
     for extent, moving in zip(reversed(extents), reversed(moves), strict=True):
         taken = max(1, min(extent, points))
         elements *= taken if moving else 1
         points = -(-points // taken)
-    return elements
+    return min(elements, most)
 
 
 def exchange_cycles(received: int, target: Target) -> int:

@@ -7,7 +7,7 @@ of the matrix engine and one of plain vector multiply-adds, and none of poplin's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import numpy as np
@@ -84,29 +84,44 @@ def vector_cycles(
 
 @lru_cache(maxsize=4096)
 def plan_product(product: Product, target: Target, partials_type: str = "f32") -> ProductCost:
-    """The cheapest way to share a product out."""
+    """The cheapest way to share a product out; in two parts, one after the other, if memory does not suffice."""
+    cost = _cheapest(product, target, partials_type)
+    budget = tables()["matmul"]["memory_proportion"] * target.bytes_per_tile
+    if cost.received_bytes + cost.partial_bytes <= budget or max(product.rows, product.columns) == 1:
+        return cost
+    part = plan_product(_halved(product), target, partials_type)
+    return replace(part, compute=2 * part.compute, exchange=2 * part.exchange, sync=2 * part.sync)
+
+
+def _halved(product: Product) -> Product:
+    """The product with half of its columns, or of its rows where they are more."""
+    if product.columns >= product.rows:
+        return replace(product, columns=-(-product.columns // 2), distinct_b=-(-product.distinct_b // 2))
+    return replace(product, rows=-(-product.rows // 2), distinct_a=-(-product.distinct_a // 2))
+
+
+def _cheapest(product: Product, target: Target, partials_type: str) -> ProductCost:
+    """The plan of fewest cycles among those whose memory suffices; if none does, the one of least memory."""
     across = min(product.batches, target.tiles)
     repeats = -(-product.batches // across)
     cuts = _cuts(target.tiles // across)
     extents = np.array([product.rows, product.columns, product.k])
     cuts = cuts[np.all(cuts <= extents, axis=1)]
     rows, columns, k = (-(-extents // cuts)).T
+    split, outputs = cuts[:, 2] > 1, rows * columns * repeats
     compute = _fastest(rows, columns, k, product.element_type, target, partials_type) * repeats
+    compute = compute + np.where(split, _reduce_cycles(outputs, cuts[:, 2], target), 0)
     item = 4 if product.element_type == "f32" else 2
     received = _received(product, rows, columns, k, item, cuts) * repeats
-    split = cuts[:, 2] > 1
-    outputs = rows * columns * repeats
-    reduced = np.where(split, _reduce_cycles(outputs, cuts[:, 2], target), 0)
-    summed = np.where(split, outputs * (cuts[:, 2] - 1) // cuts[:, 2] * PARTIAL_BYTES, 0)
+    summed = outputs * (cuts[:, 2] - 1) // cuts[:, 2] * PARTIAL_BYTES
     exchange = _exchange_cycles(received, target) + np.where(split, _exchange_cycles(summed, target), 0)
     sync = np.where(split, 2, 1) * target.sync_cycles
     partial = np.where(split, outputs * PARTIAL_BYTES + summed, 0)
+    held, cycles = received + partial, compute + exchange + sync
     budget = tables()["matmul"]["memory_proportion"] * target.bytes_per_tile
-    cycles = compute + reduced + exchange + sync
-    held = received + partial
     best = int(np.argmin(np.where(held <= budget, cycles, np.inf) if held.min() <= budget else held))
     return ProductCost(
-        compute=int(compute[best] + reduced[best]),
+        compute=int(compute[best]),
         exchange=int(exchange[best]),
         sync=int(sync[best]),
         tiles=across * int(np.prod(cuts[best])),

@@ -33,7 +33,7 @@ def _memory(account: Account) -> list[str]:
     where = account.costs[memory.peak_at].label if account.costs else "the start"
     kinds = ", ".join(f"{kind} {_bytes(size)}" for kind, size in memory.always_live.items() if size)
     return [
-        f"Memory: {verdict}; the fullest tile uses {share:.1%} of {room:,} bytes",
+        f"Memory: {verdict}; fullest tile at {share:.1%} of {room:,} bytes",
         f"  {'bytes per tile':<17}{'mean':>12}{'fullest':>12}",
         _cut(f"  {'always live':<17}{memory.always_live_mean:>12,.0f}{memory.always_live_fullest:>12,}  {kinds}"),
         _cut(f"  {'peak':<17}{memory.peak_mean:>12,.0f}{memory.peak_fullest:>12,}  at {where}"),

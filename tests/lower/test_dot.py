@@ -95,7 +95,6 @@ def test_operands_seen_through_moves() -> None:
     x, y = builder.parameter("f32", (6, 5, 8)), builder.parameter("f32", (40, 12))
     turned = builder.transpose(x, (1, 0, 2))
     part = builder.slice(builder.reverse(y, (0,)), (3, 38, 5), (1, 12))
-    builder.dot(turned, part, DotDimensionNumbers((2,), (0,))) if False else None
     left = builder.reshape(builder.slice(turned, (0, 5), (1, 5), (0, 7)), (20, 7))
     builder.dot(left, part)
     check(builder.module())

@@ -7,6 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from engine.ir import Instruction
 from engine.ir.builder import Builder
 from engine.ir.shape import NUMPY_TYPES
 from tests.engine.running import check
@@ -76,7 +77,7 @@ def test_chains_of_moves(seed: int) -> None:
     check(builder.module())
 
 
-def moved(builder: Builder, x, rng: np.random.Generator):  # type: ignore[no-untyped-def]
+def moved(builder: Builder, x: Instruction, rng: np.random.Generator) -> Instruction:
     dimensions = x.array_shape.dimensions
     choice = rng.integers(5)
     if choice == 0 and x.array_shape.elements < 500 and len(dimensions) < 5:
@@ -85,10 +86,10 @@ def moved(builder: Builder, x, rng: np.random.Generator):  # type: ignore[no-unt
         return builder.broadcast(x, new, [d for d in range(len(new)) if d != at])
     if choice == 1:
         return builder.transpose(x, [int(d) for d in rng.permutation(len(dimensions))])
-    if choice == 2:
+    if choice == 2 and dimensions:
         limits = [(int(rng.integers(0, n // 2 + 1)), n, int(rng.integers(1, 3))) for n in dimensions]
         return builder.slice(x, *limits)
-    if choice == 3:
+    if choice == 3 and dimensions:
         return builder.reverse(x, [d for d in range(len(dimensions)) if rng.random() < 0.5])
     flat = [n for n in dimensions if n != 1]
     if len(flat) > 1 and rng.random() < 0.5:

@@ -1,0 +1,56 @@
+"""The examples run, and the pages' code prints what the pages say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def output_of(*command: str) -> str:
+    """What a new Python process prints, started in the project's folder; fails if it does."""
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_digits_ends_with_a_table() -> None:
+    pytest.importorskip("sklearn")
+    printed = output_of("examples/digits.py", "--epochs", "1", "--rounds", "1")
+    rows = re.findall(r"^(MLP|CNN) +([\d.]+)% +([\d.]+)% +([\d,]+) +([\d,]+) +([\d.]+)x", printed, re.M)
+    assert [row[0] for row in rows] == ["MLP", "CNN"], printed
+    for _, ours, plain, our_rate, plain_rate, ratio in rows:
+        # Chance is 10%; after an epoch both have learnt, and learnt the same.
+        assert min(float(ours), float(plain)) > 85
+        assert abs(float(ours) - float(plain)) < 5
+        rates = [float(rate.replace(",", "")) for rate in (our_rate, plain_rate)]
+        assert float(ratio) == pytest.approx(rates[0] / rates[1], rel=0.02, abs=0.06)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/tour.md", "docs/supported_ops.md"])
+def test_page_is_true(page: str) -> None:
+    output_of("-m", "tests.examples.pages", page)
+
+
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+def test_links_lead_somewhere(page: Path) -> None:
+    assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []

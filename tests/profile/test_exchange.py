@@ -1,0 +1,64 @@
+"""What tiles receive: footprints against counting, and who has to receive at all."""
+
+from __future__ import annotations
+
+from itertools import islice, product
+from math import prod
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.profile.exchange import Layouts, exchange_cycles, footprint, received_bytes
+from engine.profile.mapping import spread
+from engine.profile.superstep import superstep
+from engine.target import target
+from tests.profile.programs import dense_step, elementwise
+from tests.profile.programs import product as matrix_product
+
+MK2 = target("ipu2")
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=1, max_size=4), st.integers(1, 200))
+def test_footprint_bounds_what_neighbouring_points_touch(loops: list[tuple[int, bool]], points: int) -> None:
+    extents, moves = [e for e, _ in loops], [m for _, m in loops]
+    walked = islice(product(*(range(e) for e in extents)), points)
+    touched = len({tuple(i for i, moving in zip(at, moves, strict=True) if moving) for at in walked})
+    most = prod(e for e, moving in loops if moving)
+    assert touched <= footprint(points, extents, moves) <= max(1, min(points, most))
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5))
+def test_footprint_of_whole_rows_is_exact(rows: int, columns: int, taken: int) -> None:
+    assert footprint(min(taken, rows) * columns, [rows, columns], [True, True]) == min(taken, rows) * columns
+    assert footprint(min(taken, rows) * columns, [rows, columns], [True, False]) == min(taken, rows)
+
+
+def test_an_elementwise_operation_works_where_its_input_lies() -> None:
+    program = elementwise("tanh", 100_000)
+    (tanh,) = program.compute_sets
+    assert received_bytes(tanh, spread(100_000, 4, MK2), Layouts(program.compute_sets)) == 0
+
+
+def test_gradients_travel_to_where_their_variable_lies() -> None:
+    program = dense_step()
+    layouts = Layouts(program.compute_sets)
+    for compute_set in program.compute_sets:
+        cost = superstep(compute_set, layouts, MK2)
+        layouts.write(compute_set)
+        if compute_set.op_name.startswith("sgd/") and any(w.buffer.shape.rank == 2 for w in compute_set.writes):
+            assert cost.exchange > MK2.exchange_start_cycles
+            break
+    else:
+        raise AssertionError("no update of the weights found")
+
+
+def test_weights_are_at_home_in_their_first_product() -> None:
+    costs = []
+    for role in ("feed", "variable"):
+        program = matrix_product(16, 512, 512, role=role)
+        costs.append(superstep(program.compute_sets[0], Layouts(program.compute_sets), MK2).exchange)
+    assert costs[1] < costs[0]
+
+
+def test_cycles_of_an_exchange() -> None:
+    assert [exchange_cycles(n, MK2) for n in (0, 1, 4, 5, 4000)] == [0, 101, 101, 102, 1100]

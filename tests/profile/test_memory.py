@@ -1,0 +1,80 @@
+"""Memory: the always-live, liveness against the memory plan, and programs that do not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.errors import OutOfTileMemory
+from engine.profile import account, check_fit
+from engine.profile.exchange import Layouts
+from engine.profile.superstep import superstep
+from engine.program.memory import plan_memory
+from engine.target import target
+from tests.profile.programs import dense_step, elementwise
+
+MK2 = target("ipu2")
+
+
+def test_always_live_by_kind() -> None:
+    found = account(dense_step(64, 300, 200), MK2).memory.always_live
+    assert found["variables"] == (2 * 300 * 200 + 200) * 4
+    assert found["feeds"] == 64 * 300 * 4
+    assert found["borders"] == 0
+
+
+def test_live_bytes_are_those_of_the_memory_plan_and_the_supersteps_own() -> None:
+    program = dense_step()
+    planned = plan_memory(program).live_bytes
+    fed = sum(b.shape.bytes for b in program.feeds.values())
+    layouts = Layouts(program.compute_sets)
+    for at, compute_set in enumerate(program.compute_sets):
+        cost = superstep(compute_set, layouts, MK2)
+        layouts.write(compute_set)
+        expected = planned[at] - fed + cost.temporary_bytes * cost.tiles
+        assert account(program, MK2).memory.live_bytes[at] == expected
+
+
+def test_the_fullest_tile_is_no_emptier_than_the_mean() -> None:
+    for tiles in (1, 3, 1472):
+        memory = account(dense_step(), target("ipu2", tiles)).memory
+        assert memory.always_live_fullest >= memory.always_live_mean
+        assert memory.peak_fullest >= memory.peak_mean >= memory.always_live_mean
+        assert 0 <= memory.peak_tile < tiles
+
+
+def test_one_tile_holds_everything() -> None:
+    memory = account(dense_step(), target("ipu2", 1)).memory
+    assert memory.always_live_fullest == sum(memory.always_live.values())
+    assert memory.peak_fullest == sum(memory.always_live.values()) + max(memory.live_bytes)
+
+
+def test_what_fits_passes() -> None:
+    found = account(dense_step(), MK2)
+    assert found.fits
+    check_fit(found)
+
+
+def test_what_does_not_fit_is_explained() -> None:
+    found = account(dense_step(64, 2000, 1000), target("ipu2", tiles=16))
+    assert not found.fits
+    with pytest.raises(OutOfTileMemory) as raised:
+        check_fit(found)
+    message, memory = str(raised.value), found.memory
+    assert "Expected at most 638,976 bytes on each tile" in message
+    assert f"on tile {memory.peak_tile} at " in message
+    assert f"{memory.peak_fullest - 638_976:,} bytes over" in message
+    assert "variable of dense f32[2000,1000], 8,000,000 bytes" in message
+    assert "sgd slot of variable of dense f32[2000,1000]" in message
+    for lever in ("batch", "recomputation", "gradient accumulation", "half precision", "pipelining"):
+        assert lever in message
+
+
+def test_half_precision_takes_half_the_memory() -> None:
+    single, half = (account(dense_step(element_type=t), MK2).memory.always_live for t in ("f32", "f16"))
+    assert 2 * half["variables"] == single["variables"]
+
+
+def test_nothing_at_all() -> None:
+    found = account(elementwise("tanh", 0), MK2)
+    assert found.fits
+    assert found.memory.always_live_fullest == 0

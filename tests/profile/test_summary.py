@@ -1,0 +1,71 @@
+"""The summary: what it says, and that it fits a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.profile import Account, account, summary
+from engine.target import target
+from tests.profile.programs import dense_step, elementwise
+
+MK2 = target("ipu2")
+
+
+@pytest.fixture(scope="module")
+def trained() -> Account:
+    return account(dense_step(), MK2)
+
+
+def test_size(trained: Account) -> None:
+    lines = summary(trained).splitlines()
+    assert 15 <= len(lines) <= 22
+    assert max(map(len, lines)) <= 88
+    assert not any(line != line.rstrip() for line in lines)
+
+
+def test_what_it_says(trained: Account) -> None:
+    text = " ".join(summary(trained).split())
+    for words in (
+        "Mk2 GC200 (ipu2): one IPU, 1,472 tiles, 1.33 GHz",
+        "Memory: fits",
+        "of 638,976 bytes",
+        f"{trained.memory.always_live_fullest:,}",
+        f"{trained.memory.peak_fullest:,}",
+        f"{trained.cycles:,} on the chip",
+        f"{trained.compute:,}",
+        f"{trained.samples_per_second:,.0f} samples/s",
+        "dense MatMul (backward)",
+        "Estimated, not measured",
+        "compiled element-wise +12%",
+        "code and vertex state are not counted",
+    ):
+        assert words in text
+
+
+def test_bars_follow_the_shares(trained: Account) -> None:
+    lines = {line.split()[0]: line for line in summary(trained).splitlines() if line.startswith("  ")}
+    for part, share in trained.shares.items():
+        assert lines[part].count("#") == round(30 * share)
+
+
+def test_it_says_so_if_the_program_does_not_fit() -> None:
+    cramped = account(dense_step(64, 2000, 1000), target("ipu2", tiles=16))
+    assert f"DOES NOT FIT, {cramped.memory.peak_fullest - 638_976:,} bytes over" in summary(cramped)
+    assert max(map(len, summary(cramped).splitlines())) <= 88
+
+
+def test_replicas_bring_the_error_of_external_sync() -> None:
+    text = summary(account(dense_step(), MK2, replicas=4))
+    assert "4 replicas, each 1,472 tiles" in text
+    assert "sync between IPUs -58%" in " ".join(text.split())
+
+
+def test_assumed_rates_are_named(trained: Account) -> None:
+    text = " ".join(summary(replace(trained, assumed=("fft",))).split())
+    assert "Rates assumed for: fft." in text
+
+
+def test_an_empty_program() -> None:
+    assert "fits" in summary(account(elementwise("tanh", 0), MK2))
