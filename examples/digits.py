@@ -138,8 +138,9 @@ def main() -> None:
     contests = {"MLP": mlp, "CNN": cnn}
     rows = [compare(name, build, arguments.epochs, arguments.rounds) for name, build in contests.items()]
 
-    print(f"\nBatch {BATCH_SIZE}, {STEPS_PER_EXECUTION} steps per execution. Plain: the faster of jit_compile=True, False.")
-    print(f"Rates are medians of {arguments.rounds} epochs and leave out the first execution, which compiles.\n")
+    print(f"\nBatch {BATCH_SIZE}, {STEPS_PER_EXECUTION} steps per execution.")
+    print(f"Rates are medians of {arguments.rounds} epochs, without the first execution, which compiles.")
+    print("Plain is the faster of jit_compile=True and False.\n")
     print("        test accuracy      samples per second          first execution, s")
     print("model     ours   plain         ours     plain   ratio      ours   plain")
     print(*rows, sep="\n")

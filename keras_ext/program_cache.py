@@ -19,6 +19,10 @@ class ProgramCache:
         self._programs: dict[Any, Program] = {}
         self._optimizer: Any = None
 
+    def latest(self) -> Program | None:
+        """The program made last."""
+        return next(reversed(self._programs.values()), None)
+
     def other_than(self, signature: BatchSignature) -> BatchSignature | None:
         """The signature of the last program made, if there is one but none for `signature`."""
         if signature in self._programs:

@@ -48,6 +48,10 @@ class StepFunction:
         assert model is not None
         return model
 
+    def latest_program(self) -> Program | None:
+        """The program that was compiled last, None before the first."""
+        return self._programs.latest()
+
     def program(self, batches: Batches) -> Program:
         """The program for these batches."""
         model = self.model

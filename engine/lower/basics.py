@@ -61,6 +61,15 @@ def lower_move(context: Context, instruction: Instruction) -> Value:
     return result
 
 
+@lowering("convert")
+def lower_convert(context: Context, instruction: Instruction) -> Value:
+    """A conversion that was to be read in place, by somebody who needs memory after all."""
+    result = context.result_buffer(instruction)
+    source = context.view(instruction.operands[0])
+    copy(context, instruction.name, source, whole(result, instruction.array_shape), instruction.op_name)
+    return result
+
+
 @lowering("iota")
 def lower_iota(context: Context, instruction: Instruction) -> Value:
     result = context.result_buffer(instruction)

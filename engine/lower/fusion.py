@@ -38,7 +38,9 @@ def lower_fusion(context: Context, instruction: Instruction) -> Value:
 def run_draft(
     context: Context, name: str, draft: Draft, sources: list[Buffer], results: list[Buffer], op_name: str
 ) -> None:
-    """Emits the compute set (or two) of a draft that reads `sources` and writes `results`."""
+    """Emits the compute set (or two) of a draft that reads `sources` and writes `results`; none for empty ones."""
+    if 0 in draft.extents:
+        return
     plan = cut(draft, sources, context.partitions)
     nest = nest_of(plan.draft, plan.loop)
     if not nest.splits_reduction:

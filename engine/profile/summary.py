@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 
 from engine.profile.account import Account
-from engine.profile.validation import worst_errors
+from engine.profile.validation import whole_models, worst_errors
 
 WIDTH = 88
 BAR = 30
@@ -31,7 +31,8 @@ def _memory(account: Account) -> list[str]:
     share = memory.peak_fullest / room
     verdict = "fits" if account.fits else f"DOES NOT FIT, {memory.peak_fullest - room:,} bytes over"
     where = account.costs[memory.peak_at].label if account.costs else "the start"
-    kinds = ", ".join(f"{kind} {_bytes(size)}" for kind, size in memory.always_live.items() if size)
+    largest = sorted(memory.always_live.items(), key=lambda item: -item[1])[:2]
+    kinds = ", ".join(f"{kind} {_bytes(size)}" for kind, size in largest if size)
     return [
         f"Memory: {verdict}; fullest tile at {share:.1%} of {room:,} bytes",
         f"  {'bytes per tile':<17}{'mean':>12}{'fullest':>12}",
@@ -44,7 +45,7 @@ def _cycles(account: Account) -> list[str]:
     lines = [f"Cycles per step: {account.cycles:,} on the chip in {len(account.costs)} compute sets"]
     for part, share in account.shares.items():
         bar = "#" * round(share * BAR)
-        lines.append(f"  {part:<17}{getattr(account, part):>12,}{share:>12.0%}  {bar}")
+        lines.append(f"  {part:<17}{getattr(account, part):>12,}{share:>12.0%}  {bar}".rstrip())
     fed, returned = account.host_bytes
     return [*lines, f"  {'host transfer':<17}{account.host:>12,}{'':>12}  {_bytes(fed)} in, {_bytes(returned)} out"]
 
@@ -62,8 +63,9 @@ def _costliest(account: Account) -> list[str]:
         return []
     lines = [f"{'Costliest':<50}{'cycles':>12}{'share':>8}"]
     for label, number, cycles in top:
-        name = f"{label} (x{number})" if number > 1 else label
-        lines.append(f"  {_cut(name, 47):<48}{cycles:>12,}{cycles / max(1, account.cycles):>8.0%}")
+        times = f" (x{number})" if number > 1 else ""
+        name = _cut(label, 47 - len(times)) + times
+        lines.append(f"  {name:<48}{cycles:>12,}{cycles / max(1, account.cycles):>8.0%}")
     return lines
 
 
@@ -73,7 +75,8 @@ def _honesty(account: Account) -> list[str]:
     shown = {g: e for g, e in worst.items() if g != SEVERAL_IPUS or account.replicas > 1}
     named = [f"{g} {e:+.0%}" if abs(e) >= 0.005 else f"{g} under 1%" for g, e in shown.items()]
     lines = _wrapped("Estimated, not measured. Largest errors against published figures: " + ", ".join(named) + ".")
-    rest = "Whole models are unchecked; code and vertex state are not counted."
+    bounds = ", ".join(f"{row['name']} within {row['tolerance']:.0%} ({row['caveat']})" for row in whole_models())
+    rest = f"Whole models: {bounds}, others unchecked. Code and vertex state are not counted."
     if account.assumed:
         rest += f" Rates assumed for: {', '.join(account.assumed)}."
     return [*lines, *_wrapped(rest)]

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from engine.profile.exchange import exchange_cycles
 from engine.profile.mapping import spread
@@ -18,7 +19,7 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A published figure and the model's; `calibrated` if a constant of the model was set with its help."""
+    """A published figure and the model's; `calibrated` if it was used in making the model."""
 
     name: str
     group: str
@@ -39,12 +40,21 @@ class Measurement:
 @cache
 def measurements() -> tuple[Measurement, ...]:
     """All published figures that the model can express, with its estimates."""
-    rows = tomllib.loads((DATA / "measurements.toml").read_text())["measurement"]
     found = []
-    for row in rows:
-        estimate = ESTIMATORS[row.pop("estimator")](**row.pop("arguments"))
-        found.append(Measurement(estimate=estimate, **row))
+    for row in _rows()["measurement"]:
+        figures = {name: value for name, value in row.items() if name not in ("estimator", "arguments")}
+        found.append(Measurement(estimate=ESTIMATORS[row["estimator"]](**row["arguments"]), **figures))
     return tuple(found)
+
+
+def whole_models() -> list[dict[str, Any]]:
+    """Published throughput of whole models, and how near the tests hold the model to it."""
+    return _rows()["whole_model"]
+
+
+@cache
+def _rows() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads((DATA / "measurements.toml").read_text())
 
 
 def worst_errors() -> dict[str, float]:
@@ -62,7 +72,7 @@ def table() -> str:
     for each in measurements():
         name = each.name + (" *" if each.calibrated else "")
         lines.append(f"{name:<56}{each.published:>11.4g}{each.estimate:>11.4g}{each.error:>+9.1%}")
-    return "\n".join([*lines, "* used to set a constant of the model"])
+    return "\n".join([*lines, "* used in making the model"])
 
 
 def matrix_product(chip: str, rows: int) -> float:

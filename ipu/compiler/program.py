@@ -8,9 +8,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from engine.errors import ConfigurationError
 from engine.evaluate import EvaluatedExecutable
 from engine.ir import Module
+from engine.program.program import Program as EngineProgram
 from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.executable import Executable as CompiledExecutable
 from engine.runtime.feeds import RowFeed
 from ipu.compiler.progress import compile_progress
 from ipu.compiler.trace import TracedStep
@@ -59,6 +62,13 @@ class Program:
     def __init__(self, traced: TracedStep) -> None:
         self._traced = traced
         self._executable = build_executable(traced.module, traced.roles, traced.constants)
+
+    @property
+    def engine_program(self) -> EngineProgram:
+        """The compute sets of one step. Raises ConfigurationError for a program on the definitions alone."""
+        if isinstance(self._executable, CompiledExecutable):
+            return self._executable.program
+        raise ConfigurationError("Expected a program on tiles. Received: one that runs on the definitions alone.")
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps]."""

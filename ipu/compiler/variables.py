@@ -75,7 +75,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     def _upload(self) -> None:
         self._fetch()
-        value = np.asarray(gen_resource_variable_ops.read_variable_op(self._handle, self._dtype).numpy())
+        value = np.asarray(gen_resource_variable_ops.read_variable_op(self._raw_handle, self._dtype).numpy())
         if self._buffer is None:
             self._buffer = DeviceBuffer(shape_of(value))
         self._buffer.write(value)
@@ -86,27 +86,38 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             return
         assert self._buffer is not None
         with ops.init_scope():
-            gen_resource_variable_ops.assign_variable_op(self._handle, ops.convert_to_tensor(self._buffer.read()))
+            gen_resource_variable_ops.assign_variable_op(self._raw_handle, ops.convert_to_tensor(self._buffer.read()))
         self._host_is_valid = True
+
+    @property
+    def _handle(self) -> Any:
+        """TensorFlow's eager operations take the handle from here, in C, when they are given the variable to read."""
+        if not self._known_use and not ops.inside_function():
+            self._fetch()
+        return self._raw_handle
+
+    @_handle.setter
+    def _handle(self, handle: Any) -> None:
+        self._raw_handle = handle
 
     @property
     def handle(self) -> Any:
         """The host copy's handle, for uses we cannot see: reads (so fetch) or writes (so invalidate)."""
         if self._known_use:
-            return self._handle
+            return self._raw_handle
         if not ops.inside_function():
             self._fetch()
             self._device_is_valid = False
         elif _tracing.used is not None:
-            _tracing.used[id(self._handle)] = self
+            _tracing.used[id(self._raw_handle)] = self
         else:
             self._note_foreign_use(ops.get_default_graph())
-        return self._handle
+        return self._raw_handle
 
     @property
     def device(self) -> str:
         """The device the variable was created for."""
-        return self._ipu_device or self._handle.device
+        return self._ipu_device or self._raw_handle.device
 
     def _note_foreign_use(self, graph: Any) -> None:
         graphs = []

@@ -1,6 +1,7 @@
 """Runs the Python blocks of a page, in order and in one namespace, and compares what they print.
 
-A block fenced as `python` may be followed by one fenced as `text`, which holds its printout.
+A block fenced as `python` may be followed by one fenced as `text`, which holds its printout; without one it may
+print what it likes.
 `python -m tests.examples.pages PAGE` fails where they differ; with `--write` it puts the true printouts in.
 """
 
@@ -15,7 +16,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-BLOCK = re.compile(r"(```python\n(?P<code>.*?)^```\n)(?P<gap>\s*)(```text\n(?P<shown>.*?)^```\n)?", re.S | re.M)
+CODE = r"(?P<code_block>```python\n(?P<code>.*?)^```\n)"
+SHOWN = r"(?P<gap>\s*)(```text\n(?P<shown>.*?)^```\n)?"
+BLOCK = re.compile(CODE + SHOWN, re.DOTALL | re.MULTILINE)
 
 
 def printout(code: str, namespace: dict[str, object], name: str) -> str:
@@ -26,13 +29,13 @@ def printout(code: str, namespace: dict[str, object], name: str) -> str:
 
 
 def pieces(page: str, name: str) -> Iterator[str]:
-    """The page's parts, with true printouts; a block that prints nothing keeps none."""
+    """The page's parts, with true printouts."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     end = 0
     for block in BLOCK.finditer(page):
-        yield page[end : block.start()] + block[1]
-        shown = printout(block["code"], namespace, name)
-        yield (f"\n```text\n{shown}```\n" if shown else "") + ("" if block[4] else block["gap"])
+        printed = printout(block["code"], namespace, name)
+        shown = f"```text\n{printed}```\n" if block["shown"] is not None else ""
+        yield page[end : block.start()] + block["code_block"] + block["gap"] + shown
         end = block.end()
     yield page[end:]
 

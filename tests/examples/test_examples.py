@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples.pages import pieces
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -46,6 +48,12 @@ def test_digits_ends_with_a_table() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/tour.md", "docs/supported_ops.md"])
 def test_page_is_true(page: str) -> None:
     output_of("-m", "tests.examples.pages", page)
+
+
+def test_false_printouts_are_put_right_and_others_let_be() -> None:
+    page = "```python\na = 1\nprint(a)\n```\n\n```text\n{}\n```\n\nThen:\n\n```python\nprint(a + 1)\n```\n"
+    assert "".join(pieces(page.format("2"), "page")) == page.format("1")
+    assert "".join(pieces(page.format("1"), "page")) == page.format("1")
 
 
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")

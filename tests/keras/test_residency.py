@@ -196,3 +196,23 @@ def test_programs_die_with_their_model() -> None:
     del model
     gc.collect()
     assert all(program() is None for program in programs)
+
+
+def test_operations_given_the_variable_itself_see_the_newest_value() -> None:
+    """TensorFlow reads a variable's handle in C when an eager operation gets the variable as an argument."""
+    model = trained()
+    kernel = model.weights[0].value
+    assert not kernel._host_is_valid
+    doubled = tf.multiply(kernel, 2.0)
+    np.testing.assert_array_equal(doubled, 2 * kernel.device_buffer().read())
+
+
+def test_chip_summary_of_a_trained_model() -> None:
+    from keras_ext.chip import chip_account, chip_summary
+
+    model = trained()
+    account = chip_account(model)
+    assert account.fits and account.cycles > 0
+    assert "cycles" in chip_summary(model)
+    with pytest.raises(ValueError, match="evaluate"):
+        chip_summary(model, "test")

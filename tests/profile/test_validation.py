@@ -21,7 +21,7 @@ def test_tolerances_are_tight_but_where_the_reason_is_known() -> None:
     assert loose == {"sync between IPUs"}
 
 
-def test_some_measurements_were_not_used_to_set_constants() -> None:
+def test_some_measurements_were_not_used_in_making_the_model() -> None:
     assert sum(m.kind == "M" and not m.calibrated for m in measurements()) >= 4
 
 

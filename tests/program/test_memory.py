@@ -1,0 +1,89 @@
+"""The memory plan: what lives at the same time lies apart, and garbage in between changes nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.program.memory import ALIGNMENT, plan_memory
+from engine.program.program import Buffer, Program
+from engine.runtime.executable import Executable
+from tests.program.machine import GARBAGE, Machine
+from tests.program.programs import PROGRAMS, program_of, values_of
+
+
+def alive(program: Program) -> list[set[Buffer]]:
+    """By brute force, the arena buffers whose contents matter while each compute set runs."""
+    sets = program.compute_sets
+    found: list[set[Buffer]] = []
+    for at in range(len(sets)):
+        past = {s.buffer for c in sets[: at + 1] for s in (*c.reads, *c.writes)} | set(program.feeds.values())
+        future = {s.buffer for c in sets[at:] for s in (*c.reads, *c.writes)} | set(program.outputs)
+        held = {b for b in past & future if b.kind in ("arena", "feed")}
+        held |= {s.buffer for c in sets for s in (*c.reads, *c.writes) if s.buffer.permanent}
+        found.append(held)
+    return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_lives_together_lies_apart(name: str) -> None:
+    program = program_of(name)
+    plan = plan_memory(program)
+    assert all(offset % ALIGNMENT == 0 for offset in plan.offsets.values())
+    for together in alive(program):
+        places = sorted((plan.offsets[b], plan.offsets[b] + b.shape.bytes, b.name) for b in together)
+        assert all(stop <= plan.arena_bytes for _, stop, _ in places)
+        for (_, stop, one), (start, _, other) in zip(places, places[1:], strict=False):
+            assert stop <= start, f"{one} and {other} overlap"
+
+
+def test_memory_is_used_again() -> None:
+    program = program_of("large 3")
+    plan = plan_memory(program)
+    assert plan.arena_bytes < 0.9 * sum(b.shape.bytes for b in plan.offsets)
+    assert max(plan.live_bytes) <= plan.arena_bytes
+
+
+def test_live_bytes_are_those_of_the_buffers_that_live() -> None:
+    program = program_of("training")
+    plan = plan_memory(program)
+    held = [sum(b.shape.bytes for b in together) for together in alive(program)]
+    # A feed's memory belongs to it for the whole step.
+    assert all(live >= least for live, least in zip(plan.live_bytes, held, strict=False))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_buffer_is_written_before_it_is_read(name: str) -> None:
+    """In memory full of NaN, two runs give what a run in one arena gives, itself poisoned before each call."""
+    module, roles = PROGRAMS[name]()
+    arguments = values_of(module.entry.parameters)
+    program = program_of(name)
+    # Feeds come in as variables here, so that nothing but the program writes to the arena.
+    for number, buffer in list(program.feeds.items()):
+        buffer.kind = "variable"
+        program.variables[number] = program.feeds.pop(number)
+    program.variables = dict(sorted(program.variables.items()))
+    machine = Machine(program, dict(enumerate(arguments)))
+    expected = [machine.run(), machine.run()]
+    variables = [machine.variable(n) for n in program.variables]
+    executable = Executable(program)
+    from tests.engine.running import buffers
+
+    held = buffers(arguments)
+    for step in range(2):
+        poison(executable)
+        results = executable.run(1, [], held)
+        for result, value in zip(results, expected[step], strict=True):
+            np.testing.assert_array_equal(result, value)
+            assert np.isfinite(result).all()
+    for one, other in zip(held, variables, strict=True):
+        np.testing.assert_array_equal(one.read(), other)
+
+
+def poison(executable: Executable) -> None:
+    """Garbage wherever no permanent buffer lies."""
+    kept = np.zeros(executable._arena.size, bool)
+    for buffer, offset in executable.plan.offsets.items():
+        if buffer.permanent:
+            kept[offset : offset + buffer.shape.bytes] = True
+    executable._arena[~kept] = GARBAGE

@@ -1,0 +1,111 @@
+"""Syncs: enough of them that no two workers meet at one byte, and no more than that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.emit.nest import Nest
+from engine.ir import Shape
+from engine.program.memory import plan_memory
+from engine.program.program import Buffer, ComputeSet, Partition, Program, Span
+from engine.program.syncs import Place, ranges_of, syncs
+from engine.runtime.executable import Executable
+from tests.program.programs import PROGRAMS, program_of
+from tests.program.test_units import elements_of
+
+
+def places(program: Program) -> tuple[Place, int]:
+    """Addresses as in memory: the arena as planned, each variable behind it."""
+    found = dict(plan_memory(program).offsets)
+    top = plan_memory(program).arena_bytes
+    for buffer in program.variables.values():
+        found[buffer] = top
+        top += buffer.shape.bytes
+    return (lambda b: (found[b], found[b] + b.shape.bytes)), top
+
+
+class Races:
+    """Who has read and written each byte since the last sync."""
+
+    def __init__(self, workers: int, size: int, place: Place) -> None:
+        self.workers, self.place = workers, place
+        self.read = np.zeros((workers, size), bool)
+        self.written = np.zeros((workers, size), bool)
+
+    def sync(self) -> None:
+        self.read[:] = self.written[:] = False
+
+    def meet(self, compute_set: ComputeSet) -> bool:
+        """Adds what a compute set touches; whether two workers then meet, one of them writing."""
+        touched = [np.zeros_like(self.read), np.zeros_like(self.written)]
+        for kind, spans in enumerate((compute_set.reads, compute_set.writes)):
+            for span in spans:
+                if span.buffer.kind != "constant":
+                    self._mark(touched[kind], compute_set, span)
+        # Units of one codelet that do not say where they write do not meet each other.
+        vague = any(span.partition is None for span in compute_set.writes)
+        found = self._conflict(touched[0], touched[1], self.read, self.written)
+        found |= not vague and self._conflict(touched[0], touched[1], touched[0], touched[1])
+        self.read |= touched[0]
+        self.written |= touched[1]
+        return found
+
+    def _mark(self, touched: np.ndarray, compute_set: ComputeSet, span: Span) -> None:
+        start, stop = self.place(span.buffer)
+        for worker, (lo, hi) in enumerate(ranges_of(compute_set, self.workers)):
+            if lo < hi:
+                mask = np.repeat(elements_of(span, lo, hi), span.buffer.shape.dtype.itemsize)
+                touched[worker, start:stop] |= mask
+
+    def _conflict(self, reads: np.ndarray, writes: np.ndarray, read: np.ndarray, written: np.ndarray) -> bool:
+        for one in range(self.workers):
+            for other in range(self.workers):
+                if one != other and (
+                    np.any(writes[one] & (read[other] | written[other])) or np.any(reads[one] & written[other])
+                ):
+                    return True
+        return False
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_two_workers_meet(name: str, workers: int) -> None:
+    program = program_of(name)
+    sets = Executable(program)._infeeds + program.compute_sets
+    place, size = places(program)
+    races = Races(workers, size, place)
+    for compute_set, wait in zip(sets, syncs(sets, workers, place), strict=True):
+        if wait:
+            races.sync()
+        assert not races.meet(compute_set), compute_set.name
+
+
+def test_one_worker_never_waits() -> None:
+    program = program_of("training")
+    assert not any(syncs(program.compute_sets, 1, places(program)[0]))
+
+
+def test_a_chain_along_one_partition_does_not_wait() -> None:
+    x, y, z = (Buffer(n, Shape("f32", (64, 10))) for n in "xyz")
+    addresses = {x: (0, 2560), y: (2560, 5120), z: (5120, 7680)}
+    rows = Partition(10, 64, 1)
+
+    def link(source: Buffer, target: Buffer, partition: Partition, units: int) -> ComputeSet:
+        nest = Nest((False,), 0, (), ())
+        spans = [Span(source, partition)], [Span(target, partition)]
+        return ComputeSet("link", nest, np.zeros(1, np.int64), [], units, *spans)
+
+    def waits(*links: ComputeSet) -> list[bool]:
+        return syncs(list(links), 2, addresses.__getitem__)
+
+    assert waits(link(x, y, rows, 64), link(y, z, rows, 64)) == [False, False]
+    # 64 units of one row and 32 units of two rows go to the same workers.
+    assert waits(link(x, y, rows, 64), link(y, z, Partition(10, 64, 2), 32)) == [False, False]
+    assert waits(link(x, y, rows, 64), link(y, z, Partition(1, 10, 5), 2)) == [False, True]
+    assert waits(link(x, y, rows, 64), link(y, z, Partition(10, 64, 24), 3)) == [False, True]
+    # What is only read needs no wait, and neither does what lies apart.
+    assert waits(link(x, y, rows, 64), link(x, z, Partition(1, 10, 5), 2)) == [False, False]
+    # Memory that is used again does.
+    addresses[z] = (0, 2560)
+    assert waits(link(x, y, rows, 64), link(y, z, Partition(10, 64, 2), 32)) == [False, True]
