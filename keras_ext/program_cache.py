@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu._device import current_system
 from ipu.compiler.program import Program
 from ipu.compiler.trace import trace_step
 from keras_ext.epochs.feeds import BatchSignature
@@ -18,6 +19,7 @@ class ProgramCache:
     def __init__(self) -> None:
         self._programs: dict[Any, Program] = {}
         self._optimizer: Any = None
+        self._system_version: int | None = None
 
     def latest(self) -> Program | None:
         """The program made last."""
@@ -34,9 +36,10 @@ class ProgramCache:
 
         Raises UnsupportedOperation for a step that XLA or the engine cannot compile.
         """
-        if optimizer is not self._optimizer:
+        system_version = current_system().version
+        if optimizer is not self._optimizer or system_version != self._system_version:
             self._programs.clear()
-            self._optimizer = optimizer
+            self._optimizer, self._system_version = optimizer, system_version
         program = self._programs.get(signature)
         if program is None:
             program = self._programs[signature] = compile_step(step, signature)

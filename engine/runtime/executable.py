@@ -105,13 +105,13 @@ class Executable:
 
     def _bind(self, variables: list[DeviceBuffer]) -> None:
         """Points the program at its variables; does nothing when they are those of the last call."""
+        numbers = sorted(self.program.variables)
+        if len(numbers) != len(variables):
+            raise InternalError(f"Expected {len(numbers)} variables. Received: {len(variables)}.")
         if len(variables) == len(self._variables) and all(
             a is b for a, b in zip(variables, self._variables, strict=True)
         ):
             return
-        numbers = sorted(self.program.variables)
-        if len(numbers) != len(variables):
-            raise InternalError(f"Expected {len(numbers)} variables. Received: {len(variables)}.")
         for number, variable in zip(numbers, variables, strict=True):
             buffer = self.program.variables[number]
             if buffer.shape != variable.shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Protocol
 
@@ -32,6 +33,8 @@ class Executable(Protocol):
         """Runs `steps` steps; returns the results that are not variable updates."""
 
 
+logger = logging.getLogger("ipu")
+CHIP_LACKS = {"s64": "int32", "u64": "uint32", "f64": "float32"}
 _definitions_alone = False
 
 
@@ -56,11 +59,30 @@ def build_executable(module: Module, roles: list[str], constants: dict[int, np.n
         return compile_module(module, roles, constants, progress=progress.generated)
 
 
+_noticed_types: set[str] = set()
+
+
+def _notice_wide_types(traced: TracedStep) -> None:
+    """Says once for each type that the chip lacks it; the engine computes with it as written."""
+    for role, parameter in zip(traced.roles, traced.module.entry.parameters, strict=True):
+        element_type = parameter.array_shape.element_type
+        if role == "feed" and element_type in CHIP_LACKS and element_type not in _noticed_types:
+            _noticed_types.add(element_type)
+            dtype = parameter.array_shape.dtype
+            logger.warning(
+                "The program is fed with %s, which an IPU does not have: it is computed as written here, but a chip "
+                "would need %s. Cast the data to run on hardware.",
+                dtype,
+                CHIP_LACKS[element_type],
+            )
+
+
 class Program:
     """An executable bound to variables, which stay on the device from one call to the next."""
 
     def __init__(self, traced: TracedStep) -> None:
         self._traced = traced
+        _notice_wide_types(traced)
         self._executable = build_executable(traced.module, traced.roles, traced.constants)
 
     @property

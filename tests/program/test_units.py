@@ -72,7 +72,7 @@ def test_units_together_write_everything_once(name: str) -> None:
 
 
 def test_most_of_the_work_is_cut_into_units() -> None:
-    sets = program_of("wide training").compute_sets
+    sets = program_of("large 1").compute_sets
     assert sum(s.units > 1 for s in sets) >= 8
     partitioned = [span for s in sets if s.units > 1 for span in s.writes if span.partition is not None]
     assert len(partitioned) >= 8
