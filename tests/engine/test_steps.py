@@ -30,7 +30,7 @@ def state(held: list[DeviceBuffer]) -> list[bytes]:
     return [h.read().tobytes() for h in held]
 
 
-@pytest.mark.parametrize("name", ["training", "convolution", "embedding", "statistics", "small 1"])
+@pytest.mark.parametrize("name", ["training", "convolution", "embedding", "statistics", "products", "moves", "small 1"])
 @pytest.mark.parametrize("outputs", ["last", "all"])
 def test_agrees_with_the_definitions(name: str, outputs: str) -> None:
     module, roles = PROGRAMS[name]()

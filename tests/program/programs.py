@@ -115,6 +115,43 @@ def statistics_step() -> Made:
     return b.module(b.tuple(total, peaks, mixed, widest, turned), {1: 2}), ["feed", "variable"]
 
 
+def products_step() -> Made:
+    """Products large enough to be cut: by rows, columns, batches and k, with transposed and strided operands."""
+    b = Builder("products")
+    shapes = [(8, 70, 64), (8, 64, 40), (500, 300), (300, 40), (20, 200), (200, 1000), (8, 20000), (20000, 9)]
+    batched, right, tall, thin, low, wide, long, deep = (b.parameter("f32", s) for s in shapes)
+    first = b.dot(batched, right, DotDimensionNumbers((2,), (1,), (0,), (0,)))
+    second = b.dot(tall, thin)
+    third = b.dot(wide, low, DotDimensionNumbers((0,), (1,)))
+    results = [
+        b.elementwise("tanh", first),
+        b.elementwise("negate", second),
+        b.transpose(third, (1, 0)),
+        b.dot(long, deep),
+        b.dot(b.reverse(tall, (0,)), b.reshape(b.slice(thin, (0, 300), (3, 4)), (300,))),
+        b.dot(b.slice(tall, (0, 500, 2), (0, 300)), thin),
+        b.reduce(b.dot(low, wide), b.constant(0.0), (0,)),
+    ]
+    return b.module(b.tuple(*results)), ["variable"] * len(shapes)
+
+
+def moves_step() -> Made:
+    """Large arrays moved about: transposed, padded, joined, cut with strides, and used again."""
+    b = Builder("moves")
+    x, y = b.parameter("f32", (60, 130)), b.parameter("f32", (130, 60))
+    negative = b.elementwise("negate", x)
+    turned = b.elementwise("tanh", b.transpose(negative, (1, 0)))
+    padded = b.pad(turned, b.constant(2.0), (1, 3), (0, 4, 1))
+    joined = b.concatenate([turned, y, b.reverse(turned, (0,))], 0)
+    halves = b.slice(joined, (0, 390, 2), (1, 60))
+    heads = b.reshape(negative, (6, 10, 130))
+    swapped = b.add(b.transpose(heads, (1, 0, 2)), b.broadcast(b.reshape(b.slice(x, (3, 4), (0, 130)), (130,)), (10, 6, 130), (2,)))
+    odd = b.multiply(b.elementwise("copy", b.reshape(swapped, (60, 130))), x)
+    new = b.add(b.transpose(odd, (1, 0)), y)
+    results = [new, padded, halves, b.elementwise("negate", padded), swapped, b.add(halves, halves), joined]
+    return b.module(b.tuple(*results), {1: 0}), ["variable"] * 2
+
+
 def random_step(seed: int, shapes: tuple[tuple[int, ...], ...], steps: int) -> Callable[[], Made]:
     def make() -> Made:
         module = Maker(seed, shapes).module(steps, variables=4)
@@ -129,6 +166,8 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "convolution": convolution_step,
     "embedding": embedding_step,
     "statistics": statistics_step,
+    "products": products_step,
+    "moves": moves_step,
     **{f"small {seed}": random_step(seed, SHAPES, 30) for seed in range(6)},
     **{f"large {seed}": random_step(seed, LARGE, 40) for seed in range(8)},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.compile import build_program
+from engine.compile import build_program, compile_module
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from tests.engine.running import arguments_for, assert_near, buffers, fast, slow
@@ -165,18 +165,17 @@ def test_variables_of_other_types() -> None:
     check(module)
 
 
-@pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("shapes", [SHAPES, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("shapes", "seed"),
+    [(SHAPES, seed) for seed in range(60)] + [(LARGE, seed) for seed in range(15)],
+    ids=lambda value: str(value) if isinstance(value, int) else ["small", "large"][value is LARGE],
+)
 def test_random_updates(shapes: tuple[tuple[int, ...], ...], seed: int) -> None:
-    if shapes is LARGE and seed >= 15:
-        pytest.skip("large programs take longer")
     module = Maker(seed, shapes).module(4 + seed % 20, variables=1 + seed % len(shapes))
     check(module, steps=1 if shapes is LARGE else 2, tolerance=2e-3)
 
 
 def test_memory_is_bound_anew_for_other_buffers() -> None:
-    from engine.compile import compile_module
-
     b = Builder()
     x, y = variables(b, 2, (3,))
     executable = compile_module(b.module(b.tuple(b.add(x, y)), {0: 0}), ["variable"] * 2, {})
