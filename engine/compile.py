@@ -32,9 +32,7 @@ def prepare(module: Module, verify: bool = False) -> Module:
     return schedule(module, readers_before_updates(module))
 
 
-def build_program(
-    module: Module, roles: list[str], constants: dict[int, np.ndarray], verify: bool = False
-) -> Program:
+def build_program(module: Module, roles: list[str], constants: dict[int, np.ndarray], verify: bool = False) -> Program:
     """The compute sets of one step. Raises UnsupportedOperation for what the engine cannot run."""
     return lower_module(prepare(module, verify), roles, constants)
 

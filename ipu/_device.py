@@ -76,9 +76,7 @@ class System:
     def floating_point_exceptions(self) -> frozenset[str]:
         """Which of 'inv', 'div0' and 'oflo' are exceptions."""
         behaviour = self.config.floating_point_behaviour
-        return frozenset(
-            name for name in ("inv", "div0", "oflo") if behaviour.set_all or getattr(behaviour, name)
-        )
+        return frozenset(name for name in ("inv", "div0", "oflo") if behaviour.set_all or getattr(behaviour, name))
 
     @property
     def nan_on_overflow(self) -> bool:
@@ -132,9 +130,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
         tensorflow.errors.FailedPreconditionError: `reset_configuration` is False and another one is in force.
     """
     if not isinstance(config, IPUConfig):
-        raise TypeError(
-            f"Expected config to be an IPUConfig. Received: {config!r} of type {type(config).__name__}."
-        )
+        raise TypeError(f"Expected config to be an IPUConfig. Received: {config!r} of type {type(config).__name__}.")
     normalise_selection(config)
     validate(config, on_ipu_model())
     with _lock:

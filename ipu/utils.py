@@ -89,9 +89,7 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """
     match = re.search(r"IPU:(\d+)$", ipu_device, re.IGNORECASE)
     if match is None:
-        raise ConfigurationError(
-            f"Expected the name of an IPU device, as '/device:IPU:0'. Received: {ipu_device!r}."
-        )
+        raise ConfigurationError(f"Expected the name of an IPU device, as '/device:IPU:0'. Received: {ipu_device!r}.")
     return current_system().device(int(match[1])).ipus
 
 

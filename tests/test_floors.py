@@ -69,9 +69,7 @@ def test_no_import_climbs_a_floor() -> None:
         for line, imported in imports(path.read_text(), module, path.name == "__init__.py"):
             if climbs(module, imported):
                 edge = (module.split(".")[0], imported.split(".")[0])
-                (installing if edge == INSTALLING else offenders).append(
-                    f"{module}:{line} imports {imported}"
-                )
+                (installing if edge == INSTALLING else offenders).append(f"{module}:{line} imports {imported}")
     assert not offenders, "\n".join(offenders)
     assert len(installing) <= 1, "\n".join(["ipu imports keras_ext more than once:", *installing])
 

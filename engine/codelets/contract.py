@@ -25,7 +25,8 @@ PACKED_ROW_BLOCK = 192
 PACK_ROWS = 48  # fewer rows than these do not pay for packing B
 DENSE_PITCH = 512  # bytes between rows of B up to which a copy is no faster to read
 
-# Scratch, behind the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets; packed A.
+# Scratch, behind the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
+# packed A.
 PACKED_K = 4 * K_BLOCK * PANEL
 PACKED_ROW = PACKED_K + 8 * K_BLOCK
 COLUMN = PACKED_ROW + 8 * PACKED_ROW_BLOCK
@@ -132,9 +133,7 @@ def contract_k_block(
     scratch: int,
 ) -> None:
     """Rows row .. row + rows of A times rows k .. k + k_count of B, whose first column is at `b`."""
-    packs_a = (
-        field(parameters, Field.PACK_A) != 0 and row % GROUP == 0 and columns > PANEL and k_count >= LANES
-    )
+    packs_a = field(parameters, Field.PACK_A) != 0 and row % GROUP == 0 and columns > PANEL and k_count >= LANES
     block = rows
     if columns > PANEL:
         block = PACKED_ROW_BLOCK if packs_a else ROW_BLOCK
@@ -153,9 +152,7 @@ def contract_k_block(
         for n in range(0, columns, PANEL):
             width = min(PANEL, columns - n)
             panel, pitch = b_panel(parameters, b, n, width, k, k_count, rows, scratch)
-            multiply_panel(
-                count, width, k_count, base, row_a, offset_a, panel, pitch, c + 4 * n, row_c, accumulate
-            )
+            multiply_panel(count, width, k_count, base, row_a, offset_a, panel, pitch, c + 4 * n, row_c, accumulate)
 
 
 @inner

@@ -13,7 +13,7 @@ from numba.core.errors import TypingError
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import batch_offset, contract_f32, contract_scratch_bytes, field
 from engine.codelets.contract_fields import Field
-from engine.codelets.memory import RESERVED_SCRATCH, POINTER, Emitter, intrinsic, load_i64, pointer
+from engine.codelets.memory import POINTER, RESERVED_SCRATCH, Emitter, intrinsic, load_i64, pointer
 from engine.errors import UnsupportedOperation
 
 HALF = ir.HalfType()
@@ -64,9 +64,7 @@ def _widen(builder: ir.IRBuilder, stored: ir.Value, name: str) -> ir.Value:
 
 
 @intrinsic(prefer_literal=True)
-def decode(
-    typing_context: Any, stored: types.Type, kind: types.Type, number: types.Type
-) -> tuple[Any, Emitter]:
+def decode(typing_context: Any, stored: types.Type, kind: types.Type, number: types.Type) -> tuple[Any, Emitter]:
     """An element as it is stored, converted to the element type that `number` names."""
     name, computed = _element(kind)
     _, result = _element(number)
@@ -78,9 +76,7 @@ def decode(
 
 
 @intrinsic(prefer_literal=True)
-def load_element(
-    typing_context: Any, address: types.Type, kind: types.Type, number: types.Type
-) -> tuple[Any, Emitter]:
+def load_element(typing_context: Any, address: types.Type, kind: types.Type, number: types.Type) -> tuple[Any, Emitter]:
     """The element at an address, converted to the element type that `number` names."""
     name, computed = _element(kind)
     _, result = _element(number)
@@ -95,9 +91,7 @@ def load_element(
 
 
 @intrinsic(prefer_literal=True)
-def store_element(
-    typing_context: Any, address: types.Type, kind: types.Type, value: types.Type
-) -> tuple[Any, Emitter]:
+def store_element(typing_context: Any, address: types.Type, kind: types.Type, value: types.Type) -> tuple[Any, Emitter]:
     """Stores an element of the named type; float32 is rounded to the nearest f16 or bf16, ties to even."""
     name, computed = _element(kind)
 
@@ -142,13 +136,11 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
     for name in (element_type, result_type):
         if name not in BYTES:
             raise UnsupportedOperation(
-                f"Expected an element type among {', '.join(BYTES)}. "
-                f"Received: a dot of {name}. Convert its operands."
+                f"Expected an element type among {', '.join(BYTES)}. Received: a dot of {name}. Convert its operands."
             )
     if element_type[0] == "c" and result_type[0] != "c":
         raise UnsupportedOperation(
-            f"Expected a complex result of a dot of {element_type}. Received: {result_type}. "
-            f"Use {element_type}."
+            f"Expected a complex result of a dot of {element_type}. Received: {result_type}. Use {element_type}."
         )
     return _plain_codelet(element_type, result_type)
 

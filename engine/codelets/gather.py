@@ -195,8 +195,6 @@ def _batch_table(
     return merge(
         [
             (size, index_stride, operand_strides.get(position, 0), output)
-            for size, index_stride, position, output in zip(
-                sizes, index_strides, positions, outputs, strict=True
-            )
+            for size, index_stride, position, output in zip(sizes, index_strides, positions, outputs, strict=True)
         ]
     )

@@ -126,9 +126,7 @@ def _shuffle(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
             high = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
             pair = rows[i], rows[i + distance]
             rows[i] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(ir.IntType(32)), low))
-            rows[i + distance] = builder.shuffle_vector(
-                *pair, ir.Constant(vector.vector_type(ir.IntType(32)), high)
-            )
+            rows[i + distance] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(ir.IntType(32)), high))
         distance *= 2
     return rows
 
@@ -168,9 +166,7 @@ def pack_rows(b: int, offset_b: int, k: int, columns: int, destination: int, pit
 
 
 @inner
-def pack_elements(
-    b: int, offset_b: int, stride_b: int, k: int, columns: int, destination: int, pitch: int
-) -> None:
+def pack_elements(b: int, offset_b: int, stride_b: int, k: int, columns: int, destination: int, pitch: int) -> None:
     """Packs B[offset_b[k] + stride_b * n]: destination[k * pitch + 4n], padded like `pack_rows`."""
     padded = (columns + LANES - 1) // LANES * LANES
     for i in range(k):
@@ -183,9 +179,7 @@ def pack_elements(
 
 
 @inner
-def pack_grouped_rows(
-    a: int, row_a: int, offset_a: int, rows: int, k: int, destination: int, pitch: int
-) -> None:
+def pack_grouped_rows(a: int, row_a: int, offset_a: int, rows: int, k: int, destination: int, pitch: int) -> None:
     """destination[m * pitch + 4k] = A[row_a[m] + offset_a[k]]; each lanes() rows lie next to each other."""
     for row in range(0, rows, LANES):
         group = a + load_i64(row_a + 8 * row)

@@ -51,7 +51,5 @@ def multiply_panel(
         step = STEPS[vectors, min(rows - done, STEP_LIMIT)]
         row_a_now = row_a + 8 * done
         row_c_now = row_c + 8 * done
-        micro_kernel(
-            step, vectors, a, row_a_now, offset_a, b, pitch_b, c, row_c_now, k, accumulate, last_columns
-        )
+        micro_kernel(step, vectors, a, row_a_now, offset_a, b, pitch_b, c, row_c_now, k, accumulate, last_columns)
         done += step

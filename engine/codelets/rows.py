@@ -49,9 +49,7 @@ class Outfeed(IntEnum):
 
 
 @intrinsic
-def copy_memory(
-    typing_context: Any, target: types.Type, source: types.Type, count: types.Type
-) -> tuple[Any, Callable]:
+def copy_memory(typing_context: Any, target: types.Type, source: types.Type, count: types.Type) -> tuple[Any, Callable]:
     """Copies `count` bytes between addresses that do not overlap."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> Any:
@@ -118,13 +116,9 @@ def point_feed(block: np.ndarray, array: np.ndarray, rows: np.ndarray | None = N
     checked.
     """
     if not array.flags.c_contiguous:
-        raise ValueError(
-            f"Expected a C-contiguous array. Received strides {array.strides}: pass np.ascontiguousarray."
-        )
+        raise ValueError(f"Expected a C-contiguous array. Received strides {array.strides}: pass np.ascontiguousarray.")
     if rows is not None and (rows.dtype != np.int64 or rows.ndim != 1 or not rows.flags.c_contiguous):
-        raise ValueError(
-            f"Expected contiguous int64 row numbers of rank 1. Received: {rows.dtype}{list(rows.shape)}."
-        )
+        raise ValueError(f"Expected contiguous int64 row numbers of rank 1. Received: {rows.dtype}{list(rows.shape)}.")
     block[Feed.ARRAY] = array.ctypes.data
     block[Feed.ROWS] = 0 if rows is None else rows.ctypes.data
 

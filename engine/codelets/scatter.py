@@ -215,29 +215,21 @@ class _Plan:
         skipped = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
         window = [d for d in range(operand.rank) if d not in skipped]
         if len(window) != len(numbers.update_window_dims):
-            raise InternalError(
-                f"Expected {len(window)} update_window_dims. Received: {numbers.update_window_dims}."
-            )
+            raise InternalError(f"Expected {len(window)} update_window_dims. Received: {numbers.update_window_dims}.")
         self.operand = operand
         self.strides = byte_strides(operand)
         update_strides = byte_strides(updates)
         pairs = dict(zip(window, sorted(numbers.update_window_dims), strict=True))
         self.sizes = [updates.dimensions[pairs[d]] if d in pairs else 1 for d in range(operand.rank)]
         self.update_strides = [update_strides[pairs[d]] if d in pairs else 0 for d in range(operand.rank)]
-        self.position_strides = [
-            s for d, s in enumerate(update_strides) if d not in numbers.update_window_dims
-        ]
+        self.position_strides = [s for d, s in enumerate(update_strides) if d not in numbers.update_window_dims]
         self.cut = self._choose_cut(numbers)
 
     def _choose_cut(self, numbers: ScatterDimensionNumbers) -> int:
         """The largest whole window dimension, which all updates share evenly, else the largest dimension."""
         dimensions = self.operand.dimensions
         mapped = {*numbers.scatter_dims_to_operand_dims, *numbers.input_batching_dims}
-        whole = [
-            d
-            for d in range(len(dimensions))
-            if d not in mapped and dimensions[d] * self.strides[d] >= UNIT_BYTES
-        ]
+        whole = [d for d in range(len(dimensions)) if d not in mapped and dimensions[d] * self.strides[d] >= UNIT_BYTES]
         best = max(whole, key=lambda d: dimensions[d], default=None)
         if best is not None and dimensions[best] * self.strides[best] >= 2 * UNIT_BYTES:
             return best

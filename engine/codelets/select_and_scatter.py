@@ -261,9 +261,7 @@ def _strides(shape: Shape) -> list[int]:
 
 
 def _trivial(dimension: WindowDimension) -> bool:
-    return (
-        dimension.size == dimension.stride == 1 and not dimension.padding_low and not dimension.padding_high
-    )
+    return dimension.size == dimension.stride == 1 and not dimension.padding_low and not dimension.padding_high
 
 
 def _check(operand: Shape, source: Shape, window: Window) -> None:
@@ -272,9 +270,7 @@ def _check(operand: Shape, source: Shape, window: Window) -> None:
         for size, w in zip(operand.dimensions, window, strict=True)
     )
     if expected != source.dimensions or any(w.base_dilation != 1 for w in window):
-        raise InternalError(
-            f"Expected a source {expected} and no base dilation. Received: {source}, {window}."
-        )
+        raise InternalError(f"Expected a source {expected} and no base dilation. Received: {source}, {window}.")
     if operand.rank > MOST_DIMENSIONS:
         raise InternalError(f"Expected at most {MOST_DIMENSIONS} dimensions. Received: {operand.rank}.")
 
@@ -310,9 +306,7 @@ def encode_select_and_scatter(
     ]
     places = [
         (sum(at * strides[d] for at, d in zip(place, walked, strict=True)), *place)
-        for place in product(
-            *([k * window[d].window_dilation for k in range(window[d].size)] for d in walked)
-        )
+        for place in product(*([k * window[d].window_dilation for k in range(window[d].size)] for d in walked))
     ]
     header = np.zeros(SelectAndScatter.WORDS, np.int64)
     header[: SelectAndScatter.CUT_OUTER] = operand[1], source[1], init, target

@@ -77,9 +77,7 @@ def load_vector(builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None 
     return _call(builder, "masked.load", vector_type(), [pointer, I32(4), mask, zeros()])
 
 
-def store_vector(
-    builder: ir.IRBuilder, value: ir.Value, address: ir.Value, mask: ir.Value | None = None
-) -> None:
+def store_vector(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, mask: ir.Value | None = None) -> None:
     """Stores a vector to an int64 address; lanes outside the mask are not touched."""
     pointer = builder.inttoptr(address, POINTER)
     if mask is None:

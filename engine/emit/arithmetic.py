@@ -21,9 +21,7 @@ def emit_arithmetic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir
     return getattr(lanes.builder, names[op.opcode])(*operands)
 
 
-def _guarded_integers(
-    lanes: Lanes, op: Operation, x: ir.Value, y: ir.Value
-) -> tuple[ir.Value, ir.Value, ir.Value]:
+def _guarded_integers(lanes: Lanes, op: Operation, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     """The divisor made harmless, and the masks of division by zero and of the one overflow."""
     builder, kind = lanes.builder, REGISTER_TYPES[op.element_type]
     zero, one = lanes.splat_constant(kind, 0), lanes.splat_constant(kind, 1)
@@ -87,9 +85,7 @@ def _has_nan(constant: ir.Constant) -> bool:
 
 @emitter("and", "or", "xor")
 def emit_bitwise(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    return {"and": lanes.builder.and_, "or": lanes.builder.or_, "xor": lanes.builder.xor}[op.opcode](
-        *operands
-    )
+    return {"and": lanes.builder.and_, "or": lanes.builder.or_, "xor": lanes.builder.xor}[op.opcode](*operands)
 
 
 @emitter("not")
@@ -209,6 +205,4 @@ def emit_copy(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value
 
 def lane_index(lanes: Lanes, start: ir.Value, step: ir.Value) -> ir.Value:
     """start, start + step, ... as i64 lanes."""
-    return lanes.builder.add(
-        lanes.splat(start), lanes.builder.mul(lanes.lane_numbers(I64), lanes.splat(step))
-    )
+    return lanes.builder.add(lanes.splat(start), lanes.builder.mul(lanes.lane_numbers(I64), lanes.splat(step)))

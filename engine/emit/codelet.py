@@ -119,9 +119,7 @@ class CodeletEmitter:
 
         return if_less(builder, whole, stop, held, rest)
 
-    def _point(
-        self, addresses: Addresses, mask: ir.Value | None, ready: dict[int, ir.Value] | None = None
-    ) -> Point:
+    def _point(self, addresses: Addresses, mask: ir.Value | None, ready: dict[int, ir.Value] | None = None) -> Point:
         return Point(self.lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, mask, ready)
 
     def _splats(self, addresses: Addresses) -> dict[int, ir.Value]:
@@ -136,11 +134,7 @@ class CodeletEmitter:
     def _row(self, addresses: Addresses) -> None:
         """The last dimension is reduced: vector accumulators, combined across lanes at the end."""
         nest, lanes = self.nest, self.lanes
-        held = (
-            self._neutral_accumulators()
-            if lanes.width > 1 or nest.splits_reduction
-            else self._initial(addresses)
-        )
+        held = self._neutral_accumulators() if lanes.width > 1 or nest.splits_reduction else self._initial(addresses)
 
         def inner(at: Addresses, inside: Carried) -> Carried:
             ready = self._splats(at)
@@ -172,9 +166,7 @@ class CodeletEmitter:
                 self._store_points(self._point(at, mask, ready))
                 return []
             held = self._neutral_accumulators() if nest.splits_reduction else self._initial(at, self.lanes)
-            held = self._reduced_loops(
-                0, at, held, lambda a, h: self._combine_point(self._point(a, mask), h, None)
-            )
+            held = self._reduced_loops(0, at, held, lambda a, h: self._combine_point(self._point(a, mask), h, None))
             self._store_columns(at, mask, held)
             return []
 
@@ -188,10 +180,7 @@ class CodeletEmitter:
         held: Carried,
         ready: dict[int, ir.Value],
     ) -> Carried:
-        at = [
-            self.builder.add(a, self.builder.mul(index, s))
-            for a, s in zip(addresses, self.steps, strict=True)
-        ]
+        at = [self.builder.add(a, self.builder.mul(index, s)) for a, s in zip(addresses, self.steps, strict=True)]
         return self._combine_point(self._point(at, mask, ready), held, mask)
 
     def _combine_point(self, point: Point, held: Carried, mask: ir.Value | None) -> Carried:

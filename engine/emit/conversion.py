@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from engine.emit.lanes import F32, HALF, I16, REGISTER_TYPES, Lanes, intrinsic_suffix, is_float, is_signed
+from engine.emit.lanes import HALF, I16, REGISTER_TYPES, Lanes, intrinsic_suffix, is_float, is_signed
 from engine.emit.registry import Operation, emitter
 
 
@@ -20,20 +20,14 @@ def convert(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
         return x
     if target == "pred":
         zero = ir.Constant(x.type, None) if not is_float(source) else lanes.constant(source, 0)
-        return (
-            builder.fcmp_unordered("!=", x, zero)
-            if is_float(source)
-            else builder.icmp_unsigned("!=", x, zero)
-        )
+        return builder.fcmp_unordered("!=", x, zero) if is_float(source) else builder.icmp_unsigned("!=", x, zero)
     if is_float(source) and is_float(target):
         return _convert_floats(lanes, x, target)
     if is_float(target):
         return (builder.sitofp if is_signed(source) else builder.uitofp)(x, result)
     if is_float(source):
         name = "fptosi" if is_signed(target) else "fptoui"
-        return lanes.call(
-            f"llvm.{name}.sat.{intrinsic_suffix(result)}.{intrinsic_suffix(x.type)}", result, [x]
-        )
+        return lanes.call(f"llvm.{name}.sat.{intrinsic_suffix(result)}.{intrinsic_suffix(x.type)}", result, [x])
     have, want = REGISTER_TYPES[source].width, REGISTER_TYPES[target].width
     if have == want:
         return x
@@ -70,9 +64,11 @@ def emit_bitcast_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) 
 
 @emitter("reduce-precision")
 def emit_reduce_precision(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The precisions of f16 and bf16; anything else is refused before it comes here."""
-    exponent, mantissa = op["exponent_bits"], op["mantissa_bits"]
-    half = {(5, 10): "f16", (8, 7): "bf16"}.get((exponent, mantissa))
-    if half is None or operands[0].type != lanes.of(F32):
-        return operands[0]
-    return lanes.rounded(operands[0], half)
+    """Of f32 and narrower to the precision of f16 or bf16; anything else is refused before it comes here."""
+    x, builder = operands[0], lanes.builder
+    if (op["exponent_bits"], op["mantissa_bits"]) == (8, 7):
+        return lanes.rounded(x, "bf16")
+    # What f16 could only hold as a denormal becomes zero.
+    tiny = builder.fcmp_ordered("<", lanes.intrinsic("fabs", x), lanes.constant("f32", 2.0**-14 - 2.0**-26))
+    zero = lanes.intrinsic("copysign", lanes.constant("f32", 0), x)
+    return builder.select(tiny, zero, lanes.rounded(x, "f16"))

@@ -61,11 +61,7 @@ class Lanes:
         return self.of(REGISTER_TYPES[element_type])
 
     def splat_constant(self, scalar: ir.Type, value: Any) -> ir.Constant:
-        return (
-            ir.Constant(scalar, value)
-            if self.width == 1
-            else ir.Constant(self.of(scalar), [value] * self.width)
-        )
+        return ir.Constant(scalar, value) if self.width == 1 else ir.Constant(self.of(scalar), [value] * self.width)
 
     def constant(self, element_type: str, value: Any) -> ir.Constant:
         """The value in all lanes."""
@@ -134,15 +130,11 @@ class Lanes:
 
     def load_splat(self, address: ir.Value, element_type: str) -> ir.Value:
         """Loads one element into all lanes."""
-        raw = self.builder.load(
-            self.address_of(address, MEMORY_TYPES[element_type]), align=ITEM_BYTES[element_type]
-        )
+        raw = self.builder.load(self.address_of(address, MEMORY_TYPES[element_type]), align=ITEM_BYTES[element_type])
         one = Lanes(self.builder, 1)
         return self.splat(one.from_memory(raw, element_type))
 
-    def load_strided(
-        self, address: ir.Value, stride: ir.Value, element_type: str, mask: ir.Value | None
-    ) -> ir.Value:
+    def load_strided(self, address: ir.Value, stride: ir.Value, element_type: str, mask: ir.Value | None) -> ir.Value:
         """Loads elements `stride` bytes apart; lanes outside the mask read the first element again."""
         if self.width == 1:
             return self.load(address, element_type)
@@ -158,9 +150,7 @@ class Lanes:
             vector = self.builder.insert_element(vector, value, at)
         return self.from_memory(vector, element_type)
 
-    def store(
-        self, value: ir.Value, address: ir.Value, element_type: str, mask: ir.Value | None = None
-    ) -> None:
+    def store(self, value: ir.Value, address: ir.Value, element_type: str, mask: ir.Value | None = None) -> None:
         """Stores neighbouring elements, of the lanes in the mask."""
         raw = self.to_memory(value, element_type)
         pointer = self.address_of(address, raw.type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from engine.emit.codelet import emit_codelet
@@ -42,7 +42,7 @@ def addresses_of(nests: Iterable[Nest], listener: Listener | None = None) -> dic
             if listener is not None:
                 listener(done, len(missing))
             name = names[nest]
-            objects.append(compile_object(name, lambda n=nest, m=name: emit_codelet(n, m, lanes_of_f32())))
+            objects.append(compile_object(name, partial(emit_codelet, nest, name, lanes_of_f32())))
         if missing:
             code = load_objects(objects)
             _ADDRESSES.update({nest: code[names[nest]] for nest in missing})

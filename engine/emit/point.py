@@ -85,9 +85,7 @@ class Point:
         if inner == "contiguous":
             self.lanes.store(value, self.addresses[access], element_type, self.mask)
         else:
-            self.lanes.store_strided(
-                value, self.addresses[access], self.steps[access], element_type, self.mask
-            )
+            self.lanes.store_strided(value, self.addresses[access], self.steps[access], element_type, self.mask)
 
 
 def constant_value(lanes: Lanes, node: Constant) -> ir.Constant:

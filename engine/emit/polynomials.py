@@ -59,9 +59,7 @@ def keep_nan(lanes: Lanes, x: ir.Value, result: ir.Value) -> ir.Value:
 
 def power_of_two(lanes: Lanes, exponent: ir.Value) -> ir.Value:
     """2**exponent for i32 exponents from -126 to 127."""
-    bits = lanes.builder.shl(
-        lanes.builder.add(exponent, lanes.splat_constant(I32, 127)), lanes.splat_constant(I32, 23)
-    )
+    bits = lanes.builder.shl(lanes.builder.add(exponent, lanes.splat_constant(I32, 127)), lanes.splat_constant(I32, 23))
     return lanes.builder.bitcast(bits, lanes.type("f32"))
 
 
@@ -92,9 +90,7 @@ def logarithm(lanes: Lanes, x: ir.Value) -> ir.Value:
     scaled = builder.select(tiny, builder.fmul(x, constant(lanes, 8388608.0)), x)
     bits = builder.bitcast(scaled, integer)
     exponent = builder.sub(builder.lshr(bits, lanes.splat_constant(I32, 23)), lanes.splat_constant(I32, 126))
-    exponent = builder.sub(
-        exponent, builder.select(tiny, lanes.splat_constant(I32, 23), lanes.splat_constant(I32, 0))
-    )
+    exponent = builder.sub(exponent, builder.select(tiny, lanes.splat_constant(I32, 23), lanes.splat_constant(I32, 0)))
     fraction = builder.or_(
         builder.and_(bits, lanes.splat_constant(I32, 0x7FFFFF)), lanes.splat_constant(I32, 0x3F000000)
     )
@@ -123,9 +119,7 @@ def hyperbolic_tangent(lanes: Lanes, x: ir.Value) -> ir.Value:
     result = builder.fdiv(p, horner(lanes, z, TANH_EVEN))
     magnitude = lanes.intrinsic("fabs", x)
     one = lanes.intrinsic("copysign", constant(lanes, 1.0), x)
-    result = builder.select(
-        builder.fcmp_ordered("<", magnitude, constant(lanes, TANH_LINEAR_BELOW)), x, result
-    )
+    result = builder.select(builder.fcmp_ordered("<", magnitude, constant(lanes, TANH_LINEAR_BELOW)), x, result)
     above = builder.fcmp_ordered(">", lanes.intrinsic("fabs", result), constant(lanes, 1.0))
     far = builder.fcmp_ordered(">=", magnitude, constant(lanes, TANH_ONE_ABOVE))
     return keep_nan(lanes, x, builder.select(builder.or_(above, far), one, result))

@@ -25,9 +25,7 @@ def neutral(lanes: Lanes, opcode: str, element_type: str) -> ir.Constant:
     return lanes.constant(element_type, values[opcode])
 
 
-def combine(
-    lanes: Lanes, reduction: Reduction, held: list[ir.Value], values: list[ir.Value]
-) -> list[ir.Value]:
+def combine(lanes: Lanes, reduction: Reduction, held: list[ir.Value], values: list[ir.Value]) -> list[ir.Value]:
     """The accumulators after one more value each."""
     if isinstance(reduction.combine, str):
         element_type = reduction.element_types[0]

@@ -40,6 +40,7 @@ ROUNDINGS = {
 
 @emitter("exponential", "log", "tanh", "erf")
 def emit_common(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Our polynomials, but in f64."""
     if op.element_type == "f64":
         return emit_library(lanes, op, operands)
     return POLYNOMIALS[op.opcode](lanes, operands[0])
@@ -47,12 +48,14 @@ def emit_common(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Val
 
 @emitter("log-plus-one", "exponential-minus-one", "sine", "cosine", "tan", "cbrt", "atan2")
 def emit_library(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """The C library, lane by lane."""
     suffix = "" if op.element_type == "f64" else "f"
     return lanes.each_lane(C_NAMES[op.opcode] + suffix, REGISTER_TYPES[op.element_type], operands)
 
 
 @emitter("power")
 def emit_power(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """pow of floats; of integers by squaring."""
     if is_float(op.element_type):
         return emit_library(lanes, op, operands)
     return _integer_power(lanes, op, *operands)
@@ -78,11 +81,13 @@ def _integer_power(lanes: Lanes, op: Operation, base: ir.Value, exponent: ir.Val
 
 @emitter("sqrt")
 def emit_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Rounded correctly."""
     return lanes.intrinsic("sqrt", operands[0])
 
 
 @emitter("rsqrt")
 def emit_reciprocal_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Of 0 infinity, of negative numbers NaN."""
     if op.element_type != "f64" and lanes.width == 16:
         return _estimated_reciprocal_square_root(lanes, operands[0])
     return lanes.builder.fdiv(lanes.constant(op.element_type, 1), lanes.intrinsic("sqrt", operands[0]))
@@ -101,6 +106,7 @@ def _estimated_reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 @emitter("logistic")
 def emit_logistic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """1 / (1 + exp(-x))."""
     builder, one = lanes.builder, lanes.constant(op.element_type, 1)
     minus = builder.fneg(operands[0])
     if op.element_type == "f64":
@@ -112,4 +118,5 @@ def emit_logistic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.V
 
 @emitter(*ROUNDINGS)
 def emit_rounding(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """To a whole number; zeros keep their sign."""
     return lanes.intrinsic(ROUNDINGS[op.opcode], operands[0])

@@ -33,10 +33,12 @@ IndexMap = tuple[Affine, ...]
 
 
 def loop_index(dimension: int, rank: int) -> Affine:
+    """The index of one loop among `rank`."""
     return Affine(tuple(int(d == dimension) for d in range(rank)))
 
 
 def zero(rank: int) -> Affine:
+    """Index 0, whatever the loops."""
     return Affine((0,) * rank)
 
 
@@ -53,6 +55,7 @@ def spread(shape: Shape, extents: tuple[int, ...]) -> IndexMap | None:
 
 
 def rank_matches(shape: Shape, extents: tuple[int, ...]) -> bool:
+    """Whether loops over `extents` visit each element of an array once, in order."""
     return squeezed(shape) == tuple(e for e in extents if e != 1)
 
 

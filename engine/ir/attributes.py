@@ -23,6 +23,8 @@ Window = tuple[WindowDimension, ...]
 
 @dataclass(frozen=True, slots=True)
 class SliceDimension:
+    """The elements start, start + stride, ... below limit."""
+
     start: int
     limit: int
     stride: int = 1
@@ -39,6 +41,8 @@ class PaddingDimension:
 
 @dataclass(frozen=True, slots=True)
 class DotDimensionNumbers:
+    """Which dimensions of the operands are summed over, and which run along in both."""
+
     lhs_contracting_dimensions: tuple[int, ...] = ()
     rhs_contracting_dimensions: tuple[int, ...] = ()
     lhs_batch_dimensions: tuple[int, ...] = ()
@@ -47,6 +51,8 @@ class DotDimensionNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionDimensionNumbers:
+    """The meaning of each dimension of input, kernel and output."""
+
     input_batch_dimension: int
     input_feature_dimension: int
     input_spatial_dimensions: tuple[int, ...]
@@ -60,6 +66,8 @@ class ConvolutionDimensionNumbers:
 
 @dataclass(frozen=True, slots=True)
 class GatherDimensionNumbers:
+    """How index vectors pick slices of the operand, and where these stand in the result."""
+
     offset_dims: tuple[int, ...]
     collapsed_slice_dims: tuple[int, ...]
     start_index_map: tuple[int, ...]
@@ -70,6 +78,8 @@ class GatherDimensionNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ScatterDimensionNumbers:
+    """How index vectors place update windows in the operand."""
+
     update_window_dims: tuple[int, ...]
     inserted_window_dims: tuple[int, ...]
     scatter_dims_to_operand_dims: tuple[int, ...]

@@ -66,9 +66,7 @@ class Builder:
 
     def build(self, root: Instruction | None = None) -> Computation:
         """The computation of all instructions so far; its root is the last one unless another is given."""
-        return Computation(
-            self.name, list(self.instructions), self.instructions[-1] if root is None else root
-        )
+        return Computation(self.name, list(self.instructions), self.instructions[-1] if root is None else root)
 
     def module(self, root: Instruction | None = None, aliases: dict[int, int] | None = None) -> Module:
         """The module whose entry is this computation."""
@@ -124,31 +122,23 @@ class Builder:
     # Shapes
 
     def reshape(self, operand: Instruction, dimensions: Sequence[int]) -> Instruction:
-        return self.inferred(
-            "reshape", (operand,), hint=operand.array_shape.with_dimensions(tuple(dimensions))
-        )
+        return self.inferred("reshape", (operand,), hint=operand.array_shape.with_dimensions(tuple(dimensions)))
 
     def transpose(self, operand: Instruction, permutation: Sequence[int]) -> Instruction:
         return self.inferred("transpose", (operand,), dimensions=tuple(permutation))
 
-    def broadcast(
-        self, operand: Instruction, dimensions: Sequence[int], mapping: Sequence[int]
-    ) -> Instruction:
+    def broadcast(self, operand: Instruction, dimensions: Sequence[int], mapping: Sequence[int]) -> Instruction:
         """`mapping[i]` is the dimension of the result that the operand's dimension i becomes."""
         hint = operand.array_shape.with_dimensions(tuple(dimensions))
         return self.inferred("broadcast", (operand,), hint=hint, dimensions=tuple(mapping))
 
     def slice(self, operand: Instruction, *dimensions: tuple[int, ...]) -> Instruction:
         """Each dimension as (start, limit) or (start, limit, stride)."""
-        return self.inferred(
-            "slice", (operand,), slice_dimensions=tuple(SliceDimension(*d) for d in dimensions)
-        )
+        return self.inferred("slice", (operand,), slice_dimensions=tuple(SliceDimension(*d) for d in dimensions))
 
     def pad(self, operand: Instruction, value: Instruction, *dimensions: tuple[int, ...]) -> Instruction:
         """Each dimension as (low, high) or (low, high, interior)."""
-        return self.inferred(
-            "pad", (operand, value), padding_config=tuple(PaddingDimension(*d) for d in dimensions)
-        )
+        return self.inferred("pad", (operand, value), padding_config=tuple(PaddingDimension(*d) for d in dimensions))
 
     def concatenate(self, operands: Sequence[Instruction], dimension: int) -> Instruction:
         return self.inferred("concatenate", operands, dimensions=(dimension,))
@@ -170,9 +160,7 @@ class Builder:
         body = binary_computation(opcode, operand.array_shape.element_type)
         return self.inferred("reduce-window", (operand, initial), (body,), window=window)
 
-    def dot(
-        self, lhs: Instruction, rhs: Instruction, numbers: DotDimensionNumbers | None = None
-    ) -> Instruction:
+    def dot(self, lhs: Instruction, rhs: Instruction, numbers: DotDimensionNumbers | None = None) -> Instruction:
         """A matrix product, or any other contraction its dimension numbers describe."""
         numbers = numbers or DotDimensionNumbers((1,), (0,))
         return self.inferred("dot", (lhs, rhs), dot_dimension_numbers=numbers)
@@ -202,9 +190,7 @@ class Builder:
 
     def get_tuple_element(self, operand: Instruction, index: int) -> Instruction:
         assert isinstance(operand.shape, TupleShape), operand.name
-        return self.instruction(
-            "get-tuple-element", operand.shape.elements[index], (operand,), tuple_index=index
-        )
+        return self.instruction("get-tuple-element", operand.shape.elements[index], (operand,), tuple_index=index)
 
     def call(self, computation: Computation, *operands: Instruction) -> Instruction:
         return self.instruction("call", computation.root.shape, operands, (computation,))

@@ -46,9 +46,7 @@ def _print_computation(computation: Computation, is_entry: bool) -> str:
 
 def print_instruction(instruction: Instruction) -> str:
     """One line: name, shape, opcode, operands, attributes, called computations and origin."""
-    parts = [
-        f"{name}={_print_attribute(value)}" for name, value in instruction.attributes.items() if _shown(name)
-    ]
+    parts = [f"{name}={_print_attribute(value)}" for name, value in instruction.attributes.items() if _shown(name)]
     if instruction.called:
         parts.append(_print_called(instruction))
     if instruction.op_name:
@@ -79,9 +77,7 @@ def _print_literal(literal: np.ndarray) -> str:
 def _print_called(instruction: Instruction) -> str:
     names = CALLED_NAMES.get(instruction.opcode)
     if names and len(names) == len(instruction.called):
-        return ", ".join(
-            f"{name}=%{callee.name}" for name, callee in zip(names, instruction.called, strict=True)
-        )
+        return ", ".join(f"{name}=%{callee.name}" for name, callee in zip(names, instruction.called, strict=True))
     if len(instruction.called) == 1:
         return f"to_apply=%{instruction.called[0].name}"
     return f"branch_computations={{{', '.join('%' + callee.name for callee in instruction.called)}}}"
@@ -108,9 +104,7 @@ def _print_window(window: Window) -> str:
         "rhs_dilate": ([str(d.window_dilation) for d in window], "1"),
         "rhs_reversal": ([str(int(d.window_reversal)) for d in window], "0"),
     }
-    shown = [
-        f"{name}={'x'.join(values)}" for name, (values, default) in fields.items() if set(values) != {default}
-    ]
+    shown = [f"{name}={'x'.join(values)}" for name, (values, default) in fields.items() if set(values) != {default}]
     return "{" + " ".join(shown) + "}"
 
 

@@ -173,18 +173,14 @@ def _broadcasting(instruction: Instruction) -> AnyShape:
         f"Expected {x.rank} different dimensions of {result}. Received: {dimensions}.",
     )
     sizes = tuple(result.dimensions[d] for d in dimensions)
-    require(
-        sizes == x.dimensions, f"Expected dimensions {dimensions} to be {x.dimensions}. Received: {sizes}."
-    )
+    require(sizes == x.dimensions, f"Expected dimensions {dimensions} to be {x.dimensions}. Received: {sizes}.")
     return result.with_type(x.element_type)
 
 
 @rule("transpose")
 def _transposition(instruction: Instruction) -> AnyShape:
     (x,), dimensions = array_operands(instruction, 1), instruction["dimensions"]
-    require(
-        sorted(dimensions) == list(range(x.rank)), f"Expected an order of {x}'s dimensions: {dimensions}."
-    )
+    require(sorted(dimensions) == list(range(x.rank)), f"Expected an order of {x}'s dimensions: {dimensions}.")
     return x.with_dimensions(tuple(x.dimensions[d] for d in dimensions))
 
 
@@ -203,9 +199,7 @@ def _slicing(instruction: Instruction) -> AnyShape:
 @rule("pad")
 def _padding(instruction: Instruction) -> AnyShape:
     (x, value), config = array_operands(instruction, 2), instruction["padding_config"]
-    require(
-        value == x.with_dimensions(()), f"Expected {x.with_dimensions(())} to pad with. Received: {value}."
-    )
+    require(value == x.with_dimensions(()), f"Expected {x.with_dimensions(())} to pad with. Received: {value}.")
     require(len(config) == x.rank, f"Expected padding for {x.rank} dimensions. Received: {len(config)}.")
     sizes = [
         (n + max(0, n - 1) * p.interior_padding) + p.edge_padding_low + p.edge_padding_high
@@ -296,9 +290,7 @@ def _branching(instruction: Instruction) -> AnyShape:
         selector.shape in (Shape("pred"), Shape("s32")),
         f"Expected pred[] or s32[]. Received: {selector.shape}.",
     )
-    require(
-        len(branches) == len(arguments), f"Expected {len(arguments)} branches. Received: {len(branches)}."
-    )
+    require(len(branches) == len(arguments), f"Expected {len(arguments)} branches. Received: {len(branches)}.")
     for branch, argument in zip(branches, arguments, strict=True):
         require_signature(branch, [argument.shape])
     results = {branch.root.shape for branch in branches}

@@ -93,9 +93,7 @@ def _convolution(instruction: Instruction) -> AnyShape:
     sizes = tuple(rhs.dimensions[d] for d in n.kernel_spatial_dimensions)
     require(sizes == tuple(d.size for d in window), f"Expected a window of {sizes}. Received: {window}.")
     result = {n.output_batch_dimension: batch // batch_groups, n.output_feature_dimension: outputs}
-    for source, target, d in zip(
-        n.input_spatial_dimensions, n.output_spatial_dimensions, window, strict=True
-    ):
+    for source, target, d in zip(n.input_spatial_dimensions, n.output_spatial_dimensions, window, strict=True):
         result[target] = window_count(lhs.dimensions[source], d)
     return array_result(instruction).with_dimensions(tuple(result[d] for d in range(lhs.rank)))
 
@@ -126,9 +124,7 @@ def _select_and_scatter(instruction: Instruction) -> AnyShape:
     operand, source, initial = array_operands(instruction, 3)
     window = instruction["window"]
     counts = tuple(window_count(n, d) for n, d in zip(operand.dimensions, window, strict=True))
-    require(
-        source == operand.with_dimensions(counts), f"Expected a source of {list(counts)}. Received: {source}."
-    )
+    require(source == operand.with_dimensions(counts), f"Expected a source of {list(counts)}. Received: {source}.")
     require(initial == operand.with_dimensions(()), f"Expected a scalar initial value. Received: {initial}.")
     for body in instruction.called:
         _require_scalar_body(body, [operand, operand])
@@ -141,22 +137,17 @@ def _gather(instruction: Instruction) -> AnyShape:
     n: GatherDimensionNumbers = instruction["gather_dimension_numbers"]
     sizes = instruction["gather_slice_sizes"]
     require(
-        len(sizes) == operand.rank
-        and all(0 <= s <= d for s, d in zip(sizes, operand.dimensions, strict=True)),
+        len(sizes) == operand.rank and all(0 <= s <= d for s, d in zip(sizes, operand.dimensions, strict=True)),
         f"Expected slice sizes within {operand}. Received: {sizes}.",
     )
     batch = [size for d, size in enumerate(indices.dimensions) if d != n.index_vector_dim]
     absent = (*n.collapsed_slice_dims, *n.operand_batching_dims)
     window = [size for d, size in enumerate(sizes) if d not in absent]
-    require(
-        len(window) == len(n.offset_dims), f"Expected {len(window)} offset dims. Received: {n.offset_dims}."
-    )
+    require(len(window) == len(n.offset_dims), f"Expected {len(window)} offset dims. Received: {n.offset_dims}.")
     rank = len(batch) + len(window)
     offsets = dict(zip(n.offset_dims, window, strict=True))
     remaining = iter(batch)
-    return operand.with_dimensions(
-        tuple(offsets[d] if d in offsets else next(remaining) for d in range(rank))
-    )
+    return operand.with_dimensions(tuple(offsets[d] if d in offsets else next(remaining) for d in range(rank)))
 
 
 @rule("scatter")

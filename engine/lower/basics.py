@@ -16,6 +16,7 @@ from engine.program.program import Buffer
 
 @lowering("parameter")
 def lower_parameter(context: Context, instruction: Instruction) -> Value:
+    """A feed, a variable or a constant: the buffer that its role says."""
     number = instruction["parameter_number"]
     shape = instruction.array_shape
     role = context.roles[number]
@@ -30,17 +31,20 @@ def lower_parameter(context: Context, instruction: Instruction) -> Value:
 
 @lowering("constant")
 def lower_constant(context: Context, instruction: Instruction) -> Value:
+    """Memory that is filled once."""
     literal = np.asarray(instruction["literal"], instruction.array_shape.dtype)
     return Buffer(instruction.name, instruction.array_shape, "constant", value=np.ascontiguousarray(literal))
 
 
 @lowering("tuple")
 def lower_tuple(context: Context, instruction: Instruction) -> Value:
+    """The values of its parts."""
     return tuple(context.value(o) for o in instruction.operands)
 
 
 @lowering("get-tuple-element")
 def lower_get_tuple_element(context: Context, instruction: Instruction) -> Value:
+    """One part of a tuple: nothing moves."""
     value = context.value(instruction.operands[0])
     assert isinstance(value, tuple), instruction
     return value[instruction["tuple_index"]]
@@ -72,6 +76,7 @@ def lower_convert(context: Context, instruction: Instruction) -> Value:
 
 @lowering("iota")
 def lower_iota(context: Context, instruction: Instruction) -> Value:
+    """A count that somebody needs as memory."""
     result = context.result_buffer(instruction)
     shape = instruction.array_shape
     rank = max(shape.rank, 1)
@@ -122,6 +127,7 @@ def padded_place(
 
 @lowering("concatenate")
 def lower_concatenate(context: Context, instruction: Instruction) -> Value:
+    """Each operand copied to its place."""
     result = context.result_buffer(instruction)
     shape = instruction.array_shape
     (dimension,) = instruction["dimensions"]

@@ -83,7 +83,8 @@ def grid(contraction: Contraction) -> Grid:
         width = PANEL * -(-panels // units)
         cut = Grid(max(rows, 1), width, max(k, 1))
     else:
-        height = max(24, -(-(-(-rows // units)) // 6) * 6)
+        share = -(-rows // units)
+        height = max(24, -(-share // 6) * 6)
         cut = Grid(height, max(columns, 1), max(k, 1))
     made = -(-rows // cut.rows) * -(-columns // cut.columns) * batches
     if made < 8 and k >= LONG_K and rows * columns <= 1 << 20:
@@ -99,9 +100,7 @@ def emit_contraction(context: Context, contraction: Contraction) -> None:
     splits = max(1, -(-len(contraction.k_a) // cut.k))
     target = contraction.c
     if splits > 1:
-        target = context.new_buffer(
-            f"{contraction.name}.partial", shape.with_dimensions((splits, *shape.dimensions))
-        )
+        target = context.new_buffer(f"{contraction.name}.partial", shape.with_dimensions((splits, *shape.dimensions)))
     parameters, keep = _encode(contraction, cut, shape.bytes if splits > 1 else 0, shape.dtype.itemsize)
     units = contract_units(parameters)
     if units == 0:
@@ -140,14 +139,10 @@ def _codelet(element_type: str) -> tuple[object, int]:
     try:
         return contract_for(element_type), contract_scratch_bytes_for(element_type)
     except KeyError:
-        raise UnsupportedOperation(
-            f"Expected a dot of a known element type. Received: {element_type}."
-        ) from None
+        raise UnsupportedOperation(f"Expected a dot of a known element type. Received: {element_type}.") from None
 
 
-def _encode(
-    contraction: Contraction, cut: Grid, pitch: int, item: int
-) -> tuple[np.ndarray, list[np.ndarray]]:
+def _encode(contraction: Contraction, cut: Grid, pitch: int, item: int) -> tuple[np.ndarray, list[np.ndarray]]:
     batched = len(contraction.batch_a) > 1
     names = ("row_a", "row_c", "k_a", "k_b", "batch_a", "batch_b", "batch_c")
     tables = {name: np.ascontiguousarray(getattr(contraction, name), np.int64) for name in names}

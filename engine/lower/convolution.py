@@ -148,9 +148,7 @@ def _channels_last(
     return View(buffer, shape, 0, tuple(strides[d] * item for d in range(shape.rank))), order
 
 
-def _kernel(
-    context: Context, instruction: Instruction, right: View, numbers: ConvolutionDimensionNumbers
-) -> View:
+def _kernel(context: Context, instruction: Instruction, right: View, numbers: ConvolutionDimensionNumbers) -> View:
     """The kernel with its output features next to each other."""
     feature = numbers.kernel_output_feature_dimension
     if right.strides[feature] == right.item_bytes or right.shape.dimensions[feature] == 1:
@@ -174,9 +172,7 @@ def _contraction(
     lows: list[int],
 ) -> Contraction:
     groups, batch_groups = instruction["feature_group_count"], instruction["batch_group_count"]
-    spatial = list(
-        zip(phases, numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True)
-    )
+    spatial = list(zip(phases, numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True))
     row_axes = [(numbers.output_batch_dimension, _batch_axis(left, target, numbers, batch_groups))]
     for phase, source, out in spatial:
         axis = (phase.count, left.strides[source] * phase.step, target.strides[out] * phase.period)

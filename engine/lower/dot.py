@@ -28,14 +28,10 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
     middle = batch + len(left_free)
     rows = _axes(left, left_free, strides[batch:middle])
     columns = _axes(right, right_free, strides[middle:])
-    contracted = list(
-        zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True)
-    )
+    contracted = list(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
     batches = [
         (left.shape.dimensions[a], left.strides[a], right.strides[b], strides[k])
-        for k, (a, b) in enumerate(
-            zip(numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions, strict=True)
-        )
+        for k, (a, b) in enumerate(zip(numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions, strict=True))
     ]
     if all(extent == 1 for extent, _, _ in columns):
         left, right, rows, columns = right, left, columns, rows

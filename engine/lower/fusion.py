@@ -149,9 +149,7 @@ def _partition(plan: Cut, reached: Reached, buffer: Buffer) -> Partition | None:
     inner = stride // item
     span = inner * extent
     others = [
-        (s, e)
-        for d, (s, e) in enumerate(zip(reached.strides, plan.draft.extents, strict=True))
-        if d != plan.loop
+        (s, e) for d, (s, e) in enumerate(zip(reached.strides, plan.draft.extents, strict=True)) if d != plan.loop
     ]
     for other, count in others:
         # Loops inside the partition must stay inside one index of it, loops outside move by whole rounds of it.

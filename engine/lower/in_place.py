@@ -58,6 +58,4 @@ def _replace(compute_set: ComputeSet, source: Buffer, target: Buffer) -> None:
 
     compute_set.reads = [Span(swapped(s.buffer), s.partition) for s in compute_set.reads]
     compute_set.writes = [Span(swapped(s.buffer), s.partition) for s in compute_set.writes]
-    compute_set.relocations = [
-        Relocation(r.word, swapped(r.buffer), r.offset) for r in compute_set.relocations
-    ]
+    compute_set.relocations = [Relocation(r.word, swapped(r.buffer), r.offset) for r in compute_set.relocations]

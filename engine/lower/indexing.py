@@ -23,6 +23,7 @@ SMALL_BYTES = 1 << 15
 
 @lowering("gather")
 def lower_gather(context: Context, instruction: Instruction) -> Value:
+    """Slices at start indices that are clamped; of any element type."""
     operand, indices = instruction.operands
     result = context.result_buffer(instruction)
     source, positions = context.buffer(operand), context.buffer(indices)

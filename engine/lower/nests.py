@@ -79,9 +79,7 @@ class Drafting:
                 self._reduce(root)
             else:
                 node = self._value(root, self._spread(root.array_shape))
-                self.draft.stores.append(
-                    Store(node, self._written(root.array_shape, self._spread(root.array_shape)))
-                )
+                self.draft.stores.append(Store(node, self._written(root.array_shape, self._spread(root.array_shape))))
 
     def _spread(self, shape: Shape) -> IndexMap:
         found = spread(shape, self.draft.extents if self.draft.extents != (1,) else ())
@@ -187,6 +185,7 @@ def _reduced(reduce: Instruction) -> tuple[bool, ...]:
 
 
 def constant_node(instruction: Instruction) -> Constant:
+    """A constant of one element as a node."""
     value = instruction["literal"].reshape(-1)[0]
     element_type = instruction.array_shape.element_type
     if element_type == "pred":
@@ -196,6 +195,7 @@ def constant_node(instruction: Instruction) -> Constant:
 
 
 def operation_of(instruction: Instruction) -> Operation:
+    """What the emitters need to know about an instruction."""
     attributes = tuple((name, instruction[name]) for name in ATTRIBUTES if instruction.get(name) is not None)
     types = tuple(o.array_shape.element_type for o in instruction.operands)
     return Operation(instruction.opcode, instruction.array_shape.element_type, types, attributes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import Module, Shape
+from engine.ir.affine import MOVING
 from engine.lower import (  # noqa: F401  (they register their lowerings)
     basics,
     convolution,
@@ -13,7 +14,6 @@ from engine.lower import (  # noqa: F401  (they register their lowerings)
     indexing,
     windows,
 )
-from engine.ir.affine import MOVING
 from engine.lower.context import Context
 from engine.lower.copies import copy
 from engine.lower.in_place import adopt_variables
@@ -59,9 +59,7 @@ def _update_variables(context: Context, results: list[Buffer], updated: dict[int
     pending: list[tuple[Buffer, Buffer]] = []
     for result, parameter in updated.items():
         source = results[result]
-        target = context.variables.setdefault(
-            parameter, context.buffer(context.module.entry.parameters[parameter])
-        )
+        target = context.variables.setdefault(parameter, context.buffer(context.module.entry.parameters[parameter]))
         if source is target:
             continue
         if source.kind == "variable":

@@ -50,12 +50,9 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     return results[0] if single else tuple(results)
 
 
-def _read(
-    number: int, view: View, window: tuple[WindowDimension, ...], loops: list[tuple[str, int]]
-) -> Reached:
+def _read(number: int, view: View, window: tuple[WindowDimension, ...], loops: list[tuple[str, int]]) -> Reached:
     strides = tuple(
-        view.strides[d] * (window[d].stride if kind == "out" else window[d].window_dilation)
-        for kind, d in loops
+        view.strides[d] * (window[d].stride if kind == "out" else window[d].window_dilation) for kind, d in loops
     )
     return Reached(view.shape.element_type, number, view.offset, strides)
 
@@ -75,13 +72,9 @@ def _bordered(
     source = context.view(operand)
     if all(w.padding_low == w.padding_high == 0 and w.base_dilation == 1 for w in window):
         return source
-    spread = [
-        max(0, (s - 1) * w.base_dilation + 1) for s, w in zip(source.shape.dimensions, window, strict=True)
-    ]
+    spread = [max(0, (s - 1) * w.base_dilation + 1) for s, w in zip(source.shape.dimensions, window, strict=True)]
     lows = [max(0, w.padding_low) for w in window]
-    dimensions = tuple(
-        size + low + max(0, w.padding_high) for size, low, w in zip(spread, lows, window, strict=True)
-    )
+    dimensions = tuple(size + low + max(0, w.padding_high) for size, low, w in zip(spread, lows, window, strict=True))
     shape = source.shape.with_dimensions(dimensions)
     name = f"{instruction.name}.border.{number}"
     border = context.new_buffer(name, shape, permanent=True)

@@ -48,9 +48,7 @@ def _check(instruction: Instruction, shape: AnyShape, value: Value) -> None:
     if isinstance(shape, Shape):
         if isinstance(value, np.ndarray) and (value.dtype, value.shape) == (shape.dtype, shape.dimensions):
             return
-        received = (
-            f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
-        )
+        received = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
         raise InternalError(f"Expected {shape} as the value of {instruction!r}. Received: {received}.")
     if not isinstance(value, tuple) or len(value) != len(shape.elements):
         raise InternalError(f"Expected a tuple of {len(shape.elements)} values for {instruction!r}.")
@@ -61,9 +59,7 @@ def _check(instruction: Instruction, shape: AnyShape, value: Value) -> None:
 def is_elementwise(computation: Computation) -> bool:
     """Whether the scalar computation may be run on arrays in place of scalars."""
     return all(
-        i.opcode in STRUCTURAL
-        or i.opcode in ELEMENTWISE
-        or (i.opcode == "call" and is_elementwise(i.called[0]))
+        i.opcode in STRUCTURAL or i.opcode in ELEMENTWISE or (i.opcode == "call" and is_elementwise(i.called[0]))
         for i in computation.instructions
     )
 

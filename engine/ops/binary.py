@@ -97,9 +97,7 @@ def _arc_tangent(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 @definition("complex", elementwise=True)
 def _complex(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     real, imaginary = operands
-    result = np.empty(
-        np.broadcast_shapes(real.shape, imaginary.shape), np.result_type(real.dtype, np.complex64)
-    )
+    result = np.empty(np.broadcast_shapes(real.shape, imaginary.shape), np.result_type(real.dtype, np.complex64))
     result.real, result.imag = real, imaginary
     return result
 

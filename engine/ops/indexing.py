@@ -105,9 +105,7 @@ def _scatter_positions(
             index = index + _aligned(start, batch_positions, rank)
         if d in numbers.input_batching_dims:
             indices_dim = numbers.scatter_indices_batching_dims[numbers.input_batching_dims.index(d)]
-            index = index + _batch_index(
-                vectors, indices_dim, numbers.index_vector_dim, batch_positions, rank
-            )
+            index = index + _batch_index(vectors, indices_dim, numbers.index_vector_dim, batch_positions, rank)
         if d in window_dims:
             update_dim = numbers.update_window_dims[window_dims.index(d)]
             index = index + _aligned(np.arange(update_shape[update_dim]), [update_dim], rank)
@@ -140,9 +138,7 @@ def combine_at(
     return tuple(results)
 
 
-def _clamped_slices(
-    shape: tuple[int, ...], sizes: tuple[int, ...], starts: list[np.ndarray]
-) -> tuple[slice, ...]:
+def _clamped_slices(shape: tuple[int, ...], sizes: tuple[int, ...], starts: list[np.ndarray]) -> tuple[slice, ...]:
     """Starts are clamped so that the whole slice lies within the operand."""
     spans = []
     for size, span, start in zip(shape, sizes, starts, strict=True):

@@ -10,9 +10,7 @@ from engine.ops.floats import computing
 from engine.ops.registry import Value, definition
 
 
-def reduce_last(
-    body: Computation, operands: list[np.ndarray], initial: list[np.ndarray]
-) -> tuple[np.ndarray, ...]:
+def reduce_last(body: Computation, operands: list[np.ndarray], initial: list[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Combines [..., n] along the last dimension with the initial values: neighbours in pairs, order kept.
 
     HLO leaves the order open, so that any body must be associative.

@@ -63,9 +63,7 @@ def _network(comparator: Computation, columns: list[np.ndarray]) -> np.ndarray:
     return order[..., :length]
 
 
-def _comes_first(
-    comparator: Computation, columns: list[np.ndarray], i: np.ndarray, j: np.ndarray
-) -> np.ndarray:
+def _comes_first(comparator: Computation, columns: list[np.ndarray], i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """Whether element i comes before j: equal ones keep their order, indices past the end come last."""
     length = columns[0].shape[-1]
     if length == 0:

@@ -60,9 +60,7 @@ def _select_and_scatter(instruction: Instruction, operands: list[np.ndarray]) ->
     return result.reshape(operand.shape)
 
 
-def _selected(
-    select: Computation, operand: np.ndarray, counts: tuple[int, ...], window: Window
-) -> np.ndarray:
+def _selected(select: Computation, operand: np.ndarray, counts: tuple[int, ...], window: Window) -> np.ndarray:
     """The flat position in the operand that each window selects, -1 for a window of padding alone."""
     flat = operand.reshape(-1)
     chosen = np.full(counts, -1, np.int64)

@@ -51,11 +51,7 @@ def _operands(instruction: Instruction) -> tuple[Instruction, ...]:
 def attributes_key(instruction: Instruction) -> Hashable:
     """A value that is equal for equal attributes; literals are compared by their bits."""
     return tuple(
-        [
-            (name, _frozen(value))
-            for name, value in sorted(instruction.attributes.items())
-            if name not in HINTS
-        ]
+        [(name, _frozen(value)) for name, value in sorted(instruction.attributes.items()) if name not in HINTS]
     )
 
 

@@ -18,8 +18,7 @@ LARGEST_RESULT = 4096
 """Elements of a folded result: a larger one is cheaper to compute than to keep."""
 LARGEST_OPERAND = 65536
 FOLDED = ELEMENTWISE | frozenset(
-    "reshape transpose slice concatenate pad reverse reduce dot gather dynamic-slice "
-    "dynamic-update-slice".split()
+    "reshape transpose slice concatenate pad reverse reduce dot gather dynamic-slice dynamic-update-slice".split()
 )
 
 

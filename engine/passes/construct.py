@@ -50,11 +50,7 @@ def slice_of(like: Instruction, operand: Instruction, slices: Sequence[SliceDime
     """The operand itself if the slice is the whole of it."""
     shape = operand.array_shape.with_dimensions(tuple(-(-(s.limit - s.start) // s.stride) for s in slices))
     # A slice that keeps every size keeps every element: strides are positive and limits stay inside.
-    return (
-        operand
-        if shape == operand.shape
-        else make(like, "slice", shape, (operand,), slice_dimensions=tuple(slices))
-    )
+    return operand if shape == operand.shape else make(like, "slice", shape, (operand,), slice_dimensions=tuple(slices))
 
 
 def elementwise(like: Instruction, opcode: str, *operands: Instruction) -> Instruction:

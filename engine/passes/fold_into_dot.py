@@ -19,9 +19,7 @@ def _fold_results(computation: Computation) -> Visit:
     alone = {
         i
         for i in computation.instructions
-        if i.opcode == "transpose"
-        and len(users[i.operands[0]]) == 1
-        and i.operands[0] is not computation.root
+        if i.opcode == "transpose" and len(users[i.operands[0]]) == 1 and i.operands[0] is not computation.root
     }
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
@@ -30,10 +28,6 @@ def _fold_results(computation: Computation) -> Visit:
         product = instruction.operands[0]
         if product.opcode == "dot":
             return dot.transposed_dot(instruction, product)
-        return (
-            convolution.transposed_convolution(instruction, product)
-            if product.opcode == "convolution"
-            else None
-        )
+        return convolution.transposed_convolution(instruction, product) if product.opcode == "convolution" else None
 
     return visit

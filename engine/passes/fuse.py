@@ -31,10 +31,7 @@ def _is_read_in_place(instruction: Instruction, users: dict[Instruction, list[In
     return (
         instruction.opcode == "convert"
         and bool(readers)
-        and all(
-            is_moving(r) and r.opcode != "reshape" and all(is_elementwise(u) for u in users[r])
-            for r in readers
-        )
+        and all(is_moving(r) and r.opcode != "reshape" and all(is_elementwise(u) for u in users[r]) for r in readers)
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.emit.lanes import ITEM_BYTES
 from engine.emit import EMITTERS
+from engine.emit.lanes import ITEM_BYTES
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.affine import MOVING, loop_index, pull, squeezed
 
@@ -13,11 +13,8 @@ WIDEST = 200
 
 
 def is_scalar_constant(instruction: Instruction) -> bool:
-    return (
-        instruction.opcode == "constant"
-        and isinstance(instruction.shape, Shape)
-        and instruction.shape.elements == 1
-    )
+    """A constant of one element, of any rank."""
+    return instruction.opcode == "constant" and isinstance(instruction.shape, Shape) and instruction.shape.elements == 1
 
 
 def is_elementwise(instruction: Instruction) -> bool:
@@ -25,15 +22,14 @@ def is_elementwise(instruction: Instruction) -> bool:
     if instruction.opcode not in EMITTERS or instruction.opcode == "copy":
         return is_unit_reshape(instruction)
     shapes = [instruction.shape, *(o.shape for o in instruction.operands)]
-    if not all(isinstance(s, Shape) and s.element_type in ITEM_BYTES for s in shapes):
+    types = [s.element_type for s in shapes if isinstance(s, Shape) and s.element_type in ITEM_BYTES]
+    if len(types) < len(shapes):
         return False
     if instruction.opcode == "bitcast-convert":
-        return shapes[0].dtype.itemsize == shapes[1].dtype.itemsize and "pred" not in (
-            shapes[0].element_type,
-            shapes[1].element_type,
-        )
+        return ITEM_BYTES[types[0]] == ITEM_BYTES[types[1]] and "pred" not in types
     if instruction.opcode == "reduce-precision":
-        return (instruction["exponent_bits"], instruction["mantissa_bits"]) in HALF_PRECISIONS
+        bits = (instruction["exponent_bits"], instruction["mantissa_bits"])
+        return types[0] != "f64" and bits in HALF_PRECISIONS
     return True
 
 
@@ -54,6 +50,7 @@ def is_reduction(instruction: Instruction) -> bool:
 
 
 def is_scalar_body(body: Computation) -> bool:
+    """A body that works on scalars alone, with operations the lanes know."""
     return all(i.opcode in BODY_EXTRAS or is_elementwise(i) for i in body.instructions)
 
 

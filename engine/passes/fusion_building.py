@@ -77,17 +77,13 @@ class _Builder:
         return copied
 
     def _copy_of(self, instruction: Instruction, operand: Instruction) -> Instruction:
-        copied = Instruction(
-            *(instruction.name, "reshape", instruction.shape, (operand,)), {}, (), instruction.op_name
-        )
+        copied = Instruction(*(instruction.name, "reshape", instruction.shape, (operand,)), {}, (), instruction.op_name)
         self.instructions.append(copied)
         return copied
 
     def _base(self, instruction: Instruction) -> Instruction:
         """What a chain of unit reshapes reshapes."""
-        while is_unit_reshape(instruction) and self._inside(
-            instruction.operands[0], self.groups.of[instruction]
-        ):
+        while is_unit_reshape(instruction) and self._inside(instruction.operands[0], self.groups.of[instruction]):
             instruction = instruction.operands[0]
         return instruction if not is_unit_reshape(instruction) else instruction.operands[0]
 

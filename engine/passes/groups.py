@@ -50,9 +50,7 @@ class Groups:
                 below[self.position[operand]] |= mask
         return below
 
-    def start(
-        self, instruction: Instruction, loops: tuple[int, ...], reduced: tuple[bool, ...] | None = None
-    ) -> Group:
+    def start(self, instruction: Instruction, loops: tuple[int, ...], reduced: tuple[bool, ...] | None = None) -> Group:
         """A group of one."""
         at = self.position[instruction]
         group = Group(loops, reduced, 1 << at, self.above[at], self.below[at])

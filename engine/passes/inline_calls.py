@@ -33,9 +33,7 @@ class _Inliner:
             return self.computation
         return Computation(self.computation.name, self.instructions, root)
 
-    def add(
-        self, instruction: Instruction, new: dict[Instruction, Instruction], *, copy: bool = False
-    ) -> None:
+    def add(self, instruction: Instruction, new: dict[Instruction, Instruction], *, copy: bool = False) -> None:
         """Adds one instruction, or what replaces it, and notes in `new` what stands for it."""
         operands = tuple([new[operand] for operand in instruction.operands])
         called = tuple([self.computations.get(callee, callee) for callee in instruction.called])

@@ -69,9 +69,7 @@ def _needs(computation: Computation, storage: Storage, before: Before) -> Needs:
             needs[instruction] = storage.sources[operand] if operand in storage.reads else needs[operand]
         else:
             of_operands = [
-                n
-                for o in instruction.operands
-                for n in (storage.sources[o] if o in storage.reads else needs[o])
+                n for o in instruction.operands for n in (storage.sources[o] if o in storage.reads else needs[o])
             ]
             needs[instruction] = tuple(dict.fromkeys([*of_operands, *earlier]))
     return {instruction: needs[instruction] for instruction in storage.reads}
@@ -91,9 +89,7 @@ def _list_schedule(storage: Storage, needs: Needs, preference: Preference) -> li
     done: set[Instruction] = set()
 
     def entry(instruction: Instruction) -> tuple[int, int]:
-        freed = sum(
-            storage.bytes[s] for s in storage.reads[instruction] if unread[s] == 1 and s not in storage.kept
-        )
+        freed = sum(storage.bytes[s] for s in storage.reads[instruction] if unread[s] == 1 and s not in storage.kept)
         return preference(freed - storage.bytes[instruction]), number[instruction]
 
     ready = [entry(instruction) for instruction in needs if not missing[instruction]]
@@ -117,9 +113,7 @@ def _list_schedule(storage: Storage, needs: Needs, preference: Preference) -> li
                     heapq.heappush(ready, entry(last))
     if len(order) < len(needs):
         stuck = next(instruction for instruction in needs if instruction not in done)
-        raise InternalError(
-            f"Expected an order without a cycle. Received: {stuck!r}, which waits for itself."
-        )
+        raise InternalError(f"Expected an order without a cycle. Received: {stuck!r}, which waits for itself.")
     return order
 
 

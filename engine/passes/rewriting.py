@@ -161,9 +161,7 @@ class _Sweep:
 
     def with_new_parts(self, instruction: Instruction) -> Instruction:
         operands = tuple([self.new[operand] for operand in instruction.operands])
-        called = tuple(
-            [self.computations.get(computation, computation) for computation in instruction.called]
-        )
+        called = tuple([self.computations.get(computation, computation) for computation in instruction.called])
         if operands == instruction.operands and called == instruction.called:
             return instruction
         return changed(instruction, operands=operands, called=called)
@@ -177,6 +175,5 @@ class _Sweep:
 def _check(before: Instruction, after: Instruction) -> None:
     if after.shape != before.shape:
         raise InternalError(
-            f"Expected a rewrite of {before!r} to keep its shape. Received: {after!r}. "
-            f"Correct the rule that made it."
+            f"Expected a rewrite of {before!r} to keep its shape. Received: {after!r}. Correct the rule that made it."
         )

@@ -10,9 +10,7 @@ from engine.passes.rewriting import RuleSet, rewrite
 from engine.passes.rules import arithmetic, broadcast, convert, elementwise, logic, reshape
 
 # Arithmetic moves ahead of reshapes: unless these merge at once, a chain costs its length squared.
-RULES = RuleSet(
-    arithmetic.RULES, logic.RULES, convert.RULES, elementwise.RULES, reshape.RULES, broadcast.RULES
-)
+RULES = RuleSet(arithmetic.RULES, logic.RULES, convert.RULES, elementwise.RULES, reshape.RULES, broadcast.RULES)
 
 
 def simplify_arithmetic(module: Module) -> Module:

@@ -32,12 +32,7 @@ def is_positive_zero(instruction: Instruction) -> bool:
 def is_negative_zero(instruction: Instruction) -> bool:
     """Whether all elements are the floating-point number -0."""
     value = splat_value(instruction)
-    return (
-        value is not None
-        and _is_float(value)
-        and bool(value == 0)
-        and bool(np.signbit(value.astype(np.float64)))
-    )
+    return value is not None and _is_float(value) and bool(value == 0) and bool(np.signbit(value.astype(np.float64)))
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
@@ -47,9 +42,7 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
 
 def _bits(value: np.ndarray) -> np.dtype:
     return (
-        np.dtype((np.uint8, value.dtype.itemsize))
-        if value.dtype.itemsize > 8
-        else np.dtype(f"u{value.dtype.itemsize}")
+        np.dtype((np.uint8, value.dtype.itemsize)) if value.dtype.itemsize > 8 else np.dtype(f"u{value.dtype.itemsize}")
     )
 
 

@@ -29,7 +29,7 @@ def lifetimes(program: Program) -> dict[Buffer, tuple[int, int]]:
     for buffer in (*program.outputs, *program.feeds.values()):
         first, last = found.get(buffer, (0, 0))
         found[buffer] = (first, end)
-    for buffer, (first, last) in found.items():
+    for buffer, (_, last) in found.items():
         if buffer.kind == "feed":
             found[buffer] = (-1, last)
         elif buffer.permanent:

@@ -33,7 +33,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Units own pieces of one dimension: unit u has the elements e with u*grain <= e // inner % extent < (u+1)*grain."""
+    """Units own pieces of a dimension: unit u has the elements e with u*grain <= e // inner % extent < (u+1)*grain."""
 
     inner: int
     extent: int

@@ -57,20 +57,13 @@ class Executable:
         self._tables: dict[tuple[bool, int], np.ndarray] = {}
         self._scratch_bytes = max((s.scratch_bytes for s in self._all_sets), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._effort = sum(
-            s.effort.multiply_adds + sum(s.effort.elements.values()) for s in program.compute_sets
-        )
+        self._effort = sum(s.effort.multiply_adds + sum(s.effort.elements.values()) for s in program.compute_sets)
 
     def _compile(self, progress: Progress | None) -> list[int]:
         nests = [s.codelet for s in self._all_sets if isinstance(s.codelet, Nest)]
-        listener = (
-            None if progress is None else lambda done, total: progress("generated codelets", done, total)
-        )
+        listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
         generated = addresses_of(nests, listener)
-        return [
-            generated[s.codelet] if isinstance(s.codelet, Nest) else int(s.codelet.address)
-            for s in self._all_sets
-        ]
+        return [generated[s.codelet] if isinstance(s.codelet, Nest) else int(s.codelet.address) for s in self._all_sets]
 
     def _place(self) -> None:
         """Gives every buffer but the variables its address, and permanent ones their contents."""
@@ -99,9 +92,7 @@ class Executable:
     def _relocate(self, compute_set: ComputeSet, *kinds: str) -> None:
         for relocation in compute_set.relocations:
             if relocation.buffer.kind in kinds:
-                compute_set.parameters[relocation.word] = (
-                    self._addresses[relocation.buffer] + relocation.offset
-                )
+                compute_set.parameters[relocation.word] = self._addresses[relocation.buffer] + relocation.offset
 
     def _bind(self, variables: list[DeviceBuffer]) -> None:
         """Points the program at its variables; does nothing when they are those of the last call."""
@@ -157,13 +148,9 @@ class Executable:
         """
         self._check(steps, feeds)
         self._bind(variables)
-        held = [
-            self._point(number, feed) for number, feed in zip(sorted(self.program.feeds), feeds, strict=True)
-        ]
+        held = [self._point(number, feed) for number, feed in zip(sorted(self.program.feeds), feeds, strict=True)]
         rings = (
-            [np.zeros((steps, *s.dimensions), s.dtype) for s in self.program.output_shapes]
-            if outputs == "all"
-            else []
+            [np.zeros((steps, *s.dimensions), s.dtype) for s in self.program.output_shapes] if outputs == "all" else []
         )
         for block, ring in zip(self._outfeed_blocks, rings, strict=False):
             point_feed(block, ring)

@@ -131,9 +131,7 @@ def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
 
 
 @inner
-def _compute(
-    row: int, row_bytes: int, length: int, lo: int, hi: int, step: int, steps: int, scratch: int
-) -> None:
+def _compute(row: int, row_bytes: int, length: int, lo: int, hi: int, step: int, steps: int, scratch: int) -> None:
     """One codelet on a range, or a chain of them unit by unit."""
     if length == 1:
         if _active(row, step, steps):
@@ -226,22 +224,16 @@ def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> int:
     row = rows[number]
     if len(row) != Column.RANGES + 2 * workers:
         expected = Column.RANGES + 2 * workers
-        raise InternalError(
-            f"Expected {expected} columns for {workers} workers. Received: {len(row)} in row {number}."
-        )
+        raise InternalError(f"Expected {expected} columns for {workers} workers. Received: {len(row)} in row {number}.")
     if row[Column.KIND] == Kind.SYNC:
         return 1
     length = row[Column.CHAIN_LENGTH]
     chain = rows[number : number + length]
     if row[Column.KIND] != Kind.COMPUTE or length < 1 or len(chain) < length:
-        raise InternalError(
-            f"Expected a sync row or a chain that ends inside the table. Received row {number}: {row}."
-        )
+        raise InternalError(f"Expected a sync row or a chain that ends inside the table. Received row {number}: {row}.")
     for link in chain:
         if link[Column.KIND] != Kind.COMPUTE or not link[Column.CODELET]:
-            raise InternalError(
-                f"Expected compute rows with a codelet in the chain at row {number}. Received: {link}."
-            )
+            raise InternalError(f"Expected compute rows with a codelet in the chain at row {number}. Received: {link}.")
     return length
 
 

@@ -15,15 +15,9 @@ def _loaded_openblas() -> list[ctypes.CDLL]:
     """The OpenBLAS libraries this process has loaded (NumPy and SciPy bring one each)."""
     with open("/proc/self/maps") as maps:
         fields = [line.split(None, 5) for line in maps]
-    paths = {
-        f[5].strip() for f in fields if len(f) == 6 and "openblas" in f[5] and os.path.exists(f[5].strip())
-    }
+    paths = {f[5].strip() for f in fields if len(f) == 6 and "openblas" in f[5] and os.path.exists(f[5].strip())}
     libraries = [ctypes.CDLL(path) for path in sorted(paths)]
-    return [
-        lib
-        for lib in libraries
-        if hasattr(lib, "openblas_read_env") and hasattr(lib, "blas_thread_shutdown_")
-    ]
+    return [lib for lib in libraries if hasattr(lib, "openblas_read_env") and hasattr(lib, "blas_thread_shutdown_")]
 
 
 @cache

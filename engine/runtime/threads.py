@@ -46,8 +46,7 @@ class _Crew:
         self._begun = self._cancelled = False
         self._finished = threading.Event()
         self._members = [
-            threading.Thread(target=self._run, args=(worker,), name=f"worker {worker}")
-            for worker in range(workers)
+            threading.Thread(target=self._run, args=(worker,), name=f"worker {worker}") for worker in range(workers)
         ]
         self.failures: list[BaseException] = []
 
@@ -104,9 +103,7 @@ class _Crew:
                 continue  # the first one is on its way already
 
 
-def run_workers(
-    work: Callable[[int], None], workers: int, stop: Callable[[], None], abort: Callable[[], None]
-) -> None:
+def run_workers(work: Callable[[int], None], workers: int, stop: Callable[[], None], abort: Callable[[], None]) -> None:
     """Calls work(0) .. work(workers - 1) side by side, each in a new thread, and returns when all have ended.
 
     An interruption of the caller (Ctrl-C) calls `stop`, waits for the workers, and is raised again. A failing

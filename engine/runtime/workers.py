@@ -21,11 +21,7 @@ def _yield_address() -> int:
 
 
 def _prepare(table: np.ndarray, steps: int, workers: int, scratch: np.ndarray, state: np.ndarray) -> None:
-    if (
-        table.shape[1] != Column.RANGES + 2 * workers
-        or len(scratch) != workers
-        or not table.flags.c_contiguous
-    ):
+    if table.shape[1] != Column.RANGES + 2 * workers or len(scratch) != workers or not table.flags.c_contiguous:
         raise InternalError(
             f"Expected a contiguous table of {Column.RANGES + 2 * workers} columns, {workers} scratch areas. "
             f"Received: table {table.shape}, scratch {scratch.shape}."

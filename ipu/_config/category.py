@@ -97,9 +97,7 @@ class Category:
     def _unknown(self, name: str) -> str:
         """The message for a name that is not there, with the nearest that is."""
         message = f"{self._prefix + name!r} is not a valid attribute of this config."
-        known = {self._prefix + category for category in self._categories} | {
-            full for full, _ in self._items()
-        }
+        known = {self._prefix + category for category in self._categories} | {full for full, _ in self._items()}
         last_parts = {full.rpartition(".")[2]: full for full in known}
         # A right name in the wrong place says more than a similar one nearby.
         nearest = [last_parts[name]] if name in last_parts else []
@@ -133,10 +131,7 @@ class Category:
 
     def to_dict(self) -> dict[str, Any]:
         """A flat dictionary of full names to plain values; enumerations become their numbers."""
-        return {
-            name: value.value if isinstance(value, Enum) else copy.deepcopy(value)
-            for name, value in self._items()
-        }
+        return {name: value.value if isinstance(value, Enum) else copy.deepcopy(value) for name, value in self._items()}
 
     def from_dict(self, dct: dict[str, Any]) -> None:
         """Takes over the values of a dictionary made by `to_dict`; nothing changes when any of them is wrong.

@@ -73,9 +73,7 @@ class Math(Category):
         "Allow reassociations and transformations with no guarantee of accuracy: wrong for programs that "
         "depend on exact IEEE arithmetic, possibly faster for others.",
     )
-    dot_strength: bool = option(
-        True, "Turn matrix multiplications into cheaper operations where that is possible."
-    )
+    dot_strength: bool = option(True, "Turn matrix multiplications into cheaper operations where that is possible.")
 
 
 class Optimizations(Category):
@@ -100,22 +98,16 @@ class Optimizations(Category):
         "Bytes that may wait before a cross-replica sum is scheduled; 0 (default) schedules at once. More "
         "gives larger temporary buffers, but fewer sums and less control code.",
     )
-    maximum_reduce_scatter_buffer_size: int = option(
-        0, "Bytes that may wait before a reduce-scatter is scheduled."
-    )
+    maximum_reduce_scatter_buffer_size: int = option(0, "Bytes that may wait before a reduce-scatter is scheduled.")
     maximum_inter_ipu_copies_buffer_size: int = option(
         0, "Bytes that may wait before a copy between IPUs is scheduled."
     )
     maximum_send_recv_cluster_size: int = option(
         0, "Bytes that may wait before a cluster of sends to and receives from the host is scheduled."
     )
-    maximum_reduce_many_buffer_size: int = option(
-        0, "Bytes that may wait before reductions are scheduled as one."
-    )
+    maximum_reduce_many_buffer_size: int = option(0, "Bytes that may wait before reductions are scheduled as one.")
     maximum_all_gather_buffer_size: int = option(0, "Bytes that may wait before an all-gather is scheduled.")
-    minimum_remote_tensor_size: int = option(
-        128, "Bytes a tensor must have to be considered for remote memory."
-    )
+    minimum_remote_tensor_size: int = option(128, "Bytes a tensor must have to be considered for remote memory.")
     merge_remote_buffers: MergeRemoteBuffersBehaviour = option(
         MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
         "Whether to merge compatible remote buffers, so that computations differing in them share code.",

@@ -33,9 +33,7 @@ class MultiReplicaDistribution(Category):
     """
 
     process_index: int = option(0, "The index of the process being configured.")
-    process_count: int = option(
-        0, "The number of processes; 0 (default) means no multi-replica distribution."
-    )
+    process_count: int = option(0, "The number of processes; 0 (default) means no multi-replica distribution.")
 
 
 class Experimental(Category):

@@ -32,9 +32,7 @@ class Profiling(Category):
 class IpuOptions(IPUConfig):
     """A configuration with the options that IPUConfig no longer has."""
 
-    retain_control_dependencies: bool = option(
-        False, "Pass control dependencies of the graph to the compiler."
-    )
+    retain_control_dependencies: bool = option(False, "Pass control dependencies of the graph to the compiler.")
     use_verified_transfers: bool = option(False, "Whether transfers are verified.")
     verification_options: dict = option({}, "Key and start id of each kind of verified transfer.")
     profiling: Profiling
@@ -69,8 +67,6 @@ class VerificationOptions:
         """Plain dictionaries of keys and ids."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {
-            name: {feed: asdict(key) for feed, key in value.items()}
-            if isinstance(value, dict)
-            else asdict(value)
+            name: {feed: asdict(key) for feed, key in value.items()} if isinstance(value, dict) else asdict(value)
             for name, value in plain.items()
         }

@@ -188,9 +188,7 @@ def set_experimental_multi_replica_distribution_options(
     opts: IpuOptions, process_count: int, process_index: int
 ) -> IpuOptions:
     """Configure run-time parallel processes to execute the same program."""
-    assign(
-        opts.experimental.multi_replica_distribution, process_count=process_count, process_index=process_index
-    )
+    assign(opts.experimental.multi_replica_distribution, process_count=process_count, process_index=process_index)
     return opts
 
 

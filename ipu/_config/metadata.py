@@ -80,11 +80,7 @@ class AttributeMetadata:
             TypeError: `value` is neither of the attribute's type nor the number of a member.
         """
         enumeration = next((hint for hint in alternatives(self._hint) if is_enumeration(hint)), None)
-        if (
-            enumeration is not None
-            and type(value) is int
-            and value in {member.value for member in enumeration}
-        ):
+        if enumeration is not None and type(value) is int and value in {member.value for member in enumeration}:
             return enumeration(value)
         self.check_type(value)
         return copy.deepcopy(value)

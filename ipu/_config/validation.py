@@ -70,15 +70,13 @@ def validate_selection(config: IPUConfig, on_ipu_model: bool) -> None:
         )
     if len(set(chosen)) != len(chosen):
         raise ConfigurationError(
-            f"Expected each Id in select_ipus once. Received: {chosen}. "
-            f"Nearest: {list(dict.fromkeys(chosen))}."
+            f"Expected each Id in select_ipus once. Received: {chosen}. Nearest: {list(dict.fromkeys(chosen))}."
         )
     last = len(IPUS_OF_ID) - 1
     if not all(0 <= index <= last for index in chosen):
         nearest = list(dict.fromkeys(min(max(index, 0), last) for index in chosen))
         raise ConfigurationError(
-            f"Expected each Id in select_ipus to be one of 0 to {last}. Received: {chosen}. "
-            f"Nearest: {nearest}."
+            f"Expected each Id in select_ipus to be one of 0 to {last}. Received: {chosen}. Nearest: {nearest}."
         )
 
 
@@ -98,9 +96,7 @@ def validate_io_tiles(config: IPUConfig) -> None:
     """I/O operations need I/O tiles, and distributed batch norms go without them."""
     tiles, group = config.io_tiles, config.norms.experimental.distributed_batch_norm_replica_group_size
     if tiles.num_io_tiles < 0:
-        raise ConfigurationError(
-            f"Expected io_tiles.num_io_tiles to be 0 or more. Received: {tiles.num_io_tiles}."
-        )
+        raise ConfigurationError(f"Expected io_tiles.num_io_tiles to be 0 or more. Received: {tiles.num_io_tiles}.")
     if not 0.0 <= tiles.available_memory_proportion <= 1.0:
         raise ConfigurationError(
             "Expected io_tiles.available_memory_proportion to be between 0.0 and 1.0. "
@@ -108,8 +104,7 @@ def validate_io_tiles(config: IPUConfig) -> None:
         )
     if group < 1:
         raise ConfigurationError(
-            "Expected norms.experimental.distributed_batch_norm_replica_group_size to be 1 or more. "
-            f"Received: {group}."
+            f"Expected norms.experimental.distributed_batch_norm_replica_group_size to be 1 or more. Received: {group}."
         )
     if tiles.num_io_tiles and group > 1:
         raise ConfigurationError(

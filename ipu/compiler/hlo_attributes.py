@@ -24,9 +24,7 @@ from engine.ir.shape import NUMPY_TYPES
 Proto = Any
 Attributes = dict[str, Any]
 
-PRIMITIVE_TYPES: dict[int, str] = {
-    number: name.lower() for name, number in xla_data_pb2.PrimitiveType.items()
-}
+PRIMITIVE_TYPES: dict[int, str] = {number: name.lower() for name, number in xla_data_pb2.PrimitiveType.items()}
 PACKED_LITERALS = frozenset({"s8", "u8", "s16", "u16", "f16", "bf16"})
 COMPLEX_LITERALS = {"c64": np.float32, "c128": np.float64}
 
@@ -198,9 +196,7 @@ READERS: dict[str, Callable[[Proto], Attributes]] = {
     "gather": _gather,
     "scatter": _scatter,
     "rng": lambda proto: {"distribution": xla_data_pb2.RandomDistribution.Name(proto.distribution)},
-    "rng-bit-generator": lambda proto: {
-        "rng_algorithm": xla_data_pb2.RandomAlgorithm.Name(proto.rng_algorithm)
-    },
+    "rng-bit-generator": lambda proto: {"rng_algorithm": xla_data_pb2.RandomAlgorithm.Name(proto.rng_algorithm)},
     "reduce-precision": lambda proto: {
         "exponent_bits": proto.exponent_bits,
         "mantissa_bits": proto.mantissa_bits,

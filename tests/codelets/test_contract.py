@@ -271,9 +271,7 @@ def test_layouts_are_recognised() -> None:
         names = ("row_a", "row_c", "offset_a", "offset_b")
         columns, stride_b = problem.columns, problem.stride_b
         addresses = {"a": 0, "b": 0, "c": 0}
-        return encode_contract(
-            **addresses, **dict(zip(names, tables, strict=True)), columns=columns, stride_b=stride_b
-        )
+        return encode_contract(**addresses, **dict(zip(names, tables, strict=True)), columns=columns, stride_b=stride_b)
 
     assert block(matrices(random, 40, 20, 30))[Field.LAYOUT_B] == Layout.ROWS
     assert block(matrices(random, 40, 20, 30))[Field.PACK_A] == 0

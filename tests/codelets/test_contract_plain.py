@@ -98,9 +98,7 @@ def test_against_numpy(element_type: str, result_type: str) -> None:
                 else:
                     wide = np.complex128 if result.kind == "c" else np.float64
                     atol = 1e-2 if half else tolerance * 10
-                    np.testing.assert_allclose(
-                        actual.astype(wide), expected.astype(wide), rtol=tolerance, atol=atol
-                    )
+                    np.testing.assert_allclose(actual.astype(wide), expected.astype(wide), rtol=tolerance, atol=atol)
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)])

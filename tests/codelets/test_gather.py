@@ -35,9 +35,7 @@ def oracle(
         at = [0] * operand.ndim
         for k, d in enumerate(numbers.start_index_map):
             at[d] = min(max(int(vectors[batch][k]), 0), operand.shape[d] - slice_sizes[d])
-        for index_dim, d in zip(
-            numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True
-        ):
+        for index_dim, d in zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True):
             at[d] = batch[index_dim - (index_dim > numbers.index_vector_dim)]
         for d, o in zip(numbers.offset_dims, window, strict=True):
             at[o] += position[d]
@@ -135,10 +133,6 @@ def test_random_gathers() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     operand, indices, target = operand_of((4, 3)), np.zeros(2, np.float32), np.zeros((2, 3), np.float32)
     with pytest.raises(InternalError, match="integer type"):
-        encode_gather(
-            (shape_of(operand), 1), (shape_of(indices), 1), (shape_of(target), 1), EMBEDDING, (1, 3)
-        )
+        encode_gather((shape_of(operand), 1), (shape_of(indices), 1), (shape_of(target), 1), EMBEDDING, (1, 3))
     with pytest.raises(InternalError, match="rank 2"):
-        encode_gather(
-            (shape_of(operand), 1), (shape_of(indices), 1), (shape_of(indices), 1), EMBEDDING, (1, 3)
-        )
+        encode_gather((shape_of(operand), 1), (shape_of(indices), 1), (shape_of(indices), 1), EMBEDDING, (1, 3))

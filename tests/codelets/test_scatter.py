@@ -124,9 +124,7 @@ def test_special_values(opcode: str) -> None:
 
 def test_assign_takes_every_type() -> None:
     for dtype in ("float16", "complex64", "complex128", "uint8"):
-        compare(
-            values((6, 5)).astype(dtype), np.array([4, 1, 4]), values((3, 5)).astype(dtype), ROWS, "assign"
-        )
+        compare(values((6, 5)).astype(dtype), np.array([4, 1, 4]), values((3, 5)).astype(dtype), ROWS, "assign")
 
 
 def test_embedding_gradient_is_cut_along_the_width() -> None:
@@ -208,9 +206,7 @@ def test_random_scatters(largest: int) -> None:
         compare(values(shape, seed=trial), indices, values(update_shape, seed=trial + 1), numbers, opcode)
 
 
-@pytest.mark.parametrize(
-    ("opcode", "element_type"), [("add", "pred"), ("or", "f32"), ("add", "f16"), ("xor", "s32")]
-)
+@pytest.mark.parametrize(("opcode", "element_type"), [("add", "pred"), ("or", "f32"), ("add", "f16"), ("xor", "s32")])
 def test_unknown_combiners_are_refused(opcode: str, element_type: str) -> None:
     with pytest.raises(UnsupportedOperation, match="Nearest"):
         combiner(opcode, element_type)

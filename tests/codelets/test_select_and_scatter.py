@@ -21,9 +21,7 @@ from engine.runtime.executor import even_ranges, new_scratch
 COMPARE = {"GE": np.greater_equal, "GT": np.greater, "LE": np.less_equal, "LT": np.less}
 
 
-def oracle(
-    operand: np.ndarray, source: np.ndarray, init: np.generic, window: Window, direction: str
-) -> np.ndarray:
+def oracle(operand: np.ndarray, source: np.ndarray, init: np.generic, window: Window, direction: str) -> np.ndarray:
     """The definition, one window at a time."""
     result = np.full_like(operand, init)
     for position in np.ndindex(source.shape):

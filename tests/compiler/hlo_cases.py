@@ -142,9 +142,7 @@ CASES = [
         (normal(50),),
     ),
     Case("half arithmetic", binary(tf.add, tf.multiply, tf.divide), (normal(9, dtype=np.float16),) * 2),
-    Case(
-        "float pairs", binary(tf.maximum, math.floormod, math.atan2, tf.pow), (np.exp(normal(40)), normal(40))
-    ),
+    Case("float pairs", binary(tf.maximum, math.floormod, math.atan2, tf.pow), (np.exp(normal(40)), normal(40))),
     Case("integer pairs", binary(tf.truncatediv, tf.truncatemod), (DIVIDENDS, DIVISORS), compiled=True),
     Case("shifts", binary(bitwise.left_shift, bitwise.right_shift), (DIVIDENDS, SHIFTS), compiled=True),
     Case("bits", binary(bitwise.bitwise_and, bitwise.bitwise_xor, bitwise.bitwise_or), (DIVIDENDS, DIVISORS)),
@@ -209,9 +207,7 @@ CASES = [
         lambda x, i: [tf.gather(x, i, axis=1), tf.gather_nd(x, i[:, None])],
         (normal(4, 6), integers(0, 4, 5)),
     ),
-    Case(
-        "batched gather", lambda x, i: tf.gather(x, i, batch_dims=1), (normal(3, 6, 2), integers(0, 6, 3, 4))
-    ),
+    Case("batched gather", lambda x, i: tf.gather(x, i, batch_dims=1), (normal(3, 6, 2), integers(0, 6, 3, 4))),
     Case("embedding gradient", embedding_gradient, (normal(5, 3), integers(0, 5, 4, 6)), 1e-5),
     Case(
         "scatter",

@@ -45,9 +45,7 @@ def test_evaluates_to_what_tensorflow_computes(case: Case) -> None:
     for result, value in zip(results, expected, strict=True):
         assert result.dtype == value.dtype
         wide = np.float64 if value.dtype.kind not in "iub" else value.dtype
-        np.testing.assert_allclose(
-            result.astype(wide), value.astype(wide), rtol=case.tolerance, atol=case.tolerance
-        )
+        np.testing.assert_allclose(result.astype(wide), value.astype(wide), rtol=case.tolerance, atol=case.tolerance)
 
 
 def test_cases_cover_the_families_of_operations() -> None:
@@ -145,9 +143,7 @@ def test_literal_in_any_layout_is_read_in_logical_order(minor_to_major: tuple[in
 
 
 def test_called_computations_keep_the_serialised_order() -> None:
-    module = imported(
-        lambda x: tf.while_loop(lambda i: i < 5, lambda i: (i + 2,), (x,)), np.array(0, np.int32)
-    )
+    module = imported(lambda x: tf.while_loop(lambda i: i < 5, lambda i: (i + 2,), (x,)), np.array(0, np.int32))
     loop = next(i for c in module.computations() for i in c.instructions if i.opcode == "while")
     body, condition = loop.called
     assert condition.root.shape == Shape("pred")

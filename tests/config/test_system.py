@@ -127,9 +127,7 @@ def test_contradictions_are_refused_when_configured(values: dict[str, Any], matc
         ({"experimental__multi_replica_distribution__process_count": 1}, "process_count"),
     ],
 )
-def test_what_the_ipu_model_cannot_do(
-    values: dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_ipu_model_cannot_do(values: dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch) -> None:
     configured(**values)
     reset_ipu_configuration()
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--other=1 --use_ipu_model")

@@ -284,9 +284,7 @@ def test_deprecated_category_deprecates_what_is_in_it(caplog: pytest.LogCaptureF
     assert "old.inner.value has been deprecated: use something newer." in caplog.text
 
 
-@pytest.mark.parametrize(
-    "duplicate", [copy.copy, copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))]
-)
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))])
 def test_copies(duplicate: Any) -> None:
     config = IPUConfig()
     config.auto_select_ipus = [1, 2]

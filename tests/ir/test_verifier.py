@@ -179,9 +179,7 @@ WRONG = {
         scatter_dimension_numbers=ScatterDimensionNumbers((1,), (0,), (0,), 1),
     ),
     "dynamic-slice": of("dynamic-slice", TEN, TEN, Shape("s32"), dynamic_slice_sizes=(2, 5)),
-    "dynamic-update-slice": of(
-        "dynamic-update-slice", TEN, TEN, Shape("f32", (3, 5)), Shape("s32"), Shape("s32")
-    ),
+    "dynamic-update-slice": of("dynamic-update-slice", TEN, TEN, Shape("f32", (3, 5)), Shape("s32"), Shape("s32")),
     "sort": of("sort", TEN, TEN, called=(ADD,), dimensions=(0,)),
 }
 

@@ -22,9 +22,7 @@ FLOOR, FACTOR = 1e-5, 3.0
 class Trainer:
     """A compiled model that can start again from given weights, without compiling again."""
 
-    def __init__(
-        self, build: Callable[[], keras.Model], optimizer: Callable[[], keras.optimizers.Optimizer]
-    ) -> None:
+    def __init__(self, build: Callable[[], keras.Model], optimizer: Callable[[], keras.optimizers.Optimizer]) -> None:
         self.model = build()
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         self.model.compile(optimizer(), loss, metrics=["accuracy"], jit_compile=False, steps_per_execution=10)
@@ -42,9 +40,7 @@ class Trainer:
         return {
             "weights": trained,
             "predictions": [self.model.predict(unseen, batch_size=BATCH, verbose=0)],
-            "evaluation": [
-                np.asarray(self.model.evaluate(unseen, y[: 2 * BATCH], batch_size=BATCH, verbose=0)[:1])
-            ],
+            "evaluation": [np.asarray(self.model.evaluate(unseen, y[: 2 * BATCH], batch_size=BATCH, verbose=0)[:1])],
         }
 
 

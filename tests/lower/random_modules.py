@@ -91,7 +91,9 @@ class Maker:
         square = self.builder.dot(x, self.pick(self.shapes[1]))
         row = self.builder.slice(square, (0, square.array_shape.dimensions[0]), (0, 1))
         numbers = DotDimensionNumbers((1,), (0,))
-        return self.builder.elementwise("tanh", self.builder.dot(square, self.pick(dimensions), numbers) if self.rng.random() < 0.5 else row)
+        return self.builder.elementwise(
+            "tanh", self.builder.dot(square, self.pick(dimensions), numbers) if self.rng.random() < 0.5 else row
+        )
 
     def module(self, steps: int, variables: int = 0) -> Module:
         """Some results are the last value of each shape; the first `variables` parameters are updated."""

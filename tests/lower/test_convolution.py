@@ -94,9 +94,7 @@ def test_gradients_of_a_strided_layer(size: int, stride: int) -> None:
     # Every input position gets one gradient.
     padding = size - 1 - low
     high = n - ((count - 1) * stride + 1 + padding - size + 1)
-    towards_input = WindowDimension(
-        size, 1, padding, high, base_dilation=stride, window_reversal=True
-    )
+    towards_input = WindowDimension(size, 1, padding, high, base_dilation=stride, window_reversal=True)
     convolve(2, 4, 3, [count, count], (towards_input, towards_input), [NHWC, [2, 3, 1, 0], NHWC])
     high = (count - 1) * stride + size - n - low
     towards_kernel = WindowDimension(count, 1, low, high, window_dilation=stride)

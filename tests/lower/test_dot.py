@@ -12,9 +12,7 @@ from tests.engine.running import check
 KINDS = ("f32", "f64", "f16", "bf16", "s32", "u8", "s64")
 
 
-def contract(
-    lhs: tuple[int, ...], rhs: tuple[int, ...], numbers: DotDimensionNumbers, kind: str = "f32"
-) -> None:
+def contract(lhs: tuple[int, ...], rhs: tuple[int, ...], numbers: DotDimensionNumbers, kind: str = "f32") -> None:
     builder = Builder()
     builder.dot(builder.parameter(kind, lhs), builder.parameter(kind, rhs), numbers)
     check(builder.module(), tolerance=1e-4 if kind == "f32" else 1e-5)
@@ -103,9 +101,7 @@ def test_operands_seen_through_moves() -> None:
 def test_result_of_another_type_than_its_operands() -> None:
     builder = Builder()
     x, y = builder.parameter("bf16", (6, 40)), builder.parameter("bf16", (40, 9))
-    builder.instruction(
-        "dot", Shape("f32", (6, 9)), (x, y), dot_dimension_numbers=DotDimensionNumbers((1,), (0,))
-    )
+    builder.instruction("dot", Shape("f32", (6, 9)), (x, y), dot_dimension_numbers=DotDimensionNumbers((1,), (0,)))
     check(builder.module())
 
 

@@ -9,6 +9,8 @@ from engine.compile import build_program, prepare
 from engine.ir.builder import Builder
 from tests.engine.running import check
 from tests.lower.random_modules import LARGE, SHAPES, Maker
+from tests.passes.checking import arguments_for
+from tests.passes.random_modules import RandomModule
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -19,6 +21,27 @@ def test_random_modules(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_modules_of_many_units(seed: int) -> None:
     check(Maker(seed, LARGE).module(25), tolerance=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_modules_of_all_types_and_special_values(seed: int) -> None:
+    """NaN, infinities, extremes and empty arrays; no denormals, which the executor flushes."""
+    module = RandomModule(seed, 60, sums=seed % 2 == 0).module()
+    arguments = arguments_for(module, seed)
+    flushed = [np.where(np.abs(x) < 1e-37, 0, x).astype(x.dtype) if x.dtype == np.float32 else x for x in arguments]
+    check(module, flushed, tolerance=2e-3)
+
+
+def test_conversion_read_by_nothing_but_moves_and_results() -> None:
+    builder = Builder()
+    x = builder.parameter("f32", (4, 1, 6))
+    whole = builder.convert(x, "s32")
+    turned = builder.transpose(whole, (2, 0, 1))
+    check(builder.module(builder.tuple(turned, builder.reshape(turned, (6, 4)))))
+    builder = Builder()
+    x, y = builder.parameter("f16", (4, 6)), builder.parameter("f32", (4, 5))
+    builder.dot(builder.transpose(builder.convert(x, "f32"), (1, 0)), y)
+    check(builder.module())
 
 
 def test_softmax_cross_entropy_gradient() -> None:

@@ -71,9 +71,7 @@ def test_scatter_that_overwrites() -> None:
     body.parameter("f32")
     second = body.build(body.parameter("f32"))
     builder = Builder()
-    x, places, updates = (
-        builder.parameter(*p) for p in (("f32", (8, 3)), ("s32", (4, 1)), ("f32", (4, 3)))
-    )
+    x, places, updates = (builder.parameter(*p) for p in (("f32", (8, 3)), ("s32", (4, 1)), ("f32", (4, 3))))
     builder.instruction(
         *("scatter", x.shape, (x, places, updates), (second,)),
         scatter_dimension_numbers=ScatterDimensionNumbers((1,), (0,), (0,), 1),

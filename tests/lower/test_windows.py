@@ -80,9 +80,7 @@ def test_two_arrays_and_a_body_of_any_kind() -> None:
     body = Builder("argmax")
     value, place, other, other_place = (body.parameter(k) for k in ("f32", "s32", "f32", "s32"))
     keep = body.compare(value, other, "GE")
-    argmax = body.build(
-        body.tuple(body.select(keep, value, other), body.select(keep, place, other_place))
-    )
+    argmax = body.build(body.tuple(body.select(keep, value, other), body.select(keep, place, other_place)))
     for window in (pooling(2, 2), pooling(3, 2, 1, 1)):
         builder = Builder()
         x = builder.parameter("f32", (2, 8, 8, 5))

@@ -49,9 +49,7 @@ def test_dot_with_any_dimension_numbers(data: st.DataObject) -> None:
         (np.array([1j, 2], np.complex64), "c64", np.complex64(3)),
     ],
 )
-def test_dot_sums_in_the_type_of_its_result(
-    operands: np.ndarray, element_type: str, expected: np.generic
-) -> None:
+def test_dot_sums_in_the_type_of_its_result(operands: np.ndarray, element_type: str, expected: np.generic) -> None:
     numbers = DotDimensionNumbers((0,), (0,))
     result = run("dot", operands, operands, result=Shape(element_type, ()), dot_dimension_numbers=numbers)
     assert result.dtype == expected.dtype and result == expected
@@ -60,17 +58,11 @@ def test_dot_sums_in_the_type_of_its_result(
 PLAIN = ConvolutionDimensionNumbers(0, 1, (2, 3), 1, 0, (2, 3), 0, 1, (2, 3))
 
 
-def naive(
-    image: np.ndarray, kernel: np.ndarray, window: Window, feature_groups: int, batch_groups: int
-) -> np.ndarray:
+def naive(image: np.ndarray, kernel: np.ndarray, window: Window, feature_groups: int, batch_groups: int) -> np.ndarray:
     """[batch, in, h, w] with [out, in, h, w], one product at a time."""
     counts = []
     for n, d in zip(image.shape[2:], window, strict=True):
-        base = (
-            (n - 1) * d.base_dilation + 1 + d.padding_low + d.padding_high
-            if n
-            else d.padding_low + d.padding_high
-        )
+        base = (n - 1) * d.base_dilation + 1 + d.padding_low + d.padding_high if n else d.padding_low + d.padding_high
         extent = (d.size - 1) * d.window_dilation + 1
         counts.append((base - extent) // d.stride + 1 if base >= extent else 0)
     batch, outputs, inputs = image.shape[0] // batch_groups, kernel.shape[0], kernel.shape[1]

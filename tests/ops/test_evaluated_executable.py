@@ -23,9 +23,7 @@ def accumulating() -> EvaluatedExecutable:
     scaled = b.add(b.multiply(summed, b.broadcast(scalar, (3,), ())), constant)
     new_total = b.add(total, scaled)
     module = b.module(b.tuple(summed, new_total, b.add(new_total, constant)), aliases={1: 1})
-    return EvaluatedExecutable(
-        module, ["feed", "variable", "constant", "feed"], {2: np.full(3, 0.5, np.float32)}
-    )
+    return EvaluatedExecutable(module, ["feed", "variable", "constant", "feed"], {2: np.full(3, 0.5, np.float32)})
 
 
 ROWS = np.arange(24, dtype=np.float32).reshape(8, 3)

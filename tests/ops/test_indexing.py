@@ -96,9 +96,7 @@ def naive_scatter(
     result = operand.copy()
     batch_dims = [d for d in range(updates.ndim) if d not in n.update_window_dims]
     index_dims = [d for d in range(indices.ndim) if d != n.index_vector_dim]
-    window_dims = [
-        d for d in range(operand.ndim) if d not in (*n.inserted_window_dims, *n.input_batching_dims)
-    ]
+    window_dims = [d for d in range(operand.ndim) if d not in (*n.inserted_window_dims, *n.input_batching_dims)]
     for position in np.ndindex(*updates.shape):
         at = dict(zip(index_dims, (position[d] for d in batch_dims), strict=True))
         target = [0] * operand.ndim

@@ -85,16 +85,12 @@ def test_batch_norm(feature_index: int) -> None:
     axes = tuple(d for d in range(4) if d != feature_index)
     mean, variance = x.mean(axes), x.var(axes)
     y, *moments = batch_norm("batch-norm-training", x, scale, offset, feature_index=feature_index)
-    expected = (
-        (x - mean.reshape(aligned)) / np.sqrt(variance + 1e-3).reshape(aligned) * scale.reshape(aligned)
-    )
+    expected = (x - mean.reshape(aligned)) / np.sqrt(variance + 1e-3).reshape(aligned) * scale.reshape(aligned)
     np.testing.assert_allclose(y, expected + offset.reshape(aligned), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(moments, [mean, variance], rtol=1e-4, atol=1e-5)
     (inferred,) = batch_norm("batch-norm-inference", x, scale, offset, *moments, feature_index=feature_index)
     np.testing.assert_allclose(inferred, y, rtol=1e-5, atol=1e-6)
-    of_x, of_scale, of_offset = batch_norm(
-        "batch-norm-grad", x, scale, *moments, gradient, feature_index=feature_index
-    )
+    of_x, of_scale, of_offset = batch_norm("batch-norm-grad", x, scale, *moments, gradient, feature_index=feature_index)
     np.testing.assert_allclose(of_offset, gradient.sum(axes), rtol=1e-4, atol=1e-5)
     step = 1e-2
     for which, derivative in ((0, of_x), (1, of_scale)):
@@ -115,9 +111,7 @@ def test_cholesky(lower: bool) -> None:
     matrix = root @ np.swapaxes(root, 1, 2) + np.eye(4, dtype=np.float32)
     factor = run("cholesky", matrix, lower=lower)
     transposed = np.swapaxes(factor, 1, 2)
-    np.testing.assert_allclose(
-        factor @ transposed if lower else transposed @ factor, matrix, rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(factor @ transposed if lower else transposed @ factor, matrix, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(factor, np.tril(factor) if lower else np.triu(factor))
     assert np.isnan(run("cholesky", -np.eye(2, dtype=np.float32), lower=True)).all()
 

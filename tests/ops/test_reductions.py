@@ -68,9 +68,7 @@ def test_reduce_keeps_nan_wraps_integers_and_takes_the_start() -> None:
         np.array([np.nan, 3], np.float32),
     )
     empty = np.zeros((0, 2), np.float32)
-    same(
-        run("reduce", empty, np.float32(7), called=(maximum,), dimensions=(0,)), np.array([7, 7], np.float32)
-    )
+    same(run("reduce", empty, np.float32(7), called=(maximum,), dimensions=(0,)), np.array([7, 7], np.float32))
     same(
         run("reduce", empty, np.float32(7), called=(logarithmic_sum(),), dimensions=(0,)),
         np.array([7, 7], np.float32),
@@ -165,9 +163,7 @@ def test_select_and_scatter_sends_each_source_to_its_maximum(padding: tuple[int,
         row, column = divmod(int(marked[2 * i : 2 * i + 3, 2 * j : 2 * j + 3].argmax()), 3)
         expected[2 * i + row, 2 * j + column] += source[i, j]
     inner = tuple(slice(padding[0], padding[0] + n) for n in x.shape)
-    result = run(
-        "select-and-scatter", x, source, np.float32(0.5), called=(greater, add), window=(dimension,) * 2
-    )
+    result = run("select-and-scatter", x, source, np.float32(0.5), called=(greater, add), window=(dimension,) * 2)
     same(result, expected[inner])
 
 

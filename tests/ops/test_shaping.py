@@ -42,18 +42,14 @@ def test_transpose_moves_each_dimension(data: st.DataObject) -> None:
 @given(sizes, st.data())
 def test_pad_with_gaps_and_cuts(dimensions: tuple[int, ...], data: st.DataObject) -> None:
     x, edge = numbered(dimensions), st.integers(-3, 3)
-    config = tuple(
-        PaddingDimension(data.draw(edge), data.draw(edge), data.draw(st.integers(0, 2))) for _ in dimensions
-    )
+    config = tuple(PaddingDimension(data.draw(edge), data.draw(edge), data.draw(st.integers(0, 2))) for _ in dimensions)
     lengths = [
         max(0, n + max(0, n - 1) * p.interior_padding + p.edge_padding_low + p.edge_padding_high)
         for n, p in zip(dimensions, config, strict=True)
     ]
     expected = np.full(lengths, -1, np.int32)
     for position in np.ndindex(*dimensions):
-        target = tuple(
-            p.edge_padding_low + i * (p.interior_padding + 1) for i, p in zip(position, config, strict=True)
-        )
+        target = tuple(p.edge_padding_low + i * (p.interior_padding + 1) for i, p in zip(position, config, strict=True))
         if all(0 <= t < n for t, n in zip(target, lengths, strict=True)):
             expected[target] = x[position]
     same(run("pad", x, np.array(-1, np.int32), padding_config=config), expected)
@@ -70,9 +66,7 @@ def test_reverse_concatenate_reshape() -> None:
     x = numbered((2, 3, 2))
     same(run("reverse", x, dimensions=(0, 2)), x[::-1, :, ::-1])
     same(run("concatenate", x, x[:, :0], x[:, 1:], dimensions=(1,)), np.concatenate([x, x[:, 1:]], 1))
-    same(
-        run("reshape", x.transpose(2, 1, 0), result=Shape("s32", (4, 3))), x.transpose(2, 1, 0).reshape(4, 3)
-    )
+    same(run("reshape", x.transpose(2, 1, 0), result=Shape("s32", (4, 3))), x.transpose(2, 1, 0).reshape(4, 3))
 
 
 @pytest.mark.parametrize("element_type", ["s32", "u8", "f16", "bf16", "f64"])

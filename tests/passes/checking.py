@@ -46,9 +46,7 @@ def assert_same_bits(one: np.ndarray, other: np.ndarray) -> None:
     np.testing.assert_array_equal(one, other)
 
 
-def assert_same_results(
-    before: Module, after: Module, seed: int = 0, *, tolerance: float | None = None
-) -> None:
+def assert_same_results(before: Module, after: Module, seed: int = 0, *, tolerance: float | None = None) -> None:
     """Both modules are well formed and give the same results: bit for bit unless a tolerance is given."""
     verify(after)
     assert [p.shape for p in after.entry.parameters] == [p.shape for p in before.entry.parameters]
@@ -60,9 +58,7 @@ def assert_same_results(
         if tolerance is None or one.dtype.kind in "iub":
             assert_same_bits(one, other)
         else:
-            np.testing.assert_allclose(
-                one.astype(np.float64), other.astype(np.float64), rtol=tolerance, atol=tolerance
-            )
+            np.testing.assert_allclose(one.astype(np.float64), other.astype(np.float64), rtol=tolerance, atol=tolerance)
 
 
 def opcodes(module: Module) -> Counter[str]:

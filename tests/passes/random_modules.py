@@ -74,9 +74,7 @@ class RandomModule:
         x = self.pick()
         kind = x.array_shape.element_type
         names = ["not"] if kind == "pred" else ["negate", "abs", "copy", "sign"]
-        return self.b.elementwise(
-            self.one_of([*names, *(["floor", "exponential"] if kind in FLOATS else [])]), x
-        )
+        return self.b.elementwise(self.one_of([*names, *(["floor", "exponential"] if kind in FLOATS else [])]), x)
 
     def binary(self) -> Instruction:
         x = self.pick()
@@ -151,16 +149,12 @@ class RandomModule:
     def pad(self) -> Instruction | None:
         x = self.pick()
         value = self.b.constant(self.number(x.array_shape.element_type), x.array_shape.element_type)
-        edges = [
-            tuple(int(v) for v in self.rng.choice([0, 0, 0, 1, -1], 2)) for _ in x.array_shape.dimensions
-        ]
+        edges = [tuple(int(v) for v in self.rng.choice([0, 0, 0, 1, -1], 2)) for _ in x.array_shape.dimensions]
         dimensions = [
             (low, high, int(self.rng.integers(0, 2)))
             for (low, high), n in zip(edges, x.array_shape.dimensions, strict=True)
         ]
-        fits = all(
-            n + low + high >= 0 for (low, high), n in zip(edges, x.array_shape.dimensions, strict=True)
-        )
+        fits = all(n + low + high >= 0 for (low, high), n in zip(edges, x.array_shape.dimensions, strict=True))
         return self.b.pad(x, value, *dimensions) if fits and x.array_shape.elements < LARGEST // 8 else None
 
     def concatenate(self) -> Instruction | None:

@@ -108,9 +108,7 @@ def test_what_acts_outside_happens_as_often_as_written(side_effect):
     b = Builder()
     x = b.parameter("f32", (3,))
     calls = [
-        b.instruction(
-            "custom-call", x.shape, (x,), custom_call_target="t", custom_call_has_side_effect=side_effect
-        )
+        b.instruction("custom-call", x.shape, (x,), custom_call_target="t", custom_call_has_side_effect=side_effect)
         for _ in range(2)
     ]
     found = results_of(b, *calls)
@@ -119,9 +117,7 @@ def test_what_acts_outside_happens_as_often_as_written(side_effect):
 
 def test_random_numbers_are_drawn_each_time_even_inside_a_loop():
     def draw(b):
-        return b.instruction(
-            "rng", Shape("f32", (3,)), (b.constant(0.0), b.constant(1.0)), distribution="RNG_UNIFORM"
-        )
+        return b.instruction("rng", Shape("f32", (3,)), (b.constant(0.0), b.constant(1.0)), distribution="RNG_UNIFORM")
 
     b = Builder()
     inner = Builder("inner")

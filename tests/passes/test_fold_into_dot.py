@@ -106,9 +106,7 @@ def random_convolution(rng):
     )
     edges = {s: tuple(int(v) for v in (*rng.integers(-1, 3, 2), rng.integers(0, 2))) for s in spatial}
     lhs = b.pad(lhs, b.constant(0.0), *[edges.get(d, (0, 0)) for d in image_order])
-    rhs = b.reverse(
-        rhs, [place for place, d in enumerate(kernel_order) if d in spatial and rng.random() < 0.6]
-    )
+    rhs = b.reverse(rhs, [place for place, d in enumerate(kernel_order) if d in spatial and rng.random() < 0.6])
     moved_image, image_at = permuted(rng, image_order)
     moved_kernel, kernel_at = permuted(rng, kernel_order)
     lhs = b.transpose(lhs, [image_order.index(d) for d in moved_image])

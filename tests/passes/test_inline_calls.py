@@ -100,9 +100,7 @@ def test_dead_code_keeps_parameters_and_side_effects():
     x, unused = b.parameter("f32", (3,)), b.parameter("f32", (3,))
     b.add(unused, unused)
     b.instruction("custom-call", Shape("f32"), (x,), custom_call_target="t", custom_call_has_side_effect=True)
-    b.instruction(
-        "custom-call", Shape("f32"), (x,), custom_call_target="u", custom_call_has_side_effect=False
-    )
+    b.instruction("custom-call", Shape("f32"), (x,), custom_call_target="u", custom_call_has_side_effect=False)
     module = b.module(b.elementwise("negate", x))
     after = dead_code(module)
     kept = [i.get("custom_call_target", i.opcode) for i in after.entry.instructions]

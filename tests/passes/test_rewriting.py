@@ -77,9 +77,7 @@ def chain(length, step):
 
 
 CHAINS = {
-    "reshaped": lambda b, x: b.elementwise(
-        "negate", b.reshape(x, (2, 1) if x.array_shape.rank == 1 else (2,))
-    ),
+    "reshaped": lambda b, x: b.elementwise("negate", b.reshape(x, (2, 1) if x.array_shape.rank == 1 else (2,))),
     "rounded": lambda b, x: b.elementwise("floor", b.reshape(x, (2, 1) if x.array_shape.rank == 1 else (2,))),
     "spread": lambda b, x: b.slice(b.elementwise("floor", b.concatenate([x, x], 0)), (1, 3)),
     "converted": lambda b, x: b.convert(b.convert(x, "f64"), "f32"),
@@ -130,9 +128,7 @@ def test_called_computations_are_rewritten_once():
 
 def test_listener_hears_of_each_pass_in_order():
     heard = []
-    after = run_passes(
-        small_module(), verify=True, listener=lambda name, module: heard.append((name, module))
-    )
+    after = run_passes(small_module(), verify=True, listener=lambda name, module: heard.append((name, module)))
     assert [name for name, _ in heard] == [each.__name__ for each in PASSES]
     assert heard[-1][1] is after
 

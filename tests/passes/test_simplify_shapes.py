@@ -120,9 +120,7 @@ def test_matching_groups_hold_the_same_elements():
 
 def test_slices_of_slices():
     ranges = [(0, 11), (2, 9), (1, 10, 3), (3, 3), (4, 5)]
-    for first, second in itertools.product(
-        ranges, [(0, 1), (1, 2), (0, 2, 2), (0, 3, 2), (1, 1), (0, 0), (1, 3)]
-    ):
+    for first, second in itertools.product(ranges, [(0, 1), (1, 2), (0, 2, 2), (0, 3, 2), (1, 1), (0, 0), (1, 3)]):
         b = Builder()
         once = b.slice(b.parameter("f32", (11,)), first)
         size = once.array_shape.dimensions[0]
@@ -241,9 +239,7 @@ def test_reduction_of_single_elements(opcode, initial):
 
 def test_reduction_of_one_and_of_more_elements():
     b = Builder()
-    root = check(
-        b, ["reshape", "reduce"], b.reduce(b.parameter("s32", (3, 1, 4)), b.constant(0, "s32"), (1, 2))
-    )
+    root = check(b, ["reshape", "reduce"], b.reduce(b.parameter("s32", (3, 1, 4)), b.constant(0, "s32"), (1, 2)))
     assert root["dimensions"] == (1,)
     b = Builder()
     check(b, [], b.reduce(b.parameter("s32", (3,)), b.constant(0, "s32"), ()))

@@ -26,9 +26,7 @@ class Machine:
 
     def __init__(self, program: Program, arguments: dict[int, np.ndarray]) -> None:
         self.program = program
-        self.addresses = addresses_of(
-            s.codelet for s in program.compute_sets if isinstance(s.codelet, Nest)
-        )
+        self.addresses = addresses_of(s.codelet for s in program.compute_sets if isinstance(s.codelet, Nest))
         self.memory: dict[Buffer, np.ndarray] = {}
         self.guards: dict[Buffer, list[np.ndarray]] = {}
         needed = max((s.scratch_bytes for s in program.compute_sets), default=0)

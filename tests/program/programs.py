@@ -73,9 +73,7 @@ def convolution_step() -> Made:
     select = Builder("select")
     ge = select.build(select.compare(select.parameter("f32"), select.parameter("f32"), "GE"))
     bodies = (ge, binary_computation("add", "f32"))
-    scattered = b.instruction(
-        "select-and-scatter", y.shape, (y, pooled, b.constant(0.0)), bodies, window=pooling
-    )
+    scattered = b.instruction("select-and-scatter", y.shape, (y, pooled, b.constant(0.0)), bodies, window=pooling)
     whole = WindowDimension(18, 1, 1, 1)
     swapped = ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
     gradient = b.convolution(x, scattered, (whole, whole), swapped)
@@ -145,7 +143,9 @@ def moves_step() -> Made:
     joined = b.concatenate([turned, y, b.reverse(turned, (0,))], 0)
     halves = b.slice(joined, (0, 390, 2), (1, 60))
     heads = b.reshape(negative, (6, 10, 130))
-    swapped = b.add(b.transpose(heads, (1, 0, 2)), b.broadcast(b.reshape(b.slice(x, (3, 4), (0, 130)), (130,)), (10, 6, 130), (2,)))
+    swapped = b.add(
+        b.transpose(heads, (1, 0, 2)), b.broadcast(b.reshape(b.slice(x, (3, 4), (0, 130)), (130,)), (10, 6, 130), (2,))
+    )
     odd = b.multiply(b.elementwise("copy", b.reshape(swapped, (60, 130))), x)
     new = b.add(b.transpose(odd, (1, 0)), y)
     results = [new, padded, halves, b.elementwise("negate", padded), swapped, b.add(halves, halves), joined]

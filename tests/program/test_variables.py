@@ -115,25 +115,29 @@ def test_constant_and_splat_as_new_values() -> None:
     check(module)
 
 
+@pytest.mark.parametrize("size", [4, 40, 130])
 @pytest.mark.parametrize("move", ["transpose", "reverse", "shift", "sum", "row", "dot"])
-def test_new_value_from_other_elements_of_the_old_one(move: str) -> None:
+def test_new_value_from_other_elements_of_the_old_one(move: str, size: int) -> None:
     """Read and written elements differ, so that writing in place would destroy what is still to be read."""
-    for size in (4, 40, 130):
-        b = Builder()
-        x, y = variables(b, 2, (size, size))
-        shape = (size, size)
-        moved = {
-            "transpose": lambda: b.transpose(x, (1, 0)),
-            "reverse": lambda: b.reverse(x, (0, 1)),
-            "shift": lambda: b.concatenate([b.slice(x, (1, size), (0, size)), b.slice(x, (0, 1), (0, size))], 0),
-            "sum": lambda: b.broadcast(b.reduce(x, b.constant(0.0), (0,)), shape, (1,)),
-            "row": lambda: b.broadcast(b.reshape(b.slice(x, (0, 1), (0, size)), (size,)), shape, (1,)),
-            "dot": lambda: b.dot(x, y),
-        }[move]()
-        check(b.module(b.tuple(b.elementwise("tanh", b.add(moved, y))), {0: 0}), tolerance=1e-4)
-        b = Builder()
-        x, y = variables(b, 2, (size, size))
-        check(b.module(b.tuple(b.add(x, y), b.multiply(b.transpose(x, (1, 0)), y)), {0: 0, 1: 1}))
+    b = Builder()
+    shape = (size, size)
+    x, y = variables(b, 2, shape)
+    moved = {
+        "transpose": lambda: b.transpose(x, (1, 0)),
+        "reverse": lambda: b.reverse(x, (0, 1)),
+        "shift": lambda: b.concatenate([b.slice(x, (1, size), (0, size)), b.slice(x, (0, 1), (0, size))], 0),
+        "sum": lambda: b.broadcast(b.reduce(x, b.constant(0.0), (0,)), shape, (1,)),
+        "row": lambda: b.broadcast(b.reshape(b.slice(x, (0, 1), (0, size)), (size,)), shape, (1,)),
+        "dot": lambda: b.dot(x, y),
+    }[move]()
+    check(b.module(b.tuple(b.elementwise("tanh", b.add(moved, y))), {0: 0}), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("size", [4, 40, 130])
+def test_old_value_read_at_other_places_by_another_update(size: int) -> None:
+    b = Builder()
+    x, y = variables(b, 2, (size, size))
+    check(b.module(b.tuple(b.add(x, y), b.multiply(b.transpose(x, (1, 0)), y)), {0: 0, 1: 1}))
 
 
 def test_readers_come_before_the_update() -> None:

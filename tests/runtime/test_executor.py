@@ -31,9 +31,7 @@ def oracle_rotation(values: np.ndarray, rounds: int) -> np.ndarray:
     return values
 
 
-def rotation_table(
-    workers: int, first: np.ndarray, second: np.ndarray
-) -> tuple[np.ndarray, list[np.ndarray]]:
+def rotation_table(workers: int, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     """Two rotations a step, first -> second -> first, with one sync between them."""
     n = len(first)
     blocks = [

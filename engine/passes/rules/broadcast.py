@@ -28,9 +28,7 @@ def broadcast_of_broadcast(instruction: Instruction) -> Instruction | None:
     if operand.opcode != "broadcast":
         return None
     mapping = instruction["dimensions"]
-    return changed(
-        instruction, operands=operand.operands, dimensions=tuple(mapping[d] for d in operand["dimensions"])
-    )
+    return changed(instruction, operands=operand.operands, dimensions=tuple(mapping[d] for d in operand["dimensions"]))
 
 
 @RULES.on("broadcast")

@@ -19,9 +19,7 @@ def transposed_lhs(instruction: Instruction) -> Instruction | None:
     folded = _before_transpose(operand, batch, contracting)
     if folded is None:
         return None
-    new = DotDimensionNumbers(
-        folded[1], numbers.rhs_contracting_dimensions, folded[0], numbers.rhs_batch_dimensions
-    )
+    new = DotDimensionNumbers(folded[1], numbers.rhs_contracting_dimensions, folded[0], numbers.rhs_batch_dimensions)
     return changed(instruction, operands=(operand.operands[0], rhs), dot_dimension_numbers=new)
 
 
@@ -34,9 +32,7 @@ def transposed_rhs(instruction: Instruction) -> Instruction | None:
     folded = _before_transpose(operand, batch, contracting)
     if folded is None:
         return None
-    new = DotDimensionNumbers(
-        numbers.lhs_contracting_dimensions, folded[1], numbers.lhs_batch_dimensions, folded[0]
-    )
+    new = DotDimensionNumbers(numbers.lhs_contracting_dimensions, folded[1], numbers.lhs_batch_dimensions, folded[0])
     return changed(instruction, operands=(lhs, operand.operands[0]), dot_dimension_numbers=new)
 
 
@@ -71,9 +67,7 @@ def transposed_dot(transpose: Instruction, dot: Instruction) -> Instruction | No
         new = DotDimensionNumbers(lhs_contracting, rhs_contracting, lhs_batch, rhs_batch)
         return changed(dot, shape=transpose.shape, dot_dimension_numbers=new)
     new = DotDimensionNumbers(rhs_contracting, lhs_contracting, rhs_batch, lhs_batch)
-    return _with_operands_exchanged(
-        changed(dot, shape=transpose.shape, operands=(rhs, lhs), dot_dimension_numbers=new)
-    )
+    return _with_operands_exchanged(changed(dot, shape=transpose.shape, operands=(rhs, lhs), dot_dimension_numbers=new))
 
 
 def _with_operands_exchanged(dot: Instruction) -> Instruction:

@@ -18,14 +18,9 @@ def pad_only_cuts(instruction: Instruction) -> Instruction | None:
     if 0 in instruction.array_shape.dimensions:
         return None
     for padding, size in zip(config, sizes, strict=True):
-        if max(padding.edge_padding_low, padding.edge_padding_high) > 0 or (
-            padding.interior_padding and size > 1
-        ):
+        if max(padding.edge_padding_low, padding.edge_padding_high) > 0 or (padding.interior_padding and size > 1):
             return None
-    slices = [
-        SliceDimension(-p.edge_padding_low, n + p.edge_padding_high)
-        for p, n in zip(config, sizes, strict=True)
-    ]
+    slices = [SliceDimension(-p.edge_padding_low, n + p.edge_padding_high) for p, n in zip(config, sizes, strict=True)]
     return construct.slice_of(instruction, operand, slices)
 
 

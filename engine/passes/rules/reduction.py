@@ -76,20 +76,14 @@ def _combined(instruction: Instruction, value: Instruction, initial: Instruction
 def reduce_of_transpose(instruction: Instruction) -> Instruction | None:
     """Reduces the operand as it was before a transpose, if what is left comes out in the same order."""
     operand = instruction.operands[0]
-    if (
-        len(instruction.operands) != 2
-        or operand.opcode != "transpose"
-        or simple_body(instruction.called[0]) is None
-    ):
+    if len(instruction.operands) != 2 or operand.opcode != "transpose" or simple_body(instruction.called[0]) is None:
         return None
     permutation, reduced = operand["dimensions"], instruction["dimensions"]
     left = [old for new, old in enumerate(permutation) if new not in reduced]
     if left != sorted(left):
         return None
     dimensions = tuple(sorted(permutation[d] for d in reduced))
-    return changed(
-        instruction, operands=(operand.operands[0], instruction.operands[1]), dimensions=dimensions
-    )
+    return changed(instruction, operands=(operand.operands[0], instruction.operands[1]), dimensions=dimensions)
 
 
 @RULES.on("reduce-window")

@@ -34,9 +34,7 @@ def transpose_of_transpose(instruction: Instruction) -> Instruction | None:
     if operand.opcode != "transpose":
         return None
     inner = operand["dimensions"]
-    return construct.transpose(
-        instruction, operand.operands[0], [inner[d] for d in instruction["dimensions"]]
-    )
+    return construct.transpose(instruction, operand.operands[0], [inner[d] for d in instruction["dimensions"]])
 
 
 @RULES.on("transpose")
