@@ -14,6 +14,7 @@ INTEGER_NAMES = {"add": "add", "subtract": "sub", "multiply": "mul"}
 
 @emitter("add", "subtract", "multiply")
 def emit_arithmetic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Integers wrap around."""
     if op.element_type == "pred":
         # XLA's add and multiply of pred are or and and.
         return (lanes.builder.or_ if op.opcode == "add" else lanes.builder.and_)(*operands)
@@ -85,11 +86,13 @@ def _has_nan(constant: ir.Constant) -> bool:
 
 @emitter("and", "or", "xor")
 def emit_bitwise(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Of each bit; of pred the logical operation."""
     return {"and": lanes.builder.and_, "or": lanes.builder.or_, "xor": lanes.builder.xor}[op.opcode](*operands)
 
 
 @emitter("not")
 def emit_not(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Of each bit; of pred the logical operation."""
     return lanes.builder.not_(operands[0])
 
 
@@ -108,11 +111,13 @@ def emit_shift(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Valu
 
 @emitter("negate")
 def emit_negate(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """The lowest integer stays as it is."""
     return (lanes.builder.fneg if is_float(op.element_type) else lanes.builder.neg)(operands[0])
 
 
 @emitter("abs")
 def emit_abs(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """The lowest integer stays as it is."""
     x = operands[0]
     if is_float(op.element_type):
         return lanes.intrinsic("fabs", x)
@@ -141,6 +146,7 @@ def emit_sign(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value
 
 @emitter("compare")
 def emit_compare(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """NaN is equal to nothing, but in the total order."""
     sign = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}[str(op["direction"])]
     kind, builder = op.operand_types[0], lanes.builder
     if is_float(kind):
@@ -170,6 +176,7 @@ def _compare_total_order(lanes: Lanes, kind: str, sign: str, operands: list[ir.V
 
 @emitter("select")
 def emit_select(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """The second operand where the first is true, else the third."""
     return lanes.builder.select(*operands)
 
 
@@ -184,22 +191,26 @@ def emit_clamp(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Valu
 
 @emitter("is-finite")
 def emit_is_finite(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Neither infinite nor NaN."""
     magnitude = lanes.intrinsic("fabs", operands[0])
     return lanes.builder.fcmp_ordered("<", magnitude, lanes.constant(op.operand_types[0], float("inf")))
 
 
 @emitter("popcnt")
 def emit_popcnt(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """The number of ones."""
     return lanes.intrinsic("ctpop", operands[0])
 
 
 @emitter("count-leading-zeros")
 def emit_count_leading_zeros(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """The width for 0."""
     return lanes.intrinsic("ctlz", operands[0], ir.Constant(ir.IntType(1), 0))
 
 
 @emitter("copy")
 def emit_copy(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """The operand itself."""
     return operands[0]
 
 

@@ -10,6 +10,7 @@ from engine.emit.registry import Operation, emitter
 
 @emitter("convert")
 def emit_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """To another element type."""
     return convert(lanes, operands[0], op.operand_types[0], op.element_type)
 
 

@@ -31,10 +31,12 @@ ITEM_BYTES = {"pred": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8} | {
 
 
 def is_float(element_type: str) -> bool:
+    """Whether lanes of this type are compared and added as floats."""
     return element_type in ("f16", "bf16", "f32", "f64")
 
 
 def is_signed(element_type: str) -> bool:
+    """Whether it is a signed integer."""
     return element_type[0] == "s"
 
 

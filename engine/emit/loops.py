@@ -12,6 +12,7 @@ Carried = list[ir.Value]
 
 
 def word(value: int) -> ir.Constant:
+    """An int64 constant."""
     return ir.Constant(I64, value)
 
 

@@ -12,6 +12,7 @@ from engine.emit.registry import emit_operation
 
 
 def element_type_of(nodes: tuple[Node, ...], number: int, accesses: tuple[Access, ...]) -> str:
+    """A node's element type."""
     node = nodes[number]
     if isinstance(node, Input):
         return accesses[node.access].element_type
@@ -89,6 +90,7 @@ class Point:
 
 
 def constant_value(lanes: Lanes, node: Constant) -> ir.Constant:
+    """A constant in all lanes, rounded to its type."""
     if is_float(node.element_type):
         return lanes.constant(node.element_type, rounded_constant(node.element_type, float(node.value)))
     return lanes.constant(node.element_type, int(node.value))

@@ -31,10 +31,12 @@ ERF_ONE_ABOVE = 3.832506856900711848
 
 
 def constant(lanes: Lanes, value: float) -> ir.Constant:
+    """An f32 in all lanes."""
     return lanes.constant("f32", value)
 
 
 def fused(lanes: Lanes, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    """a * b + c, rounded once."""
     return lanes.intrinsic("fma", a, b, c)
 
 
@@ -54,6 +56,7 @@ def limited(lanes: Lanes, x: ir.Value, bound: float) -> ir.Value:
 
 
 def keep_nan(lanes: Lanes, x: ir.Value, result: ir.Value) -> ir.Value:
+    """The result, or x where that is NaN."""
     return lanes.builder.select(lanes.builder.fcmp_unordered("uno", x, x), x, result)
 
 

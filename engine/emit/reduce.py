@@ -35,6 +35,7 @@ def combine(lanes: Lanes, reduction: Reduction, held: list[ir.Value], values: li
 
 
 def apply_body(lanes: Lanes, body: Body, arguments: list[ir.Value]) -> list[ir.Value]:
+    """The results of a body for accumulators and values."""
     ready = {k: arguments[node.number] for k, node in enumerate(body.nodes) if hasattr(node, "number")}
     point = Point(lanes, body.nodes, (), [], [], None, ready)
     return [point.value(result) for result in body.results]

@@ -1,0 +1,83 @@
+"""Moves a box between an array and memory of its own; where the box begins is read at run time.
+
+dynamic-slice takes the box out, dynamic-update-slice puts it in. Only bytes move, so one codelet serves all types.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from math import prod
+
+import numpy as np
+
+from engine.codelets.build import codelet
+from engine.codelets.gather import byte_strides, index_signed, load_index, merge
+from engine.codelets.rows import copy_bytes, word
+from engine.ir import Shape
+
+
+class DynamicSlice(IntEnum):
+    """The header of the parameters; behind it the starts, five words each, and the pieces' dimensions, three each."""
+
+    ARRAY = 0  # address
+    BOX = 1  # address
+    INTO_ARRAY = 2  # 1: from the box into the array
+    PIECE_BYTES = 3
+    START_RANK = 4
+    PIECE_RANK = 5
+    WORDS = 6
+
+
+START_WORDS, PIECE_WORDS = 5, 3
+
+
+@codelet
+def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Copies the contiguous pieces lo <= piece < hi of the box."""
+    array, box = word(parameters, DynamicSlice.ARRAY), word(parameters, DynamicSlice.BOX)
+    table = parameters + 8 * DynamicSlice.WORDS
+    for start in range(word(parameters, DynamicSlice.START_RANK)):
+        entry = table + 8 * START_WORDS * start
+        index = load_index(word(entry, 0), word(entry, 1), word(entry, 2))
+        array += min(max(index, 0), word(entry, 3)) * word(entry, 4)
+    table += 8 * START_WORDS * word(parameters, DynamicSlice.START_RANK)
+    into_array, count = word(parameters, DynamicSlice.INTO_ARRAY), word(parameters, DynamicSlice.PIECE_BYTES)
+    rank = word(parameters, DynamicSlice.PIECE_RANK)
+    for piece in range(lo, hi):
+        rest, here, there = piece, array, box
+        for dimension in range(rank - 1, -1, -1):
+            entry = table + 8 * PIECE_WORDS * dimension
+            size = word(entry, 0)
+            coordinate = rest % size
+            rest //= size
+            here += coordinate * word(entry, 1)
+            there += coordinate * word(entry, 2)
+        if into_array:
+            copy_bytes(here, there, count)
+        else:
+            copy_bytes(there, here, count)
+
+
+def encode_dynamic_slice(
+    array: Shape, box: Shape, start_types: list[Shape], into_array: bool
+) -> tuple[np.ndarray, int, list[int]]:
+    """Parameters with all addresses zero, the number of units, and the words that take the starts' addresses.
+
+    `start_types` are the shapes of the start scalars, one for each dimension of the array.
+    """
+    strides, box_strides = byte_strides(array), byte_strides(box)
+    item = array.dtype.itemsize
+    starts = [
+        (0, shape.dtype.itemsize, index_signed(shape), array.dimensions[d] - box.dimensions[d], strides[d])
+        for d, shape in enumerate(start_types)
+    ]
+    pieces = merge([(box.dimensions[d], strides[d], box_strides[d]) for d in range(box.rank)])
+    piece_bytes = item
+    if pieces and pieces[-1][1:] == (item, item):
+        piece_bytes *= pieces.pop()[0]
+    header = np.zeros(DynamicSlice.WORDS, np.int64)
+    header[DynamicSlice.INTO_ARRAY :] = int(into_array), piece_bytes, len(starts), len(pieces)
+    table = [value for entry in (*starts, *pieces) for value in entry]
+    words = [int(DynamicSlice.WORDS) + START_WORDS * k for k in range(len(starts))]
+    units = prod(piece[0] for piece in pieces) if box.elements else 0
+    return np.concatenate([header, np.array(table, np.int64)]), units, words

@@ -1,0 +1,181 @@
+"""Lowers `while` and `conditional`: compute sets that run again or not at all, steered by predicates on the device.
+
+A loop's state has one buffer for each element. The body's new values are copied into it at the end, or written
+straight into it where nothing needs the old value any more; an element that the body hands on unchanged is not copied.
+"""
+
+from __future__ import annotations
+
+from engine.ir import Computation, Instruction, Shape
+from engine.ir.affine import MOVING
+from engine.lower.context import Context, Value, lowering
+from engine.lower.copies import copy
+from engine.lower.views import whole
+from engine.program.program import Buffer, Control, Loop
+
+DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element", "parameter"}
+"""Lowered when somebody needs them: most moves never become memory."""
+
+
+@lowering("while")
+def lower_while(context: Context, instruction: Instruction) -> Value:
+    """State, condition, body, and the jump back; the result is the state."""
+    body, condition = instruction.called
+    initial = context.value(instruction.operands[0])
+    state = _state(context, instruction, body, initial)
+    begin = len(context.compute_sets)
+    predicate = _buffer(lower_computation(context, condition, state))
+    test = len(context.compute_sets)
+    _write_in_place(context, body, state)
+    new = lower_computation(context, body, state)
+    _assign(context, instruction.name, state, new)
+    end = len(context.compute_sets)
+    context.loops.append(Loop(begin, test, end, predicate))
+    context.controls.append(Control(test, end, predicate))
+    context.controls.append(Control(end, begin))
+    return state
+
+
+@lowering("conditional")
+def lower_conditional(context: Context, instruction: Instruction) -> Value:
+    """Branches that stay branches: each copies its result to where the conditional's lies."""
+    choice, *arguments = instruction.operands
+    if choice.array_shape.element_type != "pred":
+        raise context.unsupported(instruction)
+    values = [context.value(a) for a in arguments]
+    predicate = context.buffer(choice)
+    result = _like(context, instruction.name, instruction.shape)
+    start = len(context.compute_sets)
+    _assign(context, instruction.name, result, lower_computation(context, instruction.called[0], values[0]))
+    middle = len(context.compute_sets)
+    _assign(context, instruction.name, result, lower_computation(context, instruction.called[1], values[1]))
+    end = len(context.compute_sets)
+    context.controls.append(Control(start, middle, predicate))
+    context.controls.append(Control(middle, end, predicate, when=True))
+    return result
+
+
+def lower_computation(context: Context, computation: Computation, argument: Value) -> Value:
+    """The root's value for one argument. A computation may be lowered more than once."""
+    for instruction in computation.instructions:
+        context.values.pop(instruction, None)
+    (parameter,) = computation.parameters
+    context.values[parameter] = argument
+    for instruction in computation.instructions:
+        if instruction.opcode not in DEFERRED:
+            context.value(instruction)
+    return context.value(computation.root)
+
+
+def _buffer(value: Value) -> Buffer:
+    assert isinstance(value, Buffer)
+    return value
+
+
+def _like(context: Context, name: str, shape: object) -> Value:
+    """New buffers for an array or a tuple."""
+    if isinstance(shape, Shape):
+        return context.new_buffer(name, shape)
+    return tuple(_like(context, f"{name}.{k}", s) for k, s in enumerate(shape.elements))  # type: ignore[attr-defined]
+
+
+def _state(context: Context, instruction: Instruction, body: Computation, initial: Value) -> Value:
+    """The state's buffers, holding the initial values. What the body never changes stays where it is."""
+    root = body.root
+    unchanged = {
+        k
+        for k, element in enumerate(root.operands if root.opcode == "tuple" else ())
+        if element.opcode == "get-tuple-element"
+        and element.operands[0].opcode == "parameter"
+        and element["tuple_index"] == k
+    }
+    assert isinstance(initial, tuple)
+    state: list[Value] = []
+    for k, value in enumerate(initial):
+        if k in unchanged:
+            state.append(value)
+        else:
+            target = _copy_of(context, f"{instruction.name}.state.{k}", value)
+            state.append(target)
+    return tuple(state)
+
+
+def _copy_of(context: Context, name: str, value: Value) -> Value:
+    if isinstance(value, tuple):
+        return tuple(_copy_of(context, f"{name}.{k}", v) for k, v in enumerate(value))
+    target = context.new_buffer(name, value.shape)
+    copy(context, f"{name}.initial", whole(value, value.shape), whole(target, value.shape))
+    return target
+
+
+def _leaves(value: Value) -> list[Buffer]:
+    return [value] if isinstance(value, Buffer) else [leaf for part in value for leaf in _leaves(part)]
+
+
+def _assign(context: Context, name: str, targets: Value, sources: Value) -> None:
+    """Copies new values into the state; what is itself part of the state is set aside first."""
+    pairs = [(t, s) for t, s in zip(_leaves(targets), _leaves(sources), strict=True) if t is not s]
+    held = set(_leaves(targets))
+    settled = []
+    for number, (target, source) in enumerate(pairs):
+        if source in held:
+            aside = context.new_buffer(f"{name}.aside.{number}", source.shape)
+            copy(context, aside.name, whole(source, source.shape), whole(aside, source.shape))
+            source = aside
+        settled.append((target, source))
+    for target, source in settled:
+        copy(context, f"{target.name}.update", whole(source, target.shape), whole(target, target.shape))
+
+
+def _write_in_place(context: Context, body: Computation, state: Value) -> None:
+    """Lets dynamic-update-slice of a state element write into the state itself, where it is that element's last use."""
+    positions = {instruction: k for k, instruction in enumerate(body.instructions)}
+    users = body.users()
+    assert isinstance(state, tuple)
+    for path, update in _elements(body.root, ()):
+        if update.opcode != "dynamic-update-slice":
+            continue
+        target = _at(state, path)
+        element = update.operands[0]
+        if not isinstance(target, Buffer) or _path_of(element) != path:
+            continue
+        readers = _readers_of(body, path, users)
+        if all(positions[r] < positions[update] for r in readers if r is not update):
+            context.targets[update] = target
+
+
+def _elements(root: Instruction, path: tuple[int, ...]) -> list[tuple[tuple[int, ...], Instruction]]:
+    if root.opcode != "tuple":
+        return [(path, root)]
+    return [pair for k, operand in enumerate(root.operands) for pair in _elements(operand, (*path, k))]
+
+
+def _at(value: Value, path: tuple[int, ...]) -> Value:
+    for index in path:
+        assert isinstance(value, tuple)
+        value = value[index]
+    return value
+
+
+def _path_of(instruction: Instruction) -> tuple[int, ...] | None:
+    """Which element of the parameter an instruction is, behind get-tuple-elements; None if it is none."""
+    path: tuple[int, ...] = ()
+    while instruction.opcode == "get-tuple-element":
+        path = (instruction["tuple_index"], *path)
+        instruction = instruction.operands[0]
+    return path if instruction.opcode == "parameter" else None
+
+
+def _readers_of(
+    body: Computation, path: tuple[int, ...], users: dict[Instruction, list[Instruction]]
+) -> list[Instruction]:
+    """All that read a state element's memory, also through moves that never become memory."""
+    stack = [i for i in body.instructions if i.opcode == "get-tuple-element" and _path_of(i) == path]
+    readers: dict[Instruction, None] = {}
+    while stack:
+        for user in users[stack.pop()]:
+            if user.opcode in DEFERRED and user.opcode != "tuple":
+                stack.append(user)
+            elif user.opcode != "tuple":
+                readers[user] = None
+    return list(readers)
