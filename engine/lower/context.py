@@ -10,7 +10,7 @@ from engine.errors import UnsupportedOperation
 from engine.ir import Instruction, Module, Shape
 from engine.ir.affine import MOVING, loop_index, pull
 from engine.lower.views import View, through, whole
-from engine.program.program import Buffer, ComputeSet, Partition
+from engine.program.program import Buffer, ComputeSet, Mark, Partition, Region
 
 Value = Buffer | tuple["Value", ...]
 Lowering = Callable[["Context", Instruction], Value]
@@ -38,6 +38,9 @@ class Context:
         self.partitions: dict[Buffer, Partition] = {}
         self.targets: dict[Instruction, Buffer] = {}
         self.part_targets: dict[tuple[Instruction, int], Buffer] = {}
+        self.marks: list[Mark] = []
+        self.regions: list[Region] = []
+        self._labels = 0
         self.feeds: dict[int, Buffer] = {}
         self.variables: dict[int, Buffer] = {}
 
@@ -65,6 +68,15 @@ class Context:
             else:
                 self.partitions.pop(span.buffer, None)
 
+    def new_label(self) -> int:
+        """A number for a place to go to."""
+        self._labels += 1
+        return self._labels
+
+    def mark(self, kind: str, label: int, predicate: Buffer | None = None, when: bool = False) -> None:
+        """Steers before whatever is emitted next."""
+        self.marks.append(Mark(len(self.compute_sets), kind, label, predicate, when))
+
     def value(self, instruction: Instruction) -> Value:
         """The instruction's value, computed now if it is only a move so far."""
         if instruction not in self.values:
@@ -80,13 +92,18 @@ class Context:
     def _lower(self, instruction: Instruction) -> Value:
         function = LOWERINGS.get(instruction.opcode)
         if function is None:
-            origin = f" It comes from {instruction.op_name}." if instruction.op_name else ""
-            raise UnsupportedOperation(
-                f"Expected an operation that the engine runs. Received: {instruction.opcode} "
-                f"({instruction.shape}).{origin} docs/supported_ops.md lists what runs; replace it or move it "
-                "into the input pipeline."
-            )
+            raise self.unsupported(instruction)
         return function(self, instruction)
+
+    @staticmethod
+    def unsupported(instruction: Instruction) -> UnsupportedOperation:
+        """The error for an instruction that nothing runs."""
+        origin = f" It comes from {instruction.op_name}." if instruction.op_name else ""
+        return UnsupportedOperation(
+            f"Expected an operation that the engine runs. Received: {instruction.opcode} "
+            f"({instruction.shape}).{origin} docs/supported_ops.md lists what runs; replace it or move it "
+            "into the input pipeline."
+        )
 
     def view(self, instruction: Instruction) -> View:
         """The array as a strided view of whatever buffer holds its elements."""

@@ -6,6 +6,7 @@ C[row, column] = sum over k of A[row, k] * B[k, column], repeated over batches, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -22,7 +23,9 @@ SMALL = 150_000
 MOST_UNITS = 64
 PANEL = 64
 LONG_K = 2048
-WIDE_ROWS = 1024
+FEW_ROWS = 128
+SHARE_ELEMENTS = 32_768
+"""Elements of a weight that are worth a unit of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,19 @@ def table(*axes: tuple[int, int]) -> np.ndarray:
     return offsets
 
 
+def weight_share(rows: int, columns: int) -> int:
+    """The rows of a weight [rows, columns] that belong to one unit, in every contraction the weight takes part in.
+
+    Whole rows: a worker that owns pieces of rows would have its neighbour's pieces fetched by the processor, too.
+    """
+    shares = 2
+    while shares < MOST_UNITS and shares * SHARE_ELEMENTS < rows * columns:
+        shares *= 2
+    return -(-rows // shares)
+
+
 def grid(contraction: Contraction) -> Grid:
-    """Columns where there are panels enough and rows are few, else rows; k too where the result is small."""
+    """Along the rows of the weight where few rows meet one; else along rows, columns or k, for enough units."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
     batches = len(contraction.batch_a)
     whole = Grid(max(rows, 1), max(columns, 1), max(k, 1))
@@ -78,19 +92,30 @@ def grid(contraction: Contraction) -> Grid:
     units = int(min(MOST_UNITS, max(2, contraction.multiply_adds // SMALL)))
     if batches >= units // 2:
         return whole
+    if batches == 1 and rows <= FEW_ROWS and contraction.b.kind == "variable":
+        return _grid_of_weight(contraction, whole)
+    if batches == 1 and k <= FEW_ROWS and rows * columns >= SHARE_ELEMENTS:
+        return Grid(weight_share(rows, columns), columns, k)
     panels = -(-columns // PANEL)
-    if panels >= 2 and rows <= WIDE_ROWS and (panels >= 4 or rows < 96):
-        width = PANEL * -(-panels // units)
-        cut = Grid(max(rows, 1), width, max(k, 1))
+    if panels >= 2 and rows < 96:
+        cut = Grid(max(rows, 1), PANEL * -(-panels // units), max(k, 1))
     else:
-        share = -(-rows // units)
-        height = max(24, -(-share // 6) * 6)
+        height = max(24, ceil(ceil(rows / units) / 6) * 6)
         cut = Grid(height, max(columns, 1), max(k, 1))
     made = -(-rows // cut.rows) * -(-columns // cut.columns) * batches
     if made < 8 and k >= LONG_K and rows * columns <= 1 << 20:
         splits = min(16, k // (LONG_K // 4))
         return Grid(whole.rows, whole.columns, -(-k // splits))
     return cut
+
+
+def _grid_of_weight(contraction: Contraction, whole: Grid) -> Grid:
+    """Each unit reads its own rows of the weight: pieces of k, or of the columns where the weight is transposed."""
+    k, columns = len(contraction.k_a), contraction.columns
+    if contraction.stride_b == contraction.b.shape.dtype.itemsize:
+        return Grid(whole.rows, whole.columns, weight_share(k, columns))
+    share = weight_share(columns, k)
+    return Grid(whole.rows, PANEL * -(-share // PANEL), whole.k)
 
 
 def emit_contraction(context: Context, contraction: Contraction) -> None:

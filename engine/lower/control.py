@@ -6,12 +6,12 @@ straight into it where nothing needs the old value any more; an element that the
 
 from __future__ import annotations
 
-from engine.ir import Computation, Instruction, Shape
+from engine.ir import AnyShape, Computation, Instruction, Shape
 from engine.ir.affine import MOVING
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy
 from engine.lower.views import whole
-from engine.program.program import Buffer, Control, Loop
+from engine.program.program import Buffer, Region
 
 DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element", "parameter"}
 """Lowered when somebody needs them: most moves never become memory."""
@@ -21,18 +21,19 @@ DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element", "paramete
 def lower_while(context: Context, instruction: Instruction) -> Value:
     """State, condition, body, and the jump back; the result is the state."""
     body, condition = instruction.called
-    initial = context.value(instruction.operands[0])
-    state = _state(context, instruction, body, initial)
+    state = _state(context, instruction, body, context.value(instruction.operands[0]))
+    again, done = context.new_label(), context.new_label()
     begin = len(context.compute_sets)
+    context.mark("label", again)
     predicate = _buffer(lower_computation(context, condition, state))
+    context.mark("branch", done, predicate, when=False)
     test = len(context.compute_sets)
     _write_in_place(context, body, state)
-    new = lower_computation(context, body, state)
-    _assign(context, instruction.name, state, new)
+    _assign(context, instruction.name, state, lower_computation(context, body, state))
+    context.mark("jump", again)
+    context.mark("label", done)
     end = len(context.compute_sets)
-    context.loops.append(Loop(begin, test, end, predicate))
-    context.controls.append(Control(test, end, predicate))
-    context.controls.append(Control(end, begin))
+    context.regions += [Region(begin, end, repeats=True), Region(test, end, repeats=False)]
     return state
 
 
@@ -45,13 +46,17 @@ def lower_conditional(context: Context, instruction: Instruction) -> Value:
     values = [context.value(a) for a in arguments]
     predicate = context.buffer(choice)
     result = _like(context, instruction.name, instruction.shape)
+    otherwise, done = context.new_label(), context.new_label()
+    context.mark("branch", otherwise, predicate, when=False)
     start = len(context.compute_sets)
     _assign(context, instruction.name, result, lower_computation(context, instruction.called[0], values[0]))
+    context.mark("jump", done)
+    context.mark("label", otherwise)
     middle = len(context.compute_sets)
     _assign(context, instruction.name, result, lower_computation(context, instruction.called[1], values[1]))
+    context.mark("label", done)
     end = len(context.compute_sets)
-    context.controls.append(Control(start, middle, predicate))
-    context.controls.append(Control(middle, end, predicate, when=True))
+    context.regions += [Region(start, middle, repeats=False), Region(middle, end, repeats=False)]
     return result
 
 
@@ -72,11 +77,11 @@ def _buffer(value: Value) -> Buffer:
     return value
 
 
-def _like(context: Context, name: str, shape: object) -> Value:
+def _like(context: Context, name: str, shape: AnyShape) -> Value:
     """New buffers for an array or a tuple."""
     if isinstance(shape, Shape):
         return context.new_buffer(name, shape)
-    return tuple(_like(context, f"{name}.{k}", s) for k, s in enumerate(shape.elements))  # type: ignore[attr-defined]
+    return tuple(_like(context, f"{name}.{k}", s) for k, s in enumerate(shape.elements))
 
 
 def _state(context: Context, instruction: Instruction, body: Computation, initial: Value) -> Value:

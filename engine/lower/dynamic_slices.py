@@ -29,9 +29,7 @@ def lower_dynamic_update_slice(context: Context, instruction: Instruction) -> Va
     result = context.result_buffer(instruction)
     if result is not source:
         shape = operand.array_shape
-        copy(
-            context, f"{instruction.name}.copy", whole(source, shape), whole(result, shape), instruction.op_name
-        )
+        copy(context, f"{instruction.name}.copy", whole(source, shape), whole(result, shape), instruction.op_name)
     _emit(context, instruction, (operand, result), (update, box), starts, into_array=True)
     return result
 

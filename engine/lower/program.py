@@ -8,15 +8,17 @@ from engine.ir import Module, Shape
 from engine.ir.affine import MOVING
 from engine.lower import (  # noqa: F401  (they register their lowerings)
     basics,
+    control,
     convolution,
     dot,
+    dynamic_slices,
     fusion,
     indexing,
     windows,
 )
 from engine.lower.context import Context
 from engine.lower.copies import copy
-from engine.lower.in_place import adopt_variables
+from engine.lower.in_place import write_in_place
 from engine.lower.views import whole
 from engine.program.program import Buffer, Program
 
@@ -38,8 +40,11 @@ def lower_module(module: Module, roles: list[str], constants: dict[int, np.ndarr
     shapes: list[Shape] = [module.results[k].array_shape for k in outputs]
     kept = _snapshots(context, [results[k] for k in outputs])
     _update_variables(context, results, updated)
-    program = Program(module.name, context.compute_sets, context.feeds, context.variables, kept, shapes)
-    return adopt_variables(program)
+    program = Program(
+        *(module.name, context.compute_sets, context.feeds, context.variables, kept, shapes),
+        *(context.marks, context.regions),
+    )
+    return write_in_place(program)
 
 
 def _snapshots(context: Context, outputs: list[Buffer]) -> list[Buffer]:

@@ -7,22 +7,34 @@ several groups it joins as many as it can without a cycle. What a group needs fr
 
 from __future__ import annotations
 
-from engine.ir import Instruction, Module
+from engine.ir import Computation, Instruction, Module
 from engine.passes.fusible import is_elementwise, is_moving, is_reduction, loops_of, reduced_loops
 from engine.passes.fusion_building import build_fusions
 from engine.passes.groups import Groups
 
+STEERING = frozenset({"while", "conditional"})
+
 
 def fuse(module: Module) -> Module:
-    """Groups elementwise instructions and reduces of the entry computation into `fusion` instructions."""
-    groups = Groups(module.entry)
-    users = module.entry.users()
-    for instruction in reversed(module.entry.instructions):
+    """Groups elementwise instructions and reduces into `fusion` instructions: in the entry, in loops and branches."""
+    new: dict[Computation, Computation] = {}
+    steered = {c for each in module.computations() for i in each.instructions if i.opcode in STEERING for c in i.called}
+    for computation in module.computations():
+        if computation is module.entry or computation in steered:
+            new[computation] = fuse_computation(computation, new)
+    return Module(module.name, new[module.entry], dict(module.aliases))
+
+
+def fuse_computation(computation: Computation, callees: dict[Computation, Computation]) -> Computation:
+    """One computation with its groups fused; what it calls is replaced by `callees`."""
+    groups = Groups(computation)
+    users = computation.users()
+    for instruction in reversed(computation.instructions):
         if is_reduction(instruction):
             groups.start(instruction, loops_of(instruction), reduced_loops(instruction))
         elif is_elementwise(instruction) and not _is_read_in_place(instruction, users):
             _place(instruction, groups, users)
-    return build_fusions(module, groups)
+    return build_fusions(computation, groups, callees)
 
 
 def _is_read_in_place(instruction: Instruction, users: dict[Instruction, list[Instruction]]) -> bool:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from engine.emit.lanes import ITEM_BYTES
-from engine.ir import Computation, Instruction, Module, Shape, TupleShape
+from engine.ir import Computation, Instruction, Shape, TupleShape
 from engine.passes.fusible import is_elementwise, is_moving, is_scalar_constant, is_unit_reshape
 from engine.passes.groups import Group, Groups
 
 
-def build_fusions(module: Module, groups: Groups) -> Module:
-    """The module with each group replaced by one instruction, in an order in which operands come first."""
-    builder = _Builder(module, groups)
-    for instruction in module.entry.instructions:
+def build_fusions(computation: Computation, groups: Groups, callees: dict[Computation, Computation]) -> Computation:
+    """The computation with each group replaced by one instruction, in an order in which operands come first."""
+    builder = _Builder(computation, groups, callees)
+    for instruction in computation.instructions:
         builder.need(instruction)
-    root = builder.new[module.entry.root]
-    entry = Computation(module.entry.name, builder.instructions, root)
-    return Module(module.name, entry, dict(module.aliases))
+    return Computation(computation.name, builder.instructions, builder.new[computation.root])
 
 
 class _Builder:
-    def __init__(self, module: Module, groups: Groups) -> None:
-        self.groups = groups
-        self.users = module.entry.users()
-        self.root = module.entry.root
+    def __init__(self, computation: Computation, groups: Groups, callees: dict[Computation, Computation]) -> None:
+        self.groups, self.callees = groups, callees
+        self.users = computation.users()
+        self.root = computation.root
         self.new: dict[Instruction, Instruction] = {}
         self.instructions: list[Instruction] = []
         self.made: set[Group] = set()
@@ -66,12 +64,13 @@ class _Builder:
 
     def _copy(self, instruction: Instruction) -> Instruction:
         operands = tuple(self.new[o] for o in instruction.operands)
-        if operands == instruction.operands:
+        called = tuple(self.callees.get(c, c) for c in instruction.called)
+        if operands == instruction.operands and called == instruction.called:
             copied = instruction
         else:
             copied = Instruction(
                 *(instruction.name, instruction.opcode, instruction.shape, operands),
-                *(instruction.attributes, instruction.called, instruction.op_name),
+                *(instruction.attributes, called, instruction.op_name),
             )
         self.instructions.append(copied)
         return copied

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.program.program import Buffer, Program
+from engine.program.program import Buffer, Program, Region
 
 ALIGNMENT = 64
 
@@ -34,7 +34,30 @@ def lifetimes(program: Program) -> dict[Buffer, tuple[int, int]]:
             found[buffer] = (-1, last)
         elif buffer.permanent:
             found[buffer] = (-1, end)
+    _hold_predicates(program, found)
+    for region in sorted((r for r in program.regions if r.repeats), key=lambda r: r.begin - r.end, reverse=True):
+        for buffer, (first, last) in found.items():
+            found[buffer] = _through_loop(region, first, last)
     return {b: span for b, span in found.items() if b.kind in ("arena", "feed")}
+
+
+def _hold_predicates(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
+    """A slow worker may still read a predicate while others run what follows: it lives up to its label."""
+    labels = {m.label: m.position for m in program.marks if m.kind == "label"}
+    for mark in program.marks:
+        if mark.predicate is not None and mark.predicate in found:
+            first, last = found[mark.predicate]
+            found[mark.predicate] = (first, max(last, labels[mark.label], mark.position))
+
+
+def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:
+    """What a loop only reads, and what it hands on, must outlive every turn of it."""
+    begin, end = region.begin, region.end - 1
+    if last < begin or first > end:
+        return first, last
+    if first < begin:
+        return first, max(last, end)
+    return (begin, last) if last > end else (first, last)
 
 
 def plan_memory(program: Program) -> MemoryPlan:

@@ -84,6 +84,29 @@ class ComputeSet:
     one_worker: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something before compute set `position` that steers: all workers meet here.
+
+    `kind` is "label" (a place to go to), "jump" (go to the label) or "branch" (go there if the predicate is `when`).
+    """
+
+    position: int
+    kind: str
+    label: int
+    predicate: Buffer | None = None
+    when: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Compute sets begin <= k < end that run together: again and again (`repeats`), or not at all."""
+
+    begin: int
+    end: int
+    repeats: bool
+
+
 @dataclass(eq=False, slots=True)
 class Program:
     """Compute sets in order, and which buffers are the program's face to the outside.
@@ -97,3 +120,5 @@ class Program:
     variables: dict[int, Buffer]
     outputs: list[Buffer]
     output_shapes: list[Shape]
+    marks: list[Mark] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)

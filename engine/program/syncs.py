@@ -29,11 +29,18 @@ class _Touch:
     writes: bool
 
 
-def syncs(compute_sets: list[ComputeSet], workers: int, place: Place) -> list[bool]:
-    """For each compute set whether a sync must come before it. Every step begins with a sync of its own."""
+def syncs(
+    compute_sets: list[ComputeSet], workers: int, place: Place, meetings: frozenset[int] = frozenset()
+) -> list[bool]:
+    """For each compute set whether a sync must come before it. Every step begins with a sync of its own.
+
+    `meetings` are compute sets before which all workers meet anyway.
+    """
     needed: list[bool] = []
     recent: list[_Touch] = []
-    for compute_set in compute_sets:
+    for at, compute_set in enumerate(compute_sets):
+        if at in meetings:
+            recent = []
         touches = _touches(compute_set, workers, place)
         wait = workers > 1 and any(_conflict(old, new) for new in touches for old in recent)
         needed.append(wait)

@@ -21,10 +21,20 @@ from engine.emit.library import addresses_of
 from engine.emit.nest import Nest
 from engine.errors import InternalError, StepCountError
 from engine.program.memory import plan_memory
-from engine.program.program import Buffer, ComputeSet, Partition, Program, Relocation, Span
+from engine.program.program import Buffer, ComputeSet, Mark, Partition, Program, Relocation, Span
 from engine.program.syncs import ranges_of, syncs
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
-from engine.runtime.executor import compute_row, new_scratch, new_state, step_table, sync_row
+from engine.runtime.executor import (
+    Column,
+    Kind,
+    branch_row,
+    compute_row,
+    jump_row,
+    new_scratch,
+    new_state,
+    step_table,
+    sync_row,
+)
 from engine.runtime.feeds import RowFeed
 from engine.runtime.quiet import quiet_openblas
 from engine.runtime.threads import worker_count
@@ -57,7 +67,12 @@ class Executable:
         self._tables: dict[tuple[bool, int], np.ndarray] = {}
         self._scratch_bytes = max((s.scratch_bytes for s in self._all_sets), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._effort = sum(s.effort.multiply_adds + sum(s.effort.elements.values()) for s in program.compute_sets)
+        loops = any(r.repeats for r in program.regions)
+        self._effort = (
+            INLINE_EFFORT
+            if loops
+            else sum(s.effort.multiply_adds + sum(s.effort.elements.values()) for s in program.compute_sets)
+        )
 
     def _compile(self, progress: Progress | None) -> list[int]:
         nests = [s.codelet for s in self._all_sets if isinstance(s.codelet, Nest)]
@@ -80,6 +95,11 @@ class Executable:
                     self._constants[buffer] = self._load_constant(buffer)
                     self._addresses[buffer] = self._constants[buffer].ctypes.data
             self._relocate(compute_set, "arena", "feed", "constant")
+
+        for mark in self.program.marks:
+            if mark.predicate is not None and mark.predicate.kind == "constant":
+                self._constants[mark.predicate] = self._load_constant(mark.predicate)
+                self._addresses[mark.predicate] = self._constants[mark.predicate].ctypes.data
 
     @staticmethod
     def _load_constant(buffer: Buffer) -> np.ndarray:
@@ -125,14 +145,36 @@ class Executable:
 
     def _build_table(self, all_outputs: bool, workers: int) -> np.ndarray:
         sets = self._all_sets if all_outputs else [*self._infeeds, *self.program.compute_sets]
-        waits = syncs(sets, workers, self._location)
-        rows = []
-        for compute_set, address, wait in zip(sets, self._codelets, waits, strict=False):
-            if wait:
+        marks: dict[int, list[Mark]] = {m.position + len(self._infeeds): [] for m in self.program.marks}
+        for mark in self.program.marks:
+            marks[mark.position + len(self._infeeds)].append(mark)
+        waits = syncs(sets, workers, self._location, frozenset(marks))
+        rows: list[list[int]] = []
+        labels: dict[int, int] = {}
+        for at in range(len(sets) + 1):
+            self._add_marks(rows, labels, marks.get(at, []), workers)
+            if at == len(sets):
+                break
+            if waits[at]:
                 rows.append(sync_row(workers))
-            ranges = ranges_of(compute_set, workers)
-            rows.append(compute_row(address, compute_set.parameters.ctypes.data, ranges))
+            parameters = sets[at].parameters.ctypes.data
+            rows.append(compute_row(self._codelets[at], parameters, ranges_of(sets[at], workers)))
+        for row in rows:
+            if row[Column.KIND] in (Kind.BRANCH, Kind.JUMP):
+                row[Column.TARGET] = labels[row[Column.TARGET]]
         return step_table(rows, workers)
+
+    def _add_marks(self, rows: list[list[int]], labels: dict[int, int], marks: list[Mark], workers: int) -> None:
+        """Steering rows, for now with labels in place of row numbers; workers meet before the first."""
+        if marks and workers > 1:
+            rows.append(sync_row(workers))
+        for mark in marks:
+            if mark.kind == "label":
+                labels[mark.label] = len(rows)
+            elif mark.predicate is None:
+                rows.append(jump_row(workers, mark.label))
+            else:
+                rows.append(branch_row(workers, mark.label, self._addresses[mark.predicate], mark.when))
 
     def run(
         self,

@@ -26,6 +26,7 @@ from engine.codelets.memory import (
     floating_point_state,
     flush_to_zero,
     load_acquire,
+    load_i8,
     pause,
     set_floating_point_state,
     store_i64,
@@ -40,10 +41,12 @@ LINE_BYTES = 128  # two cache lines: processors fetch them in pairs
 
 
 class Kind(IntEnum):
-    """What a row does. Numbers from 2 on are free for Repeat, While and If."""
+    """What a row does. Workers take branches and jumps together: a sync stands before each."""
 
     COMPUTE = 0
     SYNC = 1
+    BRANCH = 2
+    JUMP = 3
 
 
 class When(IntEnum):
@@ -62,7 +65,9 @@ class Column(IntEnum):
     CODELET = 2  # address
     PARAMETERS = 3  # address
     CHAIN_LENGTH = 4
-    CONTROL = 5  # three columns kept zero for control rows: target row, trip count or address of a predicate
+    TARGET = 5  # of branches and jumps: row number
+    PREDICATE = 6  # of branches: address of a pred
+    TRUTH = 7  # of branches: the value that is followed
     RANGES = 8
 
 
@@ -163,6 +168,11 @@ def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) ->
             if _active(row, step, steps) and not _barrier(state, worker, workers):
                 return False
             row += row_bytes
+        elif kind == 3:
+            row = first + row_bytes * word(row, Column.TARGET)
+        elif kind == 2:
+            taken = (load_i8(word(row, Column.PREDICATE)) != 0) == (word(row, Column.TRUTH) != 0)
+            row = first + row_bytes * word(row, Column.TARGET) if taken else row + row_bytes
         else:
             store_release(state + 8 * State.FAILED_ROW, (row - first) // row_bytes + 1)
             return False
@@ -208,6 +218,16 @@ def sync_row(workers: int, when: When = When.EVERY_STEP) -> list[int]:
     return [Kind.SYNC, when] + [0] * (Column.RANGES - 2 + 2 * workers)
 
 
+def branch_row(workers: int, target: int, predicate: int, when: bool) -> list[int]:
+    """A row that goes on at row `target` if the pred at the address `predicate` is `when`."""
+    return [Kind.BRANCH, 0, 0, 0, 0, target, predicate, int(when)] + [0] * (2 * workers)
+
+
+def jump_row(workers: int, target: int) -> list[int]:
+    """A row that goes on at row `target`."""
+    return [Kind.JUMP, 0, 0, 0, 0, target, 0, 0] + [0] * (2 * workers)
+
+
 def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:
     """The step table of these rows; raises InternalError for impossible ones."""
     table = np.zeros((len(rows), Column.RANGES + 2 * workers), np.int64)
@@ -226,6 +246,10 @@ def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> int:
         expected = Column.RANGES + 2 * workers
         raise InternalError(f"Expected {expected} columns for {workers} workers. Received: {len(row)} in row {number}.")
     if row[Column.KIND] == Kind.SYNC:
+        return 1
+    if row[Column.KIND] in (Kind.BRANCH, Kind.JUMP):
+        if not 0 <= row[Column.TARGET] <= len(rows):
+            raise InternalError(f"Expected a target among {len(rows)} rows. Received row {number}: {row}.")
         return 1
     length = row[Column.CHAIN_LENGTH]
     chain = rows[number : number + length]
