@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from ipu._device import current_system
 from ipu.compiler.program import Program
 from ipu.compiler.trace import trace_step
 from keras_ext.epochs.feeds import BatchSignature
+
+logger = logging.getLogger("ipu")
 
 
 class ProgramCache:
@@ -42,8 +45,24 @@ class ProgramCache:
             self._optimizer, self._system_version = optimizer, system_version
         program = self._programs.get(signature)
         if program is None:
+            _notice_unused_ipus()
             program = self._programs[signature] = compile_step(step, signature)
         return program
+
+
+_noticed_ipus: set[int] = set()
+
+
+def _notice_unused_ipus() -> None:
+    """Says once for each number of IPUs that a model runs on one of them."""
+    ipus = current_system().device().ipus
+    if ipus > 1 and ipus not in _noticed_ipus:
+        _noticed_ipus.add(ipus)
+        logger.warning(
+            "The configuration selects %d IPUs, but this version does not replicate or pipeline models: it trains "
+            "on one. Set auto_select_ipus = 1 to say so.",
+            ipus,
+        )
 
 
 def compile_step(step: Callable[[Any], Any], signature: BatchSignature) -> Program:

@@ -152,7 +152,8 @@ class CodeletEmitter:
                     value = across_lanes(lanes, reduction.combine, reduction.element_types[number], value)
                     if initial is not None:
                         value = combine(one, reduction, [initial[position]], [value])[0]
-                one.store(value, addresses[access], reduction.element_types[number])
+                stored = nest.accesses[access].element_type
+                one.store(one.rounded(value, stored), addresses[access], stored)
                 position += 1
 
     def _columns(self, addresses: Addresses) -> None:
@@ -207,6 +208,7 @@ class CodeletEmitter:
         accesses = [a for r in self.nest.reductions for a in r.accesses]
         for access, value in zip(accesses, held, strict=True):
             element_type = self.nest.accesses[access].element_type
+            value = self.lanes.rounded(value, element_type)
             if self.nest.accesses[access].inner == "contiguous":
                 self.lanes.store(value, addresses[access], element_type, mask)
             else:

@@ -84,7 +84,8 @@ class Body:
 class Reduction:
     """Values combined over the reduced dimensions, from the initial nodes on, and stored once.
 
-    `combine` is the opcode of a body that is one associative operation, or a Body.
+    `combine` is the opcode of a body that is one associative operation, or a Body. `element_types` are those of the
+    accumulators; an access may hold a narrower one, to which the result is rounded once.
     """
 
     combine: str | Body

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.emit.nest import Constant, Input, Nest, Reduction
+from engine.emit.nest import Apply, Input, Nest, Node, Reduction
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.lower.nests import Draft, Drafting, Reached, nest_of
@@ -59,20 +59,25 @@ def _emit_split(
     op_name: str,
 ) -> None:
     """Each unit reduces its piece into a partial result; a second compute set combines them in order."""
-    partial_numbers = [r.source for r in plan.draft.reached if r.partial]
+    draft = plan.draft
     partials: dict[int, Buffer] = {}
-    for number in partial_numbers:
-        assert number is not None
-        shape = results[number].shape
-        partials[number] = context.new_buffer(
-            f"{results[number].name}.partial", shape.with_dimensions((plan.units, *shape.dimensions))
+    reached = list(draft.reached)
+    for reduction in draft.reductions:
+        access, kind = reduction.accesses[0], reduction.element_types[0]
+        whole = reached[access]
+        assert whole.source is not None
+        shape = results[whole.source].shape
+        wider = Shape(kind).dtype.itemsize // shape.dtype.itemsize
+        partials[whole.source] = context.new_buffer(
+            f"{results[whole.source].name}.partial", Shape(kind, (plan.units, *shape.dimensions))
         )
+        reached[access] = replace(whole, element_type=kind, strides=tuple(s * wider for s in whole.strides))
+    plan = replace(plan, draft=replace(draft, reached=reached))
     written = [partials.get(k, buffer) for k, buffer in enumerate(results)]
-    context.emit(_compute_set(name, nest, plan, sources, written, op_name))
-    reductions = iter(plan.draft.reductions)
-    for number in partial_numbers:
+    context.emit(_compute_set(name, nest_of(plan.draft, plan.loop), plan, sources, written, op_name))
+    for reduction in draft.reductions:
+        number = reached[reduction.accesses[0]].source
         assert number is not None
-        reduction = next(reductions)
         _combine(context, plan, reduction, partials[number], results[number], sources, op_name)
 
 
@@ -85,28 +90,41 @@ def _combine(
     sources: list[Buffer],
     op_name: str,
 ) -> None:
-    elements, item = result.shape.elements, result.shape.dtype.itemsize
-    element_type = result.shape.element_type
-    start = plan.draft.nodes[reduction.initial[0]]
+    """Partial results [units, elements], one after the other from the initial value on."""
+    elements = result.shape.elements
+    inside, outside = partial.shape.dtype.itemsize, result.shape.dtype.itemsize
     reached = [
-        Reached(element_type, 0, 0, (elements * item, item)),
-        Reached(element_type, 0, 0, (0, item), writes=True, partial=True),
+        Reached(partial.shape.element_type, 0, 0, (elements * inside, inside)),
+        Reached(result.shape.element_type, 0, 0, (0, outside), writes=True, partial=True),
     ]
+    nodes: list[Node] = [Input(0)]
     read = [partial]
-    if not isinstance(start, Constant):
-        assert isinstance(start, Input)
-        initial = plan.draft.reached[start.access]
-        assert initial.source is not None
-        read.append(sources[initial.source])
-        reached.append(Reached(element_type, 1, initial.offset, (0, 0)))
-        start = Input(2)
-    combined = replace(reduction, values=(0,), initial=(1,), accesses=(1,))
-    draft = Draft((plan.units, elements), (True, False), [Input(0), start], reached, reductions=[combined])
+    start = _initial(plan.draft, reduction.initial[0], nodes, reached, read, sources)
+    combined = replace(reduction, values=(0,), initial=(start,), accesses=(1,))
+    draft = Draft((plan.units, elements), (True, False), nodes, reached, reductions=[combined])
     whole = Cut(draft, 1, max(1, elements))
     if elements > 4096:
         whole = Cut(draft, 1, max(64, -(-elements // 16 // 64) * 64))
     name = f"{result.name}.combine"
     context.emit(_compute_set(name, nest_of(draft, 1), whole, read, [result], op_name))
+
+
+def _initial(
+    draft: Draft, number: int, nodes: list[Node], reached: list[Reached], read: list[Buffer], sources: list[Buffer]
+) -> int:
+    """Takes over the nodes that make a reduction's initial value, with the scalars they read; returns its number."""
+    node = draft.nodes[number]
+    if isinstance(node, Input):
+        scalar = draft.reached[node.access]
+        assert scalar.source is not None
+        read.append(sources[scalar.source])
+        reached.append(Reached(scalar.element_type, len(read) - 1, scalar.offset, (0, 0)))
+        node = Input(len(reached) - 1)
+    elif isinstance(node, Apply):
+        operands = tuple(_initial(draft, o, nodes, reached, read, sources) for o in node.operands)
+        node = Apply(node.operation, operands)
+    nodes.append(node)
+    return len(nodes) - 1
 
 
 def _compute_set(

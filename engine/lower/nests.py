@@ -166,8 +166,8 @@ class Drafting:
         kept = self._kept(reduce)
         shapes = reduce.tuple_shapes
         accesses = tuple(self._written(s, kept, partial=True) for s in shapes)
-        types = tuple(s.element_type for s in shapes)
         opcode = single_operation(reduce.called[0])
+        types = tuple(accumulated_in(s.element_type) if opcode in ASSOCIATIVE else s.element_type for s in shapes)
         body = opcode if count == 1 and opcode in ASSOCIATIVE else body_of(reduce.called[0])
         self.draft.reductions.append(Reduction(body, values, starts, types, accesses))
 
@@ -176,6 +176,11 @@ class Drafting:
         dimensions = set(reduce["dimensions"])
         full = self._spread(reduce.operands[0].array_shape)
         return tuple(index for d, index in enumerate(full) if d not in dimensions)
+
+
+def accumulated_in(element_type: str) -> str:
+    """Halves are storage: their sums are kept in f32 and rounded once."""
+    return "f32" if element_type in ("f16", "bf16") else element_type
 
 
 def _reduced(reduce: Instruction) -> tuple[bool, ...]:

@@ -10,7 +10,7 @@ from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy, fill, part
 from engine.lower.fusion import run_draft
-from engine.lower.nests import ASSOCIATIVE, Draft, Reached, body_of
+from engine.lower.nests import ASSOCIATIVE, Draft, Reached, accumulated_in, body_of
 from engine.lower.views import View, whole
 from engine.ops.apply import single_operation
 from engine.program.program import Buffer
@@ -43,6 +43,8 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     combine = opcode if single and opcode in ASSOCIATIVE else body_of(instruction.called[0])
     numbers = [tuple(range(k * count, (k + 1) * count)) for k in range(3)]
     types = tuple(s.element_type for s in instruction.tuple_shapes)
+    if isinstance(combine, str):
+        types = tuple(accumulated_in(t) for t in types)
     reduction = Reduction(combine, numbers[0], numbers[1], types, numbers[2])
     draft = Draft(extents, reduced, [Input(k) for k in range(2 * count)], reached, reductions=[reduction])
     sources = [v.buffer for v in arrays] + initial

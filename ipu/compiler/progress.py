@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from engine.codelets.build import building
 
-QUIET_SECONDS = 0.5
+QUIET_SECONDS = 1.0
 """Nothing is said about what takes less."""
 REDRAW_SECONDS = 0.1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from engine.compile import build_program
 from engine.emit.library import addresses_of
 from engine.emit.nest import Nest
 from engine.ir import Module
-from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.program import Buffer, ComputeSet, Mark, Program
 from engine.runtime.buffers import aligned_zeros
 from engine.runtime.executor import Scratch
 
@@ -39,7 +39,8 @@ class Machine:
                 self._place(span.buffer, span.buffer.value)
             for relocation in compute_set.relocations:
                 self._place(relocation.buffer, relocation.buffer.value)
-        for buffer in program.outputs:
+        predicates = [mark.predicate for mark in program.marks if mark.predicate is not None]
+        for buffer in (*program.outputs, *predicates):
             self._place(buffer, buffer.value)
         for compute_set in program.compute_sets:
             for relocation in compute_set.relocations:
@@ -67,7 +68,10 @@ class Machine:
 
     def run(self, order: Order | None = None) -> list[np.ndarray]:
         """One step; `order` gives the order in which units run, one by one. Returns the outputs."""
-        for compute_set in self.program.compute_sets:
+        for event in self.trace():
+            if isinstance(event, Mark):
+                continue
+            compute_set = self.program.compute_sets[event]
             if order is None:
                 self.run_units(compute_set, 0, compute_set.units)
             else:
@@ -75,6 +79,25 @@ class Machine:
                     self.run_units(compute_set, unit, unit + 1)
             self._check_guards(compute_set)
         return self.outputs()
+
+    def trace(self) -> Iterator[int | Mark]:
+        """What one step comes by, in order: marks, and numbers of compute sets, which the caller is to run."""
+        marks = self.program.marks
+        landing = {mark.label: place for place, mark in enumerate(marks) if mark.kind == "label"}
+        at = place = 0
+        while at < len(self.program.compute_sets) or place < len(marks):
+            if place == len(marks) or marks[place].position > at:
+                yield at
+                at += 1
+                continue
+            mark = marks[place]
+            yield mark
+            taken = mark.kind != "label" and (mark.predicate is None or self.truth(mark.predicate) == mark.when)
+            place = landing[mark.label] if taken else place + 1
+            at = marks[place].position if taken else at
+
+    def truth(self, predicate: Buffer) -> bool:
+        return bool(self.memory[predicate][0])
 
     def _check_guards(self, compute_set: ComputeSet) -> None:
         for span in (*compute_set.reads, *compute_set.writes):
