@@ -15,6 +15,7 @@ from engine.passes.fuse import fuse
 from engine.passes.order import schedule
 from engine.passes.pipeline import run_passes
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
+from engine.passes.sparse_updates import sparse_updates
 from engine.passes.update_order import readers_before_updates
 from engine.program.program import Program
 from engine.runtime.executable import Executable
@@ -25,7 +26,7 @@ Progress = Callable[[str, int, int], None]
 def prepare(module: Module, verify: bool = False) -> Module:
     """All passes: the module as it is lowered. With `verify` each pass's result is checked."""
     module = run_passes(conditionals_to_selects(module), verify=verify)
-    for each in (reciprocal_square_roots, dead_code, fuse, dead_code):
+    for each in (sparse_updates, reciprocal_square_roots, dead_code, fuse, dead_code):
         module = each(module)
         if verify:
             verify_module(module)

@@ -19,6 +19,8 @@ from keras import layers
 from sklearn.datasets import load_digits
 from tensorflow.python import ipu
 
+from keras_ext.chip import chip_summary
+
 BATCH_SIZE = 32
 STEPS_PER_EXECUTION = 50  # so many steps run in one call of the engine
 REPEATS = 10  # the digits are few, so an epoch shows each of them ten times: 450 steps
@@ -110,6 +112,9 @@ def compare(name: str, build: Callable[[], keras.Model], epochs: int, rounds: in
         each.fit(epoch, epochs, verbose=1 if each is ours else 2)
         each.accuracy = each.model.evaluate(*test, batch_size=len(test[0]), verbose=0)[1]
         print(f"first execution {each.first:.1f} s, accuracy on held-out digits {each.accuracy:.1%}")
+
+    print(f"\n{name}: what a real chip would do with this training step\n")
+    print(chip_summary(ours.model), flush=True)
 
     print(f"\n{name}: {rounds} more epochs of each, in turn, for the rates", flush=True)
     for _ in range(rounds):

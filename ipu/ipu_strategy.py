@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import one_device_strategy
+from tensorflow.python.distribute import distribute_lib, one_device_strategy
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
@@ -27,6 +28,9 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         initial_value = kwargs.get("initial_value")
+        if initial_value is None and kwargs.get("shape") is not None and kwargs.get("dtype") is not None:
+            # A SavedModel is being loaded: it makes its variables first and restores their values afterwards.
+            initial_value = kwargs["initial_value"] = functools.partial(tf.zeros, kwargs["shape"], kwargs["dtype"])
         liftable = callable(initial_value) or not _is_symbolic(initial_value)
         with ops.init_scope():
             eager = tf.executing_eagerly()
@@ -37,6 +41,23 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
             variable = IPUVariable(**arguments)
         variable._ipu_device = f"/job:localhost/replica:0/task:0{self._ipu_device}"
         return variable
+
+    def variable_created_in_scope(self, v: Any) -> bool:
+        """Whether the variable was made in the scope of any strategy for this device."""
+        strategy = v._distribute_strategy
+        return strategy is not None and strategy.extended is self
+
+    def call_for_each_replica(
+        self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Calls `fn` in the replica context of the strategy in scope, which is the one it may have made objects under.
+
+        TensorFlow would take the first strategy made for the device; random generators insist on their own.
+        """
+        distribute_lib._require_cross_replica_or_default_context_extended(self)
+        strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else self._container_strategy()
+        with ops.device(self._device), one_device_strategy._OneDeviceReplicaContext(strategy):
+            return fn(*args, **(kwargs or {}))
 
     def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
         return dataset
@@ -124,6 +145,9 @@ class IPUStrategyV1(tf.distribute.Strategy):
         refuses.
         """
         if not tf.executing_eagerly():
+            replica = tf.distribute.get_replica_context()
+            if replica is not None and replica.strategy.extended is self.extended:
+                return fn(*args, **(kwargs or {}))
             return super().run(fn, args=args, kwargs=kwargs, options=options)
         if not isinstance(fn, polymorphic_function.Function):
             raise ValueError(
@@ -131,7 +155,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
                 f"Received: {getattr(fn, '__name__', fn)!r}. Wrap it in @tf.function(jit_compile=True)."
             )
         with self.scope():
-            return call_on_engine(fn, tuple(args), dict(kwargs or {}))
+            return self.extended.call_for_each_replica(call_on_engine, (fn, tuple(args), dict(kwargs or {})))
 
 
 IPUStrategy = IPUStrategyV1

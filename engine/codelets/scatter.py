@@ -2,13 +2,13 @@
 
 Units cut one dimension of the operand, so that each element belongs to one unit and takes its updates in
 index order: the bits do not depend on the number of workers. The combiners are codelets of their own, called
-by address as `combine(target, source, count, 0)`. An update whose window does not lie inside the operand is
-left out whole.
+by address as `combine(target, source, count, others)`. An update whose window does not lie inside the operand
+is left out whole. Of several operands only the first is known here; `others` tells the combiner where all lie.
 
 Parameters (int64 words): the header `Scatter`, then the tables, strides in bytes: position dimensions [size,
 index stride, operand stride, update stride, step along the cut], index components [index offset, operand
 stride, largest start, 1 for the cut dimension], window dimensions [size, operand stride, update stride]
-without the cut one.
+without the cut one. Last, for several operands, two words for each: the addresses of its target and updates.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Scatter(IntEnum):
     CUT_OUTER = 18  # elements of the operand: product of the sizes before the cut
     PIECE = 19  # elements of a run that is contiguous in operand and updates, below the cut
     CUT_IN_RUN = 20  # whether coordinates along the cut continue the run
-    WORDS = 21
+    OTHERS = 21  # bytes from the parameters to the words about several operands
+    WORDS = 22
 
 
 def _arithmetic(type_name: str, operation: int) -> Codelet:
@@ -165,7 +166,7 @@ def _combine_window(parameters: int, windows: int, target: int, update: int, ext
             target_now += coordinate * word(entry, 1)
             update_now += coordinate * word(entry, 2)
         for _ in range(runs):
-            call4(call, target_now, update_now, size, 0)
+            call4(call, target_now, update_now, size, parameters + word(parameters, Scatter.OTHERS))
             target_now += word(parameters, Scatter.CUT_STRIDE)
             update_now += word(parameters, Scatter.CUT_UPDATE_STRIDE)
 
@@ -264,12 +265,13 @@ def encode_scatter(
     target: int,
     numbers: ScatterDimensionNumbers,
     combine: int,
+    operands: int = 1,
 ) -> tuple[np.ndarray, int]:
     """Parameters of `scatter` and its number of units; operand, indices and updates are (shape, address).
 
-    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, 0). If
-    `target` is the operand's address nothing is copied. Raises InternalError for numbers that do not fit the
-    shapes.
+    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others). If
+    `target` is the operand's address nothing is copied. For several operands the last two words of each belong
+    to it. Raises InternalError for numbers that do not fit the shapes.
     """
     shape = operand[0]
     if not shape.rank:  # one row of one element
@@ -289,10 +291,12 @@ def encode_scatter(
         prod(entry[0] for entry in positions) if updates[0].elements else 0,
         *(len(positions), len(components), len(window), prod(entry[0] for entry in window)),
         *(shape.dimensions[cut], plan.strides[cut], plan.sizes[cut], plan.update_strides[cut], chunk),
-        *(prod(shape.dimensions[:cut]), length, continues),
+        *(prod(shape.dimensions[:cut]), length, continues, 0),
     )
     tables = [value for table in (positions, components, window) for entry in table for value in entry]
-    return np.concatenate([header, np.array(tables, np.int64)]), -(-shape.dimensions[cut] // chunk)
+    header[Scatter.OTHERS] = 8 * (len(header) + len(tables))
+    others = [0] * (2 * operands if operands > 1 else 0)
+    return np.concatenate([header, np.array(tables + others, np.int64)]), -(-shape.dimensions[cut] // chunk)
 
 
 def _tables(

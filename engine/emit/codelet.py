@@ -194,7 +194,7 @@ class CodeletEmitter:
             if mask is not None:
                 assert isinstance(reduction.combine, str)
                 nothing = neutral(self.lanes, reduction.combine, reduction.element_types[0])
-                values = [self.builder.select(mask, values[0], nothing)]
+                values = [self.lanes.select(mask, values[0], nothing)]
             after += combine(self.lanes, reduction, held[len(after) : len(after) + count], values)
         return after
 

@@ -1,10 +1,20 @@
-"""convert and bitcast-convert in LLVM IR."""
+"""convert, bitcast-convert and reduce-precision in LLVM IR."""
 
 from __future__ import annotations
 
 from llvmlite import ir
 
-from engine.emit.lanes import HALF, I16, REGISTER_TYPES, Lanes, intrinsic_suffix, is_float, is_signed
+from engine.emit.lanes import (
+    HALF,
+    I16,
+    PART_TYPES,
+    REGISTER_TYPES,
+    Lanes,
+    intrinsic_suffix,
+    is_complex,
+    is_float,
+    is_signed,
+)
 from engine.emit.registry import Operation, emitter
 
 
@@ -19,6 +29,8 @@ def convert(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
     builder, result = lanes.builder, lanes.type(target)
     if source == target:
         return x
+    if is_complex(source) or is_complex(target):
+        return _convert_complex(lanes, x, source, target)
     if target == "pred":
         zero = ir.Constant(x.type, None) if not is_float(source) else lanes.constant(source, 0)
         return builder.fcmp_unordered("!=", x, zero) if is_float(source) else builder.icmp_unsigned("!=", x, zero)
@@ -35,6 +47,17 @@ def convert(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
     if have > want:
         return builder.trunc(x, result)
     return (builder.sext if is_signed(source) else builder.zext)(x, result)
+
+
+def _convert_complex(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
+    """A real number has the imaginary part 0; of a complex one to a real type its real part is left."""
+    part = PART_TYPES.get(target, target)
+    if not is_complex(source):
+        return lanes.paired(convert(lanes, x, source, part), lanes.constant(part, 0))
+    real, imaginary = (convert(lanes, value, PART_TYPES[source], part) for value in lanes.parts(x))
+    if target == "pred":
+        return lanes.builder.or_(real, imaginary)
+    return lanes.paired(real, imaginary) if is_complex(target) else real
 
 
 def _convert_floats(lanes: Lanes, x: ir.Value, target: str) -> ir.Value:
@@ -63,13 +86,48 @@ def emit_bitcast_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) 
     return lanes.builder.bitcast(x, lanes.type(target))
 
 
+MANTISSA_BITS = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
+WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+
+
 @emitter("reduce-precision")
 def emit_reduce_precision(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Of f32 and narrower to the precision of f16 or bf16; anything else is refused before it comes here."""
-    x, builder = operands[0], lanes.builder
-    if (op["exponent_bits"], op["mantissa_bits"]) == (8, 7):
-        return lanes.rounded(x, "bf16")
-    # What f16 could only hold as a denormal becomes zero.
-    tiny = builder.fcmp_ordered("<", lanes.intrinsic("fabs", x), lanes.constant("f32", 2.0**-14 - 2.0**-26))
-    zero = lanes.intrinsic("copysign", lanes.constant("f32", 0), x)
-    return builder.select(tiny, zero, lanes.rounded(x, "f16"))
+    """On the bits, as XLA does it: mantissa to the nearest even, then infinity or zero beyond the exponents."""
+    kind, x = op.element_type, operands[0]
+    integer = ir.IntType(WIDTHS[kind])
+    bits = lanes.builder.bitcast(lanes.to_memory(x, kind), lanes.of(integer))
+    exponent_bits, mantissa_bits = int(str(op["exponent_bits"])), int(str(op["mantissa_bits"]))
+    kept = _with_mantissa(lanes, integer, bits, MANTISSA_BITS[kind] - mantissa_bits)
+    kept = _within_exponents(lanes, integer, kept, MANTISSA_BITS[kind], exponent_bits)
+    memory = lanes.of(HALF) if kind == "f16" else lanes.of(I16) if kind == "bf16" else lanes.type(kind)
+    result = lanes.from_memory(lanes.builder.bitcast(kept, memory), kind)
+    # Without a mantissa there is no NaN.
+    infinity = lanes.intrinsic("copysign", lanes.constant(kind, float("inf")), x)
+    return lanes.builder.select(lanes.builder.fcmp_unordered("uno", x, x), x if mantissa_bits else infinity, result)
+
+
+def _with_mantissa(lanes: Lanes, integer: ir.IntType, bits: ir.Value, dropped: int) -> ir.Value:
+    if dropped <= 0:
+        return bits
+    builder = lanes.builder
+    last = builder.lshr(bits, lanes.splat_constant(integer, dropped))
+    odd = builder.and_(last, lanes.splat_constant(integer, 1))
+    bias = builder.add(odd, lanes.splat_constant(integer, (1 << (dropped - 1)) - 1))
+    return builder.and_(builder.add(bits, bias), lanes.splat_constant(integer, -(1 << dropped)))
+
+
+def _within_exponents(
+    lanes: Lanes, integer: ir.IntType, bits: ir.Value, mantissa_bits: int, exponent_bits: int
+) -> ir.Value:
+    have = integer.width - 1 - mantissa_bits
+    if exponent_bits >= have:
+        return bits
+    builder = lanes.builder
+    bias, reduced = (1 << (have - 1)) - 1, (1 << (exponent_bits - 1)) - 1
+    sign = builder.and_(bits, lanes.splat_constant(integer, -(1 << (integer.width - 1))))
+    all_ones = ((1 << have) - 1) << mantissa_bits
+    exponent = builder.and_(bits, lanes.splat_constant(integer, all_ones))
+    highest, lowest = (lanes.splat_constant(integer, e << mantissa_bits) for e in (bias + reduced, bias - reduced))
+    infinity = builder.or_(sign, lanes.splat_constant(integer, all_ones))
+    bits = builder.select(builder.icmp_unsigned(">", exponent, highest), infinity, bits)
+    return builder.select(builder.icmp_unsigned("<=", exponent, lowest), sign, bits)

@@ -1,11 +1,13 @@
 """Values of HLO element types as SIMD lanes in LLVM IR: types, constants, loads, stores.
 
 In registers a pred is an i1 and a half float is an f32 that a half float can hold exactly; in memory they take
-one and two bytes. Every value is a vector of `width` lanes, or a scalar when width is 1.
+one and two bytes. Every value is a vector of `width` lanes, or a scalar when width is 1. Complex values are vectors
+of twice as many floats: real and imaginary parts in turn, as in memory, where they move as one wide integer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import ml_dtypes
@@ -24,15 +26,22 @@ REGISTER_TYPES: dict[str, ir.Type] = {
     "f32": F32,
     "f64": F64,
 }
-MEMORY_TYPES = REGISTER_TYPES | {"pred": I8, "f16": HALF, "bf16": I16}
-ITEM_BYTES = {"pred": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8} | {
+MEMORY_TYPES = REGISTER_TYPES | {"pred": I8, "f16": HALF, "bf16": I16, "c64": I64, "c128": ir.IntType(128)}
+ITEM_BYTES = {"pred": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "c64": 8, "c128": 16} | {
     f"{sign}{bits}": bits // 8 for sign in "su" for bits in (8, 16, 32, 64)
 }
+PART_TYPES = {"c64": "f32", "c128": "f64"}
+"""The element type of a complex type's real and imaginary part."""
 
 
 def is_float(element_type: str) -> bool:
     """Whether lanes of this type are compared and added as floats."""
     return element_type in ("f16", "bf16", "f32", "f64")
+
+
+def is_complex(element_type: str) -> bool:
+    """Whether lanes of this type are pairs of floats."""
+    return element_type in PART_TYPES
 
 
 def is_signed(element_type: str) -> bool:
@@ -60,6 +69,8 @@ class Lanes:
         return scalar if self.width == 1 else ir.VectorType(scalar, self.width)
 
     def type(self, element_type: str) -> ir.Type:
+        if is_complex(element_type):
+            return ir.VectorType(REGISTER_TYPES[PART_TYPES[element_type]], 2 * self.width)
         return self.of(REGISTER_TYPES[element_type])
 
     def splat_constant(self, scalar: ir.Type, value: Any) -> ir.Constant:
@@ -67,6 +78,8 @@ class Lanes:
 
     def constant(self, element_type: str, value: Any) -> ir.Constant:
         """The value in all lanes."""
+        if is_complex(element_type):
+            return ir.Constant(self.type(element_type), [float(value.real), float(value.imag)] * self.width)
         register = REGISTER_TYPES[element_type]
         if is_float(element_type):
             return self.splat_constant(register, float(value))
@@ -80,6 +93,33 @@ class Lanes:
         first = self.builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
         zeros = ir.Constant(ir.VectorType(I32, self.width), [0] * self.width)
         return self.builder.shuffle_vector(first, undefined, zeros)
+
+    def parts(self, value: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The real and imaginary parts of complex lanes."""
+        if self.width == 1:
+            real, imaginary = (self.builder.extract_element(value, ir.Constant(I32, k)) for k in (0, 1))
+        else:
+            real, imaginary = (self.shuffled(value, value, range(k, 2 * self.width, 2)) for k in (0, 1))
+        return real, imaginary
+
+    def paired(self, real: ir.Value, imaginary: ir.Value) -> ir.Value:
+        """Complex lanes of two parts."""
+        if self.width == 1:
+            value = ir.Constant(ir.VectorType(real.type, 2), ir.Undefined)
+            value = self.builder.insert_element(value, real, ir.Constant(I32, 0))
+            return self.builder.insert_element(value, imaginary, ir.Constant(I32, 1))
+        return self.shuffled(real, imaginary, [k for lane in range(self.width) for k in (lane, self.width + lane)])
+
+    def shuffled(self, first: ir.Value, second: ir.Value, places: Iterable[int]) -> ir.Value:
+        """The elements of two vectors, one behind the other, that `places` names."""
+        chosen = list(places)
+        return self.builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, len(chosen)), chosen))
+
+    def select(self, mask: ir.Value, on_true: ir.Value, on_false: ir.Value) -> ir.Value:
+        """on_true in the lanes of the mask, else on_false; of any element type."""
+        if self.width > 1 and on_true.type.count == 2 * self.width:
+            mask = self.shuffled(mask, mask, [lane for lane in range(self.width) for _ in range(2)])
+        return self.builder.select(mask, on_true, on_false)
 
     def lane_numbers(self, scalar: ir.IntType) -> ir.Constant:
         if self.width == 1:
@@ -133,6 +173,8 @@ class Lanes:
     def load_splat(self, address: ir.Value, element_type: str) -> ir.Value:
         """Loads one element into all lanes."""
         raw = self.builder.load(self.address_of(address, MEMORY_TYPES[element_type]), align=ITEM_BYTES[element_type])
+        if is_complex(element_type):
+            return self.from_memory(self.splat(raw), element_type)
         one = Lanes(self.builder, 1)
         return self.splat(one.from_memory(raw, element_type))
 
@@ -191,7 +233,7 @@ class Lanes:
         if element_type == "bf16":
             wide = self.builder.zext(raw, self.of(I32))
             return self.builder.bitcast(self.builder.shl(wide, self.splat_constant(I32, 16)), self.of(F32))
-        return raw
+        return self.builder.bitcast(raw, self.type(element_type)) if is_complex(element_type) else raw
 
     def to_memory(self, value: ir.Value, element_type: str) -> ir.Value:
         if element_type == "pred":
@@ -201,7 +243,7 @@ class Lanes:
         if element_type == "bf16":
             bits = self.builder.bitcast(value, self.of(I32))
             return self.builder.trunc(self.builder.lshr(bits, self.splat_constant(I32, 16)), self.of(I16))
-        return value
+        return self.builder.bitcast(value, self.of(MEMORY_TYPES[element_type])) if is_complex(element_type) else value
 
     def rounded(self, value: ir.Value, element_type: str) -> ir.Value:
         """Rounds an f32 to what the half type can hold (nearest, ties to even); other types are exact already."""
@@ -223,6 +265,8 @@ def rounded_constant(element_type: str, value: Any) -> Any:
     """A Python number as the element type holds it."""
     if element_type == "bf16":
         return float(ml_dtypes.bfloat16(value))
+    if element_type == "c64":
+        return complex(np.complex64(value))
     if element_type in ("f16", "f32"):
         return float(np.float16(value) if element_type == "f16" else np.float32(value))
     return value

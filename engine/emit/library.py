@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import cache, partial
 from pathlib import Path
 
@@ -26,8 +26,8 @@ def _generator() -> str:
     return digest.hexdigest()
 
 
-def name_of(nest: Nest) -> str:
-    """A name that equal nests share and no others."""
+def name_of(nest: Hashable) -> str:
+    """A name that equal nests (or equal comparators or combiners) share and no others."""
     return "codelet_" + hashlib.sha256((_generator() + repr(nest)).encode()).hexdigest()[:32]
 
 

@@ -6,7 +6,7 @@ from llvmlite import ir
 
 from engine.emit.arithmetic import lane_index
 from engine.emit.conversion import convert
-from engine.emit.lanes import Lanes, is_float, rounded_constant
+from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
 from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, Node
 from engine.emit.registry import emit_operation
 
@@ -91,6 +91,8 @@ class Point:
 
 def constant_value(lanes: Lanes, node: Constant) -> ir.Constant:
     """A constant in all lanes, rounded to its type."""
+    if is_complex(node.element_type):
+        return lanes.constant(node.element_type, rounded_constant(node.element_type, complex(node.value)))
     if is_float(node.element_type):
         return lanes.constant(node.element_type, rounded_constant(node.element_type, float(node.value)))
     return lanes.constant(node.element_type, int(node.value))

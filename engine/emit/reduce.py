@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from engine.emit.lanes import I32, REGISTER_TYPES, Lanes, is_float, is_signed
+from engine.emit.lanes import I32, REGISTER_TYPES, Lanes, is_complex, is_float, is_signed
 from engine.emit.nest import Body, Reduction
 from engine.emit.point import Point
 from engine.emit.registry import Operation, emit_operation
@@ -16,6 +16,8 @@ def neutral(lanes: Lanes, opcode: str, element_type: str) -> ir.Constant:
         infinity = float("inf")
         values = {"add": -0.0, "multiply": 1.0, "maximum": -infinity, "minimum": infinity}
         return lanes.constant(element_type, values[opcode])
+    if is_complex(element_type):
+        return lanes.constant(element_type, {"add": complex(-0.0, -0.0), "multiply": complex(1.0)}[opcode])
     bits = REGISTER_TYPES[element_type].width
     signed = is_signed(element_type)
     highest, lowest = ((1 << (bits - 1)) - 1, -(1 << (bits - 1))) if signed else ((1 << bits) - 1, 0)
@@ -45,14 +47,13 @@ def across_lanes(lanes: Lanes, opcode: str, element_type: str, vector: ir.Value)
     """All lanes combined into one scalar, always in the same tree."""
     builder, count = lanes.builder, lanes.width
     operation = Operation(opcode, element_type, (element_type, element_type))
+    floats = 2 if is_complex(element_type) else 1
     while count > 1:
         half = count // 2
-        undefined = ir.Constant(vector.type, ir.Undefined)
         low, high = (
-            builder.shuffle_vector(vector, undefined, ir.Constant(ir.VectorType(I32, half), list(lanes_of)))
-            for lanes_of in (range(half), range(half, count))
+            lanes.shuffled(vector, vector, range(first * floats, (first + half) * floats)) for first in (0, half)
         )
-        if half == 1:
+        if half == 1 and floats == 1:
             zero = ir.Constant(I32, 0)
             low, high = (builder.extract_element(v, zero) for v in (low, high))
         vector = emit_operation(Lanes(builder, half), operation, [low, high])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from llvmlite import ir
 
-from engine.emit.lanes import Lanes
+from engine.emit.lanes import Lanes, is_complex
+from engine.errors import UnsupportedOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Operation:
 
 Emitter = Callable[[Lanes, Operation, list[ir.Value]], ir.Value]
 EMITTERS: dict[str, Emitter] = {}
+COMPLEX_EMITTERS: dict[str, Emitter] = {}
+"""The emitters of operations that take or give complex values."""
 
 
 def emitter(*opcodes: str) -> Callable[[Emitter], Emitter]:
@@ -38,7 +41,29 @@ def emitter(*opcodes: str) -> Callable[[Emitter], Emitter]:
     return register
 
 
+def complex_emitter(*opcodes: str) -> Callable[[Emitter], Emitter]:
+    """Registers a function as the emitter of these opcodes where an operand or the result is complex."""
+
+    def register(function: Emitter) -> Emitter:
+        for opcode in opcodes:
+            COMPLEX_EMITTERS[opcode] = function
+        return function
+
+    return register
+
+
+def emitter_of(opcode: str, element_types: Iterable[str]) -> Emitter | None:
+    """The emitter of an opcode for results and operands of these types; None if there is none."""
+    return (COMPLEX_EMITTERS if any(is_complex(t) for t in element_types) else EMITTERS).get(opcode)
+
+
 def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value]) -> ir.Value:
     """One elementwise operation, rounded to its element type."""
-    value = EMITTERS[operation.opcode](lanes, operation, operands)
+    write = emitter_of(operation.opcode, (operation.element_type, *operation.operand_types))
+    if write is None:
+        raise UnsupportedOperation(
+            f"Expected an elementwise operation that the engine runs. Received: {operation.opcode} of "
+            f"{', '.join(operation.operand_types)}. docs/supported_ops.md lists what runs."
+        )
+    value = write(lanes, operation, operands)
     return lanes.rounded(value, operation.element_type)

@@ -200,7 +200,12 @@ def _sort(instruction: Instruction) -> AnyShape:
         comparator.root.shape == Shape("pred"),
         f"Expected a comparator to pred[]. Received: {comparator.root}.",
     )
-    return tupled(shapes)
+    (dimension,) = instruction["dimensions"]
+    length = shapes[0].dimensions[dimension]
+    limit = instruction.get("limit", length)
+    require(0 <= limit <= length, f"Expected a limit of at most {length}. Received: {limit}.")
+    sizes = [limit if d == dimension else size for d, size in enumerate(shapes[0].dimensions)]
+    return tupled([s.with_dimensions(tuple(sizes)) for s in shapes])
 
 
 @rule("map")

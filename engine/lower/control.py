@@ -1,7 +1,7 @@
 """Lowers `while` and `conditional`: compute sets that run again or not at all, steered by predicates on the device.
 
-A loop's state has one buffer for each element. The body's new values are copied into it at the end, or written
-straight into it where nothing needs the old value any more; an element that the body hands on unchanged is not copied.
+A loop's state has one buffer for each element. The body's new values are copied into it at the end (of these copies,
+write_in_place drops what it can); an element that the body hands on unchanged is not copied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ def lower_while(context: Context, instruction: Instruction) -> Value:
     predicate = _buffer(lower_computation(context, condition, state))
     context.mark("branch", done, predicate, when=False)
     test = len(context.compute_sets)
-    _write_in_place(context, body, state)
     _assign(context, instruction.name, state, lower_computation(context, body, state))
     context.mark("jump", again)
     context.mark("label", done)
@@ -130,57 +129,3 @@ def _assign(context: Context, name: str, targets: Value, sources: Value) -> None
         settled.append((target, source))
     for target, source in settled:
         copy(context, f"{target.name}.update", whole(source, target.shape), whole(target, target.shape))
-
-
-def _write_in_place(context: Context, body: Computation, state: Value) -> None:
-    """Lets dynamic-update-slice of a state element write into the state itself, where it is that element's last use."""
-    positions = {instruction: k for k, instruction in enumerate(body.instructions)}
-    users = body.users()
-    assert isinstance(state, tuple)
-    for path, update in _elements(body.root, ()):
-        if update.opcode != "dynamic-update-slice":
-            continue
-        target = _at(state, path)
-        element = update.operands[0]
-        if not isinstance(target, Buffer) or _path_of(element) != path:
-            continue
-        readers = _readers_of(body, path, users)
-        if all(positions[r] < positions[update] for r in readers if r is not update):
-            context.targets[update] = target
-
-
-def _elements(root: Instruction, path: tuple[int, ...]) -> list[tuple[tuple[int, ...], Instruction]]:
-    if root.opcode != "tuple":
-        return [(path, root)]
-    return [pair for k, operand in enumerate(root.operands) for pair in _elements(operand, (*path, k))]
-
-
-def _at(value: Value, path: tuple[int, ...]) -> Value:
-    for index in path:
-        assert isinstance(value, tuple)
-        value = value[index]
-    return value
-
-
-def _path_of(instruction: Instruction) -> tuple[int, ...] | None:
-    """Which element of the parameter an instruction is, behind get-tuple-elements; None if it is none."""
-    path: tuple[int, ...] = ()
-    while instruction.opcode == "get-tuple-element":
-        path = (instruction["tuple_index"], *path)
-        instruction = instruction.operands[0]
-    return path if instruction.opcode == "parameter" else None
-
-
-def _readers_of(
-    body: Computation, path: tuple[int, ...], users: dict[Instruction, list[Instruction]]
-) -> list[Instruction]:
-    """All that read a state element's memory, also through moves that never become memory."""
-    stack = [i for i in body.instructions if i.opcode == "get-tuple-element" and _path_of(i) == path]
-    readers: dict[Instruction, None] = {}
-    while stack:
-        for user in users[stack.pop()]:
-            if user.opcode in DEFERRED and user.opcode != "tuple":
-                stack.append(user)
-            elif user.opcode != "tuple":
-                readers[user] = None
-    return list(readers)

@@ -1,37 +1,95 @@
-"""New values written straight to where they belong: variables, and the state of loops."""
+"""New values written straight to where they belong: variables, the state of loops, arrays that are updated in part."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from dataclasses import replace
 
 import numpy as np
 
-from engine.emit.nest import Nest
+from engine.emit.nest import Input, Nest
 from engine.program.program import Buffer, ComputeSet, Program, Region, Relocation, Span
+
+FINAL = ".update"
+"""What ends the name of a compute set that copies a new value over an old one."""
+WHOLE = ".copy"
+"""What ends the name of a compute set that copies an array of which a part is written next."""
 
 
 def write_in_place(program: Program) -> Program:
-    """Drops each final copy of a new value where nothing reads the old value after the new one is begun."""
-    sets = program.compute_sets
+    """Drops each copy of a new value where nothing reads the old value after the new one is begun."""
+    uses = _Uses(program)
     removed: list[int] = []
-    for at, update in enumerate(sets):
-        if not update.name.endswith(".update"):
+    for at, compute_set in enumerate(program.compute_sets):
+        if not _is_copy(compute_set):
             continue
-        source, target = update.reads[0].buffer, update.writes[0].buffer
-        region = _region(program, at)
-        if source not in program.outputs and _may_write(sets, region, at, source, target):
-            removed.append(at)
-            for compute_set in sets:
-                if compute_set is not update:
-                    _replace(compute_set, source, target)
+        source, target = compute_set.reads[0].buffer, compute_set.writes[0].buffer
+        if source is not target and _may_write(program, uses, at, source, target):
+            insort(removed, at)
+            uses.drop(at)
+            for place in uses.merge(source, target):
+                merged = program.compute_sets[place]
+                _replace(merged, source, target)
+                if _is_copy(merged) and merged.reads[0].buffer is merged.writes[0].buffer:
+                    insort(removed, place)
+                    uses.drop(place)
     return _without(program, removed)
 
 
-def _region(program: Program, at: int) -> Region:
-    """The innermost region around a compute set; the whole program where there is none."""
-    around = [r for r in program.regions if r.begin <= at < r.end and not r.repeats]
-    return min(around, key=lambda r: r.end - r.begin, default=Region(0, len(program.compute_sets), repeats=False))
+class _Uses:
+    """The numbers of the compute sets that read or write each buffer; those of marks that test it count as reads."""
+
+    def __init__(self, program: Program) -> None:
+        self.sets = program.compute_sets
+        self.reads: dict[Buffer, list[int]] = {}
+        self.writes: dict[Buffer, list[int]] = {}
+        self.tests: dict[Buffer, list[int]] = {}
+        for at, compute_set in enumerate(self.sets):
+            for places, buffers in self._of(compute_set):
+                for buffer in buffers:
+                    places.setdefault(buffer, []).append(at)
+        for mark in program.marks:
+            if mark.predicate is not None:
+                self.tests.setdefault(mark.predicate, []).append(mark.position)
+
+    def _of(self, compute_set: ComputeSet) -> list[tuple[dict[Buffer, list[int]], list[Buffer]]]:
+        reads, writes = ([s.buffer for s in spans] for spans in (compute_set.reads, compute_set.writes))
+        return [(self.reads, list(dict.fromkeys(reads))), (self.writes, list(dict.fromkeys(writes)))]
+
+    def drop(self, at: int) -> None:
+        """Forgets a compute set."""
+        for places, buffers in self._of(self.sets[at]):
+            for buffer in buffers:
+                places[buffer].remove(at)
+
+    def merge(self, source: Buffer, target: Buffer) -> list[int]:
+        """What used `source` uses `target` now; returns the compute sets concerned."""
+        concerned: set[int] = set()
+        for places in (self.reads, self.writes):
+            held = places.setdefault(target, [])
+            for at in places.pop(source, []):
+                concerned.add(at)
+                if at not in held:
+                    insort(held, at)
+        return sorted(concerned)
+
+    def reads_between(self, buffer: Buffer, begin: int, end: int) -> bool:
+        """Whether compute sets begin <= k < end read a buffer, or a mark before one of them or before `end` does."""
+        return _any(self.reads.get(buffer, []), begin, end) or _any(self.tests.get(buffer, []), begin, end + 1)
+
+    def writes_between(self, buffer: Buffer, begin: int, end: int) -> bool:
+        return _any(self.writes.get(buffer, []), begin, end)
+
+
+def _any(places: list[int], begin: int, end: int) -> bool:
+    return any(begin <= place < end for place in places)
+
+
+def _region(regions: list[Region], at: int, end: int) -> tuple[int, int]:
+    """Where the innermost region around a compute set begins and ends; the whole program where there is none."""
+    around = [r for r in regions if r.begin <= at < r.end]
+    innermost = min(around, key=lambda r: r.end - r.begin, default=Region(0, end, repeats=False))
+    return innermost.begin, innermost.end
 
 
 def _without(program: Program, removed: list[int]) -> Program:
@@ -47,28 +105,34 @@ def _without(program: Program, removed: list[int]) -> Program:
     return program
 
 
-def _may_write(sets: list[ComputeSet], region: Region, at: int, source: Buffer, target: Buffer) -> bool:
-    """Whether `source` may lie where `target` does, as seen from the region in which it becomes its new value."""
+def _may_write(program: Program, uses: _Uses, at: int, source: Buffer, target: Buffer) -> bool:
+    """Whether `source` may lie where `target` does, into which compute set `at` copies it."""
     if source.kind != "arena" or source.permanent or source.shape.bytes != target.shape.bytes:
         return False
-    inside = [(k, s) for k, s in enumerate(sets) if region.begin <= k < region.end and k != at]
-    outside = [s for k, s in enumerate(sets) if not region.begin <= k < region.end]
-    if any(span.buffer is source for s in outside for span in (*s.reads, *s.writes)):
+    if source in uses.tests or source in program.outputs:
         return False
-    writers = [(k, s) for k, s in inside if any(w.buffer is source for w in s.writes)]
-    if not writers or any(w.buffer is target for _, s in inside for w in s.writes):
+    begin, end = _region(program.regions, at, len(program.compute_sets))
+    writers = uses.writes.get(source, [])
+    places = sorted({*writers, *uses.reads[source]})
+    if not writers or places[0] < begin or places[-1] >= end:
         return False
-    first, writer = writers[0]
-    if any(r.buffer is target for k, s in inside if k > first for r in s.reads):
+    first = writers[0]
+    if first >= at or any(r.repeats and r.begin <= first < r.end <= at for r in program.regions):
         return False
-    if not any(r.buffer is target for r in writer.reads):
-        return True
-    return len(writers) == 1 and _reads_where_it_writes(writer, source, target)
+    # The old value must not be missed, and the new one must stay.
+    if uses.reads_between(target, first + 1, at) or uses.writes_between(target, begin, at):
+        return False
+    if places[-1] > at and uses.writes_between(target, at + 1, end):
+        return False
+    writer = program.compute_sets[first]
+    return not any(r.buffer is target for r in writer.reads) or _reads_where_it_writes(writer, source, target)
 
 
 def _reads_where_it_writes(writer: ComputeSet, source: Buffer, target: Buffer) -> bool:
-    """A nest that reads the old value of exactly the element it writes."""
+    """A nest that reads the old value of exactly the element it writes, or a codelet that may write over it."""
     nest = writer.codelet
+    if writer.overwrites is target:
+        return sum(span.buffer is target for span in writer.reads) == 1
     if not isinstance(nest, Nest) or nest.reductions:
         return False
     words = [r.word for r in writer.relocations if r.buffer is source]
@@ -82,6 +146,18 @@ def _reads_where_it_writes(writer: ComputeSet, source: Buffer, target: Buffer) -
 
 def _strides(compute_set: ComputeSet, nest: Nest, word: int) -> np.ndarray:
     return compute_set.parameters[word + 1 : word + 1 + nest.rank]
+
+
+def _is_copy(compute_set: ComputeSet) -> bool:
+    """A whole array copied, on which the name alone says what the copy is for."""
+    nest = compute_set.codelet
+    return (
+        compute_set.name.endswith((FINAL, WHOLE))
+        and isinstance(nest, Nest)
+        and not nest.reductions
+        and all(isinstance(node, Input) for node in nest.nodes)
+        and len(compute_set.reads) == len(compute_set.writes) == 1
+    )
 
 
 def _replace(compute_set: ComputeSet, source: Buffer, target: Buffer) -> None:

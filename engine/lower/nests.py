@@ -195,6 +195,8 @@ def constant_node(instruction: Instruction) -> Constant:
     element_type = instruction.array_shape.element_type
     if element_type == "pred":
         return Constant(element_type, str(int(value)))
+    if element_type in ("c64", "c128"):
+        return Constant(element_type, repr(complex(value)))
     is_number = element_type in ("f16", "bf16", "f32", "f64")
     return Constant(element_type, repr(float(value)) if is_number else str(int(value)))
 

@@ -9,11 +9,17 @@ from engine.ir.affine import MOVING
 from engine.lower import (  # noqa: F401  (they register their lowerings)
     basics,
     control,
+    conversions,
     convolution,
     dot,
     dynamic_slices,
+    fourier,
     fusion,
     indexing,
+    linear_algebra,
+    random,
+    select_and_scatter,
+    sort,
     windows,
 )
 from engine.lower.context import Context

@@ -2,69 +2,88 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from engine.errors import UnsupportedOperation
 from engine.ir import Instruction, Shape
+from engine.ops.apply import apply
+from engine.ops.distributions import bits_of, distribution
 from engine.ops.registry import Value, definition
+from engine.runtime.buffers import DeviceBuffer
 
 WORD = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(32)
 PHILOX_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 PHILOX_KEY_STEPS = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
 PHILOX_ROUNDS = 10
-HALF = np.uint64(32)
+THREE_FRY_PARITY = np.uint64(0x1BD11BDA)
+THREE_FRY_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+THREE_FRY_STEPS = 5
+PHILOX = frozenset({"RNG_PHILOX", "RNG_DEFAULT"})
 
-_hidden = np.random.default_rng(0)
+HIDDEN = DeviceBuffer(Shape("u64", (3,)))
+"""The state of `rng`, Philox' key and counter: one for the process, so that a new seed reaches every program."""
 
 
 def seed(value: int) -> None:
-    """Starts the hidden generator of `rng` anew."""
-    global _hidden
-    _hidden = np.random.default_rng(value)
+    """Starts the hidden generator of `rng` anew; of the seed the lowest 64 bits count."""
+    HIDDEN.write(np.array([value % 2**64, 0, 0], np.uint64))
+
+
+seed(int.from_bytes(os.urandom(8), "little"))
 
 
 @definition("rng")
-def _rng(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """RNG_UNIFORM: in [low, high); RNG_NORMAL: with mean and standard deviation."""
-    shape, (first, second) = instruction.array_shape, operands
-    if instruction["distribution"] == "RNG_NORMAL":
-        return _hidden.normal(float(first), float(second), shape.dimensions).astype(shape.dtype)
-    if shape.element_type == "pred" or shape.dtype.kind in "iu":
-        return _hidden.integers(int(first), int(second), shape.dimensions).astype(shape.dtype)
-    low, high = float(first), float(second)
-    drawn = (low + (high - low) * _hidden.random(shape.dimensions)).astype(shape.dtype)
-    return np.where(drawn >= second, np.nextafter(second, first), drawn)
+def _rng(instruction: Instruction, operands: list[np.ndarray]) -> Value:
+    """RNG_UNIFORM: in [first, second), of pred one of both; RNG_NORMAL: with mean and standard deviation.
+
+    Raises UnsupportedOperation for types that have no such distribution.
+    """
+    computation, bits = distribution(instruction), bits_of(instruction)
+    next_state, drawn = philox_bits(HIDDEN.read(), bits)
+    HIDDEN.write(next_state)
+    return apply(computation, [drawn, *operands])
 
 
 @definition("rng-bit-generator")
 def _rng_bit_generator(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """(next state, bits). The state is u64[3]: the Philox key, then a 128-bit counter, low word first.
+    """(next state, bits). The state is a key and a counter: u64[2], or u64[3] with the counter's low word first.
 
     Raises UnsupportedOperation for any other algorithm.
     """
-    if instruction["rng_algorithm"] not in ("RNG_PHILOX", "RNG_DEFAULT"):
+    check_algorithm(instruction)
+    generator = philox_bits if instruction["rng_algorithm"] in PHILOX else three_fry_bits
+    return generator(operands[0], instruction.tuple_shapes[1])
+
+
+def check_algorithm(instruction: Instruction) -> None:
+    """Raises UnsupportedOperation for an algorithm, or a state, that nobody defines."""
+    algorithm, state = instruction["rng_algorithm"], instruction.operands[0].array_shape
+    lengths = {"RNG_PHILOX": (2, 3), "RNG_DEFAULT": (2, 3), "RNG_THREE_FRY": (2,)}.get(algorithm, ())
+    if state.element_type != "u64" or state.rank != 1 or state.dimensions[0] not in lengths:
         raise UnsupportedOperation(
-            f"Expected the algorithm RNG_PHILOX. Received: {instruction['rng_algorithm']} in {instruction!r} "
-            f"(from {instruction.op_name}). Ask TensorFlow for alg='philox'."
+            f"Expected the algorithm RNG_PHILOX with a state u64[2] or u64[3], or RNG_THREE_FRY with u64[2]. "
+            f"Received: {algorithm} with {state} in {instruction!r} (from {instruction.op_name}). "
+            "Ask TensorFlow for alg='philox'."
         )
-    (state,) = operands
-    shape = instruction.tuple_shapes[1]
+
+
+def philox_bits(state: np.ndarray, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """The state afterwards, and the bits: elements from the words of successive counters, in order."""
     blocks = -(-shape.elements * max(1, shape.dtype.itemsize // 4) // 4)
-    next_state = state.copy()
-    next_state[1:3] = _advanced(state[1], state[2], np.asarray([blocks], np.uint64))[:, 0]
-    return next_state, _as_elements(philox(state, blocks), shape)
-
-
-def _advanced(low: np.uint64, high: np.uint64, distance: np.ndarray) -> np.ndarray:
-    """[2, n]: the low and high words of the 128-bit counter plus each distance."""
-    sums = low + distance
-    return np.stack([sums, high + (sums < low).astype(np.uint64)])
+    elements = _as_elements(philox(state, blocks).reshape(-1), shape.dtype)[: shape.elements]
+    return _advanced(state, blocks), elements.reshape(shape.dimensions)
 
 
 def philox(state: np.ndarray, blocks: int) -> np.ndarray:
     """Philox4x32-10: u32[blocks, 4], block k from the state's counter plus k."""
-    counter = _advanced(state[1], state[2], np.arange(blocks, dtype=np.uint64))
-    x0, x1, x2, x3 = counter[0] & WORD, counter[0] >> HALF, counter[1] & WORD, counter[1] >> HALF
+    # A state of two words has its key for the counter's high word.
+    start = state[[1, 2]] if state.size > 2 else state[[1, 0]]
+    low = start[0] + np.arange(blocks, dtype=np.uint64)
+    high = start[1] + (low < start[0]).astype(np.uint64)
+    x0, x1, x2, x3 = low & WORD, low >> HALF, high & WORD, high >> HALF
     key0, key1 = state[0] & WORD, state[0] >> HALF
     for _ in range(PHILOX_ROUNDS):
         product0, product1 = PHILOX_MULTIPLIERS[0] * x0, PHILOX_MULTIPLIERS[1] * x2
@@ -78,10 +97,52 @@ def philox(state: np.ndarray, blocks: int) -> np.ndarray:
     return np.stack([x0, x1, x2, x3], -1).astype(np.uint32)
 
 
-def _as_elements(words: np.ndarray, shape: Shape) -> np.ndarray:
+def three_fry_bits(state: np.ndarray, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """The state afterwards, and the bits.
+
+    The two words of a counter are one 64-bit element, or neighbours along the first even dimension (the longest
+    if all are odd, where the last word of the last index is left out).
+    """
+    if shape.dtype.itemsize == 8 or not shape.rank:
+        pairs = three_fry(state, shape.elements)
+        words = pairs if shape.dtype.itemsize == 8 else pairs[:, :1]
+        return _advanced(state, shape.elements), _as_elements(words.reshape(-1), shape.dtype).reshape(shape.dimensions)
+    even = [d for d, size in enumerate(shape.dimensions) if size % 2 == 0]
+    split = even[0] if even else int(np.argmax(shape.dimensions))
+    half = [-(-size // 2) if d == split else size for d, size in enumerate(shape.dimensions)]
+    pairs = three_fry(state, int(np.prod(half))).reshape(*half, 2)
+    words = np.moveaxis(pairs, -1, split + 1)
+    words = words.reshape([2 * size if d == split else size for d, size in enumerate(half)])
+    words = words[tuple(slice(size) for size in shape.dimensions)]
+    elements = _as_elements(np.ascontiguousarray(words).reshape(-1), shape.dtype)
+    return _advanced(state, len(pairs.reshape(-1, 2))), elements.reshape(shape.dimensions)
+
+
+def three_fry(state: np.ndarray, counters: int) -> np.ndarray:
+    """Threefry2x32-20: u32[counters, 2], row k from the state's counter plus k."""
+    counter = state[1] + np.arange(counters, dtype=np.uint64)
+    keys = [state[0] & WORD, state[0] >> HALF]
+    keys.append(THREE_FRY_PARITY ^ keys[0] ^ keys[1])
+    x0, x1 = ((counter & WORD) + keys[0]) & WORD, ((counter >> HALF) + keys[1]) & WORD
+    for step in range(THREE_FRY_STEPS):
+        for rotation in THREE_FRY_ROTATIONS[step % 2]:
+            x0 = (x0 + x1) & WORD
+            x1 = x0 ^ (((x1 << np.uint64(rotation)) | (x1 >> np.uint64(32 - rotation))) & WORD)
+        x0 = (x0 + keys[(step + 1) % 3]) & WORD
+        x1 = (x1 + keys[(step + 2) % 3] + np.uint64(step + 1)) & WORD
+    return np.stack([x0, x1], -1).astype(np.uint32)
+
+
+def _advanced(state: np.ndarray, distance: int) -> np.ndarray:
+    """The state with its counter `distance` further on."""
+    following = state.copy()
+    # Arrays of one element wrap around without a warning.
+    following[1:2] += np.uint64(distance)
+    following[2:] += (following[1:2] < state[1:2]).astype(np.uint64)
+    return following
+
+
+def _as_elements(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Two words, least significant first, make a 64-bit element; a narrower one is the low part of a word."""
-    if shape.dtype.itemsize == 8:
-        elements = words.reshape(-1).view(np.uint64)
-    else:
-        elements = words.reshape(-1).astype(np.dtype(f"u{shape.dtype.itemsize}"))
-    return elements[: shape.elements].view(shape.dtype).reshape(shape.dimensions)
+    narrow = words.view(np.uint64) if dtype.itemsize == 8 else words.astype(np.dtype(f"u{dtype.itemsize}"))
+    return narrow.view(dtype)

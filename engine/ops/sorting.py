@@ -13,11 +13,14 @@ from engine.ops.registry import Value, definition
 
 @definition("sort")
 def _sort(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Always stable. The comparator's parameters 2k and 2k + 1 are two elements of operand k."""
+    """Always stable. The comparator's parameters 2k and 2k + 1 are two elements of operand k.
+
+    With `limit` the results have only that many elements along the sorted dimension, the first ones.
+    """
     dimension, comparator = instruction["dimensions"][0], instruction.called[0]
     columns = [np.moveaxis(x, dimension, -1) for x in operands]
     ordering = _network if is_elementwise(comparator) else _one_by_one
-    order = ordering(comparator, columns)
+    order = ordering(comparator, columns)[..., : instruction.get("limit")]
     results = tuple(np.moveaxis(np.take_along_axis(x, order, -1), -1, dimension) for x in columns)
     return results[0] if len(results) == 1 else results
 
@@ -78,4 +81,4 @@ def _comes_first(comparator: Computation, columns: list[np.ndarray], i: np.ndarr
     (less,) = apply_to_arrays(comparator, [x for pair in pairs for x in pair])
     (greater,) = apply_to_arrays(comparator, [x for pair in pairs for x in pair[::-1]])
     inside = (i < length) & (j < length)
-    return np.where(inside, less | (~greater & (i < j)), i < j)
+    return np.where(inside & (less != greater), less, i < j)

@@ -140,14 +140,30 @@ def _copy(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return operands[0]
 
 
+OWN_BITS = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
+"""The exponent and mantissa bits of each float."""
+
+
 @definition("reduce-precision", elementwise=True)
 def _reduce_precision(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Rounds the mantissa to the nearest even; beyond the exponent's range lie infinity and zero."""
+    """Rounds the mantissa's bits to the nearest even; beyond the exponents, if there are fewer, lie infinity and 0."""
     (x,) = operands
-    mantissa, exponent = np.frexp(widest(x))
-    scale = 2.0 ** (instruction["mantissa_bits"] + 1)
-    rounded = np.ldexp(np.rint(mantissa * scale) / scale, exponent)
-    bias = 2 ** (instruction["exponent_bits"] - 1) - 1
-    result = np.where(np.abs(rounded) >= 2.0 ** (bias + 1), np.copysign(np.inf, rounded), rounded)
-    result = np.where(np.abs(rounded) < 2.0 ** (1 - bias), np.copysign(0.0, rounded), result)
-    return np.where(np.isfinite(widest(x)), result, widest(x)).astype(x.dtype)
+    own_exponent, own_mantissa = OWN_BITS[x.dtype.name]
+    wide = widest(x)
+    result = widest(_rounded_mantissa(x, own_mantissa - instruction["mantissa_bits"]))
+    if instruction["exponent_bits"] < own_exponent:
+        bias = 2 ** (instruction["exponent_bits"] - 1) - 1
+        result = np.where(np.abs(result) >= 2.0 ** (bias + 1), np.copysign(np.inf, result), result)
+        result = np.where(np.abs(result) < 2.0 ** (1 - bias), np.copysign(0.0, result), result)
+    without_digits = np.copysign(np.inf, wide) if instruction["mantissa_bits"] == 0 else wide
+    return np.where(np.isnan(wide), without_digits, result).astype(x.dtype)
+
+
+def _rounded_mantissa(x: np.ndarray, dropped: int) -> np.ndarray:
+    """Without the last `dropped` bits."""
+    if dropped <= 0:
+        return x
+    bits = _as_unsigned(x)
+    one, shift = bits.dtype.type(1), bits.dtype.type(dropped)
+    half = (one << (shift - one)) - one
+    return (((bits + half + ((bits >> shift) & one)) >> shift) << shift).view(x.dtype)

@@ -69,7 +69,9 @@ def _selected(select: Computation, operand: np.ndarray, counts: tuple[int, ...],
         for k, (offset, d) in enumerate(zip(offsets, window, strict=True)):
             along = np.arange(counts[k]) * d.stride + offset * d.window_dilation - d.padding_low
             aligned = along.reshape([-1 if j == k else 1 for j in range(len(counts))])
-            inside = inside & (aligned >= 0) & (aligned < operand.shape[k])
+            inside = inside & (aligned >= 0) & (aligned % d.base_dilation == 0)
+            aligned = aligned // d.base_dilation
+            inside = inside & (aligned < operand.shape[k])
             position = position * operand.shape[k] + aligned
         if not inside.any():
             continue

@@ -1,10 +1,13 @@
 """`conditional` becomes the selection between the results of all its branches.
 
 Branches are pure, so computing those that are not taken changes nothing but time; on a BSP machine, where every tile
-runs the same program, it saves the host's decision. Branches that hold loops or draw random numbers stay branches.
+runs the same program, it saves the host's decision. Branches that hold loops or draw random numbers stay branches,
+chosen by predicates: a branch index becomes one comparison for each branch but the last.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
 from engine.passes.inline_calls import inline_calls
@@ -24,7 +27,7 @@ def select_between_branches(instruction: Instruction) -> Instruction | None:
     """Calls all branches and selects by the predicate, or by the branch index (out of range: the last)."""
     choice, *arguments = instruction.operands
     if not all(_only_computes(branch) for branch in instruction.called):
-        return None
+        return None if choice.array_shape.element_type == "pred" else _by_predicates(instruction)
     results = [
         make(instruction, "call", branch.root.shape, (argument,), called=(branch,))
         for branch, argument in zip(instruction.called, arguments, strict=True)
@@ -33,10 +36,52 @@ def select_between_branches(instruction: Instruction) -> Instruction | None:
         return _select(instruction, choice, results[0], results[1], instruction.shape)
     chosen = results[-1]
     for number in reversed(range(len(results) - 1)):
-        index = make(instruction, "constant", choice.shape, (), literal=choice.array_shape.dtype.type(number))
-        taken = make(instruction, "compare", Shape("pred"), (choice, index), direction="EQ")
+        taken = _is_index(instruction, choice, number)
         chosen = _select(instruction, taken, results[number], chosen, instruction.shape)
     return chosen
+
+
+def _by_predicates(instruction: Instruction) -> Instruction:
+    """A branch index as a chain of two-way conditionals; out of range, the last branch is left."""
+    choice, *arguments = instruction.operands
+    return _choose(instruction, choice, list(instruction.called), arguments, 0)
+
+
+def _choose(
+    like: Instruction, choice: Instruction, branches: list[Computation], arguments: list[Instruction], number: int
+) -> Instruction:
+    """Among branches `number` and above. The second way takes the index and the arguments that are left."""
+    if len(branches) == 1:
+        return make(like, "call", like.shape, arguments, called=(branches[0],))
+    rest = make(like, "tuple", TupleShape((choice.shape, *(a.shape for a in arguments[1:]))), (choice, *arguments[1:]))
+    parameter = make(like, "parameter", rest.shape, (), parameter_number=0)
+    inside = [
+        make(like, "get-tuple-element", part.shape, (parameter,), tuple_index=k) for k, part in enumerate(rest.operands)
+    ]
+    root = _choose(like, inside[0], branches[1:], inside[1:], number + 1)
+    otherwise = _computation(f"{like.name}.not.{number}", root)
+    operands = (_is_index(like, choice, number), arguments[0], rest)
+    return make(like, "conditional", like.shape, operands, called=(branches[0], otherwise))
+
+
+def _computation(name: str, root: Instruction) -> Computation:
+    """All that a root needs, operands first, under names of their own."""
+    instructions: dict[Instruction, None] = {}
+    stack = [root]
+    while stack:
+        waiting = [operand for operand in stack[-1].operands if operand not in instructions]
+        if waiting:
+            stack += waiting
+        else:
+            instructions.setdefault(stack.pop())
+    for place, instruction in enumerate(instructions):
+        instruction.name = f"{name}.{place}"
+    return Computation(name, list(instructions), root)
+
+
+def _is_index(like: Instruction, choice: Instruction, number: int) -> Instruction:
+    index = make(like, "constant", choice.shape, (), literal=np.asarray(number, choice.array_shape.dtype))
+    return make(like, "compare", Shape("pred"), (choice, index), direction="EQ")
 
 
 def _only_computes(branch: Computation) -> bool:

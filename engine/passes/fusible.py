@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from engine.emit import EMITTERS
+from engine.emit import EMITTERS, emitter_of
 from engine.emit.lanes import ITEM_BYTES
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.affine import MOVING, loop_index, pull, squeezed
 
-HALF_PRECISIONS = frozenset({(5, 10), (8, 7)})
 BODY_EXTRAS = frozenset({"parameter", "constant", "tuple", "get-tuple-element"})
 WIDEST = 200
 
@@ -21,15 +20,14 @@ def is_elementwise(instruction: Instruction) -> bool:
     """An operation on one point of arrays of one shape, of types the lanes know."""
     if instruction.opcode not in EMITTERS or instruction.opcode == "copy":
         return is_unit_reshape(instruction)
+    if not all(isinstance(o.shape, Shape) for o in (instruction, *instruction.operands)):
+        return False
     shapes = [instruction.shape, *(o.shape for o in instruction.operands)]
     types = [s.element_type for s in shapes if isinstance(s, Shape) and s.element_type in ITEM_BYTES]
-    if len(types) < len(shapes):
+    if len(types) < len(shapes) or emitter_of(instruction.opcode, types) is None:
         return False
     if instruction.opcode == "bitcast-convert":
         return ITEM_BYTES[types[0]] == ITEM_BYTES[types[1]] and "pred" not in types
-    if instruction.opcode == "reduce-precision":
-        bits = (instruction["exponent_bits"], instruction["mantissa_bits"])
-        return types[0] != "f64" and bits in HALF_PRECISIONS
     return True
 
 

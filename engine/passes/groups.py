@@ -12,7 +12,10 @@ MOST_MEMBERS = 256
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Members share `loops`; all reduces among them reduce the same loops. Sets of instructions are bit masks."""
+    """Members share `loops`; all reduces among them reduce the same loops. Sets of instructions are bit masks.
+
+    `above` and `below` are what the members need and what needs them, by data alone.
+    """
 
     loops: tuple[int, ...]
     reduced: tuple[bool, ...] | None
@@ -30,7 +33,7 @@ class Groups:
         self.above = self._ancestors()
         self.below = self._descendants()
         self.of: dict[Instruction, Group] = {}
-        self._by_bit: dict[int, Group] = {}
+        self._several: dict[Group, None] = {}
 
     def _ancestors(self) -> list[int]:
         above: list[int] = []
@@ -55,7 +58,6 @@ class Groups:
         at = self.position[instruction]
         group = Group(loops, reduced, 1 << at, self.above[at], self.below[at])
         self.of[instruction] = group
-        self._by_bit[at] = group
         return group
 
     def may_join(self, a: Group, b: Group) -> bool:
@@ -66,41 +68,50 @@ class Groups:
             return False
         if (a.members | b.members).bit_count() > MOST_MEMBERS:
             return False
-        outside = ~(a.members | b.members)
-        return not (a.below & b.above & outside) and not (b.below & a.above & outside)
+        return not self._leads(a, b) and not self._leads(b, a)
+
+    def _leads(self, start: Group, goal: Group) -> bool:
+        """Whether a way leads from one group to another through instructions outside both.
+
+        By data it shows at once; else it goes through other groups, whose members all wait for each other.
+        """
+        outside = ~(start.members | goal.members)
+        reached, wanted = start.below & outside, goal.above & outside
+        if reached & wanted:
+            return True
+        if not reached or not wanted:
+            return False
+        others = [g for g in self._several if g is not start and g is not goal]
+        while True:
+            met = [g for g in others if g.members & reached]
+            if not met:
+                return False
+            for group in met:
+                reached |= group.below | group.members
+            if reached & goal.members or reached & wanted:
+                return True
+            others = [g for g in others if g.members & ~reached]
 
     def absorb(self, instruction: Instruction, group: Group) -> None:
         """Adds an instruction all of whose users are in the group: nothing new is reachable."""
         at = self.position[instruction]
         group.members |= 1 << at
-        group.above |= self.above_now(at)
+        group.above |= self.above[at]
+        group.below |= self.below[at]
         self.of[instruction] = group
-        self._by_bit[at] = group
+        self._several[group] = None
 
     def join(self, a: Group, b: Group) -> Group:
-        """Makes b part of a and tells everything above and below."""
-        a.members |= b.members
-        a.reduced = a.reduced or b.reduced
-        a.above = (a.above | b.above) & ~a.members
-        a.below = (a.below | b.below) & ~a.members
+        """Makes b part of a."""
         for at in bits(b.members):
             self.of[self.instructions[at]] = a
-            self._by_bit[at] = a
-        for at in bits(a.below):
-            self._add(at, "above", a.above | a.members)
-        for at in bits(a.above):
-            self._add(at, "below", a.below | a.members)
+        a.members |= b.members
+        a.reduced = a.reduced or b.reduced
+        a.above |= b.above
+        a.below |= b.below
+        self._several.pop(b, None)
+        self._several[a] = None
         return a
-
-    def _add(self, at: int, direction: str, mask: int) -> None:
-        group = self._by_bit.get(at)
-        if group is not None:
-            setattr(group, direction, getattr(group, direction) | mask)
-        getattr(self, direction)[at] |= mask
-
-    def above_now(self, at: int) -> int:
-        group = self._by_bit.get(at)
-        return self.above[at] | (group.above if group is not None else 0)
 
     def members(self, group: Group) -> list[Instruction]:
         """In the computation's order."""

@@ -9,8 +9,10 @@ from engine.ir.verifier import verify as verify_module
 from engine.passes.common_subexpressions import common_subexpressions
 from engine.passes.constant_folding import constant_folding
 from engine.passes.dead_code import dead_code
+from engine.passes.expand_batch_norm import expand_batch_norm
 from engine.passes.fold_into_dot import fold_into_dot
 from engine.passes.inline_calls import inline_calls
+from engine.passes.limit_sorts import limit_sorts
 from engine.passes.simplify_arithmetic import simplify_arithmetic
 from engine.passes.simplify_shapes import simplify_shapes
 
@@ -19,6 +21,7 @@ Listener = Callable[[str, Module], None]
 
 PASSES: tuple[Pass, ...] = (
     inline_calls,
+    expand_batch_norm,
     dead_code,
     # Half of a traced program are equal constants and their broadcasts: these are merged before all else.
     common_subexpressions,
@@ -34,6 +37,7 @@ PASSES: tuple[Pass, ...] = (
     simplify_shapes,
     simplify_arithmetic,
     common_subexpressions,
+    limit_sorts,
     dead_code,
 )
 

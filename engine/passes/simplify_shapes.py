@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.ir import Module
 from engine.passes.rewriting import RuleSet, rewrite
-from engine.passes.rules import broadcast, joining, reduction, reshape, slice, transpose, trivial
+from engine.passes.rules import broadcast, joining, reduction, reshape, shorthand, slice, transpose, trivial
 
 RULES = RuleSet(
     trivial.RULES,
@@ -18,6 +18,7 @@ RULES = RuleSet(
     slice.RULES,
     joining.RULES,
     reduction.RULES,
+    shorthand.RULES,
 )
 
 

@@ -68,7 +68,11 @@ class Effort:
 
 @dataclass(eq=False, slots=True)
 class ComputeSet:
-    """One codelet run by many vertices. `codelet` is a Nest or a Numba codelet."""
+    """One codelet run by many vertices. `codelet` is a Nest or a Numba codelet.
+
+    `keep` are tables that the parameters point to. With `one_worker` all units run on one worker. `overwrites` is a
+    buffer it reads that may also be where it writes.
+    """
 
     name: str
     codelet: Nest | Any
@@ -82,6 +86,7 @@ class ComputeSet:
     op_name: str = ""
     keep: list[np.ndarray] = field(default_factory=list)
     one_worker: bool = False
+    overwrites: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.program.program import Buffer, ComputeSet, Span
+from engine.program.program import Buffer, ComputeSet, Mark, Span
 
 Ranges = list[tuple[int, int]]
 Place = Callable[[Buffer], tuple[int, int]]
@@ -29,20 +29,33 @@ class _Touch:
     writes: bool
 
 
+def meetings(marks: list[Mark]) -> dict[int, list[Buffer]]:
+    """The compute sets before which workers meet because of marks, and the predicates that a slow one still tests."""
+    found: dict[int, list[Buffer]] = {mark.position: [] for mark in marks}
+    positions = {mark.label: mark.position for mark in marks if mark.kind == "label"}
+    for mark in marks:
+        if mark.predicate is not None and mark.predicate.kind != "constant":
+            found[mark.position].append(mark.predicate)
+            found[positions[mark.label]].append(mark.predicate)
+    return found
+
+
 def syncs(
-    compute_sets: list[ComputeSet], workers: int, place: Place, meetings: frozenset[int] = frozenset()
+    compute_sets: list[ComputeSet], workers: int, place: Place, met: dict[int, list[Buffer]] | None = None
 ) -> list[bool]:
     """For each compute set whether a sync must come before it. Every step begins with a sync of its own.
 
-    `meetings` are compute sets before which all workers meet anyway.
+    `met` has the compute sets before which all workers meet anyway, as `meetings` gives them.
     """
+    if workers == 1:
+        return [False] * len(compute_sets)
     needed: list[bool] = []
     recent: list[_Touch] = []
     for at, compute_set in enumerate(compute_sets):
-        if at in meetings:
-            recent = []
+        if met and at in met:
+            recent = [_Touch(Span(p), [(0, 1)] * workers, *place(p), False) for p in met[at]]
         touches = _touches(compute_set, workers, place)
-        wait = workers > 1 and any(_conflict(old, new) for new in touches for old in recent)
+        wait = any(_conflict(old, new) for new in touches for old in recent)
         needed.append(wait)
         recent = touches if wait else recent + touches
     return needed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ from engine.emit.nest import Nest
 from engine.errors import InternalError, StepCountError
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Mark, Partition, Program, Relocation, Span
-from engine.program.syncs import ranges_of, syncs
+from engine.program.syncs import meetings, ranges_of, syncs
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
 from engine.runtime.executor import (
     Column,
@@ -145,10 +146,11 @@ class Executable:
 
     def _build_table(self, all_outputs: bool, workers: int) -> np.ndarray:
         sets = self._all_sets if all_outputs else [*self._infeeds, *self.program.compute_sets]
-        marks: dict[int, list[Mark]] = {m.position + len(self._infeeds): [] for m in self.program.marks}
-        for mark in self.program.marks:
-            marks[mark.position + len(self._infeeds)].append(mark)
-        waits = syncs(sets, workers, self._location, frozenset(marks))
+        moved = [replace(mark, position=mark.position + len(self._infeeds)) for mark in self.program.marks]
+        marks: dict[int, list[Mark]] = {mark.position: [] for mark in moved}
+        for mark in moved:
+            marks[mark.position].append(mark)
+        waits = syncs(sets, workers, self._location, meetings(moved))
         rows: list[list[int]] = []
         labels: dict[int, int] = {}
         for at in range(len(sets) + 1):
@@ -165,10 +167,16 @@ class Executable:
         return step_table(rows, workers)
 
     def _add_marks(self, rows: list[list[int]], labels: dict[int, int], marks: list[Mark], workers: int) -> None:
-        """Steering rows, for now with labels in place of row numbers; workers meet before the first."""
-        if marks and workers > 1:
-            rows.append(sync_row(workers))
+        """Steering rows, for now with labels in place of row numbers.
+
+        Workers meet before the first. They meet again between a branch, or where one leads to, and the next jump or
+        branch: a slow worker may still test what has sent the others there.
+        """
+        met = False
         for mark in marks:
+            if not met and workers > 1:
+                rows.append(sync_row(workers))
+            met = mark.kind == "jump"
             if mark.kind == "label":
                 labels[mark.label] = len(rows)
             elif mark.predicate is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -21,13 +21,10 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from engine.errors import ConfigurationError
-from ipu.compiler.variables import tracing
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.epochs.feeds import RowBatches
-from keras_ext.errors import EagerExecutionError
+from keras_ext.frameworks.common import KerasFunction, dense, plain_outside, refuse_eager_execution, serves
 from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
-
-KerasFunction = Callable[..., Any]
 
 
 class Keras3:
@@ -119,11 +116,6 @@ def install() -> None:
         optimizer.apply = _with_dense_gradients(optimizer.apply)
 
 
-def serves(strategy: Any) -> bool:
-    """Whether Keras models of this strategy are ours."""
-    return isinstance(strategy, IPUStrategyV1) and strategy.serves_keras
-
-
 def _making(framework: Keras3, mode: Mode, kind: type[StepFunction], original: KerasFunction) -> KerasFunction:
     attribute = f"{mode}_function"
 
@@ -131,11 +123,7 @@ def _making(framework: Keras3, mode: Mode, kind: type[StepFunction], original: K
     def make_function(self: Any, force: bool = False) -> Any:
         if not serves(self._distribute_strategy):
             return original(self, force)
-        if self.run_eagerly:
-            raise EagerExecutionError(
-                f"Expected run_eagerly=False for model {self.name!r}, created inside an IPUStrategy. "
-                "Received: run_eagerly=True. Compile it without, or create it outside the scope to debug it."
-            )
+        refuse_eager_execution(self)
         if getattr(self, attribute) is None or force:
             setattr(self, attribute, kind(framework, self, mode))
         return getattr(self, attribute)
@@ -192,8 +180,7 @@ def _distribute_strategy(model: Any) -> tf.distribute.Strategy:
     """Keras' property, but a model created outside stays plain when it is fitted inside a scope."""
     if model._distribute_strategy is not None:
         return model._distribute_strategy
-    current = tf.distribute.get_strategy()
-    return current.without_keras_extensions() if serves(current) else current
+    return plain_outside(tf.distribute.get_strategy())
 
 
 def _choosing_iterator(original: type) -> KerasFunction:
@@ -206,12 +193,8 @@ def _choosing_iterator(original: type) -> KerasFunction:
 
 
 def _with_dense_gradients(apply: KerasFunction) -> KerasFunction:
-    """Sparse gradients have a size known only at run time; dense ones also add duplicate rows up."""
-
     @functools.wraps(apply)
     def apply_dense(self: Any, grads: Iterable[Any], trainable_variables: Any = None) -> Any:
-        if tracing():
-            grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-        return apply(self, grads, trainable_variables)
+        return apply(self, [dense(gradient) for gradient in grads], trainable_variables)
 
     return apply_dense

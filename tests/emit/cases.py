@@ -61,7 +61,7 @@ ROUNDED = {
     "tan": (4, 4),
     "tanh": (6, 3),
 }
-OTHER = ("bitcast-convert", "clamp", "compare", "convert", "power", "reduce-precision", "select")
+OTHER = tuple("bitcast-convert clamp compare complex convert imag power real reduce-precision select".split())
 SPECIAL_FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, np.inf, -np.inf, np.nan)
 
 

@@ -21,6 +21,8 @@ def random_array(rng: np.random.Generator, shape: Shape) -> np.ndarray:
     if shape.dtype.kind in "iu":
         low = 0 if shape.dtype.kind == "u" else -9
         return rng.integers(low, 10, shape.dimensions).astype(shape.dtype)
+    if shape.dtype.kind == "c":
+        return np.asarray(rng.normal(size=(*shape.dimensions, 2)) @ [1, 1j]).astype(shape.dtype)
     return np.asarray(rng.normal(size=shape.dimensions)).astype(shape.dtype)
 
 
@@ -76,10 +78,11 @@ def assert_near(result: np.ndarray, expected: np.ndarray, tolerance: float = 1e-
         np.testing.assert_array_equal(result, expected)
         return
     tolerance = max(tolerance, HALF_DIGITS.get(expected.dtype.name, 0.0))
-    wide = expected.astype(np.float64)
+    widest = np.complex128 if expected.dtype.kind == "c" else np.float64
+    wide = expected.astype(widest)
     finite = np.abs(wide[np.isfinite(wide)])
     scale = float(finite.max()) if finite.size else 0.0
-    np.testing.assert_allclose(result.astype(np.float64), wide, rtol=tolerance, atol=tolerance * scale)
+    np.testing.assert_allclose(result.astype(widest), wide, rtol=tolerance, atol=tolerance * scale)
 
 
 def ulps(result: np.ndarray, expected: np.ndarray) -> np.ndarray:

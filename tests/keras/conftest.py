@@ -1,11 +1,27 @@
-"""Every test starts from the same random state."""
+"""Every test runs on Keras 3 and on tf_keras unless marked for one of them, from the same random state."""
 
 from __future__ import annotations
 
-import keras
+from types import ModuleType
+
 import pytest
+
+from tests.keras.helpers import KITS, Kit
+
+
+@pytest.fixture(params=KITS)
+def kit(request: pytest.FixtureRequest) -> Kit:
+    """Models and comparisons of the framework under test; `keras3_only` of the helpers picks one."""
+    return KITS[request.param]
+
+
+@pytest.fixture
+def keras(kit: Kit) -> ModuleType:
+    """The framework under test."""
+    return kit.keras
 
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
-    keras.utils.set_random_seed(7)
+    for kit in KITS.values():
+        kit.keras.utils.set_random_seed(7)

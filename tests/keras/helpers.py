@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
+import tf_keras
 
 from ipu.ipu_strategy import IPUStrategy
 
 FEATURES = 5
 CLASSES = 3
 TOLERANCE = 2e-5
+MODELS = ("sequential", "unbuilt", "functional", "Subclassed")
 
 
 def data(samples: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -22,67 +27,86 @@ def data(samples: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return features, generator.integers(0, CLASSES, samples)
 
 
-def sequential() -> keras.Model:
-    return keras.Sequential(
-        [
-            keras.layers.Input((FEATURES,)),
-            keras.layers.Dense(6, "relu"),
-            keras.layers.Dense(CLASSES, "softmax"),
-        ]
-    )
+class Kit:
+    """What tests need of one Keras: the models of MODELS, by name, and what compiles and compares them."""
+
+    def __init__(self, keras: ModuleType) -> None:
+        self.keras = keras
+
+    @property
+    def is_keras3(self) -> bool:
+        return self.keras is keras
+
+    def sequential(self) -> Any:
+        layers = self.keras.layers
+        return self.keras.Sequential(
+            [layers.Input((FEATURES,)), layers.Dense(6, "relu"), layers.Dense(CLASSES, "softmax")]
+        )
+
+    def unbuilt(self) -> Any:
+        layers = self.keras.layers
+        return self.keras.Sequential([layers.Dense(6, "tanh"), layers.Dense(CLASSES, "softmax")])
+
+    def functional(self) -> Any:
+        layers = self.keras.layers
+        inputs = self.keras.Input((FEATURES,))
+        hidden = layers.BatchNormalization()(layers.Dense(6, "relu")(inputs))
+        joined = layers.Concatenate()([hidden, inputs])
+        return self.keras.Model(inputs, layers.Dense(CLASSES, "softmax")(joined))
+
+    @cached_property
+    def Subclassed(self) -> type:
+        layers = self.keras.layers
+
+        class Subclassed(self.keras.Model):  # type: ignore[name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.hidden = layers.Dense(6, "sigmoid")
+                self.head = layers.Dense(CLASSES, "softmax")
+
+            def call(self, inputs: Any, training: bool = False) -> Any:
+                return self.head(self.hidden(inputs))
+
+        return Subclassed
+
+    def compiled(self, model: Any, **arguments: Any) -> Any:
+        """The model, compiled with momentum SGD and accuracy unless told otherwise."""
+        settings = {
+            "optimizer": self.keras.optimizers.SGD(0.1, momentum=0.9),
+            "loss": "sparse_categorical_crossentropy",
+            "metrics": ["accuracy"],
+        }
+        model.compile(**{**settings, **arguments})
+        return model
+
+    def ipu_model(self, build: Callable[[], Any] | None = None, **arguments: Any) -> Any:
+        """A compiled model of an IPUStrategy."""
+        with IPUStrategy().scope():
+            return self.compiled((build or self.sequential)(), **arguments)
+
+    def assert_same(
+        self, program: Callable[[Any], Any], build: Callable[[], Any] | None = None, **compilation: Any
+    ) -> None:
+        """Runs `program(model)` on plain Keras and on the IPU; results and weights must agree."""
+        build = build or self.sequential
+        self.keras.utils.set_random_seed(3)
+        plain = self.compiled(build(), **_fresh(compilation))
+        expected = program(plain)
+        self.keras.utils.set_random_seed(3)
+        with IPUStrategy().scope():
+            model = self.compiled(build(), **_fresh(compilation))
+            received = program(model)
+        assert_close(received, expected)
+        assert_close(model.get_weights(), plain.get_weights())
+
+    def variable(self, weight: Any) -> Any:
+        """TensorFlow's variable behind a weight."""
+        return weight.value if self.is_keras3 else weight
 
 
-def unbuilt() -> keras.Model:
-    return keras.Sequential([keras.layers.Dense(6, "tanh"), keras.layers.Dense(CLASSES, "softmax")])
-
-
-def functional() -> keras.Model:
-    inputs = keras.Input((FEATURES,))
-    hidden = keras.layers.BatchNormalization()(keras.layers.Dense(6, "relu")(inputs))
-    joined = keras.layers.Concatenate()([hidden, inputs])
-    return keras.Model(inputs, keras.layers.Dense(CLASSES, "softmax")(joined))
-
-
-class Subclassed(keras.Model):
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden = keras.layers.Dense(6, "sigmoid")
-        self.head = keras.layers.Dense(CLASSES, "softmax")
-
-    def call(self, inputs: Any, training: bool = False) -> Any:
-        return self.head(self.hidden(inputs))
-
-
-def compiled(model: keras.Model, **arguments: Any) -> keras.Model:
-    """The model, compiled with momentum SGD and accuracy unless told otherwise."""
-    settings = {
-        "optimizer": keras.optimizers.SGD(0.1, momentum=0.9),
-        "loss": "sparse_categorical_crossentropy",
-        "metrics": ["accuracy"],
-    }
-    model.compile(**{**settings, **arguments})
-    return model
-
-
-def ipu_model(build: Callable[[], keras.Model] = sequential, **arguments: Any) -> keras.Model:
-    """A compiled model of an IPUStrategy."""
-    with IPUStrategy().scope():
-        return compiled(build(), **arguments)
-
-
-def assert_same(
-    program: Callable[[keras.Model], Any], build: Callable[[], keras.Model] = sequential, **compilation: Any
-) -> None:
-    """Runs `program(model)` on plain Keras and on the IPU; results and weights must agree."""
-    keras.utils.set_random_seed(3)
-    plain = compiled(build(), **_fresh(compilation))
-    expected = program(plain)
-    keras.utils.set_random_seed(3)
-    with IPUStrategy().scope():
-        model = compiled(build(), **_fresh(compilation))
-        received = program(model)
-    assert_close(received, expected)
-    assert_close(model.get_weights(), plain.get_weights())
+KITS = {"keras": Kit(keras), "tf_keras": Kit(tf_keras)}
+keras3_only = pytest.mark.parametrize("kit", ["keras"], indirect=True)
+tf_keras_only = pytest.mark.parametrize("kit", ["tf_keras"], indirect=True)
 
 
 def _fresh(compilation: dict[str, Any]) -> dict[str, Any]:

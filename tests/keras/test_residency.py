@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import weakref
 from pathlib import Path
+from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from ipu.ipu_strategy import IPUStrategy
-from tests.keras.helpers import Subclassed, compiled, data, functional, ipu_model, sequential
+from tests.keras.helpers import Kit, data
 
 # Keras' own: it copies its variables through a protocol NumPy has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -20,15 +20,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:Depreca
 X, Y = data()
 
 
-def trained() -> keras.Model:
-    model = ipu_model(functional)
+def trained(kit: Kit) -> Any:
+    model = kit.ipu_model(kit.functional)
     model.fit(X, Y, batch_size=8, epochs=2, verbose=0)
     return model
 
 
-def test_reads_leave_the_device_copy_valid() -> None:
-    model = trained()
-    kernel = model.weights[0].value
+def test_reads_leave_the_device_copy_valid(kit: Kit) -> None:
+    model = trained(kit)
+    kernel = kit.variable(model.weights[0])
     assert not kernel._host_is_valid
     before = kernel.device_buffer()
     assert np.array_equal(model.get_weights()[0], before.read())
@@ -37,37 +37,37 @@ def test_reads_leave_the_device_copy_valid() -> None:
     assert kernel.device_buffer() is before
 
 
-def test_direct_call_sees_trained_weights() -> None:
-    model = trained()
+def test_direct_call_sees_trained_weights(kit: Kit) -> None:
+    model = trained(kit)
     np.testing.assert_allclose(model(X), model.predict(X, verbose=0), atol=1e-5)
-    model = trained()
-    embedded = tf.gather(model.weights[0].value, [1, 0])
+    model = trained(kit)
+    embedded = tf.gather(kit.variable(model.weights[0]), [1, 0])
     np.testing.assert_array_equal(embedded, model.get_weights()[0][[1, 0]])
 
 
-def test_assignments_between_fits() -> None:
-    model = trained()
+def test_assignments_between_fits(kit: Kit) -> None:
+    model = trained(kit)
     model.set_weights([np.zeros_like(weight) for weight in model.get_weights()])
     np.testing.assert_allclose(model.predict(X, verbose=0), 1 / 3, atol=1e-6)
     bias = model.layers[-1].bias
     bias.assign_add([0.0, 0.0, 50.0])
     assert (model.predict(X, verbose=0).argmax(1) == 2).all()
-    bias.value.scatter_nd_update([[0]], [100.0])
+    kit.variable(bias).scatter_nd_update([[0]], [100.0])
     assert (model.predict(X, verbose=0).argmax(1) == 0).all()
 
 
-def test_a_failed_assignment_changes_nothing() -> None:
-    model = trained()
-    expected = model.layers[-1].bias.value.device_buffer().read()
+def test_a_failed_assignment_changes_nothing(kit: Kit) -> None:
+    model = trained(kit)
+    expected = kit.variable(model.layers[-1].bias).device_buffer().read()
     try:
-        model.layers[-1].bias.value.assign(np.zeros(7, np.float32))
+        kit.variable(model.layers[-1].bias).assign(np.zeros(7, np.float32))
     except ValueError as error:
         assert "hape" in str(error)
     np.testing.assert_array_equal(model.get_weights()[-1], expected)
 
 
-def test_learning_rate_is_read_anew() -> None:
-    model = ipu_model(optimizer=keras.optimizers.SGD(0.1))
+def test_learning_rate_is_read_anew(kit: Kit, keras: Any) -> None:
+    model = kit.ipu_model(optimizer=keras.optimizers.SGD(0.1))
     model.fit(X, Y, batch_size=8, verbose=0)
     before = model.get_weights()[0]
     model.optimizer.learning_rate = 0.0
@@ -78,28 +78,29 @@ def test_learning_rate_is_read_anew() -> None:
     assert not np.array_equal(model.get_weights()[0], before)
 
 
-def test_foreign_function_sees_every_update() -> None:
-    model = trained()
-    bias = model.layers[-1].bias
+def test_foreign_function_sees_every_update(kit: Kit) -> None:
+    model = trained(kit)
+    bias = kit.variable(model.layers[-1].bias)
 
     @tf.function
     def double() -> tf.Tensor:
-        bias.value.assign(bias.value * 2)
-        return bias.value.read_value()
+        bias.assign(bias * 2)
+        return bias.read_value()
 
     for _ in range(2):
         expected = model.get_weights()[-1] * 2
         np.testing.assert_array_equal(double(), expected)
-        np.testing.assert_array_equal(bias.value.device_buffer().read(), expected)
+        np.testing.assert_array_equal(bias.device_buffer().read(), expected)
         model.fit(X, Y, batch_size=8, verbose=0)
     del double
     gc.collect()
     model.fit(X, Y, batch_size=8, verbose=0)
-    assert not bias.value._host_is_valid
+    assert not bias._host_is_valid
 
 
-def test_keras_and_h5_files(tmp_path: Path) -> None:
-    model = trained()
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file:UserWarning")
+def test_keras_and_h5_files(kit: Kit, keras: Any, tmp_path: Path) -> None:
+    model = trained(kit)
     expected = model.predict(X, verbose=0)
     for name in ("model.keras", "model.h5"):
         model.fit(X, Y, batch_size=8, verbose=0)
@@ -111,8 +112,8 @@ def test_keras_and_h5_files(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.predict(X, verbose=0), expected)
 
 
-def test_resumed_training_equals_uninterrupted(tmp_path: Path) -> None:
-    model = ipu_model(optimizer="adam")
+def test_resumed_training_equals_uninterrupted(kit: Kit, keras: Any, tmp_path: Path) -> None:
+    model = kit.ipu_model(optimizer="adam")
     model.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
     model.save(tmp_path / "model.keras")
     model.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
@@ -123,8 +124,8 @@ def test_resumed_training_equals_uninterrupted(tmp_path: Path) -> None:
         np.testing.assert_array_equal(received, expected)
 
 
-def test_weights_files_and_checkpoint_callback(tmp_path: Path) -> None:
-    model = ipu_model()
+def test_weights_files_and_checkpoint_callback(kit: Kit, keras: Any, tmp_path: Path) -> None:
+    model = kit.ipu_model()
     path = str(tmp_path / "best.weights.h5")
     checkpoint = keras.callbacks.ModelCheckpoint(path, save_weights_only=True, monitor="loss")
     model.fit(X, Y, batch_size=8, verbose=0, callbacks=[checkpoint])
@@ -136,39 +137,39 @@ def test_weights_files_and_checkpoint_callback(tmp_path: Path) -> None:
     np.testing.assert_allclose(model(X), model.predict(X, verbose=0), atol=1e-5)
 
 
-def test_tensorflow_checkpoint(tmp_path: Path) -> None:
-    model = trained()
+def test_tensorflow_checkpoint(kit: Kit, tmp_path: Path) -> None:
+    model = trained(kit)
     checkpoint = tf.train.Checkpoint(model=model)
     path = checkpoint.save(str(tmp_path / "checkpoint"))
     expected = model.get_weights()
     model.fit(X, Y, batch_size=8, verbose=0)
     checkpoint.restore(path).expect_partial()
     np.testing.assert_array_equal(model.get_weights()[0], expected[0])
-    np.testing.assert_array_equal(model.weights[0].value.device_buffer().read(), expected[0])
+    np.testing.assert_array_equal(kit.variable(model.weights[0]).device_buffer().read(), expected[0])
 
 
-def test_export(tmp_path: Path) -> None:
-    model = trained()
-    model.export(str(tmp_path / "exported"), verbose=False)
+def test_export(kit: Kit, tmp_path: Path) -> None:
+    model = trained(kit)
+    model.export(str(tmp_path / "exported"), **({"verbose": False} if kit.is_keras3 else {}))
     loaded = tf.saved_model.load(str(tmp_path / "exported"))
     np.testing.assert_allclose(loaded.serve(X), model.predict(X, verbose=0), atol=1e-5)
 
 
-def test_recompilation_makes_a_new_program() -> None:
-    model = ipu_model()
+def test_recompilation_makes_a_new_program(kit: Kit) -> None:
+    model = kit.ipu_model()
     model.fit(X, Y, batch_size=8, verbose=0)
     before = model.train_function
     model.layers[0].trainable = False
     frozen = model.layers[0].get_weights()[0]
     with IPUStrategy().scope():
-        compiled(model)
+        kit.compiled(model)
     model.fit(X, Y, batch_size=8, verbose=0)
     assert model.train_function is not before
     np.testing.assert_array_equal(model.layers[0].get_weights()[0], frozen)
 
 
-def test_replaced_optimizer_is_used() -> None:
-    model = ipu_model(optimizer=keras.optimizers.SGD(0.1))
+def test_replaced_optimizer_is_used(kit: Kit, keras: Any) -> None:
+    model = kit.ipu_model(optimizer=keras.optimizers.SGD(0.1))
     model.fit(X, Y, batch_size=8, verbose=0)
     before = model.get_weights()[0]
     model.optimizer = keras.optimizers.SGD(0.0)
@@ -176,20 +177,20 @@ def test_replaced_optimizer_is_used() -> None:
     np.testing.assert_array_equal(model.get_weights()[0], before)
 
 
-def test_optimizer_and_compile_outside_the_scope() -> None:
+def test_optimizer_and_compile_outside_the_scope(kit: Kit, keras: Any) -> None:
     with IPUStrategy().scope():
-        model = sequential()
-    plain = sequential()
+        model = kit.sequential()
+    plain = kit.sequential()
     plain.set_weights(model.get_weights())
     for each in (model, plain):
-        compiled(each, optimizer=keras.optimizers.Adam(0.01))
+        kit.compiled(each, optimizer=keras.optimizers.Adam(0.01))
         each.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
     np.testing.assert_allclose(model.get_weights()[0], plain.get_weights()[0], atol=1e-5)
     assert int(model.optimizer.iterations) == 3
 
 
-def test_programs_die_with_their_model() -> None:
-    model = ipu_model(Subclassed)
+def test_programs_die_with_their_model(kit: Kit) -> None:
+    model = kit.ipu_model(kit.Subclassed)
     model.fit(X, Y, batch_size=8, verbose=0)
     programs = [weakref.ref(program) for program in model.train_function._programs._programs.values()]
     assert programs
@@ -198,19 +199,19 @@ def test_programs_die_with_their_model() -> None:
     assert all(program() is None for program in programs)
 
 
-def test_operations_given_the_variable_itself_see_the_newest_value() -> None:
+def test_operations_given_the_variable_itself_see_the_newest_value(kit: Kit) -> None:
     """TensorFlow reads a variable's handle in C when an eager operation gets the variable as an argument."""
-    model = trained()
-    kernel = model.weights[0].value
+    model = trained(kit)
+    kernel = kit.variable(model.weights[0])
     assert not kernel._host_is_valid
     doubled = tf.multiply(kernel, 2.0)
     np.testing.assert_array_equal(doubled, 2 * kernel.device_buffer().read())
 
 
-def test_chip_summary_of_a_trained_model() -> None:
+def test_chip_summary_of_a_trained_model(kit: Kit) -> None:
     from keras_ext.chip import chip_account, chip_summary
 
-    model = trained()
+    model = trained(kit)
     account = chip_account(model)
     assert account.fits and account.cycles > 0
     assert "cycles" in chip_summary(model)

@@ -1,0 +1,140 @@
+"""HLO select-and-scatter with any bodies, of any element type, called by address for one pair of elements at a time.
+
+The table has for each dimension [source size, source stride in bytes, operand size, operand stride in elements, window
+stride, low padding, window size, window dilation, base dilation]. Padding and the gaps of a dilated base are never
+selected; a window that has nothing else drops its source element. Unit: an index of the first dimension if that has no
+window, else everything.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from math import prod
+
+import numpy as np
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.memory import RESERVED_SCRATCH, call4, load_i8
+from engine.codelets.rows import copy_bytes, word
+from engine.ir.attributes import Window
+from engine.ir.shape import Shape
+
+DIMENSION_WORDS = 9
+SCRATCH_BYTES = 8
+"""For a comparator's answer."""
+
+
+class GeneralSelectAndScatter(IntEnum):
+    """The header of the parameters. Its first two words are the table that the comparator gets."""
+
+    OPERAND = 0  # address
+    ELEMENT_BYTES = 1
+    SOURCE = 2  # address
+    INIT = 3  # address of one element
+    TARGET = 4  # address
+    CHOICE = 5  # address of the code that says whether the first of two elements is kept
+    COMBINER = 6  # address of a scatter's combiner
+    UNIT_ELEMENTS = 7  # of the operand
+    UNIT_SOURCE = 8  # bytes of the source
+    POSITIONS = 9  # windows in one unit
+    PLACES = 10  # in one window
+    RANK = 11
+    WORDS = 12
+
+
+@inner
+def _candidate(parameters: int, position: int, place: int) -> int:
+    """The operand element, counted from the unit's first, at one place of one window; -1 for padding and gaps."""
+    element = 0
+    for d in range(word(parameters, GeneralSelectAndScatter.RANK) - 1, -1, -1):
+        entry = parameters + 8 * (GeneralSelectAndScatter.WORDS + DIMENSION_WORDS * d)
+        at = position % word(entry, 0) * word(entry, 4) - word(entry, 5) + place % word(entry, 6) * word(entry, 7)
+        position //= word(entry, 0)
+        place //= word(entry, 6)
+        base = word(entry, 8)
+        if at < 0 or at % base != 0 or at // base >= word(entry, 2):
+            return -1
+        element += at // base * word(entry, 3)
+    return element
+
+
+@inner
+def _source_offset(parameters: int, position: int) -> int:
+    offset = 0
+    for d in range(word(parameters, GeneralSelectAndScatter.RANK) - 1, -1, -1):
+        entry = parameters + 8 * (GeneralSelectAndScatter.WORDS + DIMENSION_WORDS * d)
+        offset += position % word(entry, 0) * word(entry, 1)
+        position //= word(entry, 0)
+    return offset
+
+
+@inner
+def _selected(parameters: int, first: int, position: int, answer: int) -> int:
+    """The operand element that one window selects, or -1."""
+    chosen, choice = -1, word(parameters, GeneralSelectAndScatter.CHOICE)
+    for place in range(word(parameters, GeneralSelectAndScatter.PLACES)):
+        candidate = _candidate(parameters, position, place)
+        if candidate < 0:
+            continue
+        candidate += first
+        if chosen < 0:
+            chosen = candidate
+        else:
+            call4(choice, parameters, chosen, candidate, answer)
+            if load_i8(answer) == 0:
+                chosen = candidate
+    return chosen
+
+
+@codelet
+def general_select_and_scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Fills the units lo <= unit < hi with the initial value, then scatters into them."""
+    size = word(parameters, GeneralSelectAndScatter.ELEMENT_BYTES)
+    elements = word(parameters, GeneralSelectAndScatter.UNIT_ELEMENTS)
+    target, initial = (
+        word(parameters, GeneralSelectAndScatter.TARGET),
+        word(parameters, GeneralSelectAndScatter.INIT),
+    )
+    for element in range(lo * elements, hi * elements):
+        copy_bytes(target + element * size, initial, size)
+    for unit in range(lo, hi):
+        source = word(parameters, GeneralSelectAndScatter.SOURCE)
+        source += unit * word(parameters, GeneralSelectAndScatter.UNIT_SOURCE)
+        for position in range(word(parameters, GeneralSelectAndScatter.POSITIONS)):
+            chosen = _selected(parameters, unit * elements, position, scratch + RESERVED_SCRATCH)
+            if chosen >= 0:
+                update = source + _source_offset(parameters, position)
+                call4(word(parameters, GeneralSelectAndScatter.COMBINER), target + chosen * size, update, 1, 0)
+
+
+def encode_general_select_and_scatter(
+    operand: Shape, source: Shape, window: Window, choice: int, combine: int
+) -> tuple[np.ndarray, int]:
+    """Parameters, other addresses left out, and the number of units."""
+    item = operand.dtype.itemsize
+    dimensions = list(range(operand.rank))
+    first_is_free = operand.rank > 1 and _has_no_window(window, operand.dimensions[0])
+    units = operand.dimensions[0] if first_is_free else 1
+    walked = dimensions[1:] if first_is_free else dimensions
+    table = [
+        (
+            *(source.dimensions[d], prod(source.dimensions[d + 1 :]) * item),
+            *(operand.dimensions[d], prod(operand.dimensions[d + 1 :])),
+            *(window[d].stride, window[d].padding_low),
+            *(window[d].size, window[d].window_dilation, window[d].base_dilation),
+        )
+        for d in walked
+    ]
+    header = np.zeros(GeneralSelectAndScatter.WORDS, np.int64)
+    header[GeneralSelectAndScatter.ELEMENT_BYTES] = item
+    header[GeneralSelectAndScatter.CHOICE :] = (
+        *(choice, combine, operand.elements // max(units, 1), source.bytes // max(units, 1)),
+        *(prod(source.dimensions[d] for d in walked), prod(window[d].size for d in walked), len(walked)),
+    )
+    words = [value for row in table for value in row]
+    return np.concatenate([header, np.array(words, np.int64)]), units if operand.elements else 0
+
+
+def _has_no_window(window: Window, size: int) -> bool:
+    d = window[0]
+    return d.size == d.stride == d.base_dilation == 1 and not d.padding_low and not d.padding_high and size > 0

@@ -1,0 +1,264 @@
+"""Random bits from counters: Philox 4x32-10 and ThreeFry 2x32-20, and the states that say which counter is next.
+
+Both turn a key and a counter into words that depend on nothing else, so any unit can begin anywhere. A state is
+u64[3] (key, counter low, counter high) or u64[2] (key, counter low).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from math import prod
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.memory import I64, RESERVED_SCRATCH, intrinsic, load_i64, pointer, store_i64
+from engine.codelets.rows import copy_memory, word
+from engine.ir import Shape
+
+WORD = 0xFFFFFFFF
+SIGN = -(1 << 63)
+PHILOX_MULTIPLIER_0, PHILOX_MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
+PHILOX_KEY_STEP_0, PHILOX_KEY_STEP_1 = 0x9E3779B9, 0xBB67AE85
+THREE_FRY_PARITY = 0x1BD11BDA
+
+UNIT_COUNTERS = 1024
+"""Counters of one unit at least: so many take as long as a sync."""
+MOST_UNITS = 64
+SCRATCH_BYTES = 16
+
+
+class PhiloxBits(IntEnum):
+    """Parameters of `philox_bits`. Unit: UNIT counters, four words each."""
+
+    STATE = 0  # address
+    TARGET = 1  # address
+    STATE_WORDS = 2
+    VALUES = 3  # in the result: elements of up to 32 bits, or halves of 64-bit elements
+    VALUE_BYTES = 4
+    UNIT = 5  # counters of one unit
+    WORDS = 6
+
+
+class ThreeFryBits(IntEnum):
+    """Parameters of `three_fry_bits`. Unit: UNIT counters, two words each.
+
+    The words of one counter become one 64-bit element, or neighbours along a dimension.
+    """
+
+    STATE = 0  # address
+    TARGET = 1  # address
+    COUNTERS = 2
+    ITEM_BYTES = 3
+    EXTENT = 4  # size of the dimension along which neighbours come from one counter
+    INNER = 5  # elements of one index of that dimension
+    UNIT = 6  # counters of one unit
+    WORDS = 7
+
+
+class NextState(IntEnum):
+    """Parameters of `next_state` and `draw_state`. One unit."""
+
+    SOURCE = 0  # address
+    TARGET = 1  # address
+    STATE_WORDS = 2
+    DISTANCE = 3  # counters used
+    WORDS = 4
+
+
+@inner
+def philox_fill(target: Any, first: int, count: int, key: int, low: int, high: int) -> None:
+    """The words of `count` counters from number `first` on, four for each, cut to the target's elements."""
+    for i in range(count):
+        x01 = low + (first + i)
+        x23 = high + ((x01 ^ SIGN) < (low ^ SIGN))
+        x0, x1, x2, x3 = x01 & WORD, (x01 >> 32) & WORD, x23 & WORD, (x23 >> 32) & WORD
+        key0, key1 = key & WORD, (key >> 32) & WORD
+        for _ in range(10):
+            product0, product1 = PHILOX_MULTIPLIER_0 * x0, PHILOX_MULTIPLIER_1 * x2
+            x0 = ((product1 >> 32) & WORD) ^ x1 ^ key0
+            x1 = product1 & WORD
+            x2 = ((product0 >> 32) & WORD) ^ x3 ^ key1
+            x3 = product0 & WORD
+            key0, key1 = (key0 + PHILOX_KEY_STEP_0) & WORD, (key1 + PHILOX_KEY_STEP_1) & WORD
+        target[4 * i] = x0
+        target[4 * i + 1] = x1
+        target[4 * i + 2] = x2
+        target[4 * i + 3] = x3
+
+
+@inner
+def philox_fill_typed(target: int, value_bytes: int, first: int, count: int, key: int, low: int, high: int) -> None:
+    """`philox_fill` for memory at an address."""
+    if value_bytes == 4:
+        philox_fill(numba.carray(pointer(target, "uint32"), 4 * count), first, count, key, low, high)
+    elif value_bytes == 2:
+        philox_fill(numba.carray(pointer(target, "uint16"), 4 * count), first, count, key, low, high)
+    else:
+        philox_fill(numba.carray(pointer(target, "uint8"), 4 * count), first, count, key, low, high)
+
+
+@codelet
+def philox_bits(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """The values of the counters of units lo <= unit < hi; of the last counter only those that the result has."""
+    state = word(parameters, PhiloxBits.STATE)
+    key, low, high = word(state, 0), word(state, 1), word(state, 0)
+    if word(parameters, PhiloxBits.STATE_WORDS) > 2:
+        high = word(state, 2)
+    values, size = word(parameters, PhiloxBits.VALUES), word(parameters, PhiloxBits.VALUE_BYTES)
+    unit = word(parameters, PhiloxBits.UNIT)
+    first, last = lo * unit, min(hi * unit, (values + 3) // 4)
+    target = word(parameters, PhiloxBits.TARGET) + first * 4 * size
+    full = min(last, values // 4) - first
+    philox_fill_typed(target, size, first, full, key, low, high)
+    if first + full < last:
+        rest = scratch + RESERVED_SCRATCH
+        philox_fill_typed(rest, size, first + full, 1, key, low, high)
+        copy_memory(target + full * 4 * size, rest, values % 4 * size)
+
+
+@inner
+def rotated(x: int, count: int) -> int:
+    """A 32-bit word, rotated to the left."""
+    return ((x << count) | (x >> (32 - count))) & WORD
+
+
+@inner
+def three_fry(key: int, counter: int) -> tuple[int, int]:
+    """Both words of one counter."""
+    key0, key1 = key & WORD, (key >> 32) & WORD
+    key2 = THREE_FRY_PARITY ^ key0 ^ key1
+    x0, x1 = ((counter & WORD) + key0) & WORD, (((counter >> 32) & WORD) + key1) & WORD
+    for step in range(1, 6):
+        for half in range(4):
+            if step % 2:
+                rotation = 13 if half == 0 else 15 if half == 1 else 26 if half == 2 else 6
+            else:
+                rotation = 17 if half == 0 else 29 if half == 1 else 16 if half == 2 else 24
+            x0 = (x0 + x1) & WORD
+            x1 = rotated(x1, rotation) ^ x0
+        key0, key1, key2 = key1, key2, key0
+        x0, x1 = (x0 + key0) & WORD, (x1 + key1 + step) & WORD
+    return x0, x1
+
+
+@inner
+def three_fry_fill(target: Any, parameters: int, first: int, last: int) -> None:
+    """The values of the counters first <= counter < last, two for each."""
+    state = word(parameters, ThreeFryBits.STATE)
+    key, start = word(state, 0), word(state, 1)
+    extent, per_index = word(parameters, ThreeFryBits.EXTENT), word(parameters, ThreeFryBits.INNER)
+    pairs = (extent + 1) // 2
+    for counter in range(first, last):
+        x0, x1 = three_fry(key, start + counter)
+        row, column = counter // per_index, counter % per_index
+        index = 2 * (row % pairs)
+        place = (row // pairs * extent + index) * per_index + column
+        target[place] = x0
+        if index + 1 < extent:
+            target[place + per_index] = x1
+
+
+@codelet
+def three_fry_bits(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """The elements of the counters of units lo <= unit < hi."""
+    unit, size = word(parameters, ThreeFryBits.UNIT), word(parameters, ThreeFryBits.ITEM_BYTES)
+    first, last = lo * unit, min(hi * unit, word(parameters, ThreeFryBits.COUNTERS))
+    target = word(parameters, ThreeFryBits.TARGET)
+    if size == 8:
+        key, start = word(word(parameters, ThreeFryBits.STATE), 0), word(word(parameters, ThreeFryBits.STATE), 1)
+        for counter in range(first, last):
+            x0, x1 = three_fry(key, start + counter)
+            store_i64(target + 8 * counter, x0 | (x1 << 32))
+    elif size == 4:
+        three_fry_fill(numba.carray(pointer(target, "uint32"), 1), parameters, first, last)
+    elif size == 2:
+        three_fry_fill(numba.carray(pointer(target, "uint16"), 1), parameters, first, last)
+    else:
+        three_fry_fill(numba.carray(pointer(target, "uint8"), 1), parameters, first, last)
+
+
+@intrinsic
+def fetch_and_add(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable[..., Any]]:
+    """Adds to an int64 in one indivisible step; returns what it was."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        place = builder.inttoptr(arguments[0], I64.as_pointer())
+        return builder.atomic_rmw("add", place, arguments[1], "monotonic")
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@codelet
+def next_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """The state whose counter is DISTANCE further on."""
+    source, target = word(parameters, NextState.SOURCE), word(parameters, NextState.TARGET)
+    low = word(source, 1)
+    further = low + word(parameters, NextState.DISTANCE)
+    store_i64(target, load_i64(source))
+    store_i64(target + 8, further)
+    if word(parameters, NextState.STATE_WORDS) > 2:
+        store_i64(target + 16, word(source, 2) + ((further ^ SIGN) < (low ^ SIGN)))
+
+
+@codelet
+def draw_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Copies the state, and moves the original on; programs on several threads get different copies."""
+    source, target = word(parameters, NextState.SOURCE), word(parameters, NextState.TARGET)
+    store_i64(target, load_i64(source))
+    store_i64(target + 8, fetch_and_add(source + 8, word(parameters, NextState.DISTANCE)))
+    store_i64(target + 16, word(source, 2))
+
+
+def encode_philox_bits(bits: Shape, state_words: int) -> tuple[np.ndarray, int]:
+    """Parameters with all addresses zero, and the number of units."""
+    parts = 2 if bits.dtype.itemsize == 8 else 1
+    values = bits.elements * parts
+    counters = -(-values // 4)
+    unit = max(UNIT_COUNTERS, -(-counters // MOST_UNITS))
+    parameters = np.zeros(PhiloxBits.WORDS, np.int64)
+    parameters[PhiloxBits.STATE_WORDS :] = state_words, values, bits.dtype.itemsize // parts, unit
+    return parameters, -(-counters // unit)
+
+
+def encode_three_fry_bits(bits: Shape) -> tuple[np.ndarray, int]:
+    """Parameters with all addresses zero, and the number of units."""
+    dimension = three_fry_dimension(bits)
+    counters = three_fry_counters(bits)
+    extent = bits.dimensions[dimension] if bits.rank else 1
+    unit = max(UNIT_COUNTERS, -(-counters // MOST_UNITS))
+    parameters = np.zeros(ThreeFryBits.WORDS, np.int64)
+    values = counters, bits.dtype.itemsize, extent, prod(bits.dimensions[dimension + 1 :]), unit
+    parameters[ThreeFryBits.COUNTERS :] = values
+    return parameters, -(-counters // unit)
+
+
+def encode_next_state(state_words: int, distance: int) -> np.ndarray:
+    """Parameters of `next_state` and of `draw_state` with all addresses zero."""
+    parameters = np.zeros(NextState.WORDS, np.int64)
+    parameters[NextState.STATE_WORDS :] = state_words, distance
+    return parameters
+
+
+def philox_counters(bits: Shape) -> int:
+    """Counters that Philox needs for these bits."""
+    return -(-bits.elements * max(4, bits.dtype.itemsize) // 16)
+
+
+def three_fry_dimension(bits: Shape) -> int:
+    """The dimension along which the two words of a counter are neighbours: the first even one, else the longest."""
+    even = [d for d, size in enumerate(bits.dimensions) if size % 2 == 0]
+    return even[0] if even else max(range(bits.rank), key=lambda d: bits.dimensions[d], default=0)
+
+
+def three_fry_counters(bits: Shape) -> int:
+    """Counters that ThreeFry needs for these bits."""
+    if bits.dtype.itemsize == 8 or not bits.rank:
+        return bits.elements
+    size = bits.dimensions[three_fry_dimension(bits)]
+    return bits.elements // size * -(-size // 2) if size else 0

@@ -1,0 +1,308 @@
+"""HLO sort, by the order of one operand's elements or by any comparator; all operands are permuted alike.
+
+A unit is a row: the elements along the sorted dimension at one position of the others. It sorts entries, which
+hold where an element came from, and then copies each operand's elements in their order. By keys, entries are
+radix-sorted (few ones inserted); where only the first `limit` are wanted, entries behind them are dropped early.
+By a comparator, `compare(table, i, j, answer)` called by address, entries are merged. Both are stable.
+
+Parameters (int64 words): the header `Sort`, then for each operand `SortOperand`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from math import prod
+
+import numpy as np
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.memory import (
+    RESERVED_SCRATCH,
+    call4,
+    load_i8,
+    load_i16,
+    load_i32,
+    load_i64,
+    store_i8,
+    store_i16,
+    store_i64,
+)
+from engine.codelets.rows import copy_bytes, word
+from engine.ir.shape import FLOATS, SIGNED, Shape
+
+LOWEST = -(2**63)
+NUMBER_BITS = 31  # of the element's number in a packed entry
+NUMBER_MASK = 2**NUMBER_BITS - 1
+DIGITS = 256
+COUNTS_BYTES = 8 * DIGITS
+INSERTED = 48  # entries up to which insertion is faster than counting digits
+
+
+class Sort(IntEnum):
+    """The header of the parameters."""
+
+    INNER = 0  # neighbouring rows lie one element apart, INNER of them
+    LENGTH = 1  # of a row
+    LIMIT = 2  # elements of a row that are written
+    KEY = 3  # number of the operand that is compared
+    ZERO = 4  # what stands for the lowest signed bits, which are -0 of a float
+    TURN = 5  # bits that are inverted where the sign bit is set
+    FLIP = 6  # bits that are always inverted
+    CAPACITY = 7  # entries that the scratch area holds twice
+    COMPARATOR = 8  # address
+    OPERANDS = 9
+    WORDS = 10
+
+
+class SortOperand(IntEnum):
+    """The words of each operand."""
+
+    SOURCE = 0  # address
+    TARGET = 1  # address
+    BYTES = 2  # of an element
+    WORDS = 3
+
+
+@inner
+def _load(address: int, size: int) -> int:
+    if size == 4:
+        return load_i32(address)
+    if size == 8:
+        return load_i64(address)
+    return load_i16(address) if size == 2 else load_i8(address)
+
+
+@inner
+def _key(parameters: int, address: int, size: int) -> int:
+    """The element as an integer of as many bits, to be compared signed."""
+    bits = _load(address, size)
+    bits = word(parameters, Sort.ZERO) if bits == -1 << (8 * size - 1) else bits
+    return bits ^ ((bits >> 63) & word(parameters, Sort.TURN)) ^ word(parameters, Sort.FLIP)
+
+
+@inner
+def _move(target: int, source: int, entry: int) -> None:
+    """One entry of 8 (packed: key, then number) or 16 bytes (key and number)."""
+    store_i64(target, load_i64(source))
+    if entry == 16:
+        store_i64(target + 8, load_i64(source + 8))
+
+
+@inner
+def _insertion_sort(entries: int, count: int, entry: int) -> None:
+    for k in range(1, count):
+        key, number = load_i64(entries + k * entry), load_i64(entries + k * entry + entry - 8)
+        at = entries + k * entry
+        while at > entries and load_i64(at - entry) > key:
+            _move(at, at - entry, entry)
+            at -= entry
+        store_i64(at, key)
+        if entry == 16:
+            store_i64(at + 8, number)
+
+
+@inner
+def _radix_pass(target: int, source: int, counts: int, count: int, entry: int, shift: int, flip: int) -> bool:
+    """Sorts by one digit; False, with nothing moved, if all have the same."""
+    for digit in range(DIGITS):
+        store_i64(counts + 8 * digit, 0)
+    for k in range(count):
+        place = counts + 8 * (((load_i64(source + k * entry) ^ flip) >> shift) & 255)
+        store_i64(place, load_i64(place) + 1)
+    if load_i64(counts + 8 * (((load_i64(source) ^ flip) >> shift) & 255)) == count:
+        return False
+    position = target
+    for digit in range(DIGITS):
+        digits = load_i64(counts + 8 * digit)
+        store_i64(counts + 8 * digit, position)
+        position += digits * entry
+    for k in range(count):
+        place = counts + 8 * (((load_i64(source + k * entry) ^ flip) >> shift) & 255)
+        position = load_i64(place)
+        _move(position, source + k * entry, entry)
+        store_i64(place, position + entry)
+    return True
+
+
+@inner
+def _sorted(entries: int, spare: int, counts: int, count: int, entry: int, size: int) -> int:
+    """Sorts stably by key; returns which of the two memories holds the result."""
+    if count <= INSERTED:
+        _insertion_sort(entries, count, entry)
+        return entries
+    first, flip = (NUMBER_BITS, 0) if entry == 8 else (0, LOWEST)
+    for digit in range(size):
+        if _radix_pass(spare, entries, counts, count, entry, first + 8 * digit, flip):
+            entries, spare = spare, entries
+    return entries
+
+
+@inner
+def _row_offset(parameters: int, unit: int) -> int:
+    """The elements before a row's first one."""
+    inner_rows = word(parameters, Sort.INNER)
+    return unit // inner_rows * inner_rows * word(parameters, Sort.LENGTH) + unit % inner_rows
+
+
+@inner
+def _target_offset(parameters: int, unit: int) -> int:
+    inner_rows = word(parameters, Sort.INNER)
+    return unit // inner_rows * inner_rows * word(parameters, Sort.LIMIT) + unit % inner_rows
+
+
+@inner
+def _copy_element(target: int, source: int, size: int) -> None:
+    if size == 1:
+        store_i8(target, load_i8(source))
+    elif size == 2:
+        store_i16(target, load_i16(source))
+    else:
+        copy_bytes(target, source, size)
+
+
+@inner
+def _copy_in_order(parameters: int, unit: int, numbers: int, entry: int, mask: int) -> None:
+    """Element k of each result is the element whose number stands at numbers + k * entry."""
+    inner_rows = word(parameters, Sort.INNER)
+    for number in range(word(parameters, Sort.OPERANDS)):
+        operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * number)
+        size = word(operand, SortOperand.BYTES)
+        source = word(operand, SortOperand.SOURCE) + _row_offset(parameters, unit) * size
+        target = word(operand, SortOperand.TARGET) + _target_offset(parameters, unit) * size
+        step = inner_rows * size
+        for k in range(word(parameters, Sort.LIMIT)):
+            place = load_i64(numbers + k * entry) & mask
+            _copy_element(target + k * step, source + place * step, size)
+
+
+@codelet
+def sort_by_key(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Sorts rows by one operand's elements."""
+    length, limit = word(parameters, Sort.LENGTH), word(parameters, Sort.LIMIT)
+    capacity, inner_rows = word(parameters, Sort.CAPACITY), word(parameters, Sort.INNER)
+    operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * word(parameters, Sort.KEY))
+    size = word(operand, SortOperand.BYTES)
+    entry = 8 if size <= 4 and length <= NUMBER_MASK else 16
+    # A packed entry is the key made positive, with the element's number in its low bits.
+    raised, shift, mask = (-(-1 << (8 * size - 1)), NUMBER_BITS, NUMBER_MASK) if entry == 8 else (0, 0, 0)
+    counts = scratch + RESERVED_SCRATCH
+    for unit in range(lo, hi):
+        source = word(operand, SortOperand.SOURCE) + _row_offset(parameters, unit) * size
+        entries = counts + COUNTS_BYTES
+        spare = entries + capacity * entry
+        filled, bound, bounded = 0, 0, False
+        for k in range(length):
+            key = ((_key(parameters, source + k * inner_rows * size, size) + raised) << shift) | (k & mask)
+            if bounded and key >= bound:
+                continue
+            if filled == capacity:
+                found = _sorted(entries, spare, counts, filled, entry, size)
+                spare = entries + spare - found
+                entries = found
+                filled, bound, bounded = limit, load_i64(entries + (limit - 1) * entry), True
+                if key >= bound:
+                    continue
+            store_i64(entries + filled * entry, key)
+            if entry == 16:
+                store_i64(entries + filled * entry + 8, k)
+            filled += 1
+        entries = _sorted(entries, spare, counts, filled, entry, size)
+        _copy_in_order(parameters, unit, entries + entry - 8, entry, NUMBER_MASK if entry == 8 else -1)
+
+
+@inner
+def _comes_before(comparator: int, table: int, i: int, j: int, answer: int) -> bool:
+    """Whether element i must come before j; a comparator that says so both ways finds them equal."""
+    call4(comparator, table, i, j, answer)
+    if load_i8(answer) == 0:
+        return False
+    call4(comparator, table, j, i, answer)
+    return load_i8(answer) == 0
+
+
+@inner
+def _merge(target: int, source: int, lo: int, middle: int, hi: int, comparator: int, table: int, answer: int) -> None:
+    """Merges two sorted runs of element numbers; of equal elements those of the left run come first."""
+    left, right = lo, middle
+    for k in range(lo, hi):
+        if left < middle and (
+            right >= hi or not _comes_before(comparator, table, word(source, right), word(source, left), answer)
+        ):
+            store_i64(target + 8 * k, word(source, left))
+            left += 1
+        else:
+            store_i64(target + 8 * k, word(source, right))
+            right += 1
+
+
+@codelet
+def sort_by_comparator(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Sorts rows by the codelet at the address COMPARATOR, which gets a table of [address, step] by operand."""
+    length, inner_rows = word(parameters, Sort.LENGTH), word(parameters, Sort.INNER)
+    operands, comparator = word(parameters, Sort.OPERANDS), word(parameters, Sort.COMPARATOR)
+    answer = scratch + RESERVED_SCRATCH
+    table = answer + 8
+    for unit in range(lo, hi):
+        for number in range(operands):
+            operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * number)
+            size = word(operand, SortOperand.BYTES)
+            row = word(operand, SortOperand.SOURCE) + _row_offset(parameters, unit) * size
+            store_i64(table + 16 * number, row)
+            store_i64(table + 16 * number + 8, inner_rows * size)
+        numbers = table + 16 * operands
+        spare = numbers + 8 * length
+        for k in range(length):
+            store_i64(numbers + 8 * k, k)
+        run = 1
+        while run < length:
+            for start in range(0, length, 2 * run):
+                middle, end = min(start + run, length), min(start + 2 * run, length)
+                _merge(spare, numbers, start, middle, end, comparator, table, answer)
+            numbers, spare = spare, numbers
+            run *= 2
+        _copy_in_order(parameters, unit, numbers, 8, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """The operand whose elements are compared, and how: in the total order of floats, -0 comes before 0."""
+
+    operand: int
+    descending: bool
+    total_order: bool = False
+
+
+def key_words(key: SortKey, element_type: str) -> tuple[int, int, int]:
+    """ZERO, TURN and FLIP for elements of a real type: -NaN < -Inf < ... < Inf < NaN, unsigned above signed."""
+    lowest = -1 << (8 * Shape(element_type).dtype.itemsize - 1)
+    is_float, inverted = element_type in FLOATS, -1 if key.descending else 0
+    zero = 0 if is_float and not key.total_order else lowest
+    unsigned = not is_float and element_type not in SIGNED
+    return zero, ~lowest if is_float else 0, (lowest if unsigned else 0) ^ inverted
+
+
+def encode_sort(
+    shapes: Sequence[Shape], dimension: int, limit: int, order: SortKey | int
+) -> tuple[np.ndarray, int, int]:
+    """Parameters, number of units and bytes of scratch of a sort of operands of these shapes, at address 0.
+
+    `order` is the key of `sort_by_key` or the comparator's address for `sort_by_comparator`.
+    """
+    dimensions = shapes[0].dimensions
+    length, inner_rows = dimensions[dimension], prod(dimensions[dimension + 1 :])
+    header = np.zeros(Sort.WORDS, np.int64)
+    header[[Sort.INNER, Sort.LENGTH, Sort.LIMIT, Sort.OPERANDS]] = inner_rows, length, limit, len(shapes)
+    if isinstance(order, SortKey):
+        capacity = 2 * limit + INSERTED if 4 * limit + INSERTED < length else length
+        header[[Sort.KEY, Sort.CAPACITY]] = order.operand, capacity
+        header[[Sort.ZERO, Sort.TURN, Sort.FLIP]] = key_words(order, shapes[order.operand].element_type)
+        scratch_bytes = COUNTS_BYTES + 2 * 16 * capacity
+    else:
+        header[Sort.COMPARATOR] = order
+        scratch_bytes = 8 + 16 * len(shapes) + 2 * 8 * length
+    operands = np.zeros((len(shapes), SortOperand.WORDS), np.int64)
+    operands[:, SortOperand.BYTES] = [shape.dtype.itemsize for shape in shapes]
+    units = shapes[0].elements // length if length and limit else 0
+    return np.concatenate([header, operands.reshape(-1)]), units, scratch_bytes

@@ -1,0 +1,72 @@
+"""A scatter's body as machine code: `void combine(i64 target, i64 source, i64 count, i64 others)`.
+
+It combines `count` neighbouring updates of each operand into as many neighbouring elements. Target and source are the
+addresses for operand 0. For several operands `others` is the address of a table with two words for each, where its
+target and its updates begin; all have the same dimensions, so the others' places follow from operand 0's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+
+from llvmlite import ir
+
+from engine.emit.codelet import SIGNATURE
+from engine.emit.jit import compile_object, lanes_of_f32, load_objects
+from engine.emit.lanes import I64, ITEM_BYTES, Lanes
+from engine.emit.library import name_of
+from engine.emit.loops import Carried, counted_loop, if_less, word
+from engine.emit.nest import Body
+from engine.emit.reduce import apply_body
+
+
+@dataclass(frozen=True, slots=True)
+class Combiner:
+    """A body over 2n arguments, n elements and then n updates of these types, with n results."""
+
+    body: Body
+    element_types: tuple[str, ...]
+
+
+@cache
+def combiner_address(combiner: Combiner) -> int:
+    """The address of a combiner's code, valid as long as the process."""
+    name = name_of(combiner)
+    return load_objects([compile_object(name, partial(emit_combiner, combiner, name, lanes_of_f32()))])[name]
+
+
+def emit_combiner(combiner: Combiner, name: str, width: int) -> str:
+    """The LLVM IR text of a module with the one function `name`."""
+    module = ir.Module(name)
+    function = ir.Function(module, SIGNATURE, name)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    target, source, count, others = function.args
+    lanes = Lanes(builder, width)
+    types = combiner.element_types
+    places = _places(builder, types, target, others, 0) + _places(builder, types, source, others, 1)
+
+    def body(index: ir.Value, mask: ir.Value | None) -> Carried:
+        at = [builder.add(p, builder.mul(index, word(ITEM_BYTES[t]))) for p, t in zip(places, types * 2, strict=True)]
+        values = [lanes.load(a, t, mask) for a, t in zip(at, types * 2, strict=True)]
+        for result, a, t in zip(apply_body(lanes, combiner.body, values), at[: len(types)], types, strict=True):
+            lanes.store(result, a, t, mask)
+        return []
+
+    whole = builder.and_(count, word(-width))
+    counted_loop(builder, word(0), whole, width, [], lambda index, _: body(index, None))
+    if_less(builder, whole, count, [], lambda _: body(whole, lanes.first(builder.sub(count, whole))))
+    builder.ret_void()
+    return str(module)
+
+
+def _places(
+    builder: ir.IRBuilder, types: tuple[str, ...], first: ir.Value, others: ir.Value, column: int
+) -> list[ir.Value]:
+    """The address for each operand, given that for operand 0."""
+    if len(types) == 1:
+        return [first]
+    table = builder.inttoptr(others, I64.as_pointer())
+    starts = [builder.load(builder.gep(table, [word(2 * k + column)])) for k in range(len(types))]
+    index = builder.udiv(builder.sub(first, starts[0]), word(ITEM_BYTES[types[0]]))
+    return [builder.add(start, builder.mul(index, word(ITEM_BYTES[t]))) for start, t in zip(starts, types, strict=True)]

@@ -1,0 +1,43 @@
+"""How a scatter combines: a codelet for common operations, code made from the body for all others."""
+
+from __future__ import annotations
+
+from engine.codelets.scatter import ARITHMETIC, LOGICAL, NUMBA_TYPES, combiner
+from engine.emit.combiner import Combiner, combiner_address
+from engine.emit.nest import Body
+from engine.errors import UnsupportedOperation
+from engine.ir import Computation, Instruction
+from engine.lower.nests import body_of
+from engine.ops.apply import single_operation
+from engine.passes.fusible import is_scalar_body
+
+
+def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> int:
+    """The address of the code that combines updates into elements of these types.
+
+    Raises UnsupportedOperation for a body that does more than compute on scalars.
+    """
+    opcode = single_operation(body)
+    if opcode is not None and len(element_types) == 1 and _is_ready(opcode, element_types[0]):
+        return combiner(opcode, element_types[0]).address
+    return combiner_address(Combiner(scalar_body(instruction, body), element_types))
+
+
+def _is_ready(opcode: str, element_type: str) -> bool:
+    if opcode == "assign":
+        return True
+    if element_type not in NUMBA_TYPES:
+        return False
+    arithmetic = opcode in ARITHMETIC and element_type != "pred"
+    return arithmetic or (opcode in LOGICAL and element_type[0] != "f")
+
+
+def scalar_body(instruction: Instruction, body: Computation) -> Body:
+    """The nodes of a body that computes on scalars alone."""
+    if not is_scalar_body(body):
+        raise UnsupportedOperation(
+            f"Expected a body that computes on scalars, elementwise. Received: %{body.name} of {instruction!r} "
+            f"from {instruction.op_name or 'the program'}. Compute the updates beforehand, and combine them by add, "
+            "maximum or the like."
+        )
+    return body_of(body)

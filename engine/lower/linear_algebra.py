@@ -1,0 +1,99 @@
+"""Lowers cholesky and triangular-solve: a unit for each matrix, or for a block of its right-hand sides."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from engine.codelets.cholesky import Cholesky, cholesky
+from engine.codelets.triangular_solve import (
+    TriangularSolve,
+    encode_triangular_solve,
+    triangular_solve,
+    triangular_solve_scratch_bytes,
+)
+from engine.ir import Instruction
+from engine.lower.context import Context, Value, lowering
+from engine.lower.conversions import in_type, in_type_of, widened
+from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+
+SMALL = 1 << 15
+"""Multiply-adds below which one worker does it all."""
+
+
+@lowering("cholesky")
+def lower_cholesky(context: Context, instruction: Instruction) -> Value:
+    """Halves are computed in f32 and rounded once."""
+    shape = instruction.array_shape
+    kind = widened(shape.element_type)
+    result, wide = _targets(context, instruction, kind)
+    source = in_type(context, instruction.operands[0], kind)
+    if not shape.elements:
+        return result
+    size, matrices = shape.dimensions[-1], prod(shape.dimensions[:-2])
+    parameters = np.zeros(Cholesky.WORDS, np.int64)
+    parameters[Cholesky.SIZE :] = size, instruction["lower"]
+    by_matrix = Partition(size * size, matrices, 1)
+    effort = matrices * size**3 // 3
+    context.emit(
+        ComputeSet(
+            instruction.name,
+            cholesky(kind),
+            parameters,
+            [Relocation(int(Cholesky.SOURCE), source), Relocation(int(Cholesky.TARGET), wide)],
+            matrices,
+            [Span(source, by_matrix)],
+            [Span(wide, by_matrix)],
+            Effort({"cholesky": effort}, 0, kind),
+            op_name=instruction.op_name,
+            one_worker=effort < SMALL,
+        )
+    )
+    in_type_of(context, instruction, result, wide)
+    return result
+
+
+@lowering("triangular-solve")
+def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
+    """Any side, triangle and transposition. Halves are computed in f32 and rounded once."""
+    a_shape, shape = (o.array_shape for o in instruction.operands)
+    kind = widened(shape.element_type)
+    result, wide = _targets(context, instruction, kind)
+    a, b = (in_type(context, o, kind) for o in instruction.operands)
+    size, matrices = a_shape.dimensions[-1], prod(shape.dimensions[:-2])
+    right_sides = shape.dimensions[-1] if instruction["left_side"] else shape.dimensions[-2]
+    names = ("left_side", "lower", "unit_diagonal", "transpose_a")
+    parameters, units = encode_triangular_solve(
+        matrices, size, right_sides, **{name: instruction[name] for name in names}
+    )
+    if not units or not shape.elements:
+        return result
+    effort = matrices * right_sides * size**2 // 2
+    buffers = {TriangularSolve.A: a, TriangularSolve.B: b, TriangularSolve.X: wide}
+    context.emit(
+        ComputeSet(
+            instruction.name,
+            triangular_solve(kind),
+            parameters,
+            [Relocation(int(word), buffer) for word, buffer in buffers.items()],
+            units,
+            [Span(a), Span(b)],
+            [Span(wide)],
+            Effort({"triangular-solve": effort}, 0, kind),
+            triangular_solve_scratch_bytes(size, kind),
+            op_name=instruction.op_name,
+            one_worker=effort < SMALL,
+        )
+    )
+    in_type_of(context, instruction, result, wide)
+    return result
+
+
+def _targets(context: Context, instruction: Instruction, kind: str) -> tuple[Buffer, Buffer]:
+    """Where the result belongs, and where it is computed."""
+    result = context.result_buffer(instruction)
+    shape = instruction.array_shape
+    if shape.element_type == kind:
+        return result, result
+    return result, context.new_buffer(f"{instruction.name}.{kind}", shape.with_type(kind))

@@ -1,0 +1,149 @@
+"""Lowers rng-bit-generator and rng onto the codelets that make random bits."""
+
+from __future__ import annotations
+
+from engine.codelets.random import (
+    SCRATCH_BYTES,
+    NextState,
+    PhiloxBits,
+    ThreeFryBits,
+    draw_state,
+    encode_next_state,
+    encode_philox_bits,
+    encode_three_fry_bits,
+    next_state,
+    philox_bits,
+    philox_counters,
+    three_fry_bits,
+    three_fry_counters,
+)
+from engine.ir import Instruction, Shape
+from engine.lower.context import Context, Value, lowering
+from engine.ops.distributions import bits_of, distribution
+from engine.ops.random import HIDDEN, PHILOX, check_algorithm
+from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+
+
+@lowering("rng-bit-generator")
+def lower_rng_bit_generator(context: Context, instruction: Instruction) -> Value:
+    """(next state, bits); the next state only if somebody reads it."""
+    check_algorithm(instruction)
+    (operand,) = instruction.operands
+    state = context.buffer(operand)
+    following, bits = (context.new_buffer(f"{instruction.name}.{k}", s) for k, s in enumerate(instruction.tuple_shapes))
+    uses_philox = instruction["rng_algorithm"] in PHILOX
+    emit = _emit_philox if uses_philox else _emit_three_fry
+    emit(context, instruction, state, bits)
+    if _next_state_is_read(context, instruction):
+        counters = philox_counters(bits.shape) if uses_philox else three_fry_counters(bits.shape)
+        _emit_next_state(context, instruction, state, following, counters)
+    return following, bits
+
+
+@lowering("rng")
+def lower_rng(context: Context, instruction: Instruction) -> Value:
+    """A copy of the hidden state, which moves on in the same breath; bits; and what makes numbers of them."""
+    computation = distribution(instruction)
+    shape = instruction.array_shape
+    drawn = Instruction(f"{instruction.name}.bits", "parameter", bits_of(instruction))
+    bits = context.new_buffer(drawn.name, drawn.array_shape)
+    state = context.new_buffer(f"{instruction.name}.state", HIDDEN.shape)
+    if shape.elements:
+        _emit_draw(context, instruction, state, philox_counters(bits.shape))
+        _emit_philox(context, instruction, state, bits)
+    context.values[drawn] = bits
+    operands = (drawn, *instruction.operands)
+    loops = tuple(size for size in shape.dimensions if size != 1)
+    fusion = Instruction(instruction.name, "fusion", shape, operands, {"loops": loops, "results": 1}, (computation,))
+    fusion.op_name = instruction.op_name
+    if instruction in context.targets:
+        context.targets[fusion] = context.targets[instruction]
+    return context.buffer(fusion)
+
+
+def _next_state_is_read(context: Context, instruction: Instruction) -> bool:
+    users = [i for c in context.module.computations() for i in c.instructions if instruction in i.operands]
+    roots = [c.root for c in context.module.computations()]
+    return instruction in roots or any(u.opcode != "get-tuple-element" or u["tuple_index"] == 0 for u in users)
+
+
+def _emit_philox(context: Context, instruction: Instruction, state: Buffer, bits: Buffer) -> None:
+    parameters, units = encode_philox_bits(bits.shape, state.shape.elements)
+    if not units:
+        return
+    # A counter makes four words: elements of up to 32 bits, or halves of two 64-bit elements.
+    elements = int(parameters[PhiloxBits.UNIT]) * (2 if bits.shape.dtype.itemsize == 8 else 4)
+    context.emit(
+        ComputeSet(
+            f"{instruction.name}.bits",
+            philox_bits,
+            parameters,
+            [Relocation(int(PhiloxBits.STATE), state), Relocation(int(PhiloxBits.TARGET), bits)],
+            units,
+            [Span(state)],
+            [Span(bits, Partition(1, bits.shape.elements, elements))],
+            _effort(bits.shape),
+            SCRATCH_BYTES,
+            op_name=instruction.op_name,
+        )
+    )
+
+
+def _emit_three_fry(context: Context, instruction: Instruction, state: Buffer, bits: Buffer) -> None:
+    parameters, units = encode_three_fry_bits(bits.shape)
+    if not units:
+        return
+    context.emit(
+        ComputeSet(
+            f"{instruction.name}.bits",
+            three_fry_bits,
+            parameters,
+            [Relocation(int(ThreeFryBits.STATE), state), Relocation(int(ThreeFryBits.TARGET), bits)],
+            units,
+            [Span(state)],
+            [Span(bits)],
+            _effort(bits.shape),
+            op_name=instruction.op_name,
+        )
+    )
+
+
+def _effort(bits: Shape) -> Effort:
+    return Effort({"rng-bit-generator": bits.elements}, 0, bits.element_type)
+
+
+def _emit_next_state(
+    context: Context, instruction: Instruction, state: Buffer, following: Buffer, counters: int
+) -> None:
+    context.emit(
+        ComputeSet(
+            f"{instruction.name}.next",
+            next_state,
+            encode_next_state(state.shape.elements, counters),
+            [Relocation(int(NextState.SOURCE), state), Relocation(int(NextState.TARGET), following)],
+            1,
+            [Span(state)],
+            [Span(following)],
+            op_name=instruction.op_name,
+            one_worker=True,
+        )
+    )
+
+
+def _emit_draw(context: Context, instruction: Instruction, state: Buffer, counters: int) -> None:
+    # Only the first worker ever touches the hidden state, in the program's order: it needs no span.
+    parameters = encode_next_state(state.shape.elements, counters)
+    parameters[NextState.SOURCE] = HIDDEN.address
+    context.emit(
+        ComputeSet(
+            f"{instruction.name}.draw",
+            draw_state,
+            parameters,
+            [Relocation(int(NextState.TARGET), state)],
+            1,
+            [],
+            [Span(state)],
+            op_name=instruction.op_name,
+            one_worker=True,
+        )
+    )

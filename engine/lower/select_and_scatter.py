@@ -1,0 +1,117 @@
+"""Lowers select-and-scatter: comparing floats and adding has a codelet of its own, anything else a general one."""
+
+from __future__ import annotations
+
+from engine.codelets.general_select_and_scatter import (
+    SCRATCH_BYTES as GENERAL_SCRATCH_BYTES,
+)
+from engine.codelets.general_select_and_scatter import (
+    GeneralSelectAndScatter,
+    encode_general_select_and_scatter,
+    general_select_and_scatter,
+)
+from engine.codelets.select_and_scatter import (
+    DIRECTIONS,
+    NUMBA_TYPES,
+    SCRATCH_BYTES,
+    SelectAndScatter,
+    encode_select_and_scatter,
+    select_and_scatter,
+)
+from engine.emit.comparator import comparator_address
+from engine.ir import Computation, Instruction
+from engine.lower.context import Context, Value, lowering
+from engine.lower.conversions import in_type, in_type_of, widened
+from engine.lower.general_scatter import combiner_for, scalar_body
+from engine.ops.apply import single_operation
+from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+
+SMALL_BYTES = 1 << 15
+
+
+@lowering("select-and-scatter")
+def lower_select_and_scatter(context: Context, instruction: Instruction) -> Value:
+    """Halves that are added are summed in f32 and rounded once."""
+    direction = comparison_direction(instruction.called[0])
+    adds = single_operation(instruction.called[1]) == "add"
+    wide = widened(instruction.array_shape.element_type)
+    dilated = any(w.base_dilation != 1 for w in instruction["window"])
+    result = context.result_buffer(instruction)
+    if direction is None or direction not in DIRECTIONS or not adds or wide not in NUMBA_TYPES or dilated:
+        _emit_general(context, instruction, result)
+        return result
+    target = result
+    if wide != instruction.array_shape.element_type:
+        target = context.new_buffer(f"{instruction.name}.{wide}", instruction.array_shape.with_type(wide))
+    _emit_comparing(context, instruction, target, direction)
+    in_type_of(context, instruction, result, target)
+    return result
+
+
+def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, direction: str) -> None:
+    """The select body compares its two parameters; the scatter body adds."""
+    wide = target.shape.element_type
+    buffers = [in_type(context, o, wide) for o in instruction.operands]
+    shape, source_shape = (o.array_shape.with_type(wide) for o in instruction.operands[:2])
+    parameters, units = encode_select_and_scatter((shape, 0), (source_shape, 0), 0, 0, instruction["window"])
+    fields = (SelectAndScatter.OPERAND, SelectAndScatter.SOURCE, SelectAndScatter.INIT)
+    relocations = [Relocation(int(f), b) for f, b in zip(fields, buffers, strict=True)]
+    relocations.append(Relocation(int(SelectAndScatter.TARGET), target))
+    spans = [Span(b) for b in buffers]
+    written = Span(target)
+    if units > 1 and units == shape.dimensions[0]:
+        whole_rows = Partition(shape.elements // units, units, 1)
+        spans[0], written = Span(buffers[0], whole_rows), Span(target, whole_rows)
+        spans[1] = Span(buffers[1], Partition(source_shape.elements // units, units, 1))
+    compute_set = ComputeSet(
+        instruction.name,
+        select_and_scatter(direction, wide),
+        parameters,
+        relocations,
+        units,
+        spans,
+        [written],
+        Effort({"select-and-scatter": shape.elements}, 0, shape.element_type),
+        SCRATCH_BYTES,
+        op_name=instruction.op_name,
+        one_worker=shape.bytes < SMALL_BYTES,
+    )
+    if units:
+        context.emit(compute_set)
+
+
+def _emit_general(context: Context, instruction: Instruction, target: Buffer) -> None:
+    select, scatter = instruction.called
+    shape, source_shape, _ = (o.array_shape for o in instruction.operands)
+    parameters, units = encode_general_select_and_scatter(
+        *(shape, source_shape, instruction["window"]),
+        comparator_address(scalar_body(instruction, select)),
+        combiner_for(instruction, scatter, (shape.element_type,)),
+    )
+    buffers = [context.buffer(o) for o in instruction.operands]
+    fields = (GeneralSelectAndScatter.OPERAND, GeneralSelectAndScatter.SOURCE, GeneralSelectAndScatter.INIT)
+    relocations = [Relocation(int(f), b) for f, b in zip(fields, buffers, strict=True)]
+    relocations.append(Relocation(int(GeneralSelectAndScatter.TARGET), target))
+    compute_set = ComputeSet(
+        instruction.name,
+        general_select_and_scatter,
+        parameters,
+        relocations,
+        units,
+        [Span(b) for b in buffers],
+        [Span(target)],
+        Effort({"select-and-scatter": shape.elements}, 0, shape.element_type),
+        GENERAL_SCRATCH_BYTES,
+        op_name=instruction.op_name,
+        one_worker=shape.bytes < SMALL_BYTES,
+    )
+    if units:
+        context.emit(compute_set)
+
+
+def comparison_direction(body: Computation) -> str | None:
+    """The direction of a body that compares parameter 0 with parameter 1."""
+    root = body.root
+    if root.opcode != "compare" or [o.get("parameter_number") for o in root.operands] != [0, 1]:
+        return None
+    return None if root.get("comparison_type") == "TOTALORDER" else str(root["direction"])

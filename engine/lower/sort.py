@@ -1,0 +1,106 @@
+"""Lowers sort: by keys where the comparator compares elements of one operand, else by the comparator as code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from engine.codelets.sort import (
+    Sort,
+    SortKey,
+    SortOperand,
+    encode_sort,
+    sort_by_comparator,
+    sort_by_key,
+)
+from engine.emit.comparator import comparator_address
+from engine.emit.lanes import ITEM_BYTES
+from engine.emit.nest import Apply, Body
+from engine.ir import Computation, Instruction, Shape
+from engine.ir.module import topological
+from engine.lower.context import Context, Value, lowering
+from engine.lower.nests import body_of
+from engine.passes.fusible import is_scalar_body
+from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+
+SMALL_ELEMENTS = 1 << 11
+ASCENDING, DESCENDING = ("LT", "LE"), ("GT", "GE")
+
+
+@lowering("sort")
+def lower_sort(context: Context, instruction: Instruction) -> Value:
+    """Any number of operands of any types, along any dimension; stable whether asked for or not."""
+    (dimension,) = instruction["dimensions"]
+    shapes = [o.array_shape for o in instruction.operands]
+    length = shapes[0].dimensions[dimension]
+    limit = instruction.get("limit", length)
+    key = key_of(instruction.called[0])
+    order = _comparator(context, instruction) if key is None else key
+    sources = [context.buffer(o) for o in instruction.operands]
+    single = len(sources) == 1
+    results = [context.result_buffer(instruction, None if single else k) for k in range(len(sources))]
+    parameters, units, scratch_bytes = encode_sort(shapes, dimension, limit, order)
+    relocations = []
+    for number, (source, result) in enumerate(zip(sources, results, strict=True)):
+        at = Sort.WORDS + SortOperand.WORDS * number
+        relocations.append(Relocation(at + SortOperand.SOURCE, source))
+        relocations.append(Relocation(at + SortOperand.TARGET, result))
+    if units:
+        compute_set = ComputeSet(
+            instruction.name,
+            sort_by_comparator if key is None else sort_by_key,
+            parameters,
+            relocations,
+            units,
+            [_span(b, s, dimension) for b, s in zip(sources, shapes, strict=True)],
+            [_span(b, s, dimension) for b, s in zip(results, instruction.tuple_shapes, strict=True)],
+            Effort({"sort": shapes[0].elements * max(1, length.bit_length())}, 0, shapes[0].element_type),
+            scratch_bytes,
+            op_name=instruction.op_name,
+            one_worker=shapes[0].elements < SMALL_ELEMENTS,
+        )
+        context.emit(compute_set)
+    return results[0] if single else tuple(results)
+
+
+def _span(buffer: Buffer, shape: Shape, dimension: int) -> Span:
+    """Each unit its row, where one number says so: rows one after the other, or neighbours in a single block."""
+    length, inner = shape.dimensions[dimension], prod(shape.dimensions[dimension + 1 :])
+    rows = shape.elements // length
+    if rows > 1 and inner == 1:
+        return Span(buffer, Partition(length, rows, 1))
+    return Span(buffer, Partition(1, rows, 1)) if rows > 1 and inner == rows else Span(buffer)
+
+
+def key_of(comparator: Computation) -> SortKey | None:
+    """The order of a comparator that compares the two elements of one operand, and nothing else."""
+    root = comparator.root
+    numbers = [o.get("parameter_number") for o in root.operands]
+    if root.opcode != "compare" or None in numbers or root["direction"] not in ASCENDING + DESCENDING:
+        return None
+    element_type = root.operands[0].array_shape.element_type
+    operand = min(numbers) // 2
+    if sorted(numbers) != [2 * operand, 2 * operand + 1] or element_type not in ITEM_BYTES:
+        return None
+    descending = (root["direction"] in DESCENDING) == (numbers[0] < numbers[1])
+    return SortKey(operand, descending, root.get("comparison_type") == "TOTALORDER")
+
+
+def _comparator(context: Context, instruction: Instruction) -> int:
+    """The address of the comparator's code."""
+    root = instruction.called[0].root
+    needed = Computation(instruction.called[0].name, topological([root]), root)
+    if not is_scalar_body(needed):
+        raise context.unsupported(instruction)
+    return comparator_address(_with_wide_comparisons(body_of(needed)))
+
+
+def _with_wide_comparisons(body: Body) -> Body:
+    """Half floats are f32 in registers, in the same order: there they are compared."""
+    nodes = []
+    for node in body.nodes:
+        if isinstance(node, Apply) and node.operation.opcode == "compare":
+            types = tuple("f32" if t in ("f16", "bf16") else t for t in node.operation.operand_types)
+            node = replace(node, operation=replace(node.operation, operand_types=types))
+        nodes.append(node)
+    return Body(tuple(nodes), body.results)

@@ -1,0 +1,122 @@
+"""batch-norm-training, -inference and -grad as sums, products and broadcasts.
+
+Halves are computed in f32. The variance is the mean square of what has the mean taken off already (two passes
+over the data), so that a large mean costs no digits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Instruction, Module, TupleShape
+from engine.ir.builder import binary_computation
+from engine.passes import construct
+from engine.passes.inline_calls import inline_calls
+from engine.passes.rewriting import RuleSet, make, rewrite
+
+RULES = RuleSet()
+
+
+def expand_batch_norm(module: Module) -> Module:
+    """The module without the three operations."""
+    expanded = rewrite(module, RULES)
+    return module if expanded is module else inline_calls(expanded)
+
+
+class Normalization:
+    """Makes instructions in the place of one batch-norm instruction, in the type that it is computed in."""
+
+    def __init__(self, instruction: Instruction) -> None:
+        self.like = instruction
+        shape = instruction.operands[0].array_shape
+        self.element_type = "f32" if shape.element_type in ("f16", "bf16") else shape.element_type
+        self.feature = instruction["feature_index"] % shape.rank
+        self.shape = shape.with_type(self.element_type)
+        self.features = self.shape.with_dimensions((shape.dimensions[self.feature],))
+        self.count = shape.elements // max(1, self.features.elements)
+
+    def widened(self, operand: Instruction) -> Instruction:
+        return self.converted(operand, self.element_type)
+
+    def converted(self, operand: Instruction, element_type: str) -> Instruction:
+        shape = operand.array_shape.with_type(element_type)
+        return operand if shape == operand.shape else make(self.like, "convert", shape, (operand,))
+
+    def apply(self, opcode: str, *operands: Instruction) -> Instruction:
+        return construct.elementwise(self.like, opcode, *operands)
+
+    def spread(self, vector: Instruction) -> Instruction:
+        """A value for each feature, at all elements of the feature."""
+        return construct.broadcast(self.like, vector, self.shape.dimensions, (self.feature,))
+
+    def number(self, value: float) -> Instruction:
+        """A constant for each feature."""
+        return construct.splat_of(self.like, np.array(value, self.shape.dtype), self.features)
+
+    def sum(self, operand: Instruction) -> Instruction:
+        """Over all dimensions but the features."""
+        zero = construct.constant(self.like, np.array(0, self.shape.dtype), self.shape.with_dimensions(()))
+        dimensions = tuple(d for d in range(self.shape.rank) if d != self.feature)
+        body = binary_computation("add", self.element_type)
+        return make(self.like, "reduce", self.features, (operand, zero), (body,), dimensions=dimensions)
+
+    def mean(self, operand: Instruction) -> Instruction:
+        return self.apply("divide", self.sum(operand), self.number(self.count))
+
+    def centred(self, operand: Instruction, mean: Instruction) -> Instruction:
+        return self.apply("subtract", operand, self.spread(mean))
+
+    def deviation(self, variance: Instruction) -> Instruction:
+        """sqrt(variance + epsilon)."""
+        return self.apply("sqrt", self.apply("add", variance, self.number(self.like["epsilon"])))
+
+    def normalized(
+        self, centred: Instruction, scale: Instruction, offset: Instruction, variance: Instruction
+    ) -> Instruction:
+        factor = self.apply("divide", scale, self.deviation(variance))
+        return self.apply("add", self.apply("multiply", centred, self.spread(factor)), self.spread(offset))
+
+    def results(self, *values: Instruction) -> Instruction:
+        """The tuple, in the types of the instruction's results."""
+        assert isinstance(self.like.shape, TupleShape)
+        types = [shape.element_type for shape in self.like.tuple_shapes]
+        parts = [self.converted(value, kind) for value, kind in zip(values, types, strict=True)]
+        return make(self.like, "tuple", self.like.shape, parts)
+
+
+@RULES.on("batch-norm-training")
+def expand_training(instruction: Instruction) -> Instruction:
+    """(normalised operand, mean, biased variance)."""
+    made = Normalization(instruction)
+    operand, scale, offset = (made.widened(o) for o in instruction.operands)
+    mean = made.mean(operand)
+    centred = made.centred(operand, mean)
+    variance = made.mean(made.apply("multiply", centred, centred))
+    return made.results(made.normalized(centred, scale, offset, variance), mean, variance)
+
+
+@RULES.on("batch-norm-inference")
+def expand_inference(instruction: Instruction) -> Instruction:
+    """The operand, normalised with a mean and a variance that are given."""
+    made = Normalization(instruction)
+    operand, scale, offset, mean, variance = (made.widened(o) for o in instruction.operands)
+    result = made.normalized(made.centred(operand, mean), scale, offset, variance)
+    return made.converted(result, instruction.array_shape.element_type)
+
+
+@RULES.on("batch-norm-grad")
+def expand_gradient(instruction: Instruction) -> Instruction:
+    """Of (operand, scale, mean, variance, gradient): the gradients of operand, scale and offset."""
+    made = Normalization(instruction)
+    operand, scale, mean, variance, gradient = (made.widened(o) for o in instruction.operands)
+    inverse = made.apply("divide", made.number(1), made.deviation(variance))
+    centred = made.centred(operand, mean)
+    of_offset = made.sum(gradient)
+    of_scale = made.apply("multiply", made.sum(made.apply("multiply", gradient, centred)), inverse)
+    count = made.number(made.count)
+    slope = made.apply("divide", made.apply("multiply", of_scale, inverse), count)
+    level = made.spread(made.apply("divide", of_offset, count))
+    inner = made.apply("subtract", gradient, level)
+    inner = made.apply("subtract", inner, made.apply("multiply", centred, made.spread(slope)))
+    of_operand = made.apply("multiply", made.spread(made.apply("multiply", scale, inverse)), inner)
+    return made.results(of_operand, of_scale, of_offset)

@@ -1,0 +1,72 @@
+"""Of a sort only the first elements, where nobody takes others: a search for the k largest need not sort the rest."""
+
+from __future__ import annotations
+
+from engine.ir import Computation, Instruction, Module, TupleShape
+from engine.passes.rewriting import Visit, changed, make, rewrite_each
+
+
+def limit_sorts(module: Module) -> Module:
+    """Sorts all of whose results are sliced get a `limit` and results that are that long.
+
+    The sorts without a limit are left behind for dead_code.
+    """
+    return rewrite_each(module, _visit_for)
+
+
+def _visit_for(computation: Computation) -> Visit:
+    if all(i.opcode != "sort" for i in computation.instructions):
+        return lambda before, instruction: None
+    users = computation.users()
+    limits = {
+        sort: limit
+        for sort in computation.instructions
+        if sort.opcode == "sort" and (limit := _limit(sort, users, computation.root)) is not None
+    }
+    limited: dict[Instruction, Instruction] = {}
+
+    def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+        sort = _sliced_sort(before)
+        if sort not in limits:
+            return None
+        (result,) = instruction.operands
+        number = result["tuple_index"] if result.opcode == "get-tuple-element" else None
+        new_sort = result if number is None else result.operands[0]
+        if sort not in limited:
+            limited[sort] = _with_limit(new_sort, limits[sort])
+        part = limited[sort]
+        if number is not None:
+            part = make(result, "get-tuple-element", part.tuple_shapes[number], (part,), tuple_index=number)
+        return part if part.shape == instruction.shape else changed(instruction, operands=(part,))
+
+    return visit
+
+
+def _sliced_sort(instruction: Instruction) -> Instruction | None:
+    """The sort that a slice takes its elements from."""
+    if instruction.opcode != "slice":
+        return None
+    (source,) = instruction.operands
+    if source.opcode == "get-tuple-element":
+        source = source.operands[0]
+    return source if source.opcode == "sort" else None
+
+
+def _limit(sort: Instruction, users: dict[Instruction, list[Instruction]], root: Instruction) -> int | None:
+    """How many elements of its rows are needed, if all that reads them are slices that leave some out."""
+    (dimension,) = sort["dimensions"]
+    results = [sort] if len(sort.operands) == 1 else users[sort]
+    readers = [reader for result in results for reader in users[result]]
+    if root in (sort, *results) or not readers or any(_sliced_sort(reader) is not sort for reader in readers):
+        return None
+    limit = max(int(reader["slice_dimensions"][dimension].limit) for reader in readers)
+    return limit if limit < sort.operands[0].array_shape.dimensions[dimension] else None
+
+
+def _with_limit(sort: Instruction, limit: int) -> Instruction:
+    (dimension,) = sort["dimensions"]
+    sizes = list(sort.operands[0].array_shape.dimensions)
+    sizes[dimension] = limit
+    shapes = [o.array_shape.with_dimensions(tuple(sizes)) for o in sort.operands]
+    shape = shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
+    return changed(sort, shape=shape, limit=limit)

@@ -1,0 +1,209 @@
+"""Embedding tables updated row by row: what no row of the batch names is not touched.
+
+The gradient of an embedding is a scatter-add of rows into zeros. Where a variable's new value is its old one wherever
+that gradient is zero (SGD without momentum, Adagrad), only the rows of the batch are gathered, updated and put back.
+Rows named twice are added up first, in the same order as before, so the result has the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.ir import Computation, GatherDimensionNumbers, Instruction, Module, ScatterDimensionNumbers, Shape
+from engine.ops.apply import single_operation
+from engine.passes.construct import broadcast, constant, splat_of
+from engine.passes.fusible import is_elementwise
+from engine.passes.rewriting import make, rewrite_each
+
+MOST_ROWS = 4096
+WORTH_ELEMENTS = 1 << 18
+SPARSENESS = 4
+"""How many times more rows the table must have than the batch names."""
+ROW_SCATTER = ScatterDimensionNumbers((1,), (0,), (0,), 1)
+ROW_GATHER = GatherDimensionNumbers((1,), (0,), (0,), 1)
+
+
+def sparse_updates(module: Module) -> Module:
+    """Rewrites every update of the entry that leaves the rows outside the batch alone."""
+    replacements: dict[Instruction, Instruction] = {}
+    for instruction in module.entry.instructions:
+        if _is_row_sum(instruction):
+            update = _find_update(module, instruction)
+            if update is not None:
+                replacements |= _Rows(update).replacements()
+    if not replacements:
+        return module
+
+    def visit(before: Instruction, _: Instruction) -> Instruction | None:
+        return replacements.get(before)
+
+    def keep(before: Instruction, _: Instruction) -> Instruction | None:
+        return None
+
+    return rewrite_each(module, lambda computation: visit if computation is module.entry else keep)
+
+
+@dataclass(frozen=True, slots=True)
+class RowUpdate:
+    """A gradient by rows, the operations on it, and for each variable's new value the parameter with the old one."""
+
+    gradient: Instruction
+    inside: tuple[Instruction, ...]
+    results: dict[Instruction, Instruction]
+
+
+def _is_row_sum(instruction: Instruction) -> bool:
+    """scatter(zeros [rows, width], ids, rows, add) into a table much larger than the batch."""
+    if instruction.opcode != "scatter" or len(instruction.operands) != 3:
+        return False
+    table, ids, rows = instruction.operands
+    shape = instruction.array_shape
+    if shape.rank != 2 or rows.array_shape.rank != 2 or single_operation(instruction.called[0]) != "add":
+        return False
+    named = rows.array_shape.dimensions[0]
+    if shape.elements < WORTH_ELEMENTS or not 0 < named <= MOST_ROWS or shape.dimensions[0] < SPARSENESS * named:
+        return False
+    flat = ids.array_shape.dimensions in ((named,), (named, 1))
+    return instruction["scatter_dimension_numbers"] == ROW_SCATTER and flat and _is_zero(table)
+
+
+def _is_zero(instruction: Instruction) -> bool:
+    while instruction.opcode in ("broadcast", "reshape"):
+        instruction = instruction.operands[0]
+    return instruction.opcode == "constant" and not np.any(instruction["literal"])
+
+
+def _find_update(module: Module, gradient: Instruction) -> RowUpdate | None:
+    """All that is computed from the gradient, if it only updates variables, and only in the gradient's rows."""
+    olds = {module.results[r]: module.entry.parameters[p] for p, r in module.aliases.items()}
+    others = {r for k, r in enumerate(module.results) if k not in module.aliases.values()}
+    value: dict[Instruction, object] = {gradient: "zero"}
+    inside: list[Instruction] = [gradient]
+    results: dict[Instruction, Instruction] = {}
+    for instruction in module.entry.instructions:
+        if instruction is module.entry.root or not any(o in value for o in instruction.operands):
+            continue
+        if not is_elementwise(instruction) or instruction.shape != gradient.shape or instruction in others:
+            return None
+        if not all(o in value or _is_by_row(o, gradient) for o in instruction.operands):
+            return None
+        value[instruction] = _without_gradient(instruction, value)
+        inside.append(instruction)
+        if instruction in olds:
+            if value[instruction] is not olds[instruction]:
+                return None
+            results[instruction] = olds[instruction]
+    return RowUpdate(gradient, tuple(inside), results) if results else None
+
+
+def _is_by_row(operand: Instruction, gradient: Instruction) -> bool:
+    """A table of the gradient's shape, or something that is the same in all its rows."""
+    if operand.opcode == "parameter":
+        return operand.shape == gradient.shape
+    return operand.opcode == "broadcast" and 0 not in operand["dimensions"]
+
+
+def _without_gradient(instruction: Instruction, value: dict[Instruction, object]) -> object:
+    """What an operation gives where the gradient is zero: "zero", a parameter as it was, or something else (None)."""
+    seen = [value.get(o, o if o.opcode == "parameter" else None) for o in instruction.operands]
+    opcode = instruction.opcode
+    if opcode == "multiply" and "zero" in seen:
+        return "zero"
+    if opcode in ("negate", "abs", "sqrt", "convert", "divide") and seen[0] == "zero":
+        return "zero"
+    if opcode in ("add", "subtract") and seen[1] == "zero":
+        return seen[0]
+    if opcode == "add" and seen[0] == "zero":
+        return seen[1]
+    return None
+
+
+class _Rows:
+    """The same update on the named rows alone."""
+
+    def __init__(self, update: RowUpdate) -> None:
+        self.update = update
+        self.like = update.gradient
+        _, ids, rows = update.gradient.operands
+        self.shape = rows.array_shape
+        self.ids = ids
+        self.small: dict[Instruction, Instruction] = {}
+
+    def replacements(self) -> dict[Instruction, Instruction]:
+        """For each new table the scatter that puts its new rows into the old one."""
+        self.small[self.update.gradient] = self._sums()
+        for instruction in self.update.inside[1:]:
+            operands = [self._row_values(o) for o in instruction.operands]
+            self.small[instruction] = make(
+                instruction, instruction.opcode, self.shape, operands, **instruction.attributes
+            )
+        return {
+            new: self._put(old, self.small[new], _assignment(self.shape.element_type))
+            for new, old in self.update.results.items()
+        }
+
+    def _row_values(self, operand: Instruction) -> Instruction:
+        if operand not in self.small:
+            if operand.opcode == "parameter":
+                self.small[operand] = self._take(operand, self.ids)
+            else:
+                scalar, mapping = operand.operands[0], operand["dimensions"]
+                self.small[operand] = broadcast(operand, scalar, self.shape.dimensions, mapping)
+        return self.small[operand]
+
+    def _sums(self) -> Instruction:
+        """For each named row the sum of the gradients of all that name the same: added up where it is named first."""
+        first = self._first()
+        zeros = splat_of(self.like, np.zeros((), self.shape.dtype), self.shape)
+        summed = make(
+            *(self.like, "scatter", self.shape, (zeros, first, self.like.operands[2]), self.like.called),
+            **self.like.attributes,
+        )
+        return self._take(summed, first)
+
+    def _first(self) -> Instruction:
+        """s32 [named]: the first position that names the same row."""
+        like, named = self.like, self.shape.dimensions[0]
+        kind = self.ids.array_shape.element_type
+        ids = make(like, "reshape", Shape(kind, (named,)), (self.ids,))
+        square, counts = Shape("pred", (named, named)), Shape("s32", (named, named))
+        both = [broadcast(like, ids, square.dimensions, (d,)) for d in (0, 1)]
+        equal = make(like, "compare", square, both, direction="EQ")
+        positions = make(like, "iota", counts, (), iota_dimension=1)
+        last = np.asarray(named, np.int32)
+        chosen = make(like, "select", counts, (equal, positions, splat_of(like, last, counts)))
+        initial = constant(like, last, Shape("s32"))
+        shape = Shape("s32", (named,))
+        return make(like, "reduce", shape, (chosen, initial), (_body("minimum", "s32"),), dimensions=(1,))
+
+    def _take(self, table: Instruction, ids: Instruction) -> Instruction:
+        width = self.shape.dimensions[1]
+        return make(
+            *(self.like, "gather", self.shape, (table, ids)),
+            gather_dimension_numbers=ROW_GATHER,
+            gather_slice_sizes=(1, width),
+        )
+
+    def _put(self, table: Instruction, rows: Instruction, body: Computation) -> Instruction:
+        return make(
+            *(self.like, "scatter", table.array_shape, (table, self.ids, rows), (body,)), **self.like.attributes
+        )
+
+
+def _parameters(element_type: str) -> list[Instruction]:
+    shape = Shape(element_type)
+    return [Instruction(f"p{k}", "parameter", shape, (), {"parameter_number": k}) for k in range(2)]
+
+
+def _body(opcode: str, element_type: str) -> Computation:
+    both = _parameters(element_type)
+    root = Instruction(opcode, opcode, Shape(element_type), tuple(both))
+    return Computation(opcode, [*both, root], root)
+
+
+def _assignment(element_type: str) -> Computation:
+    """The body that keeps the update."""
+    both = _parameters(element_type)
+    return Computation("assign", both, both[1])

@@ -1,0 +1,152 @@
+"""Everything that knows tf_keras: where its models are hooked, what a step is, how predictions are asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+from tf_keras.src.engine import data_adapter
+from tf_keras.src.engine.training import Model
+from tf_keras.src.mixed_precision import loss_scale_optimizer
+from tf_keras.src.optimizers import optimizer as optimizers
+from tf_keras.src.optimizers import optimizer_v1
+from tf_keras.src.optimizers.legacy import optimizer_v2
+
+from keras_ext.frameworks.common import KerasFunction, dense, plain_outside, refuse_eager_execution, serves
+from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
+from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
+
+OPTIMIZERS = (
+    optimizers.Optimizer,
+    optimizer_v2.OptimizerV2,
+    optimizer_v1.TFOptimizer,
+    loss_scale_optimizer.LossScaleOptimizer,
+    loss_scale_optimizer.LossScaleOptimizerV3,
+)
+
+
+class TFKeras:
+    """How the framework-blind parts ask about a tf_keras model."""
+
+    def step(self, model: Any, mode: Mode, data: Any) -> Any:
+        """Traces one step of the model, in its strategy, and counts it, as Keras does."""
+        strategy = model.distribute_strategy
+        _adopt_optimizers(self.optimizer(model), strategy)
+        step = getattr(model, f"{mode}_step")
+        counter = getattr(model, f"_{mode}_counter")
+
+        def counted_step(data: Any) -> Any:
+            # AutoGraph is off where steps are traced, but Keras has it convert the `call` of its users' layers.
+            with ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED):
+                outputs = step(data)
+            counter.assign_add(1)
+            return outputs
+
+        with strategy.scope():
+            return strategy.run(counted_step, args=(data,))
+
+    def steps_per_execution(self, model: Any) -> int:
+        """The number given to `compile`, less at the end of an epoch."""
+        steps = model._steps_per_execution
+        return 1 if steps is None else int(steps.numpy())
+
+    def optimizer(self, model: Any) -> Any:
+        """The model's optimizer, None before `compile`."""
+        return getattr(model, "optimizer", None)
+
+
+class PredictIteratorFunction(PredictFunction):
+    """The predict function of a Keras that hands over its iterator."""
+
+    def __call__(self, iterator: Iterator[Any]) -> Any:
+        """The outputs of up to `steps_per_execution` batches; StopIteration when there is none left."""
+        batches = list(islice(iterator, self._framework.steps_per_execution(self.model)))
+        if not batches:
+            raise StopIteration
+        return super().__call__(batches)
+
+
+def install() -> None:
+    """Wraps tf_keras' models at class level, once; models outside an IPUStrategy behave as before."""
+    if RowsAdapter in data_adapter.ALL_ADAPTER_CLS:
+        return
+    data_adapter.ALL_ADAPTER_CLS.append(RowsAdapter)
+    framework = TFKeras()
+    for mode, kind in (("train", EpochFunction), ("test", EpochFunction), ("predict", PredictIteratorFunction)):
+        name = f"make_{mode}_function"
+        setattr(Model, name, _making(framework, mode, kind, getattr(Model, name)))
+    Model.distribute_strategy = property(_distribute_strategy, doc=Model.distribute_strategy.__doc__)
+    data_adapter.get_data_handler = _choosing_handler(data_adapter.get_data_handler)
+    data_adapter.single_batch_iterator = _choosing_batch(data_adapter.single_batch_iterator)
+    for optimizer in OPTIMIZERS:
+        optimizer.apply_gradients = _with_dense_gradients(optimizer.apply_gradients)
+    loss_scale_optimizer.strategy_supports_loss_scaling = _supporting_loss_scaling(
+        loss_scale_optimizer.strategy_supports_loss_scaling
+    )
+
+
+def _making(framework: TFKeras, mode: Mode, kind: type[StepFunction], original: KerasFunction) -> KerasFunction:
+    attribute = f"{mode}_function"
+
+    @functools.wraps(original)
+    def make_function(self: Any, force: bool = False) -> Any:
+        if not serves(self._distribution_strategy):
+            return original(self, force)
+        refuse_eager_execution(self)
+        if getattr(self, attribute) is None or force:
+            setattr(self, attribute, kind(framework, self, mode))
+        return getattr(self, attribute)
+
+    return make_function
+
+
+def _distribute_strategy(model: Any) -> tf.distribute.Strategy:
+    return model._distribution_strategy or plain_outside(tf.distribute.get_strategy())
+
+
+def _adopt_optimizers(structure: Any, strategy: tf.distribute.Strategy) -> None:
+    """An optimizer remembers the strategy it was made under, and keeps its averages with that one."""
+    for outer in tf.nest.flatten(structure):
+        optimizer = getattr(outer, "inner_optimizer", outer)
+        if isinstance(optimizer, optimizers.Optimizer):
+            optimizer._distribution_strategy = strategy
+
+
+def _choosing_handler(original: KerasFunction) -> KerasFunction:
+    @functools.wraps(original)
+    def get_data_handler(*arguments: Any, **named: Any) -> data_adapter.DataHandler:
+        ours = serves(getattr(named["model"], "_distribution_strategy", None))
+        return (data_handler if ours else original)(*arguments, **named)
+
+    return get_data_handler
+
+
+def _choosing_batch(original: KerasFunction) -> KerasFunction:
+    @functools.wraps(original)
+    def single_batch_iterator(strategy: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+        return single_batch(*arguments, **named) if serves(strategy) else original(strategy, *arguments, **named)
+
+    return single_batch_iterator
+
+
+def _with_dense_gradients(apply: KerasFunction) -> KerasFunction:
+    @functools.wraps(apply)
+    def apply_dense(self: Any, grads_and_vars: Iterable[Any], *arguments: Any, **named: Any) -> Any:
+        pairs = [(dense(gradient), variable) for gradient, variable in grads_and_vars]
+        return apply(self, pairs, *arguments, **named)
+
+    return apply_dense
+
+
+def _supporting_loss_scaling(original: KerasFunction) -> KerasFunction:
+    """Keras knows the strategies that do by their class; ours says it."""
+
+    @functools.wraps(original)
+    def strategy_supports_loss_scaling() -> bool:
+        return getattr(tf.distribute.get_strategy(), "supports_loss_scaling", False) or original()
+
+    return strategy_supports_loss_scaling

@@ -1,0 +1,157 @@
+"""How tf_keras' data arrives: arrays go to the engine as rows, everything else through Keras' tf.data pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tf_keras import backend
+from tf_keras.src.engine import data_adapter, training_utils
+
+from keras_ext.epochs.feeds import Batches, RowBatches, RowIterator
+
+ARRAY_ADAPTERS = (data_adapter.TensorLikeDataAdapter, data_adapter.ListsOfScalarsDataAdapter)
+
+
+class Rows:
+    """Arrays of equal length, nested as a batch is, with class weights turned into sample weights.
+
+    Raises ValueError when the lengths differ.
+    """
+
+    def __init__(self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: dict | None = None) -> None:
+        x, y, sample_weight = tf.nest.map_structure(_as_keras_would, (x, y, sample_weight))
+        x, y, sample_weight = tf.__internal__.nest.list_to_tuple((x, y, sample_weight))
+        weights, _, _ = training_utils.handle_partial_sample_weights(y, sample_weight, None, check_all_flat=True)
+        self.structure = data_adapter.pack_x_y_sample_weight(x, y, weights)
+        data_adapter._check_data_cardinality(self.structure)
+        if class_weight:
+            self.structure = _with_class_weights(self.structure, class_weight)
+
+
+def _with_class_weights(structure: Any, class_weight: dict) -> Any:
+    """Raises ValueError for several outputs, and for classes that are not 0 to n - 1."""
+    x, *others = structure
+    tensors = tf.nest.map_structure(tf.convert_to_tensor, others)
+    return data_adapter._make_class_weight_map_fn(class_weight)(x, *tensors)
+
+
+def _as_keras_would(value: Any) -> Any:
+    """Keras turns a pandas series into a column, and NumPy's floats into its own float type."""
+    if data_adapter._is_pandas_series(value):
+        value = np.expand_dims(value.to_numpy(), axis=-1)
+    if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.floating):
+        return np.asarray(value, dtype=backend.floatx())
+    return value
+
+
+class RepeatedRows(RowIterator):
+    """Several passes over the rows, one after the other: Keras draws all epochs from one iterator."""
+
+    def __init__(self, batches: RowBatches, passes: int) -> None:
+        super().__init__(batches)
+        self._passes = passes
+
+    def take(self, limit: int) -> list[Batches]:
+        """The feeds of up to `limit` batches, across passes; StopIteration after the last pass."""
+        taken: list[Batches] = []
+        while limit > 0 and self._passes > 0:
+            try:
+                more = super().take(limit)
+            except StopIteration:
+                self._passes -= 1
+                self._position = 0
+                continue
+            taken += more
+            limit -= sum(batches.steps for batches in more)
+        if not taken:
+            raise StopIteration
+        return taken
+
+
+class RepeatedRowBatches(RowBatches):
+    """The rows of all epochs."""
+
+    def __init__(self, structure: Any, batch_size: int, shuffle: bool | str, passes: int) -> None:
+        super().__init__(structure, batch_size, shuffle)
+        self._passes = passes
+
+    def __iter__(self) -> RepeatedRows:
+        return RepeatedRows(self, self._passes)
+
+
+class RowsAdapter(data_adapter.DataAdapter):
+    """Keras' adapter for `Rows`, which only our handlers make."""
+
+    @staticmethod
+    def can_handle(x: Any, y: Any = None) -> bool:
+        """Whether `x` is `Rows`."""
+        return isinstance(x, Rows)
+
+    def __init__(
+        self,
+        x: Rows,
+        y: None = None,
+        batch_size: int | None = None,
+        steps: int | None = None,
+        epochs: int = 1,
+        shuffle: bool | str = False,
+        **others: Any,
+    ) -> None:
+        super().__init__(x, y, **others)
+        rows = len(tf.nest.flatten(x.structure)[0])
+        self._batch_size = batch_size or (-(-rows // steps) if steps else 32)
+        shuffle = shuffle.lower() if isinstance(shuffle, str) else shuffle
+        self._dataset = RepeatedRowBatches(x.structure, self._batch_size, shuffle, epochs)
+
+    def get_dataset(self) -> RowBatches:
+        """What to iterate for all epochs."""
+        return self._dataset
+
+    def get_size(self) -> int:
+        """The batches of one pass, the partial one included."""
+        return -(-self._dataset.rows // self._batch_size)
+
+    def batch_size(self) -> int:
+        """The rows of a full batch."""
+        return self._batch_size
+
+    def has_partial_batch(self) -> bool:
+        """Whether the last batch of a pass has fewer rows."""
+        return self._dataset.rows % self._batch_size > 0
+
+    def partial_batch_size(self) -> int | None:
+        """The rows of the last batch where they are fewer."""
+        return self._dataset.rows % self._batch_size or None
+
+    def should_recreate_iterator(self) -> bool:
+        """No: with `steps_per_epoch` an epoch goes on where the last one stopped."""
+        return False
+
+
+def data_handler(x: Any, y: Any = None, *, model: Any, **arguments: Any) -> data_adapter.DataHandler:
+    """Keras' handler of epochs and steps for a model of ours; raises ValueError when there are no data."""
+    if data_adapter.select_data_adapter(x, y) in ARRAY_ADAPTERS:
+        weights = arguments.pop("sample_weight", None), arguments.pop("class_weight", None)
+        if _is_list(x):
+            x, y = np.asarray(x), None if y is None else np.asarray(y)
+        x, y = Rows(x, y, *weights), None
+    try:
+        # Without the model: Keras would call it to build it, eagerly, where tracing a step builds it as well.
+        handler = data_adapter.DataHandler(x, y, model=None, **arguments)
+    except StopIteration as end:
+        raise ValueError("Expected a generator with at least one batch. Received: a generator without any.") from end
+    handler._model = model
+    return handler
+
+
+def _is_list(x: Any) -> bool:
+    return data_adapter.ListsOfScalarsDataAdapter.can_handle(x)
+
+
+def single_batch(x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None) -> Iterator[Any]:
+    """An iterator over one batch of all the rows, which keeps a batch of inputs alone a tuple."""
+    structure = Rows(x, y, sample_weight, class_weight).structure
+    return iter([structure if isinstance(structure, tuple) else (structure,)])

@@ -1,0 +1,94 @@
+"""Loops and branches on the engine: what the definitions say, for any number of workers, in poisoned memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.compile import build_program
+from engine.evaluate import evaluate
+from engine.ir import Module
+from engine.runtime.executable import Executable
+from tests.engine.running import arguments_for, assert_near, buffers, check, fast, slow
+from tests.program.loops import LOOPS, choices, nested, until_small
+from tests.program.test_memory import poison
+
+
+def names_of(module: Module) -> list[str]:
+    program = build_program(module, ["variable"] * len(module.entry.parameters), {})
+    return [s.name for s in program.compute_sets]
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_as_the_definitions_say(name: str) -> None:
+    module = LOOPS[name]()
+    for arguments in choices(module, arguments_for(module)):
+        if not module.aliases:
+            check(module, arguments, tolerance=1e-4)
+            continue
+        (outputs, after), (expected, later) = fast(module, arguments), slow(module, arguments)
+        for one, other in zip([*outputs, *after], [*expected, *later], strict=True):
+            assert_near(one, other, 1e-4)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three steps in memory full of garbage."""
+    module = LOOPS[name]()
+    arguments = arguments_for(module)
+    executable = Executable(build_program(module, ["variable"] * len(arguments), {}))
+    found = []
+    for workers in (1, 2, 3, 4):
+        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        held = buffers(arguments)
+        results = []
+        for _ in range(3):
+            poison(executable)
+            results += executable.run(1, [], held)
+        found.append([*results, *(h.read() for h in held)])
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            assert one.tobytes() == two.tobytes()
+
+
+@pytest.mark.parametrize("magnitude", [0.0, 0.1, 1.0, 50.0, np.nan])
+def test_the_data_decide_how_many_turns(magnitude: float) -> None:
+    module = until_small()
+    x = np.full(9, magnitude, np.float32)
+    check(module, [x])
+    turns, _ = evaluate(module, [x])
+    assert turns == {0.0: 0, 0.1: 0, 1.0: 7, 50.0: 18}.get(magnitude, 0)
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(0, 3), (1, 0), (5, 0), (2, 9)])
+def test_loops_of_no_turn(outer: int, inner: int) -> None:
+    check(nested(outer, inner), tolerance=1e-4)
+
+
+def test_many_steps_of_many_turns() -> None:
+    module = until_small(3)
+    executable = Executable(build_program(module, ["variable"], {}))
+    for size in (0.0, 2.0, 1e30, 0.2):
+        x = np.full(3, size, np.float32)
+        results = executable.run(4, [], buffers([x]))
+        for result, value in zip(results, evaluate(module, [x]), strict=True):
+            assert_near(result, value)
+
+
+@pytest.mark.parametrize("name", ["tensor_array", "two_rows"])
+def test_arrays_are_written_in_place(name: str) -> None:
+    """Nothing of an array's size moves in the loop."""
+    module = LOOPS[name]()
+    program = build_program(module, ["variable"] * len(module.entry.parameters), {})
+    (turn,) = (r for r in program.regions if not r.repeats)
+    for compute_set in program.compute_sets[turn.begin : turn.end]:
+        assert not compute_set.name.endswith((".copy", ".update")), compute_set.name
+
+
+def test_a_variable_is_updated_in_part_where_it_lies() -> None:
+    assert not [name for name in names_of(LOOPS["cache_update"]()) if name.endswith((".copy", ".update"))]
+
+
+def test_state_that_does_not_change_is_not_copied() -> None:
+    copied = [name for name in names_of(LOOPS["updated_variables"]()) if name.endswith(".initial")]
+    assert len(copied) == 2  # of the count, the product and the weights all but the weights

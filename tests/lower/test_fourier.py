@@ -1,0 +1,77 @@
+"""fft: all four transforms, of any length, over one to three dimensions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.codelets.fourier import fourier_plan
+from engine.evaluate import evaluate
+from engine.ir import Module, Shape
+from engine.ir.builder import Builder
+from tests.engine.running import check, fast, random_array
+
+CASES = [
+    *(((), (1,)), ((3,), (2,)), ((2,), (12,)), ((), (97,)), ((5,), (64,)), ((2, 2), (37,)), ((3,), (67,))),
+    *(((60,), (500,)), ((), (4, 6)), ((2,), (5, 9)), ((2,), (3, 8, 10)), ((), (7, 41, 2)), ((), (2048,))),
+    *(((0,), (8,)), ((2,), (143,))),
+]
+
+
+def fft_module(name: str, batch: tuple[int, ...], lengths: tuple[int, ...], double: bool = False) -> Module:
+    real, complex_type = ("f64", "c128") if double else ("f32", "c64")
+    full, half = (*batch, *lengths), (*batch, *lengths[:-1], lengths[-1] // 2 + 1)
+    given = Shape(real, full) if name == "RFFT" else Shape(complex_type, half if name == "IRFFT" else full)
+    made = Shape(real, full) if name == "IRFFT" else Shape(complex_type, half if name == "RFFT" else full)
+    b = Builder()
+    return b.module(
+        b.instruction("fft", made, (b.parameter_of(given),), fft_type=name, fft_length=lengths),
+    )
+
+
+@pytest.mark.parametrize("name", ["FFT", "IFFT", "RFFT", "IRFFT"])
+@pytest.mark.parametrize("double", [False, True])
+def test_transforms(name: str, double: bool) -> None:
+    rng = np.random.default_rng(0)
+    for batch, lengths in CASES:
+        module = fft_module(name, batch, lengths, double)
+        check(module, [random_array(rng, module.entry.parameters[0].array_shape)], 1e-13 if double else 5e-7)
+
+
+def test_every_length_up_to_150() -> None:
+    """In double precision, so that no wrong root hides behind rounding."""
+    rng = np.random.default_rng(1)
+    for length in range(1, 151):
+        module = fft_module("FFT", (2,), (length,), double=True)
+        x = random_array(rng, module.entry.parameters[0].array_shape)
+        ((result,), _) = fast(module, [x])
+        (expected,) = evaluate(module, [x])
+        assert np.abs(result - expected).max() <= 2e-14 * np.abs(expected).max(), length
+
+
+def test_lengths_with_a_large_prime_become_powers_of_two() -> None:
+    assert fourier_plan(360) == (360, (4, 2, 3, 3, 5))
+    assert fourier_plan(1) == (1, ())
+    assert fourier_plan(31) == (31, (31,))
+    transformed, factors = fourier_plan(37)
+    assert transformed == 128 and np.prod(factors) == 128
+
+
+def test_imaginary_parts_that_a_real_signal_cannot_have_do_not_count() -> None:
+    module = fft_module("IRFFT", (), (8,))
+    spectrum = np.array([1 + 5j, 2 - 1j, 0.5, -1j, 3 + 7j], np.complex64)
+    ((result,), _) = fast(module, [spectrum])
+    np.testing.assert_allclose(result, np.fft.irfft(spectrum, 8), atol=1e-6)
+
+
+def test_between_other_operations() -> None:
+    """A convolution by spectra: transforms read and feed elementwise operations."""
+    b = Builder()
+    x, kernel = b.parameter("f32", (3, 10)), b.parameter("f32", (3, 10))
+    half = Shape("c64", (3, 6))
+    spectra = [
+        b.instruction("fft", half, (b.reverse(v, (1,)),), fft_type="RFFT", fft_length=(10,)) for v in (x, kernel)
+    ]
+    product = b.multiply(*spectra)
+    b.instruction("fft", Shape("f32", (3, 10)), (product,), fft_type="IRFFT", fft_length=(10,))
+    check(b.module(), tolerance=1e-6)

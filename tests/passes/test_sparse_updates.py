@@ -1,0 +1,83 @@
+"""Row-by-row updates of embedding tables: the same values as dense ones, without touching the whole table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.compile import build_program
+from engine.evaluate import evaluate
+from engine.ir import Module, ScatterDimensionNumbers, TupleShape
+from engine.ir.builder import Builder
+from engine.ir.verifier import verify
+from engine.passes.sparse_updates import sparse_updates
+from tests.engine.running import fast
+
+ROWS, WIDTH, NAMED = 8192, 40, 50
+NUMBERS = ScatterDimensionNumbers((1,), (0,), (0,), 1)
+
+
+def add_body(b: Builder):  # type: ignore[no-untyped-def]
+    body = Builder("sum")
+    return body.build(body.add(body.parameter("f32"), body.parameter("f32")))
+
+
+def train_step(optimizer: str) -> Module:
+    """(table', [slot']) of one update; parameters: table, slot, ids, rows, learning rate."""
+    b = Builder()
+    table, slot = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (ROWS, WIDTH))
+    ids, rows, rate = b.parameter("s32", (NAMED,)), b.parameter("f32", (NAMED, WIDTH)), b.parameter("f32")
+    zeros = b.splat(0.0, (ROWS, WIDTH))
+    gradient = b.instruction(
+        "scatter", table.shape, (zeros, ids, rows), (add_body(b),), scatter_dimension_numbers=NUMBERS
+    )
+    spread = b.broadcast(rate, (ROWS, WIDTH), ())
+    step = b.multiply(gradient, spread)
+    new_slot = slot
+    if optimizer == "adagrad":
+        new_slot = b.add(slot, b.multiply(gradient, gradient))
+        step = b.divide(step, b.inferred("sqrt", (new_slot,)))
+    if optimizer == "momentum":
+        new_slot = b.add(b.multiply(slot, spread), gradient)
+        step = new_slot
+    new = b.subtract(table, step)
+    root = b.instruction("tuple", TupleShape((new.shape, new_slot.shape)), (new, new_slot))
+    return Module("step", b.build(root), {0: 0, 1: 1})
+
+
+def arguments(seed: int = 0) -> list[np.ndarray]:
+    """Ids with repetitions, the first and last row, and numbers of no row."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, 30, NAMED).astype(np.int32) * 270
+    ids[:4] = 0, ROWS - 1, -1, ROWS
+    table, slot, rows = (rng.random(s, np.float32) + 0.5 for s in ((ROWS, WIDTH), (ROWS, WIDTH), (NAMED, WIDTH)))
+    return [table, slot, ids, rows, np.float32(0.1)]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_same_bits_as_the_dense_update(optimizer: str) -> None:
+    dense = train_step(optimizer)
+    sparse = sparse_updates(dense)
+    verify(sparse)
+    assert sparse is not dense
+    for expected, received in zip(evaluate(dense, arguments()), evaluate(sparse, arguments()), strict=True):
+        np.testing.assert_array_equal(received, expected)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_engine_touches_no_other_row(optimizer: str) -> None:
+    module = train_step(optimizer)
+    program = build_program(module, ["variable"] * 5, {})
+    tables = set(program.variables.values())
+    for compute_set in program.compute_sets:
+        written = [s.buffer for s in compute_set.writes if s.buffer.shape.elements == ROWS * WIDTH]
+        assert all(buffer in tables and compute_set.overwrites is buffer for buffer in written)
+    expected = evaluate(module, arguments())
+    _, held = fast(module, arguments())
+    np.testing.assert_allclose(held[0], expected[0], atol=2e-7)
+    np.testing.assert_allclose(held[1], expected[1], atol=2e-7)
+
+
+def test_an_update_that_decays_rows_stays_dense() -> None:
+    module = train_step("momentum")
+    assert sparse_updates(module) is module

@@ -1,0 +1,18 @@
+"""What tests of tf_keras alone get: its kit, and every test the same random state."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.keras.helpers import KITS, Kit
+
+
+@pytest.fixture
+def kit() -> Kit:
+    """Models and comparisons of tf_keras."""
+    return KITS["tf_keras"]
+
+
+@pytest.fixture(autouse=True)
+def seed(kit: Kit) -> None:
+    kit.keras.utils.set_random_seed(7)

@@ -1,0 +1,95 @@
+"""Each Keras is extended when the program imports it, before the strategy or after, and none is imported for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+MODEL = """
+import numpy as np
+def runs_on_the_engine(keras, strategy):
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile('sgd', 'mse')
+    model.fit(np.ones((8, 2), np.float32), np.ones((8, 1), np.float32), verbose=0)
+    return type(model.train_function).__module__ == 'keras_ext.training'
+"""
+
+
+def python(source: str, legacy: str = "0") -> list[str]:
+    """The lines that a fresh interpreter prints when it runs `source`."""
+    environment = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_USE_LEGACY_KERAS": legacy,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", MODEL + source],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_legacy_keras_of_tensorflow_without_keras_3() -> None:
+    source = """
+import sys
+import tensorflow as tf
+from tensorflow.python import ipu
+strategy = ipu.ipu_strategy.IPUStrategy()
+print(runs_on_the_engine(tf.keras, strategy), tf.keras.Model.__module__.split('.')[0], 'keras' in sys.modules)
+import keras
+print(runs_on_the_engine(keras, strategy), keras.__version__[0])
+"""
+    assert python(source, legacy="1") == ["True", "tf_keras", "False", "True", "3"]
+
+
+def test_tf_keras_imported_after_the_strategy() -> None:
+    source = """
+import importlib.util, sys
+from tensorflow.python import ipu
+strategy = ipu.ipu_strategy.IPUStrategy()
+print('tf_keras' in sys.modules, 'keras_ext.frameworks.tf_keras' in sys.modules)
+assert importlib.util.find_spec('tf_keras') is not None
+from tf_keras.src.engine import training
+import tf_keras
+print(runs_on_the_engine(tf_keras, strategy), type(tf_keras.__loader__).__name__)
+import keras
+print(runs_on_the_engine(keras, strategy))
+"""
+    assert python(source) == ["False", "False", "True", "SourceFileLoader", "True"]
+
+
+def test_the_strategy_imports_no_keras() -> None:
+    source = """
+import sys
+import ipu.ipu_strategy
+print(any(name.startswith('keras_ext') for name in sys.modules))
+before = set(sys.modules)
+ipu.ipu_strategy.IPUStrategy(enable_keras_extensions=True)
+print(any(name.split('.')[0] == 'tf_keras' for name in set(sys.modules) - before))
+"""
+    assert python(source) == ["False", "False"]
+
+
+@pytest.mark.parametrize("name", ["keras", "tf_keras"])
+def test_a_framework_is_extended_once(name: str) -> None:
+    import importlib
+
+    from keras_ext.installing import install
+
+    model = importlib.import_module(name).Model
+    install()
+    before = model.make_train_function
+    install()
+    assert model.make_train_function is before
