@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 FRAMEWORKS = {"keras": "keras_ext.frameworks.keras3", "tf_keras": "keras_ext.frameworks.tf_keras"}
 
@@ -53,7 +54,7 @@ class InstallingFinder:
         return spec
 
 
-def _extend_after_execution(loader: object) -> None:
+def _extend_after_execution(loader: Any) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

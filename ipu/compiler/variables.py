@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
+from tensorflow.python.eager import context
 from tensorflow.python.framework import func_graph, ops
 from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
 
@@ -85,7 +86,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         if self._host_is_valid:
             return
         assert self._buffer is not None
-        with ops.init_scope():
+        with ops.init_scope(), context.eager_mode():
             gen_resource_variable_ops.assign_variable_op(self._raw_handle, ops.convert_to_tensor(self._buffer.read()))
         self._host_is_valid = True
 

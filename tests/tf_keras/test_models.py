@@ -59,7 +59,6 @@ def test_several_steps_per_execution_on_batch(kit: Kit) -> None:
     assert model.predict_on_batch(X).shape == (24, 3)
 
 
-@pytest.mark.xfail(strict=True, reason="IPUVariable cannot fetch its value while a SavedModel's graph is written")
 def test_saved_model(kit: Kit, tmp_path: Path) -> None:
     model = kit.ipu_model(kit.functional)
     fitted(model)
