@@ -1,0 +1,88 @@
+"""What the suite must know of a framework: its public names, its state, and how to make its gradients dense."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+KINDS = {
+    "layers": ("layers", "Layer"),
+    "losses": ("losses", "Loss"),
+    "metrics": ("metrics", "Metric"),
+    "optimizers": ("optimizers", "Optimizer"),
+    "legacy optimizers": ("optimizers.legacy", "Optimizer"),
+    "schedules": ("optimizers.schedules", "LearningRateSchedule"),
+    "activations": ("activations", ""),
+}
+NOT_ACTIVATIONS = {"get", "serialize", "deserialize"}
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A Keras under test."""
+
+    name: str
+    keras: ModuleType
+    repeats_random_numbers: bool
+    """Whether its layers keep their random state in variables, so that another run can draw the same."""
+
+    def public_names(self, kind: str) -> list[str]:
+        """Each public class (or activation function) of a kind once; of several names the one it was defined under."""
+        path, base_name = KINDS[kind]
+        module: Any = self.keras
+        for part in path.split("."):
+            module = getattr(module, part, None)
+        public = {name: value for name, value in vars(module).items() if name[0] != "_"} if module else {}
+        if not base_name:
+            found = {name: v for name, v in public.items() if callable(v) and name not in NOT_ACTIVATIONS}
+        else:
+            base = getattr(module, base_name)
+            found = {name: v for name, v in public.items() if _below(v, base)}
+        names: dict[int, list[str]] = {}
+        for name, value in sorted(found.items()):
+            names.setdefault(id(value), []).append(name)
+        return sorted(_defined_name(getattr(found[each[0]], "__name__", ""), each) for each in names.values())
+
+    def state(self, model: Any) -> list[Any]:
+        """All that training changes, of a compiled model: weights, random states, the optimizer's variables."""
+        optimizer = model.optimizer
+        build = getattr(optimizer, "build", None) or optimizer._create_all_weights
+        build(model.trainable_variables)
+        mine = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
+        return [*model.variables, *mine]
+
+
+def _below(value: Any, base: type) -> bool:
+    return isinstance(value, type) and issubclass(value, base) and value is not base
+
+
+def _defined_name(defined: str, public: list[str]) -> str:
+    return defined if defined in public else public[0]
+
+
+def make_gradients_dense(optimizer: Any) -> None:
+    """Adds the duplicate rows of an embedding's gradient up before this optimizer sees them."""
+    method = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
+    original = getattr(optimizer, method)
+
+    def apply(gradients: Iterable[Any], *arguments: Any, **named: Any) -> Any:
+        dense = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
+        return original(dense, *arguments, **named)
+
+    def apply_gradients(pairs: Iterable[Any], *arguments: Any, **named: Any) -> Any:
+        dense = [(tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g, v) for g, v in pairs]
+        return original(dense, *arguments, **named)
+
+    object.__setattr__(optimizer, method, apply if method == "apply" else apply_gradients)
+
+
+def framework(name: str) -> Framework:
+    """Raises ValueError for a name that is neither `keras` nor `tf_keras`."""
+    if name not in ("keras", "tf_keras"):
+        raise ValueError(f"Expected a framework, keras or tf_keras. Received: {name!r}.")
+    return Framework(name, importlib.import_module(name), repeats_random_numbers=name == "keras")

@@ -1,0 +1,64 @@
+"""No public name of Keras is forgotten, and a representative of each family does the same as on TensorFlow."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.differential.comparison import SAME, Outcome, compare, distance
+from tests.differential.frameworks import framework
+from tests.differential.report import counts, missing
+from tests.differential.suite import CASES, Entry, entries, forgotten
+
+# Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+REPRESENTATIVES = [
+    "layers/Conv2D (strided)",
+    "layers/LSTM",
+    "layers/MultiHeadAttention (causal)",
+    "layers/BatchNormalization",
+    "layers/MaxPooling2D (overlapping, same)",
+    "layers/Embedding",
+    "layers/UpSampling2D (bilinear)",
+    "losses/CategoricalFocalCrossentropy",
+    "metrics/AUC",
+    "optimizers/Adam (embedding)",
+    "optimizers/Lamb",
+    "schedules/CosineDecay (warm-up)",
+    "activations/gelu",
+]
+
+
+@pytest.mark.parametrize("title", REPRESENTATIVES)
+def test_same_as_on_tensorflow(title: str) -> None:
+    (case,) = (each for each in CASES if each.title == title)
+    outcomes = compare(framework("keras"), case)
+    assert {outcome.verdict for outcome in outcomes} == {SAME}, outcomes
+
+
+@pytest.mark.parametrize("name", ["keras", "tf_keras"])
+def test_every_public_name_has_a_case_or_a_reason(name: str) -> None:
+    assert forgotten(framework(name)) == []
+    assert len(entries(framework(name))) > 200
+
+
+def test_titles_are_unique() -> None:
+    titles = [case.title for case in CASES]
+    assert len(titles) == len(set(titles))
+
+
+def test_a_difference_is_reported() -> None:
+    case = CASES[0]
+    outcomes = [Outcome(case, "train", SAME), Outcome(case, "predict", "differs", "1e-2 apart, allowed 1e-5")]
+    results = [(Entry(case.kind, case.name, (case,)), outcomes)]
+    assert counts(results) == {case.kind: (0, 1)}
+    assert list(missing(results)) == [(case.name, "predict", "differs: 1e-2 apart, allowed 1e-5")]
+
+
+def test_distance_minds_shapes_and_nan() -> None:
+    import numpy as np
+
+    one = [np.array([1.0, np.nan, np.inf])]
+    assert distance(one, [np.array([1.5, np.nan, np.inf])]) == 0.5
+    assert distance(one, [np.array([1.0, 2.0, np.inf])]) == float("inf")
+    assert distance(one, [np.array([1.0, np.nan])]) == float("inf")

@@ -1,0 +1,78 @@
+"""Small models of every kind train for twenty steps on the engine and stay with TensorFlow.
+
+Weights, losses and predictions may be three times as far from TensorFlow's as these are from TensorFlow's own on
+batches whose rows are permuted, or 1e-4. TensorFlow's gradients of embeddings are made dense: Keras would not add
+duplicate rows up before an update that is not linear. Models that draw random numbers are compared with
+`jit_compile=True`, which draws the same ones, to 1e-4.
+"""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from ipu.ipu_strategy import IPUStrategy
+from tests.differential.comparison import Results, distance, flat
+from tests.differential.frameworks import make_gradients_dense
+from tests.models.small_models import EXAMPLES, Example
+
+# Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+STEPS, BATCH, FLOOR, FACTOR = 20, 8, 1e-4, 3.0
+
+
+class Trainee:
+    """A compiled model that can start again from the same state, without compiling again."""
+
+    def __init__(self, example: Example, jit_compile: bool = False) -> None:
+        keras.utils.set_random_seed(3)
+        self.example, self.model = example, example.build()
+        self.model.jit_compile = jit_compile
+        make_gradients_dense(self.model.optimizer)
+        self.model.optimizer.build(self.model.trainable_variables)
+        self.variables = [*self.model.variables, *self.model.optimizer.variables]
+        self.fresh = [variable.numpy() for variable in self.variables]
+        self.start = self.weights()
+
+    def weights(self) -> Results:
+        return [np.asarray(each) for each in self.model.get_weights()]
+
+    def train(self, order: np.ndarray) -> tuple[Results, Results]:
+        """The weights after training, and what else is compared: losses, predictions."""
+        for variable, value in zip(self.variables, self.fresh, strict=True):
+            variable.assign(value)
+        x, y = self.example.data(np.random.default_rng(1), STEPS * BATCH)
+        shuffled = [each[order] for each in x] if isinstance(x, list) else x[order]
+        labels = None if y is None else y[order]
+        history = self.model.fit(shuffled, labels, batch_size=BATCH, shuffle=False, verbose=0).history
+        results = flat(sorted(history.items()))[1::2]
+        if not self.example.random:
+            results += flat(self.model.predict(x, batch_size=BATCH, verbose=0))
+        return self.weights(), results
+
+
+IN_ORDER = np.arange(STEPS * BATCH)
+
+
+def permuted_batches() -> np.ndarray:
+    generator = np.random.default_rng(11)
+    return np.concatenate([step * BATCH + generator.permutation(BATCH) for step in range(STEPS)])
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_twenty_steps_end_where_tensorflow_ends(name: str) -> None:
+    example = EXAMPLES[name]
+    reference = Trainee(example, jit_compile=example.random)
+    expected, expected_results = reference.train(IN_ORDER)
+    allowed = allowed_results = FLOOR
+    if not example.random:
+        shuffled, shuffled_results = reference.train(permuted_batches())
+        allowed = max(FLOOR, FACTOR * distance(expected, shuffled))
+        allowed_results = max(FLOOR, FACTOR * distance(expected_results, shuffled_results))
+    with IPUStrategy().scope():
+        received, received_results = Trainee(example).train(IN_ORDER)
+    assert distance(reference.start, expected) > 100 * FLOOR
+    assert distance(expected, received) <= allowed
+    assert distance(expected_results, received_results) <= allowed_results
