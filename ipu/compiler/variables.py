@@ -17,8 +17,8 @@ from engine.ir import shape_of
 from engine.runtime.buffers import DeviceBuffer
 
 T = TypeVar("T")
-# Keras runs layers symbolically in graphs of this name; nothing in them is ever executed.
-SYMBOLIC_GRAPH_PREFIX = "scratch_graph"
+# Both Keras run layers symbolically in graphs with this in their name; nothing in them is ever executed.
+SYMBOLIC_GRAPH = "scratch_graph"
 
 
 class _Tracing(threading.local):
@@ -123,7 +123,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     def _note_foreign_use(self, graph: Any) -> None:
         graphs = []
         while isinstance(graph, func_graph.FuncGraph):
-            if graph.name.startswith(SYMBOLIC_GRAPH_PREFIX):
+            if SYMBOLIC_GRAPH in graph.name:
                 return
             graphs.append(graph)
             graph = graph.outer_graph

@@ -45,6 +45,8 @@ class Case:
     """Draws random numbers in training: compared with `jit_compile=True`, which draws the same."""
     dense_gradients: bool = False
     """The reference gets dense gradients in place of IndexedSlices, whose duplicate rows it does not add up."""
+    framework: str = ""
+    """The only framework that has what this variant uses; otherwise all that have the name."""
 
     @property
     def title(self) -> str:

@@ -20,7 +20,7 @@ from ipu.ipu_strategy import IPUStrategy
 from tests.differential.case import BATCH, STEPS, Case
 from tests.differential.frameworks import Framework, make_gradients_dense
 
-FLOOR, FACTOR, ORDERS, MOVED = 1e-5, 3.0, 2, 30.0
+FLOOR, LAST_PLACES, FACTOR, ORDERS, MOVED = 1e-5, 2, 3.0, 2, 30.0
 Results = list[np.ndarray]
 MODES = ("train", "evaluate", "predict")
 # Tables and other resources that are not variables have no HLO either.
@@ -143,10 +143,18 @@ class Reference:
 
     def allowed(self, mode: str) -> float:
         """How far results may be from these."""
+        expected = self.results[mode]
+        floor = max(FLOOR, LAST_PLACES * max((_last_place(each) for each in expected), default=0.0))
         if self.subject.case.random:
-            return FLOOR
+            return floor
         shuffled = [self.subject.run(mode, self.before[mode], self.data, order) for order in orders()]
-        return max(FLOOR, *(FACTOR * distance(self.results[mode], each) for each in shuffled))
+        return max(floor, *(FACTOR * distance(expected, each) for each in shuffled))
+
+
+def _last_place(array: np.ndarray) -> float:
+    """The unit in the last place of the largest finite number, as float32."""
+    finite = np.abs(array.astype(np.float32))[np.isfinite(array)]
+    return float(np.spacing(finite.max(initial=0.0)))
 
 
 def reference_of(framework: Framework, case: Case, jit_compile: bool) -> Reference:

@@ -112,17 +112,17 @@ def binary(name: str, **named: Any) -> Case:
     return metric(name, bit, "sigmoid", outputs=1, **named)
 
 
-def tracking(name: str) -> Case:
+def tracking(name: str, **named: Any) -> Case:
     """A metric of values, which a layer keeps of its own."""
 
     def build(keras: ModuleType) -> Any:
         class Tracking(keras.layers.Layer):
             def __init__(self) -> None:
                 super().__init__()
-                self.tracked = getattr(keras.metrics, name)(name="tracked")
+                self.tracked = getattr(keras.metrics, name)(name="tracked", **named)
 
             def call(self, x: Any) -> Any:
-                self.tracked.update_state(x)
+                self.tracked.update_state(tf.reduce_mean(x, axis=0))
                 return x
 
         inputs = inputs_of(keras, FEATURES)
@@ -138,7 +138,7 @@ def _furthest(y: Any, prediction: Any) -> Any:
 METRICS = [
     tracking("Mean"),
     tracking("Sum"),
-    tracking("MeanTensor"),
+    tracking("MeanTensor", shape=(5,)),
     metric("MeanMetricWrapper", reals, None, fn=_furthest),
     binary("AUC"),
     binary("AUC", variant="PR", curve="PR", num_thresholds=20),
@@ -256,7 +256,10 @@ OPTIMIZERS = [
         named_optimizer(
             "SGD", "Nesterov, global_clipnorm", learning_rate=0.1, momentum=0.9, nesterov=True, global_clipnorm=0.1
         ),
-        named_optimizer("SGD", "accumulating", learning_rate=0.1, gradient_accumulation_steps=2),
+        [
+            replace(case, framework="keras")
+            for case in named_optimizer("SGD", "accumulating", learning_rate=0.1, gradient_accumulation_steps=2)
+        ],
     )
     for case in cases
 ]
@@ -283,7 +286,10 @@ SCHEDULES = [
 
 
 def activation(name: str, *arguments: Any) -> Case:
-    made = layer(name, normal(6, 4), lambda k, x: getattr(k.activations, name)(x, *arguments))
+    def apply(keras: ModuleType, x: Any) -> Any:
+        return keras.layers.Lambda(lambda y: getattr(keras.activations, name)(y, *arguments))(x)
+
+    made = layer(name, normal(6, 4), apply)
     return replace(made, kind="activations")
 
 

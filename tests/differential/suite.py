@@ -39,11 +39,16 @@ class Entry:
 def entries(framework: Framework) -> list[Entry]:
     """Every public name of the framework, in the order of KINDS; base classes left out."""
     return [
-        Entry(kind, name, tuple(c for c in CASES if (c.kind, c.name) == (kind, name)), WITHOUT_CASE.get(name, ""))
+        Entry(kind, name, _cases(framework, kind, name), WITHOUT_CASE.get(name, ""))
         for kind in KINDS
         for name in framework.public_names(kind)
         if name not in BASES
     ]
+
+
+def _cases(framework: Framework, kind: str, name: str) -> tuple[Case, ...]:
+    named = (case for case in CASES if (case.kind, case.name) == (kind, name))
+    return tuple(case for case in named if case.framework in ("", framework.name))
 
 
 def forgotten(framework: Framework) -> list[str]:
