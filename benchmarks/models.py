@@ -1,23 +1,20 @@
-"""The models that are measured, compiled alike for the software IPU and for plain Keras."""
+"""The models that are measured, for whatever backend Keras runs on."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import keras
 from keras import layers
 
-STEPS_PER_EXECUTION = 100
-BATCH_SIZE = 32
+VOCABULARY = 20_000
+CATEGORIES, CATEGORY_SIZE, NUMBERS = 8, 1_000, 13
 
 
 def mlp() -> keras.Model:
     """784-256-128-10."""
     return keras.Sequential(
-        [
-            layers.Input((784,)),
-            layers.Dense(256, "relu"),
-            layers.Dense(128, "relu"),
-            layers.Dense(10),
-        ]
+        [layers.Input((784,)), layers.Dense(256, "relu"), layers.Dense(128, "relu"), layers.Dense(10)]
     )
 
 
@@ -38,15 +35,73 @@ def lenet() -> keras.Model:
     )
 
 
-def compiled(
-    model: keras.Model, jit_compile: bool | str = "auto", steps_per_execution: int = STEPS_PER_EXECUTION
-) -> keras.Model:
-    """The model with RMSprop, sparse cross-entropy and accuracy."""
-    model.compile(
-        optimizer=keras.optimizers.RMSprop(),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-        steps_per_execution=steps_per_execution,
-        jit_compile=jit_compile,
+def resnet20() -> keras.Model:
+    """ResNet-20 of He et al. for 32 x 32 pixels: three groups of three blocks of 16, 32 and 64 channels."""
+    inputs = keras.Input((32, 32, 3))
+    x = _normalized_convolution(inputs, 16, 1)
+    for group, channels in enumerate((16, 32, 64)):
+        for block in range(3):
+            stride = 2 if group and not block else 1
+            shortcut = _normalized_convolution(x, channels, stride, size=1, activation=None) if stride == 2 else x
+            y = _normalized_convolution(x, channels, stride)
+            y = _normalized_convolution(y, channels, 1, activation=None)
+            x = layers.Activation("relu")(layers.Add()([shortcut, y]))
+    return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
+
+
+def _normalized_convolution(x: Any, channels: int, stride: int, size: int = 3, activation: str | None = "relu") -> Any:
+    x = layers.Conv2D(channels, size, stride, padding="same", use_bias=False)(x)
+    x = layers.BatchNormalization()(x)
+    return layers.Activation(activation)(x) if activation else x
+
+
+def resnet50() -> keras.Model:
+    """ResNet50 of keras.applications on 64 x 64 pixels, ten classes."""
+    return keras.applications.ResNet50(
+        weights=None, input_shape=(64, 64, 3), classes=10, classifier_activation=None
     )
-    return model
+
+
+def lstm() -> keras.Model:
+    """One layer of 64 units over 64 steps of 32 features."""
+    return keras.Sequential([layers.Input((64, 32)), layers.LSTM(64), layers.Dense(10)])
+
+
+def encoder(depth: int, width: int) -> keras.Model:
+    """A transformer encoder on 64 positions: self-attention and a feed-forward part four times as wide, normalized first."""
+    inputs = keras.Input((64, width))
+    x = inputs
+    for _ in range(depth):
+        y = layers.LayerNormalization()(x)
+        x = layers.Add()([x, layers.MultiHeadAttention(width // 32, 32)(y, y)])
+        y = layers.LayerNormalization()(x)
+        x = layers.Add()([x, layers.Dense(width)(layers.Dense(4 * width, "gelu")(y))])
+    x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
+    return keras.Model(inputs, layers.Dense(10)(x))
+
+
+def text_classifier() -> keras.Model:
+    """An embedding of 20 000 words, averaged over 128 positions, and a dense classifier."""
+    return keras.Sequential(
+        [
+            layers.Input((128,), dtype="int32"),
+            layers.Embedding(VOCABULARY, 64),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(64, "relu"),
+            layers.Dense(10),
+        ]
+    )
+
+
+def tabular() -> keras.Model:
+    """After DLRM: eight embedded categories and thirteen numbers, their pairwise products, and a dense classifier."""
+    categories, numbers = keras.Input((CATEGORIES,), dtype="int32"), keras.Input((NUMBERS,))
+    embedded = [
+        layers.Embedding(CATEGORY_SIZE, 16)(categories[:, column : column + 1]) for column in range(CATEGORIES)
+    ]
+    bottom = layers.Dense(16, "relu")(layers.Dense(64, "relu")(numbers))
+    features = layers.Concatenate(axis=1)([*embedded, layers.Reshape((1, 16))(bottom)])
+    products = layers.Flatten()(layers.Dot(axes=(2, 2))([features, features]))
+    x = layers.Concatenate()([products, bottom])
+    x = layers.Dense(64, "relu")(layers.Dense(128, "relu")(x))
+    return keras.Model([categories, numbers], layers.Dense(2)(x))

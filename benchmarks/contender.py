@@ -1,0 +1,58 @@
+"""A process of its own that does a workload in one way, a round whenever it is told to.
+
+python -m benchmarks.contender WORKLOAD WAY, where WAY is ipu, keras, jax or torch with options after commas:
+`keras,jit,execution` compiles with XLA and takes the workload's steps per execution. Each line on standard
+input asks for a round; each line on standard output is a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from typing import Any
+
+MEBIBYTE = 1024
+
+
+def peak_memory() -> float:
+    """The most this process ever had in memory, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MEBIBYTE
+
+
+def main(name: str, way: str) -> None:
+    """Sets up, reports the first step, then does rounds until standard input ends."""
+    rival, *options = way.split(",")
+    os.environ["KERAS_BACKEND"] = "jax" if rival == "jax" else "torch" if rival == "torch" else "tensorflow"
+    import numpy as np
+
+    from benchmarks.workloads import WORKLOADS
+
+    workload = WORKLOADS[name]
+    if rival == "jax":
+        from benchmarks.rivals.jax_steps import prepare
+    elif rival == "torch":
+        from benchmarks.rivals.torch_steps import prepare
+    else:
+        from benchmarks.rivals.keras_fit import prepare
+    inputs, labels = workload.data(np.random.default_rng(0), workload.samples)
+    before = peak_memory()
+    start = time.perf_counter()
+    round_of = prepare(workload, rival, options, inputs, labels)
+    first = time.perf_counter() - start
+    round_of()
+    _say(first_step=first, peak_memory=peak_memory() - before)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        steady = round_of()
+        _say(whole=time.perf_counter() - start, steady=steady)
+
+
+def _say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,131 @@
+"""Where a training step's time goes: every compute set of a workload, timed on one worker.
+
+python -m benchmarks.hot_spots WORKLOAD [LINES]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from benchmarks.workloads import WORKLOADS
+from engine.codelets.build import inner
+from engine.codelets.memory import call4, floating_point_state, flush_to_zero, intrinsic, load_i8, set_floating_point_state
+from engine.codelets.rows import word
+from engine.runtime import executable as executables
+from engine.runtime.executor import Column
+
+SECONDS = 1.0
+"""Long enough for the processor to reach the speed of wide vectors."""
+
+
+@intrinsic
+def ticks(typing_context: Any) -> Any:
+    """The processor's time stamp."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
+        function = builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(ir.IntType(64), ()))
+        return builder.call(function, ())
+
+    return types.int64(), emit
+
+
+@inner
+def timed_steps(table: int, rows: int, columns: int, steps: int, scratch: int, spent: Any, calls: Any) -> None:
+    """The executor for one worker, keeping the least ticks of each row: a busy machine only ever adds some."""
+    kept = floating_point_state()
+    set_floating_point_state(flush_to_zero(kept))
+    for _ in range(steps):
+        number = 0
+        while number < rows:
+            row = table + 8 * columns * number
+            kind = word(row, 0)
+            number += 1
+            if kind == 0:
+                start = ticks()
+                call4(word(row, 2), word(row, 3), word(row, 8), word(row, 9), scratch)
+                took = ticks() - start
+                if took < spent[number - 1] or calls[number - 1] == 0:
+                    spent[number - 1] = took
+                calls[number - 1] += 1
+            elif kind == 3:
+                number = word(row, 5)
+            elif kind == 2 and (load_i8(word(row, 6)) != 0) == (word(row, 7) != 0):
+                number = word(row, 5)
+    set_floating_point_state(kept)
+
+
+def observed_programs() -> list[Any]:
+    """A list that fills with every executable from now on."""
+    made: list[Any] = []
+    build = executables.Executable.__init__
+
+    def observing(self: Any, *arguments: Any, **named: Any) -> None:
+        build(self, *arguments, **named)
+        made.append(self)
+
+    executables.Executable.__init__ = observing  # type: ignore[method-assign]
+    return made
+
+
+def microseconds_per_row(executable: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The one-worker table, microseconds and calls of each row in a step."""
+    table = executable._table(False, 1).copy()
+    feeding = len(executable._infeeds)
+    table[:feeding, Column.RANGES + 1] = table[:feeding, Column.RANGES]  # what fed the last call is gone
+    scratch, _ = executable._workspace_for(1)
+    spent, calls = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
+    arguments = table.ctypes.data, len(table), table.shape[1]
+    begin, start, steps = _now(), time.perf_counter(), 0
+    while time.perf_counter() < start + SECONDS:
+        timed_steps(*arguments, 5, scratch.ctypes.data, spent, calls)
+        steps += 5
+    per_tick = (time.perf_counter() - start) / (_now() - begin)
+    return table, spent * per_tick * 1e6 * calls / steps, calls / steps
+
+
+@inner
+def _now() -> int:
+    return ticks()
+
+
+def describe(compute_set: Any) -> str:
+    """The set's name and its written shapes."""
+    written = ", ".join(str(span.buffer.shape) for span in compute_set.writes[:2])
+    read = ", ".join(str(span.buffer.shape) for span in compute_set.reads[:3])
+    return f"{compute_set.name[:44]:45}{written[:40]} <- {read[:70]}"
+
+
+def main(name: str, lines: int = 40) -> None:
+    """Trains a little, then times the longest program."""
+    programs = observed_programs()
+    from benchmarks.rivals.keras_fit import prepare
+
+    workload = WORKLOADS[name]
+    inputs, labels = workload.data(np.random.default_rng(0), workload.samples)
+    prepare(workload, "ipu", [], inputs, labels)
+    executable = max(programs, key=lambda each: len(each.program.compute_sets))
+    table, spent, calls = microseconds_per_row(executable)
+    sets = iter(executable._all_sets)
+    rows = [(each, next(sets)) for each in range(len(table)) if table[each, Column.KIND] == 0]
+    print(f"{name}: {spent.sum():.0f} us a step on one worker, {len(rows)} compute sets, {calls.sum():.0f} calls")
+    families: dict[str, float] = defaultdict(float)
+    for row, compute_set in rows:
+        families[compute_set.name.split(".")[0].split(" ")[0]] += spent[row]
+    for family, microseconds in sorted(families.items(), key=lambda each: -each[1])[:12]:
+        print(f"  {family:40}{microseconds:9.1f} us  {100 * microseconds / spent.sum():5.1f}%")
+    print()
+    for row, compute_set in sorted(rows, key=lambda each: -spent[each[0]])[:lines]:
+        rate = compute_set.effort.multiply_adds * 2e-3 * calls[row] / spent[row] if spent[row] else 0
+        gigaflops = f"{rate:6.0f} GF/s" if rate else " " * 11
+        print(f"{spent[row]:9.1f} us {calls[row]:5.0f} calls{gigaflops}  {describe(compute_set)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

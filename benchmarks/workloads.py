@@ -1,0 +1,75 @@
+"""What is measured: a model, its data, its batch, and how many times as fast as Keras it has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+Data = tuple[Any, np.ndarray]
+Kind = Literal["fit", "predict", "latency"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`model` names a function of `benchmarks.models`; an epoch has `steps` batches, `execution` of them at once."""
+
+    name: str
+    model: str
+    data: Callable[[np.random.Generator, int], Data]
+    batch: int
+    steps: int
+    execution: int
+    least_ratio: float
+    """Our speed over that of the best way of Keras, as promised."""
+    arguments: tuple[Any, ...] = ()
+    optimizer: str = "rmsprop"
+    kind: Kind = "fit"
+
+    @property
+    def samples(self) -> int:
+        return self.batch * self.steps
+
+
+def reals(*shape: int, classes: int = 10) -> Callable[[np.random.Generator, int], Data]:
+    """Uniform random inputs of that shape, and random labels."""
+    return partial(_reals, shape, classes)
+
+
+def _reals(shape: tuple[int, ...], classes: int, generator: np.random.Generator, samples: int) -> Data:
+    return generator.random((samples, *shape), np.float32), generator.integers(0, classes, samples)
+
+
+def words(generator: np.random.Generator, samples: int) -> Data:
+    """Random texts of 128 words."""
+    return generator.integers(0, 20_000, (samples, 128)).astype(np.int32), generator.integers(0, 10, samples)
+
+
+def table(generator: np.random.Generator, samples: int) -> Data:
+    """Random rows of eight categories and thirteen numbers."""
+    categories = generator.integers(0, 1_000, (samples, 8)).astype(np.int32)
+    return [categories, generator.random((samples, 13), np.float32)], generator.integers(0, 2, samples)
+
+
+WORKLOADS = {
+    each.name: each
+    for each in (
+        Workload("mlp", "mlp", reals(784), 32, 1000, 100, 6.0),
+        Workload("mlp, batch 256", "mlp", reals(784), 256, 200, 100, 2.5),
+        Workload("lenet", "lenet", reals(28, 28, 1), 32, 200, 100, 2.0),
+        Workload("resnet20", "resnet20", reals(32, 32, 3), 32, 20, 10, 2.0),
+        Workload("resnet50", "resnet50", reals(64, 64, 3), 8, 6, 3, 1.2),
+        Workload("lstm", "lstm", reals(64, 32), 32, 100, 50, 5.0),
+        Workload("encoder, 2 layers", "encoder", reals(64, 128), 16, 40, 20, 2.0, (2, 128), "adam"),
+        Workload("encoder, 6 layers", "encoder", reals(64, 256), 16, 6, 3, 2.0, (6, 256), "adam"),
+        Workload("text classifier", "text_classifier", words, 32, 200, 100, 4.0, optimizer="adam"),
+        Workload("tabular", "tabular", table, 128, 200, 100, 3.0, optimizer="adam"),
+        Workload("predict_on_batch, mlp", "mlp", reals(784), 1, 300, 1, 5.0, kind="latency"),
+        Workload("predict_on_batch, lenet", "lenet", reals(28, 28, 1), 1, 300, 1, 5.0, kind="latency"),
+        Workload("predict, mlp", "mlp", reals(784), 256, 100, 50, 1.0, kind="predict"),
+        Workload("predict, resnet20", "resnet20", reals(32, 32, 3), 256, 4, 2, 1.0, kind="predict"),
+    )
+}
