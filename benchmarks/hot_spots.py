@@ -16,7 +16,14 @@ from numba.core import types
 
 from benchmarks.workloads import WORKLOADS
 from engine.codelets.build import inner
-from engine.codelets.memory import call4, floating_point_state, flush_to_zero, intrinsic, load_i8, set_floating_point_state
+from engine.codelets.memory import (
+    call4,
+    floating_point_state,
+    flush_to_zero,
+    intrinsic,
+    load_i8,
+    set_floating_point_state,
+)
 from engine.codelets.rows import word
 from engine.runtime import executable as executables
 from engine.runtime.executor import Column

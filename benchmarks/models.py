@@ -57,9 +57,7 @@ def _normalized_convolution(x: Any, channels: int, stride: int, size: int = 3, a
 
 def resnet50() -> keras.Model:
     """ResNet50 of keras.applications on 64 x 64 pixels, ten classes."""
-    return keras.applications.ResNet50(
-        weights=None, input_shape=(64, 64, 3), classes=10, classifier_activation=None
-    )
+    return keras.applications.ResNet50(weights=None, input_shape=(64, 64, 3), classes=10, classifier_activation=None)
 
 
 def lstm() -> keras.Model:
@@ -68,7 +66,7 @@ def lstm() -> keras.Model:
 
 
 def encoder(depth: int, width: int) -> keras.Model:
-    """A transformer encoder on 64 positions: self-attention and a feed-forward part four times as wide, normalized first."""
+    """A transformer encoder on 64 positions: attention and a feed-forward part four times as wide, normalized first."""
     inputs = keras.Input((64, width))
     x = inputs
     for _ in range(depth):
@@ -96,9 +94,7 @@ def text_classifier() -> keras.Model:
 def tabular() -> keras.Model:
     """After DLRM: eight embedded categories and thirteen numbers, their pairwise products, and a dense classifier."""
     categories, numbers = keras.Input((CATEGORIES,), dtype="int32"), keras.Input((NUMBERS,))
-    embedded = [
-        layers.Embedding(CATEGORY_SIZE, 16)(categories[:, column : column + 1]) for column in range(CATEGORIES)
-    ]
+    embedded = [layers.Embedding(CATEGORY_SIZE, 16)(categories[:, column : column + 1]) for column in range(CATEGORIES)]
     bottom = layers.Dense(16, "relu")(layers.Dense(64, "relu")(numbers))
     features = layers.Concatenate(axis=1)([*embedded, layers.Reshape((1, 16))(bottom)])
     products = layers.Flatten()(layers.Dot(axes=(2, 2))([features, features]))

@@ -79,9 +79,7 @@ class Race:
 
     def ratio(self, measured: str = "whole", against: str = "keras") -> float | None:
         """The best median of those ways over ours; None when there is none."""
-        times = [
-            statistics.median(getattr(each, measured)) for each in self.contenders if each.way.startswith(against)
-        ]
+        times = [statistics.median(getattr(each, measured)) for each in self.contenders if each.way.startswith(against)]
         return min(times) / statistics.median(getattr(self.ours, measured)) if times else None
 
 

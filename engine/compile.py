@@ -12,9 +12,11 @@ from engine.lower.program import lower_module
 from engine.passes.conditionals import conditionals_to_selects
 from engine.passes.dead_code import dead_code
 from engine.passes.fuse import fuse
+from engine.passes.loops.pipeline import take_work_out_of_loops
 from engine.passes.order import schedule
 from engine.passes.pipeline import run_passes
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
+from engine.passes.recompute_differences import recompute_differences
 from engine.passes.sparse_updates import sparse_updates
 from engine.passes.update_order import readers_before_updates
 from engine.program.program import Program
@@ -26,7 +28,8 @@ Progress = Callable[[str, int, int], None]
 def prepare(module: Module, verify: bool = False) -> Module:
     """All passes: the module as it is lowered. With `verify` each pass's result is checked."""
     module = run_passes(conditionals_to_selects(module), verify=verify)
-    for each in (sparse_updates, reciprocal_square_roots, dead_code, fuse, dead_code):
+    module = take_work_out_of_loops(module, verify=verify)
+    for each in (sparse_updates, reciprocal_square_roots, dead_code, recompute_differences, fuse, dead_code):
         module = each(module)
         if verify:
             verify_module(module)

@@ -15,9 +15,7 @@ from benchmarks.rivals.keras_fit import rows_of
 from benchmarks.workloads import Workload
 
 
-def prepare(
-    workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray
-) -> Callable[[], float]:
+def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
     """The model, its first step done; Keras only defines it, nothing of Keras runs in the loop."""
     model = getattr(models, workload.model)(*workload.arguments)
     if workload.kind != "fit":

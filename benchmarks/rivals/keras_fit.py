@@ -23,9 +23,7 @@ def scope_of(rival: str) -> Any:
     return ipu.ipu_strategy.IPUStrategy().scope()
 
 
-def prepare(
-    workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray
-) -> Callable[[], float]:
+def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
     """The model, its first step done; a round is an epoch, and returns the seconds a step took while it ran."""
     keras.ops.convert_to_tensor(0)  # TensorFlow's own start belongs to no side
     together = workload.execution if rival == "ipu" or "execution" in options else 1

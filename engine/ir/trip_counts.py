@@ -1,0 +1,171 @@
+"""How often loops turn, where that follows from the program: counters that grow by constants up to constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.ir import Instruction, Module, Shape
+
+Path = tuple[int, ...]
+"""Indices into nested tuples, the outermost first."""
+LIMIT = 2**31
+SAME = {"reshape", "bitcast", "copy", "convert", "broadcast", "transpose"}
+"""What leaves an integer scalar as it is."""
+MIRRORED = {"GT": "LT", "GE": "LE", "LT": "GT", "LE": "GE"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """An integer: `offset`, plus what the loop's state has at `element` where that is not None."""
+
+    offset: int
+    element: Path | None = None
+
+
+Lookup = Callable[[Instruction, Path], _Sum | None]
+"""The value of (a part of) a parameter."""
+
+
+class TripCounts:
+    """The trip counts of a module's loops."""
+
+    def __init__(self, module: Module) -> None:
+        self._counts: dict[Instruction, int | None] = {}
+        self._callers: dict[Instruction, list[Instruction]] = {}
+        for computation in module.computations():
+            for instruction in computation.instructions:
+                for called in instruction.called:
+                    for parameter in called.parameters:
+                        self._callers.setdefault(parameter, []).append(instruction)
+
+    def turns(self, loop: Instruction) -> int | None:
+        """How often the body of a `while` runs each time, None if that does not follow from the program."""
+        if loop not in self._counts:
+            self._counts[loop] = None  # what depends on itself is not known
+            self._counts[loop] = self._turns(loop)
+        return self._counts[loop]
+
+    def line(self, loop: Instruction, element: int) -> tuple[int, int] | None:
+        """An integer element of a flat state as (value in the first turn, growth with each turn), if it is one."""
+        if not _is_integer_shape(loop, element):
+            return None
+        return self._line(_Sum(0, (element,)), loop)
+
+    def line_of(self, loop: Instruction, instruction: Instruction) -> tuple[int, int] | None:
+        """An integer of the body likewise."""
+        return self._line(self._sum(instruction, (), lambda _, path: _Sum(0, path)), loop)
+
+    def _turns(self, loop: Instruction) -> int | None:
+        _, condition = loop.called
+        return self._first_false(condition.root, lambda _, path: _Sum(0, path), loop)
+
+    def _first_false(self, predicate: Instruction, lookup: Lookup, loop: Instruction) -> int | None:
+        """The first turn in which a predicate is false."""
+        if predicate.opcode == "fusion":
+            inner = predicate.called[0]
+            return self._first_false(inner.root, self._inside(predicate, lookup), loop)
+        if predicate.opcode in SAME:
+            return self._first_false(predicate.operands[0], lookup, loop)
+        if predicate.opcode == "and":
+            counts = [self._first_false(operand, lookup, loop) for operand in predicate.operands]
+            known = [count for count in counts if count is not None]
+            return min(known) if len(known) == len(counts) else None
+        if predicate.opcode != "compare":
+            return None
+        left, right = (self._line(self._sum(operand, (), lookup), loop) for operand in predicate.operands)
+        if left is None or right is None:
+            return None
+        return _crossing(left, right, predicate["direction"])
+
+    def _line(self, term: _Sum | None, loop: Instruction) -> tuple[int, int] | None:
+        """A term as (value at first, growth with each turn)."""
+        if term is None or term.element is None:
+            return None if term is None else (term.offset, 0)
+        start, growth = self._start(loop, term.element), self._growth(loop, term.element)
+        return None if start is None or growth is None else (start + term.offset, growth)
+
+    def _growth(self, loop: Instruction, element: Path) -> int | None:
+        body, _ = loop.called
+        new = self._sum(body.root, element, lambda _, path: _Sum(0, path))
+        return new.offset if new is not None and new.element == element else None
+
+    def _start(self, loop: Instruction, element: Path) -> int | None:
+        """The initial value of an element of a loop's state, where it is a constant."""
+        initial = self._sum(loop.operands[0], element, self._handed_on)
+        return initial.offset if initial is not None and initial.element is None else None
+
+    def _handed_on(self, parameter: Instruction, path: Path) -> _Sum | None:
+        """A parameter of the computation around a loop: known in another loop's body that never changes it."""
+        callers = self._callers.get(parameter, [])
+        if len(callers) != 1 or callers[0].opcode != "while" or self._growth(callers[0], path) != 0:
+            return None
+        start = self._start(callers[0], path)
+        return None if start is None else _Sum(start)
+
+    def _inside(self, fusion: Instruction, lookup: Lookup) -> Lookup:
+        operands = dict(zip(fusion.called[0].parameters, fusion.operands, strict=True))
+        return lambda parameter, path: self._sum(operands[parameter], path, lookup)
+
+    def _sum(self, instruction: Instruction, path: Path, lookup: Lookup) -> _Sum | None:
+        """The part of a value at `path`, if it is an integer that is known up to an element of the state."""
+        operands, opcode = instruction.operands, instruction.opcode
+        if opcode == "parameter":
+            return lookup(instruction, path)
+        if opcode == "get-tuple-element":
+            return self._sum(operands[0], (instruction["tuple_index"], *path), lookup)
+        if opcode == "tuple":
+            return self._sum(operands[path[0]], path[1:], lookup)
+        if opcode == "fusion":
+            return self._sum(instruction.called[0].root, path, self._inside(instruction, lookup))
+        if opcode == "while":
+            return self._final(instruction, path, lookup)
+        if not _is_integer(instruction):
+            return None
+        if opcode == "constant":
+            return _Sum(int(instruction["literal"].reshape(-1)[0]))
+        if opcode in SAME:
+            return self._sum(operands[0], (), lookup)
+        if opcode in ("add", "subtract"):
+            left, right = (self._sum(operand, (), lookup) for operand in operands)
+            return _combined(left, right, minus=opcode == "subtract")
+        return None
+
+    def _final(self, loop: Instruction, path: Path, lookup: Lookup) -> _Sum | None:
+        """What a loop leaves in an element of its state."""
+        growth = self._growth(loop, path)
+        if growth == 0:
+            return self._sum(loop.operands[0], path, lookup)
+        turns, start = self.turns(loop), self._start(loop, path)
+        return None if growth is None or turns is None or start is None else _Sum(start + growth * turns)
+
+
+def _is_integer(instruction: Instruction) -> bool:
+    shape = instruction.shape
+    return isinstance(shape, Shape) and shape.elements == 1 and shape.dtype.kind in "iu"
+
+
+def _is_integer_shape(loop: Instruction, element: int) -> bool:
+    shape = loop.tuple_shapes[element]
+    return shape.elements == 1 and shape.dtype.kind in "iu"
+
+
+def _combined(left: _Sum | None, right: _Sum | None, minus: bool) -> _Sum | None:
+    if left is None or right is None:
+        return None
+    if right.element is None:
+        return _Sum(left.offset + (-right.offset if minus else right.offset), left.element)
+    return None if minus or left.element is not None else _Sum(left.offset + right.offset, right.element)
+
+
+def _crossing(left: tuple[int, int], right: tuple[int, int], direction: str) -> int | None:
+    """The first turn in which a comparison of two lines is false; None for never, and for equalities."""
+    if direction in ("GT", "GE"):
+        return _crossing(right, left, MIRRORED[direction])
+    if direction not in ("LT", "LE"):
+        return None
+    distance, growth = right[0] - left[0] + (direction == "LE"), right[1] - left[1]
+    if distance <= 0:
+        return 0
+    turns = -(-distance // -growth) if growth < 0 else LIMIT
+    return turns if turns < LIMIT else None

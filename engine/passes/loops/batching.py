@@ -1,0 +1,155 @@
+"""What a loop's turns compute on their own, computed for all turns at once: each value with the turns in front."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from engine.ir import DotDimensionNumbers, Instruction, PaddingDimension, SliceDimension
+from engine.passes import construct
+from engine.passes.opcodes import is_elementwise
+from engine.passes.rewriting import make
+
+Operand = tuple[Instruction, bool]
+"""A value outside the loop, and whether it has a dimension of turns in front."""
+Rule = Callable[[Instruction, list[Operand], int], Instruction]
+RULES: dict[str, Rule] = {}
+
+
+def on(*opcodes: str) -> Callable[[Rule], Rule]:
+    """Decorator: the rule for some opcodes. It is only called when an operand has turns."""
+
+    def add(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(opcodes, rule))
+        return rule
+
+    return add
+
+
+def can_batch(instruction: Instruction) -> bool:
+    """Whether there is a rule for it. What may differ from call to call, or calls, has none."""
+    if instruction.opcode == "reduce":
+        return len(instruction.operands) == 2
+    return instruction.opcode in RULES or (not instruction.called and is_elementwise(instruction))
+
+
+def batch(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+    """The values of an instruction in all turns, [turns, ...]."""
+    if instruction.opcode in RULES:
+        return RULES[instruction.opcode](instruction, operands, turns)
+    return _made(instruction, [spread(o, turns) for o in operands], turns)
+
+
+def spread(operand: Operand, turns: int) -> Instruction:
+    """An operand with turns in front, whether it had them or not."""
+    value, batched = operand
+    if batched:
+        return value
+    dimensions = value.array_shape.dimensions
+    return construct.broadcast(value, value, (turns, *dimensions), range(1, len(dimensions) + 1))
+
+
+def _made(instruction: Instruction, operands: list[Instruction], turns: int, **attributes: object) -> Instruction:
+    shape = instruction.array_shape
+    return make(
+        instruction,
+        instruction.opcode,
+        shape.with_dimensions((turns, *shape.dimensions)),
+        operands,
+        instruction.called,
+        **{**instruction.attributes, **attributes},
+    )
+
+
+@on("reshape", "bitcast", "copy")
+def _reshape(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+    return construct.reshape(instruction, operands[0][0], (turns, *instruction.array_shape.dimensions))
+
+
+@on("transpose")
+def _transpose(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+    return construct.transpose(instruction, operands[0][0], (0, *(d + 1 for d in instruction["dimensions"])))
+
+
+@on("broadcast")
+def _broadcast(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+    dimensions = (turns, *instruction.array_shape.dimensions)
+    return construct.broadcast(
+        instruction, operands[0][0], dimensions, (0, *(d + 1 for d in instruction["dimensions"]))
+    )
+
+
+@on("reverse")
+def _reverse(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+    return _made(instruction, [operands[0][0]], turns, dimensions=tuple(d + 1 for d in instruction["dimensions"]))
+
+
+@on("slice")
+def _slice(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+    every = SliceDimension(0, turns, 1)
+    return construct.slice_of(instruction, operands[0][0], (every, *instruction["slice_dimensions"]))
+
+
+@on("concatenate")
+def _concatenate(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+    (dimension,) = instruction["dimensions"]
+    return _made(instruction, [spread(o, turns) for o in operands], turns, dimensions=(dimension + 1,))
+
+
+@on("reduce")
+def _reduce(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+    moved = tuple(d + 1 for d in instruction["dimensions"])
+    return _made(instruction, [spread(operands[0], turns), operands[1][0]], turns, dimensions=moved)
+
+
+@on("pad")
+def _pad(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+    config = (PaddingDimension(0, 0, 0), *instruction["padding_config"])
+    return _made(instruction, [spread(operands[0], turns), operands[1][0]], turns, padding_config=config)
+
+
+@on("dot")
+def _dot(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+    """Turns are a free dimension of the one operand that has them, or a batch dimension of both."""
+    numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
+    (lhs, left), (rhs, right) = operands
+    moved = _moved(numbers, left, right)
+    if left and right:
+        moved = replace(
+            moved,
+            lhs_batch_dimensions=(0, *moved.lhs_batch_dimensions),
+            rhs_batch_dimensions=(0, *moved.rhs_batch_dimensions),
+        )
+        return _made(instruction, [lhs, rhs], turns, dot_dimension_numbers=moved)
+    batches = len(numbers.lhs_batch_dimensions)
+    free = len(instruction.operands[0].array_shape.dimensions) - batches - len(numbers.lhs_contracting_dimensions)
+    at = batches if left else batches + free
+    dimensions = list(instruction.array_shape.dimensions)
+    dimensions.insert(at, turns)
+    shape = instruction.array_shape.with_dimensions(tuple(dimensions))
+    attributes = {**instruction.attributes, "dot_dimension_numbers": moved}
+    product = make(instruction, "dot", shape, (lhs, rhs), **attributes)
+    others = [d for d in range(len(dimensions)) if d != at]
+    return construct.transpose(instruction, product, (at, *others))
+
+
+def _moved(numbers: DotDimensionNumbers, left: bool, right: bool) -> DotDimensionNumbers:
+    """The same dimensions, one further where turns stand in front."""
+    return DotDimensionNumbers(
+        tuple(d + left for d in numbers.lhs_contracting_dimensions),
+        tuple(d + right for d in numbers.rhs_contracting_dimensions),
+        tuple(d + left for d in numbers.lhs_batch_dimensions),
+        tuple(d + right for d in numbers.rhs_batch_dimensions),
+    )
+
+
+def summed_dot(instruction: Instruction, lhs: Instruction, rhs: Instruction) -> Instruction:
+    """The sum over all turns of a dot both of whose operands have turns: one contraction, over the turns as well."""
+    moved = _moved(instruction["dot_dimension_numbers"], True, True)
+    moved = replace(
+        moved,
+        lhs_contracting_dimensions=(0, *moved.lhs_contracting_dimensions),
+        rhs_contracting_dimensions=(0, *moved.rhs_contracting_dimensions),
+    )
+    attributes = {**instruction.attributes, "dot_dimension_numbers": moved}
+    return make(instruction, "dot", instruction.shape, (lhs, rhs), **attributes)

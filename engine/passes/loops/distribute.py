@@ -1,0 +1,221 @@
+"""Takes out of loops what their turns need not wait for: it is done for all turns at once, before or after the loop.
+
+Three things go: products of what was there before (an LSTM's input, times its weights), lists into which such values
+are pushed, and sums over the turns (gradients of weights), of whose terms the loop then only stores the parts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Instruction, Module, Shape, topological
+from engine.ir.affine import MOVING
+from engine.ir.trip_counts import TripCounts
+from engine.passes import construct
+from engine.passes.loops.batching import Operand, can_batch, spread
+from engine.passes.loops.rebuilding import element_of, parameter_of, tuple_of
+from engine.passes.loops.sums import summed
+from engine.passes.loops.turns import PRODUCTS, Turns
+from engine.passes.loops.view import LoopView, remade
+from engine.passes.rewriting import make, rewrite
+
+MOST_BYTES = 128 * 2**20
+"""What may be stored for all turns, for each value."""
+INDEX = Shape("s32", ())
+
+
+def distribute_loops(module: Module) -> Module:
+    """Loops whose number of turns is known, with flat states."""
+    counts = TripCounts(module)
+
+    def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+        if instruction.opcode != "while":
+            return None
+        view, turns = LoopView.of(instruction), counts.turns(instruction)
+        if view is None or turns is None or turns < 2:
+            return None
+        return _Distribution(Turns(view, counts, turns)).run()
+
+    return rewrite(module, visit)
+
+
+class _Distribution:
+    """One loop's."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self.view = turns.view
+        self.early = turns.outside({})
+        tested = {self.view.element(i) for i in topological([self.view.condition.root])}
+        self.free = [k for k in range(len(self.view.following)) if k not in tested and not self.view.is_invariant(k)]
+        self.lists = {k: v for k in self.free if (v := self._pushed(k)) is not None and v in self.early}
+        self.sums = {k: v for k in self.free if (v := self._added(k)) is not None}
+        self.stored: dict[Instruction, None] = {}
+
+    def run(self) -> Instruction | None:
+        """The smaller loop's results with what was taken out, as a tuple of the old shape; None if all must stay."""
+        self._choose_sums()
+        hoisted = self._hoisted()
+        if not (self.lists or self.sums or hoisted):
+            return None
+        view, number = self.view, self.turns.number
+        kept = [k for k in range(len(view.following)) if k not in self.lists and k not in self.sums]
+        before = [self._outer(i) for i in hoisted] + [self._empty(i) for i in self.stored]
+        place = next((k for k in kept if self.turns.counts.line(view.loop, k) == self.turns.order), None)
+        if place is None:
+            before.append(construct.constant(view.loop, np.array(self.turns.order[0], np.int32), INDEX))
+        shapes = [view.initial[k].shape for k in kept] + [each.shape for each in before]
+        parameter = parameter_of(view.body.parameters[0].name, shapes)
+        reads = [element_of(parameter, len(kept) + k) for k in range(len(before))]
+        if place is None:
+            index = reads[-1]
+            step = construct.constant(index, np.array(self.turns.order[1], np.int32), INDEX)
+            moved = [construct.elementwise(index, "add", index, step)]
+        else:
+            index, moved = element_of(parameter, kept.index(place)), []
+        taken = {i: self._take(i, read, index) for i, read in zip(hoisted, reads, strict=False)}
+        stores = [self._store(i, read, index) for i, read in zip(self.stored, reads[len(hoisted) :], strict=False)]
+        after = [*reads[: len(hoisted)], *stores, *moved]
+        loop = remade(view, kept, {}, list(zip(before, after, strict=True)), taken, parameter)
+        sources = {i: element_of(loop, len(kept) + len(hoisted) + k) for k, i in enumerate(self.stored)}
+        known = self.turns.outside(sources)
+        results = []
+        for k, initial in enumerate(view.initial):
+            if k in self.lists:
+                results.append(self._list(k, known[self.lists[k]]))
+            elif k in self.sums:
+                total = summed(self.sums[k], known, number)
+                results.append(construct.elementwise(view.following[k], "add", initial, total))
+            else:
+                results.append(element_of(loop, kept.index(k)))
+        return tuple_of(f"{view.loop.name}.results", results)
+
+    def _pushed(self, element: int) -> Instruction | None:
+        """The row that each turn writes into an element, if all of it is written that way and the body never looks."""
+        update = self.view.following[element]
+        if update.opcode != "dynamic-update-slice" or self.view.element(update.operands[0]) != element:
+            return None
+        row, dimensions = update.operands[1], update.array_shape.dimensions
+        whole = dimensions and dimensions[0] == self.turns.number and row.array_shape.dimensions == (1, *dimensions[1:])
+        if not whole or self.view.readers(element) != [update] or not self._only_for(element, update):
+            return None
+        line = self.turns.line(update.operands[2])
+        return row if line in ((0, 1), (self.turns.number - 1, -1)) else None
+
+    def _added(self, element: int) -> Instruction | None:
+        """What each turn adds to an element that the body does not look at otherwise."""
+        total = self.view.following[element]
+        if total.opcode != "add" or total.array_shape.dtype.kind not in "fV" or self.view.readers(element) != [total]:
+            return None
+        terms = [o for o in total.operands if self.view.element(o) != element]
+        return terms[0] if len(terms) == 1 and self._only_for(element, total) else None
+
+    def _only_for(self, element: int, following: Instruction) -> bool:
+        """Whether a new value is read by nothing but the state's element."""
+        body = self.view.body
+        readers = [i for i in body.instructions if following in i.operands and i is not body.root]
+        return not readers and sum(each is following for each in self.view.following) == 1
+
+    def _choose_sums(self) -> None:
+        """Keeps the sums that are worth it, and notes what the loop has to store for them."""
+        while True:
+            core = self._core()
+            chosen, self.stored = {}, {}
+            for k, term in self.sums.items():
+                stored = self._frontier(term, core)
+                if stored is not None:
+                    chosen[k] = term
+                    self.stored.update(dict.fromkeys(stored))
+            if len(chosen) == len(self.sums):
+                return
+            self.sums = chosen
+
+    def _core(self) -> set[Instruction]:
+        """What the loop computes whatever becomes of the sums."""
+        left = [f for k, f in enumerate(self.view.following) if k not in self.lists and k not in self.sums]
+        return set(topological(left))
+
+    def _frontier(self, term: Instruction, core: set[Instruction]) -> list[Instruction] | None:
+        """What must be stored in each turn to compute a term later; None if that is not worth it."""
+        stored: list[Instruction] = []
+        pending, seen, worth = [term], {term}, False
+        while pending:
+            instruction = pending.pop()
+            if instruction in self.early:
+                continue
+            if instruction in core or not can_batch(instruction):
+                stored.append(instruction)
+                continue
+            worth = worth or instruction.opcode in PRODUCTS or instruction.opcode == "reduce"
+            pending += [o for o in instruction.operands if o not in seen]
+            seen.update(instruction.operands)
+        arrays = all(isinstance(i.shape, Shape) for i in stored)
+        if not worth or not arrays or any(not self._fits(i) for i in stored):
+            return None
+        return stored
+
+    def _fits(self, instruction: Instruction) -> bool:
+        return self.turns.number * instruction.array_shape.bytes <= MOST_BYTES
+
+    def _hoisted(self) -> list[Instruction]:
+        """Instructions to compute before the loop: the last that need nothing from it, where there is work in them."""
+        left = [f for k, f in enumerate(self.view.following) if k not in self.lists and k not in self.sums]
+        pending: list[Instruction] = [*left, *self.stored]
+        seen = set(pending)
+        hoisted: dict[Instruction, None] = {}
+        while pending:
+            instruction = pending.pop()
+            if self._is_worth_hoisting(instruction):
+                hoisted[instruction] = None
+                continue
+            pending += [o for o in instruction.operands if o not in seen]
+            seen.update(instruction.operands)
+        return list(hoisted)
+
+    def _is_worth_hoisting(self, instruction: Instruction) -> bool:
+        if instruction not in self.early or instruction not in self.turns.costly or instruction.opcode in MOVING:
+            return False
+        _, batched = self.early[instruction]
+        return not batched or self._fits(instruction)
+
+    def _outer(self, instruction: Instruction) -> Instruction:
+        return self.early[instruction][0]
+
+    def _empty(self, instruction: Instruction) -> Instruction:
+        """The array that takes an instruction's value of each turn."""
+        shape = instruction.array_shape
+        shape = shape.with_dimensions((self.turns.number, *shape.dimensions))
+        return construct.splat_of(instruction, np.zeros((), shape.dtype), shape)
+
+    def _take(self, instruction: Instruction, read: Instruction, index: Instruction) -> Instruction:
+        """This turn's value of something computed before the loop."""
+        if not self.early[instruction][1]:
+            return read
+        dimensions = instruction.array_shape.dimensions
+        shape = instruction.array_shape.with_dimensions((1, *dimensions))
+        operands = (read, index, *self._zeros(index, len(dimensions)))
+        row = make(instruction, "dynamic-slice", shape, operands, dynamic_slice_sizes=shape.dimensions)
+        return construct.reshape(instruction, row, dimensions)
+
+    def _store(self, instruction: Instruction, read: Instruction, index: Instruction) -> Instruction:
+        dimensions = instruction.array_shape.dimensions
+        row = construct.reshape(instruction, instruction, (1, *dimensions))
+        operands = (read, row, index, *self._zeros(index, len(dimensions)))
+        return make(instruction, "dynamic-update-slice", read.shape, operands)
+
+    @staticmethod
+    def _zeros(index: Instruction, count: int) -> list[Instruction]:
+        shape = index.array_shape
+        return [construct.constant(index, np.zeros((), shape.dtype), shape)] * count
+
+    def _list(self, element: int, row: Operand) -> Instruction:
+        """A list all of whose rows are known, in its own order."""
+        update = self.view.following[element]
+        dimensions = update.array_shape.dimensions
+        if not row[1]:  # all rows are alike
+            one = construct.reshape(update, row[0], dimensions[1:])
+            return spread((one, False), self.turns.number)
+        rows = construct.reshape(update, row[0], dimensions)
+        line = self.turns.line(update.operands[2])
+        assert line is not None
+        return self.turns.in_order(rows, line)

@@ -1,0 +1,120 @@
+"""Takes elements out of loop states: what nobody reads, what is known beforehand, what another one tells as well."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Computation, Instruction, Module
+from engine.ir.module import topological
+from engine.ir.trip_counts import TripCounts
+from engine.passes import construct
+from engine.passes.loops.rebuilding import element_of, parameter_of, tuple_of
+from engine.passes.loops.view import LoopView, Stand, remade
+from engine.passes.rewriting import Visit, rewrite_each
+
+
+def prune_loop_states(module: Module) -> Module:
+    """Counters that go alike become one, constants go into the body, known results are put in their place."""
+    counts = TripCounts(module)
+
+    def visit_for(computation: Computation) -> Visit:
+        used = _used_results(computation)
+
+        def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+            if instruction.opcode != "while" or before not in used:
+                return None
+            view = LoopView.of(instruction)
+            return None if view is None else _Pruning(view, used[before], counts).run()
+
+        return visit
+
+    return rewrite_each(module, visit_for)
+
+
+def _used_results(computation: Computation) -> dict[Instruction, set[int] | None]:
+    """For each loop the elements of its result that are read; None for all."""
+    used: dict[Instruction, set[int] | None] = {i: set() for i in computation.instructions if i.opcode == "while"}
+    for instruction in computation.instructions:
+        for operand in instruction.operands:
+            read = used.get(operand)
+            if instruction.opcode == "get-tuple-element" and read is not None:
+                read.add(instruction["tuple_index"])
+            elif operand in used:
+                used[operand] = None
+    if computation.root in used:
+        used[computation.root] = None
+    return used
+
+
+class _Pruning:
+    """One loop's."""
+
+    def __init__(self, view: LoopView, used: set[int] | None, counts: TripCounts) -> None:
+        self.view = view
+        self.counts = counts
+        self.size = len(view.following)
+        self.used = set(range(self.size)) if used is None else used
+        self.stands: dict[int, Stand] = {}  # elements that another, or a constant, has the value of in every turn
+        self.results: dict[int, Instruction] = {}  # final values known without the loop
+
+    def run(self) -> Instruction | None:
+        """The smaller loop's results, as a tuple of the old shape; None if nothing can be taken out."""
+        self._find()
+        kept = sorted(self._live())
+        if len(kept) == self.size or not kept:
+            return None
+        view = self.view
+        parameter = parameter_of(view.body.parameters[0].name, [view.initial[k].shape for k in kept])
+        loop = remade(view, kept, self.stands, [], {}, parameter)
+        place = {element: position for position, element in enumerate(kept)}
+        results = []
+        for k in range(self.size):
+            stand = self.stands.get(k, k)
+            if k in self.results or stand not in place:
+                results.append(self.results.get(k, view.initial[k]))
+            else:
+                results.append(element_of(loop, place[stand]))
+        return tuple_of(f"{view.loop.name}.results", results)
+
+    def _find(self) -> None:
+        turns = self.counts.turns(self.view.loop)
+        seen: dict[object, int] = {}
+        for k, initial in enumerate(self.view.initial):
+            if self.view.is_invariant(k):
+                self.results[k] = initial
+                if initial.opcode == "constant":
+                    self.stands[k] = initial
+                    continue
+                key: object = initial
+            else:
+                line = self.counts.line(self.view.loop, k)
+                if line is None:
+                    continue
+                key = (line, initial.shape)
+                if turns is not None:
+                    self.results[k] = _number(initial, line[0] + line[1] * turns)
+            first = seen.setdefault(key, k)
+            if first != k:
+                self.stands[k] = first
+
+    def _live(self) -> set[int]:
+        """The elements that stay: asked for after the loop, by the condition, or by one that stays."""
+        pending = [k for k in self.used if k not in self.results]
+        pending += self._needs(self.view.condition.root)
+        live: set[int] = set()
+        while pending:
+            stand = self.stands.get(pending[-1], pending[-1])
+            pending.pop()
+            if isinstance(stand, int) and stand not in live:
+                live.add(stand)
+                pending += self._needs(self.view.following[stand])
+        return live
+
+    def _needs(self, root: Instruction) -> set[int]:
+        found = (self.view.element(i) for i in topological([root]))
+        return {element for element in found if element is not None}
+
+
+def _number(like: Instruction, value: int) -> Instruction:
+    shape = like.array_shape
+    return construct.constant(like, np.full(shape.dimensions, value, shape.dtype), shape)

@@ -1,0 +1,59 @@
+"""Copies of computations in which some instructions are replaced by others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.ir import Computation, Instruction, TupleShape
+from engine.ir.module import topological
+from engine.passes.rewriting import Names, changed
+
+
+def parameter_of(name: str, shapes: Sequence[object]) -> Instruction:
+    """The one parameter of a computation that takes a tuple."""
+    return Instruction(name, "parameter", TupleShape(tuple(shapes)), (), {"parameter_number": 0})  # type: ignore[arg-type]
+
+
+def element_of(value: Instruction, index: int) -> Instruction:
+    """An element of a tuple; of one that is built on the spot, what it was built from."""
+    if value.opcode == "tuple":
+        return value.operands[index]
+    assert isinstance(value.shape, TupleShape), value.name
+    shape = value.shape.elements[index]
+    return Instruction(f"{value.name}.{index}", "get-tuple-element", shape, (value,), {"tuple_index": index})
+
+
+def tuple_of(name: str, operands: Sequence[Instruction]) -> Instruction:
+    """A tuple of instructions."""
+    return Instruction(name, "tuple", TupleShape(tuple(o.shape for o in operands)), tuple(operands))
+
+
+def substituted(
+    results: Sequence[Instruction], replacements: dict[Instruction, Instruction]
+) -> dict[Instruction, Instruction]:
+    """What stands for each instruction that the results need, when those in `replacements` are replaced."""
+    new = dict(replacements)
+    for instruction in topological(results):
+        if instruction in new:
+            continue
+        operands = tuple(new[operand] for operand in instruction.operands)
+        if instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
+            new[instruction] = operands[0].operands[instruction["tuple_index"]]
+        elif operands == instruction.operands:
+            new[instruction] = instruction
+        else:
+            new[instruction] = changed(instruction, operands=operands)
+    return new
+
+
+def computation_of(name: str, parameter: Instruction, root: Instruction) -> Computation:
+    """The computation of one parameter that ends in `root`, with a name of its own for each instruction."""
+    order = [parameter, *(i for i in topological([root]) if i is not parameter)]
+    names = Names(())
+    named: dict[Instruction, Instruction] = {}
+    for instruction in order:
+        operands = tuple(named[operand] for operand in instruction.operands)
+        same = operands == instruction.operands
+        copy = names.settle(instruction if same else changed(instruction, operands=operands), instruction)
+        named[instruction] = copy
+    return Computation(name, [named[instruction] for instruction in order], named[root])

@@ -1,0 +1,111 @@
+"""Which values of a loop's body follow from outside the loop alone, and what they are in all turns at once."""
+
+from __future__ import annotations
+
+from engine.ir import Instruction, SliceDimension
+from engine.ir.affine import MOVING
+from engine.ir.trip_counts import TripCounts
+from engine.passes import construct
+from engine.passes.loops.batching import Operand, batch, can_batch
+from engine.passes.loops.view import LoopView
+from engine.passes.opcodes import is_repeatable
+from engine.passes.rewriting import changed, make
+
+NOT_COPIED = frozenset({"parameter", "get-tuple-element", "tuple", "while", "conditional", "call", "custom-call"})
+PRODUCTS = frozenset({"dot", "convolution"})
+
+
+class Turns:
+    """A loop with a known number of turns. Values of all turns lie in their order, backwards if `descending`."""
+
+    def __init__(self, view: LoopView, counts: TripCounts, turns: int) -> None:
+        self.view = view
+        self.counts = counts
+        self.number = turns
+        self.costly: set[Instruction] = set()
+        """What takes more than moving elements about."""
+        self.descending = self._mostly_descending()
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Where a turn's value lies, as (place of the first turn's, growth)."""
+        return (self.number - 1, -1) if self.descending else (0, 1)
+
+    def _mostly_descending(self) -> bool:
+        ascending = 0
+        for instruction in self.view.body.instructions:
+            if instruction.opcode in ("dynamic-slice", "dynamic-update-slice"):
+                data = instruction.operands[0]
+                first = instruction.operands[1 if instruction.opcode == "dynamic-slice" else 2 : None][:1]
+                line = self.line(first[0]) if first and data.array_shape.rank else None
+                if line is not None and data.array_shape.dimensions[0] >= self.number:
+                    ascending += line[1] if abs(line[1]) == 1 else 0
+        return ascending < 0
+
+    def line(self, instruction: Instruction) -> tuple[int, int] | None:
+        """An integer of the body as (value in the first turn, growth)."""
+        return self.counts.line_of(self.view.loop, instruction)
+
+    def outside(self, sources: dict[Instruction, Instruction]) -> dict[Instruction, Operand]:
+        """What can be computed outside the loop, given the values in all turns of `sources`."""
+        known: dict[Instruction, Operand] = {each: (value, True) for each, value in sources.items()}
+        for instruction in self.view.body.instructions:
+            if instruction in known:
+                continue
+            value = self._value(instruction, known)
+            if value is not None:
+                known[instruction] = value
+        return known
+
+    def _value(self, instruction: Instruction, known: dict[Instruction, Operand]) -> Operand | None:
+        element = self.view.element(instruction)
+        if element is not None:
+            return (self.view.initial[element], False) if self.view.is_invariant(element) else None
+        if instruction.opcode in NOT_COPIED or not is_repeatable(instruction):
+            return None
+        if instruction.opcode == "dynamic-slice" and instruction.operands[0] in known:
+            rows = self._rows(instruction, known[instruction.operands[0]])
+            if rows is not None:
+                return rows
+        if any(operand not in known for operand in instruction.operands):
+            return None
+        operands = [known[operand] for operand in instruction.operands]
+        batched = any(has_turns for _, has_turns in operands)
+        if batched and not can_batch(instruction):
+            return None
+        if instruction.opcode in PRODUCTS or (
+            not batched and instruction.operands and instruction.opcode not in MOVING
+        ):
+            self.costly.add(instruction)
+        elif any(operand in self.costly for operand in instruction.operands):
+            self.costly.add(instruction)
+        if batched:
+            return batch(instruction, operands, self.number), True
+        return changed(instruction, operands=[value for value, _ in operands]), False
+
+    def _rows(self, instruction: Instruction, data: Operand) -> Operand | None:
+        """A slice of one row, another one in each turn, of an array that stays."""
+        value, batched = data
+        dimensions = instruction.array_shape.dimensions
+        if batched or not dimensions or dimensions[0] != 1 or dimensions[1:] != value.array_shape.dimensions[1:]:
+            return None
+        if value.opcode == "broadcast" and 0 not in value["dimensions"]:
+            self.costly.add(instruction)  # all rows are alike: the loop had better keep one
+            return construct.broadcast(instruction, value.operands[0], dimensions, value["dimensions"]), False
+        line = self.line(instruction.operands[1])
+        if line is None or abs(line[1]) != 1:
+            return None
+        last = line[0] + line[1] * (self.number - 1)
+        low, high = min(line[0], last), max(line[0], last) + 1
+        if low < 0 or high > value.array_shape.dimensions[0]:
+            return None
+        every = [SliceDimension(0, size, 1) for size in dimensions[1:]]
+        rows = construct.slice_of(instruction, value, [SliceDimension(low, high, 1), *every])
+        rows = self.in_order(rows, line)
+        return construct.reshape(instruction, rows, (self.number, *dimensions)), True
+
+    def in_order(self, rows: Instruction, line: tuple[int, int]) -> Instruction:
+        """Rows that lie as `line` goes through them, put into the order of the turns' values (or back)."""
+        if (line[1] < 0) == self.descending:
+            return rows
+        return make(rows, "reverse", rows.shape, (rows,), dimensions=(0,))

@@ -1,0 +1,239 @@
+"""Passes on loops: the same results as the definitions say, and nothing left in the turns that need not be there."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from engine.ir import DotDimensionNumbers, Instruction, Module, TupleShape
+from engine.ir.builder import Builder
+from engine.passes.loops.flat_state import flatten_loop_states
+from engine.passes.loops.pipeline import take_work_out_of_loops
+from tests.passes.checking import assert_same_results
+from tests.program.loop_parts import below, loop, next_count
+from tests.program.loops import LOOPS
+
+WIDTH, ROWS = 6, 5
+
+
+def loops_of(module: Module) -> list[Instruction]:
+    return [i for computation in module.computations() for i in computation.instructions if i.opcode == "while"]
+
+
+def opcodes_in_bodies(module: Module) -> Counter[str]:
+    return Counter(i.opcode for each in loops_of(module) for i in each.called[0].instructions)
+
+
+def row(b: Builder, data: Instruction, index: Instruction) -> Instruction:
+    """data[index] of three dimensions."""
+    sizes = (1, *data.array_shape.dimensions[1:])
+    zero = b.constant(0, "s32")
+    hint = data.array_shape.with_dimensions(sizes)
+    part = b.inferred("dynamic-slice", (data, index, zero, zero), hint=hint, dynamic_slice_sizes=sizes)
+    return b.reshape(part, sizes[1:])
+
+
+def pushed(b: Builder, data: Instruction, value: Instruction, index: Instruction) -> Instruction:
+    """data with data[index] replaced."""
+    zero = b.constant(0, "s32")
+    new = b.reshape(value, (1, *value.array_shape.dimensions))
+    return b.inferred("dynamic-update-slice", (data, new, index, zero, zero))
+
+
+def recurrent(turns: int, length: int | None = None) -> Module:
+    """A recurrent layer that keeps what its gradient needs in lists, as TensorFlow does: input, state and weights."""
+    b = Builder("recurrent")
+    x = b.parameter("f32", (length or turns, ROWS, WIDTH))
+    w, u = b.parameter("f32", (WIDTH, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
+    states, inputs = b.splat(0.0, (turns, ROWS, WIDTH)), b.splat(0.0, (turns, ROWS, WIDTH))
+    weights = b.splat(0.0, (turns, WIDTH, WIDTH))
+    begin = [b.constant(0, "s32"), b.constant(0, "s32"), b.splat(0.0, (ROWS, WIDTH)), x, w, u, states, inputs, weights]
+
+    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        now = row(s, e[3], e[0])
+        h = s.elementwise("tanh", s.add(s.dot(now, e[4]), s.dot(e[2], e[5])))
+        lists = [pushed(s, e[6], e[2], e[1]), pushed(s, e[7], now, e[1]), pushed(s, e[8], e[5], e[1])]
+        return [next_count(s, e[0]), next_count(s, e[1]), h, *e[3:6], *lists]
+
+    forward = loop(b, begin, below(turns), turn)
+    zero = b.splat(0.0, (WIDTH, WIDTH))
+    back = [b.constant(0, "s32"), forward[1], forward[2], zero, zero, b.splat(0.0, (WIDTH,)), *forward[6:]]
+
+    def back_turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        last = s.subtract(e[1], s.constant(1, "s32"))
+        h, now, kept = (row(s, data, last) for data in e[6:])
+        g = s.multiply(e[2], s.elementwise("cosine", h))
+        transposed = DotDimensionNumbers((0,), (0,))
+        sums = [
+            s.add(e[3], s.dot(now, g, transposed)),
+            s.add(s.dot(h, g, transposed), e[4]),
+            s.add(e[5], s.reduce(g, s.constant(0.0), (0,))),
+        ]
+        return [next_count(s, e[0]), last, s.dot(g, kept, DotDimensionNumbers((1,), (1,))), *sums, *e[6:]]
+
+    results = loop(b, back, below(turns), back_turn)
+    return b.module(b.tuple(forward[2], *results[1:6]))
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_any_loop(name: str) -> None:
+    module = LOOPS[name]()
+    assert_same_results(module, take_work_out_of_loops(module, verify=True), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_flat_states(name: str) -> None:
+    module = LOOPS[name]()
+    flat = flatten_loop_states(module)
+    assert_same_results(module, flat, tolerance=1e-6)
+    for each in loops_of(flat):
+        assert isinstance(each.shape, TupleShape)
+        assert not any(isinstance(element, TupleShape) for element in each.shape.elements)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 7])
+def test_recurrent_layer(turns: int) -> None:
+    module = recurrent(turns)
+    assert_same_results(module, take_work_out_of_loops(module, verify=True), tolerance=1e-5)
+
+
+def test_only_the_recurrence_stays_in_the_loops() -> None:
+    small = take_work_out_of_loops(recurrent(7))
+    assert opcodes_in_bodies(small)["dot"] == 2
+    assert opcodes_in_bodies(recurrent(7))["dot"] == 5
+    forward, back = sorted(loops_of(small), key=lambda each: len(each.tuple_shapes))
+    # A count, the state, the products of the input, the weights and the list of states; the input's list is the input.
+    assert len(forward.tuple_shapes) == 5
+    assert {s.dimensions for s in forward.tuple_shapes} == {(), (ROWS, WIDTH), (7, ROWS, WIDTH), (WIDTH, WIDTH)}
+    # The list of the weights, all of whose rows are alike, is nowhere.
+    assert (7, WIDTH, WIDTH) not in {s.dimensions for s in back.tuple_shapes}
+
+
+def test_an_input_longer_than_the_loop() -> None:
+    module = recurrent(4, length=9)
+    small = take_work_out_of_loops(module, verify=True)
+    assert_same_results(module, small, tolerance=1e-5)
+    assert opcodes_in_bodies(small)["dot"] == 2
+
+
+def test_rows_beyond_the_end_are_left_to_the_loop() -> None:
+    """A dynamic-slice moves back into its operand what would stick out: not the rows of the turns one by one."""
+    module = recurrent(9, length=4)
+    small = take_work_out_of_loops(module, verify=True)
+    assert_same_results(module, small, tolerance=1e-5)
+    assert opcodes_in_bodies(small)["dot"] == 3
+
+
+def test_a_sum_that_the_loop_looks_at_stays() -> None:
+    b = Builder("watched")
+    x, w = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
+
+    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        h = s.elementwise("tanh", s.dot(e[1], e[2]))
+        total = s.add(e[3], s.reduce(h, s.constant(0.0), (0, 1)))
+        return [next_count(s, e[0]), s.multiply(h, s.broadcast(total, (ROWS, WIDTH), ())), e[2], total]
+
+    results = loop(b, [b.constant(0, "s32"), x, w, b.constant(0.0)], below(5), turn)
+    module = b.module(b.tuple(results[1], results[3]))
+    small = take_work_out_of_loops(module, verify=True)
+    assert_same_results(module, small, tolerance=1e-5)
+    assert opcodes_in_bodies(small)["reduce"] == 1
+
+
+def test_what_never_changes_is_computed_once() -> None:
+    b = Builder("invariant")
+    x, w = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
+
+    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        return [next_count(s, e[0]), s.dot(e[1], s.elementwise("tanh", e[2])), e[2]]
+
+    module = b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x, w], below(3), turn)))
+    small = take_work_out_of_loops(module, verify=True)
+    assert_same_results(module, small, tolerance=1e-5)
+    assert opcodes_in_bodies(small)["tanh"] == 0
+
+
+def test_random_numbers_are_drawn_anew_in_each_turn() -> None:
+    b = Builder("drawing")
+    low, high = b.constant(0.0), b.constant(1.0)
+
+    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        drawn = s.instruction("rng", e[1].shape, (e[2], e[3]), distribution="RNG_UNIFORM")
+        return [next_count(s, e[0]), s.add(e[1], drawn), e[2], e[3]]
+
+    x = b.parameter("f32", (ROWS, WIDTH))
+    module = b.module(b.tuple(loop(b, [b.constant(0, "s32"), x, low, high], below(3), turn)[1]))
+    assert opcodes_in_bodies(take_work_out_of_loops(module, verify=True))["rng"] == 1
+
+
+def test_counters_that_go_alike_become_one() -> None:
+    b = Builder("counters")
+    x = b.parameter("f32", (ROWS, WIDTH))
+    counters = [b.constant(value, "s32") for value in (0, 0, 3, 3)]
+
+    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        scale = s.convert(s.add(e[1], e[3]), "f32")
+        return [*(next_count(s, c) for c in e[:4]), s.add(e[4], s.broadcast(scale, (ROWS, WIDTH), ()))]
+
+    results = loop(b, [*counters, x], below(4), turn)
+    module = b.module(b.tuple(*results))
+    small = take_work_out_of_loops(module, verify=True)
+    assert_same_results(module, small, tolerance=1e-6)
+    assert len(loops_of(small)[0].tuple_shapes) == 3
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_bodies(seed: int) -> None:
+    """Lists, sums and rows put together at random."""
+    rng = np.random.default_rng(seed)
+    turns = int(rng.integers(1, 6))
+    b = Builder("random")
+    data, w = b.parameter("f32", (turns, ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
+    descending = bool(rng.integers(2))
+    start = b.constant(turns - 1 if descending else 0, "s32")
+    count, total = b.constant(0, "s32"), b.splat(0.5, (WIDTH, WIDTH))
+    begin = [
+        count,
+        start,
+        b.splat(1.0, (ROWS, WIDTH)),
+        data,
+        w,
+        b.splat(0.0, data.array_shape.dimensions),
+        total,
+        total,
+    ]
+
+    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        index = e[int(rng.integers(2))]
+        values = [row(s, e[3], index), e[2]]
+        for _ in range(int(rng.integers(2, 7))):
+            one, other = (values[int(rng.integers(len(values)))] for _ in range(2))
+            step = int(rng.integers(4))
+            if step == 0:
+                made = s.elementwise("tanh", s.dot(one, e[4]))
+            elif step == 1:
+                made = s.multiply(one, other)
+            elif step == 2:
+                made = s.add(one, s.broadcast(s.reduce(other, s.constant(0.0), (0,)), (ROWS, WIDTH), (1,)))
+            else:
+                made = s.elementwise("cosine", s.reshape(s.transpose(s.transpose(one, (1, 0)), (1, 0)), (ROWS, WIDTH)))
+            values.append(made)
+        pick = [values[int(rng.integers(len(values)))] for _ in range(6)]
+        contracted = DotDimensionNumbers((0,), (0,))
+        sums = [s.add(e[6], s.dot(pick[0], pick[1], contracted)), s.add(s.dot(pick[2], pick[3], contracted), e[7])]
+        step = s.constant(-1 if descending else 1, "s32")
+        where = e[int(rng.integers(2))]
+        return [
+            next_count(s, e[0]),
+            s.add(e[1], step),
+            s.elementwise("tanh", pick[4]),
+            *e[3:5],
+            pushed(s, e[5], pick[5], where),
+            *sums,
+        ]
+
+    results = loop(b, begin, below(turns), turn)
+    module = b.module(b.tuple(results[2], *results[5:]))
+    assert_same_results(module, take_work_out_of_loops(module, verify=True), seed, tolerance=1e-3)
