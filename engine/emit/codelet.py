@@ -13,6 +13,9 @@ from engine.emit.point import Point
 from engine.emit.reduce import across_lanes, combine, neutral
 
 SIGNATURE = ir.FunctionType(VOID, [I64, I64, I64, I64])
+SIDE_BY_SIDE = 4
+"""Vectors of columns that are reduced together."""
+MOST_NODES_SIDE_BY_SIDE = 64
 Addresses = list[ir.Value]
 Leaf = Callable[[Addresses, Carried], Carried]
 LaneLeaf = Callable[[ir.Value, ir.Value | None, Carried], Carried]
@@ -75,9 +78,11 @@ class CodeletEmitter:
         return []
 
     def _moved(self, addresses: Addresses, dimension: int, index: ir.Value) -> Addresses:
+        """Addresses of all accesses, once or several times over, `index` further along a dimension."""
+        strides = self.strides * (len(addresses) // len(self.strides)) if self.strides else []
         return [
-            self.builder.add(address, self.builder.mul(index, strides[dimension]))
-            for address, strides in zip(addresses, self.strides, strict=True)
+            self.builder.add(address, self.builder.mul(index, each[dimension]))
+            for address, each in zip(addresses, strides, strict=True)
         ]
 
     def _parallel_loops(self, level: int, addresses: Addresses) -> None:
@@ -159,19 +164,60 @@ class CodeletEmitter:
     def _columns(self, addresses: Addresses) -> None:
         """The last dimension is parallel: each lane keeps accumulators of its own."""
         nest, builder = self.nest, self.builder
-        ready = {} if nest.reductions else self._splats(addresses)
+        if nest.reductions:
+            self._reduced_columns(addresses)
+            return
+        ready = self._splats(addresses)
 
         def leaf(index: ir.Value, mask: ir.Value | None, _: Carried) -> Carried:
             at = [builder.add(a, builder.mul(index, s)) for a, s in zip(addresses, self.steps, strict=True)]
-            if not nest.reductions:
-                self._store_points(self._point(at, mask, ready))
-                return []
-            held = self._neutral_accumulators() if nest.splits_reduction else self._initial(at, self.lanes)
-            held = self._reduced_loops(0, at, held, lambda a, h: self._combine_point(self._point(a, mask), h, None))
-            self._store_columns(at, mask, held)
+            self._store_points(self._point(at, mask, ready))
             return []
 
         self._lane_loop([], leaf)
+
+    def _reduced_columns(self, addresses: Addresses) -> None:
+        """Some vectors of columns side by side, so that a row is read in long pieces; then one after the other."""
+        builder, nest = self.builder, self.nest
+        start, stop = self.ranges[-1]
+
+        def vectors(count: int, index: ir.Value, mask: ir.Value | None) -> None:
+            at = [
+                [
+                    builder.add(a, builder.mul(builder.add(index, word(vector * self.lanes.width)), s))
+                    for a, s in zip(addresses, self.steps, strict=True)
+                ]
+                for vector in range(count)
+            ]
+            first = [self._neutral_accumulators() if nest.splits_reduction else self._initial(a, self.lanes) for a in at]
+            each = len(first[0])
+
+            def leaf(moved: Addresses, held: Carried) -> Carried:
+                after: Carried = []
+                for vector in range(count):
+                    own = moved[vector * len(addresses) : (vector + 1) * len(addresses)]
+                    mine = held[vector * each : (vector + 1) * each]
+                    after += self._combine_point(self._point(own, mask), mine, None)
+                return after
+
+            held = self._reduced_loops(0, [x for a in at for x in a], [x for h in first for x in h], leaf)
+            for vector in range(count):
+                self._store_columns(at[vector], mask, held[vector * each : (vector + 1) * each])
+
+        together = SIDE_BY_SIDE if len(nest.nodes) <= MOST_NODES_SIDE_BY_SIDE and self.lanes.width > 1 else 1
+        if together > 1:
+            piece = together * self.lanes.width
+            many = builder.add(start, builder.and_(builder.sub(stop, start), word(-piece)))
+            counted_loop(builder, start, many, piece, [], lambda i, _: vectors(together, i, None) or [])
+            start = many
+
+        def one(index: ir.Value, mask: ir.Value | None, _: Carried) -> Carried:
+            vectors(1, index, mask)
+            return []
+
+        whole, self.ranges[-1] = self.ranges[-1], (start, stop)
+        self._lane_loop([], one)
+        self.ranges[-1] = whole
 
     def _accumulate(
         self,

@@ -15,6 +15,8 @@ MOST_UNITS = 64
 LONGEST_SUM = 2048
 """Terms summed one after the other; longer sums are split, for accuracy as well as speed."""
 LANE_GRAIN = 64
+LARGE = 1 << 17
+"""Points from which on sums over rows are split, so that each unit has rows of its own: the ones before and after too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ def _wants_split(draft: Draft) -> bool:
     terms = prod(e for e, reduced in zip(draft.extents, draft.reduced, strict=True) if reduced)
     lanes = 16 if draft.reduced[-1] else 1
     if terms // lanes > LONGEST_SUM:
+        return True
+    if not draft.reduced[-1] and points >= LARGE and terms >= MOST_UNITS:
         return True
     parallel = points // max(terms, 1)
     return points > 4 * SMALL and parallel < 8 * (1 if draft.reduced[-1] else LANE_GRAIN)
