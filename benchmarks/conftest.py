@@ -1,27 +1,28 @@
-"""Collects what the benchmarks compare and prints it as one table at the end of the run."""
+"""Collects the races and prints them as tables at the end of the run."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from benchmarks.comparison import Comparison
+from benchmarks.race import Race
+from benchmarks.tables import table
 
-COMPARISONS = pytest.StashKey[list[Comparison]]()
+RACES = pytest.StashKey[list[Race]]()
 
 
 @pytest.fixture
-def comparisons(request: pytest.FixtureRequest) -> list[Comparison]:
-    """Where a benchmark puts its comparison to have it printed."""
-    return request.config.stash.setdefault(COMPARISONS, [])
+def races(request: pytest.FixtureRequest) -> list[Race]:
+    """Where a benchmark puts its race to have it printed."""
+    return request.config.stash.setdefault(RACES, [])
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    made = config.stash.get(COMPARISONS, [])
+    made = config.stash.get(RACES, [])
     if made:
-        terminalreporter.section("software IPU and plain Keras, medians of interleaved rounds")
+        terminalreporter.section("software IPU and others, medians of interleaved rounds")
+        console = Console(width=110)
         for each in made:
-            terminalreporter.write_line("")
-            for line in each.lines():
-                terminalreporter.write_line(line)
+            console.print(table(each))

@@ -1,8 +1,8 @@
 """A process of its own that does a workload in one way, a round whenever it is told to.
 
 python -m benchmarks.contender WORKLOAD WAY, where WAY is ipu, keras, jax or torch with options after commas:
-`keras,jit,execution` compiles with XLA and takes the workload's steps per execution. Each line on standard
-input asks for a round; each line on standard output is a JSON object.
+`keras,jit,execution` compiles with XLA and takes the workload's steps per execution, `ipu,single` one. Each line on
+standard input asks for a round; each line on standard output is a JSON object.
 """
 
 from __future__ import annotations

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from benchmarks.workloads import Workload
 
@@ -30,17 +35,20 @@ class Contender:
 
     way: str
     process: subprocess.Popen[str]
+    errors: IO[str]
     first_step: float = 0.0
     peak_memory: float = 0.0
     whole: list[float] = field(default_factory=list)
     steady: list[float] = field(default_factory=list)
 
     @classmethod
-    def start(cls, workload: Workload, way: str) -> Contender:
-        """Starts the process and waits for its first epoch."""
+    def start(cls, workload: Workload, way: str, cache: Path | None = None) -> Contender:
+        """Starts the process, its compiled codelets in `cache`, and waits for its first epoch."""
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.contender", workload.name, way]
-        pipe = subprocess.PIPE
-        contender = cls(way, subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
+        env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"} | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
+        pipe, errors = subprocess.PIPE, tempfile.TemporaryFile("w+")
+        process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=env)
+        contender = cls(way, process, errors)
         said = contender._said()
         contender.first_step, contender.peak_memory = said["first_step"], said["peak_memory"]
         return contender
@@ -55,11 +63,12 @@ class Contender:
         self.steady.append(said["steady"])
 
     def _said(self) -> dict[str, float]:
-        assert self.process.stdout is not None and self.process.stderr is not None
+        assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("{"):
-                return json.loads(line)
-        raise RuntimeError(f"{self.way} ended: {self.process.stderr.read()[-2000:]}")
+                return dict(json.loads(line))
+        self.errors.seek(0)
+        raise RuntimeError(f"Expected {self.way} to go on. Received: {self.errors.read()[-2000:]}")
 
     def stop(self) -> None:
         """Ends the process."""
@@ -82,17 +91,38 @@ class Race:
         times = [statistics.median(getattr(each, measured)) for each in self.contenders if each.way.startswith(against)]
         return min(times) / statistics.median(getattr(self.ours, measured)) if times else None
 
+    def extra_info(self) -> dict[str, float]:
+        """What pytest-benchmark stores with its own statistics: seconds, MiB, ratios."""
+        info: dict[str, float] = {}
+        for each in self.contenders:
+            info[f"{each.way}: epoch"] = statistics.median(each.whole)
+            info[f"{each.way}: steady step"] = statistics.median(each.steady)
+            info[f"{each.way}: first step"] = each.first_step
+            info[f"{each.way}: peak memory"] = each.peak_memory
+        for against in ("keras", "jax", "torch"):
+            ratio = self.ratio(against=against)
+            if ratio is not None:
+                info[f"ratio to {against}"] = ratio
+        return info
 
-def race(workload: Workload, rounds: int, among: list[str] | None = None) -> Race:
-    """Starts every way, then lets each in turn do a round, so that a busy machine is unfair to none of them."""
+
+@contextmanager
+def started(workload: Workload, among: list[str]) -> Iterator[list[Contender]]:
+    """The contenders, each after its first epoch; they end with the context."""
     contenders: list[Contender] = []
     try:
-        for way in among or ways(workload):
+        for way in among:
             contenders.append(Contender.start(workload, way))
-        for _ in range(rounds):
-            for each in contenders:
-                each.round()
+        yield contenders
     finally:
         for each in contenders:
             each.stop()
+
+
+def race(workload: Workload, rounds: int, among: list[str] | None = None) -> Race:
+    """Lets each way in turn do a round, so that a busy machine is unfair to none of them."""
+    with started(workload, among or ways(workload)) as contenders:
+        for _ in range(rounds):
+            for each in contenders:
+                each.round()
     return Race(workload, contenders)

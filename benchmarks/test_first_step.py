@@ -2,62 +2,42 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparison import OURS, Comparison
+import pytest
 
-ROOT = Path(__file__).parent.parent
+from benchmarks.race import Contender
+from benchmarks.workloads import WORKLOADS
+
 ROUNDS = 3
 MOST_SECONDS_COLD = 20.0
 
 
-def first_step(where: str, cache: Path) -> tuple[float, str]:
-    """Trains one step in a new process whose caches lie in `cache`; the seconds, and what it said on stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.first_step", where],
-        cwd=ROOT,
-        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return float(done.stdout.rpartition("seconds to first step:")[2]), done.stderr
+def seconds(name: str, way: str, cache: Path) -> float:
+    """Of a new process, from after Keras' import to the end of one step."""
+    contender = Contender.start(WORKLOADS[name], way, cache)
+    contender.stop()
+    return contender.first_step
 
 
-def compare(work: str, ours: Callable[[], float], cache: Path, benchmark: Any) -> Comparison:
-    """Our first step and Keras' in turn."""
-    comparison = Comparison(work)
+@pytest.mark.parametrize(("name", "least_ratio"), [("mlp", 1.0), ("resnet20", 1.0), ("resnet50", 2.0)])
+def test_warm(name: str, least_ratio: float, tmp_path: Path, benchmark: Any) -> None:
+    seconds(name, "ipu,single", tmp_path)
+    times: dict[str, list[float]] = {"ipu,single": [], "keras,jit": []}
 
-    def let_keras_run() -> None:
-        comparison.take("Keras, jit_compile=True", lambda: first_step("keras", cache)[0])
+    def turn(way: str) -> None:
+        times[way].append(seconds(name, way, tmp_path))
 
-    benchmark.pedantic(lambda: comparison.take(OURS, ours), setup=let_keras_run, rounds=ROUNDS)
-    benchmark.extra_info.update(comparison.extra_info())
-    return comparison
+    benchmark.pedantic(turn, args=("ipu,single",), setup=lambda: turn("keras,jit"), rounds=ROUNDS)
+    ours, theirs = (statistics.median(each) for each in times.values())
+    benchmark.extra_info.update({"first step, s": ours, "first step of Keras, s": theirs, "ratio": theirs / ours})
+    assert theirs / ours >= least_ratio
 
 
-def test_first_step_cold(tmp_path: Path, benchmark: Any, comparisons: list[Comparison]) -> None:
+def test_cold(tmp_path: Path, benchmark: Any) -> None:
     empty = (tmp_path / f"cache {number}" for number in range(ROUNDS))
-
-    def ours() -> float:
-        seconds, said = first_step("ipu", next(empty))
-        assert "compiling" in said, "the user sees no progress"
-        return seconds
-
-    work = "first step of the MLP in a new process, first use on a machine"
-    comparisons.append(compare(work, ours, tmp_path, benchmark))
-    assert comparisons[-1].median(OURS) <= MOST_SECONDS_COLD
-
-
-def test_first_step_warm(tmp_path: Path, benchmark: Any, comparisons: list[Comparison]) -> None:
-    first_step("ipu", tmp_path)
-    work = "first step of the MLP in a new process, codelets compiled before"
-    comparisons.append(compare(work, lambda: first_step("ipu", tmp_path)[0], tmp_path, benchmark))
-    assert comparisons[-1].ratio >= 1.0
+    times: list[float] = []
+    benchmark.pedantic(lambda: times.append(seconds("mlp", "ipu,single", next(empty))), rounds=ROUNDS)
+    assert statistics.median(times) <= MOST_SECONDS_COLD

@@ -26,7 +26,8 @@ def scope_of(rival: str) -> Any:
 def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
     """The model, its first step done; a round is an epoch, and returns the seconds a step took while it ran."""
     keras.ops.convert_to_tensor(0)  # TensorFlow's own start belongs to no side
-    together = workload.execution if rival == "ipu" or "execution" in options else 1
+    single = "single" in options or (rival != "ipu" and "execution" not in options)
+    together = 1 if single else workload.execution
     with scope_of(rival):
         model = getattr(models, workload.model)(*workload.arguments)
         model.compile(

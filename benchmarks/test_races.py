@@ -1,0 +1,30 @@
+"""Every workload, ours and others in turn: `pytest benchmarks -k mlp`. Fails where less than the promise is reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.race import Race, started, ways
+from benchmarks.workloads import WORKLOADS
+
+ROUNDS = 5
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_race(name: str, benchmark: Any, races: list[Race]) -> None:
+    workload = WORKLOADS[name]
+    with started(workload, ways(workload)) as contenders:
+
+        def others() -> None:
+            for each in contenders[1:]:
+                each.round()
+
+        benchmark.pedantic(contenders[0].round, setup=others, rounds=ROUNDS)
+    race = Race(workload, contenders)
+    benchmark.extra_info.update(race.extra_info())
+    races.append(race)
+    ratio = race.ratio()
+    assert ratio is not None
+    assert ratio >= workload.least_ratio
