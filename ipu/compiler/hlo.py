@@ -9,6 +9,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.shape import NUMPY_TYPES
+from ipu.compiler.dynamic_rules import resolve_dynamic_dimensions
 from ipu.compiler.hlo_attributes import PRIMITIVE_TYPES, Proto, read_attributes
 
 
@@ -16,7 +17,8 @@ def import_hlo(serialized: bytes) -> Module:
     """The module in the bytes of an HloModuleProto (the compiler's stage "hlo_serialized").
 
     Parameter k is input k of the traced function; `aliases` maps an updated parameter to its result.
-    Raises UnsupportedOperation for dynamic dimensions and for element types the engine does not have.
+    Dimensions are static: a dynamic one is computed as large as it may be, its size beside it.
+    Raises UnsupportedOperation where that cannot be, and for element types the engine does not have.
     """
     proto = hlo_pb2.HloModuleProto.FromString(serialized)
     computations: dict[int, Computation] = {}
@@ -28,7 +30,7 @@ def import_hlo(serialized: bytes) -> Module:
         return computations[identifier]
 
     entry = computation_of(proto.entry_computation_id)
-    return Module(proto.name, entry, _aliases(proto))
+    return resolve_dynamic_dimensions(Module(proto.name, entry, _aliases(proto)))
 
 
 def _aliases(proto: Proto) -> dict[int, int]:
@@ -75,11 +77,5 @@ def _shape(shape: Proto, instruction: Proto) -> AnyShape:
         raise UnsupportedOperation(
             f"Expected an element type among {', '.join(NUMPY_TYPES)}. Received: {element_type} in {origin}. "
             f"Cast to one of them (float16 is the nearest to an 8-bit float)."
-        )
-    if any(shape.is_dynamic_dimension):
-        raise UnsupportedOperation(
-            f"Expected static shapes. Received: {element_type}{list(shape.dimensions)} in {origin}, "
-            f"with a size known only at run time. Use operations whose result has a fixed shape: a mask in "
-            f"place of boolean_mask, where or unique, and dense in place of sparse gradients."
         )
     return Shape(element_type, tuple(shape.dimensions))

@@ -23,6 +23,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from engine.errors import ConfigurationError
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.epochs.feeds import RowBatches
+from keras_ext.frameworks import keras3_layers
 from keras_ext.frameworks.common import KerasFunction, dense, plain_outside, refuse_eager_execution, serves
 from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
 
@@ -114,6 +115,7 @@ def install() -> None:
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
     for optimizer in (BaseOptimizer, LossScaleOptimizer):
         optimizer.apply = _with_dense_gradients(optimizer.apply)
+    keras3_layers.install()
 
 
 def _making(framework: Keras3, mode: Mode, kind: type[StepFunction], original: KerasFunction) -> KerasFunction:

@@ -13,9 +13,10 @@ from tf_keras.src.engine import data_adapter
 from tf_keras.src.engine.training import Model
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers import optimizer as optimizers
-from tf_keras.src.optimizers import optimizer_v1
+from tf_keras.src.optimizers import optimizer_v1, sgd
 from tf_keras.src.optimizers.legacy import optimizer_v2
 
+from ipu.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction, dense, plain_outside, refuse_eager_execution, serves
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
 from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
@@ -84,6 +85,7 @@ def install() -> None:
     data_adapter.single_batch_iterator = _choosing_batch(data_adapter.single_batch_iterator)
     for optimizer in OPTIMIZERS:
         optimizer.apply_gradients = _with_dense_gradients(optimizer.apply_gradients)
+    sgd.SGD.update_step = _without_idle_velocities(sgd.SGD.update_step)
     loss_scale_optimizer.strategy_supports_loss_scaling = _supporting_loss_scaling(
         loss_scale_optimizer.strategy_supports_loss_scaling
     )
@@ -140,6 +142,22 @@ def _with_dense_gradients(apply: KerasFunction) -> KerasFunction:
         return apply(self, pairs, *arguments, **named)
 
     return apply_dense
+
+
+def _without_idle_velocities(original: KerasFunction) -> KerasFunction:
+    """Without momentum, Keras stores each step as a velocity, though the next one multiplies it by zero.
+
+    That alone would touch all of an embedding's table. Here these velocities stay zero.
+    """
+
+    @functools.wraps(original)
+    def update_step(self: Any, gradient: Any, variable: Any) -> None:
+        if tracing() and isinstance(self.momentum, int | float) and self.momentum == 0:
+            variable.assign_add(-gradient * tf.cast(self.learning_rate, variable.dtype))
+        else:
+            original(self, gradient, variable)
+
+    return update_step
 
 
 def _supporting_loss_scaling(original: KerasFunction) -> KerasFunction:

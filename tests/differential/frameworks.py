@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -28,8 +29,8 @@ class Framework:
 
     name: str
     keras: ModuleType
-    repeats_random_numbers: bool
-    """Whether its layers keep their random state in variables, so that another run can draw the same."""
+    reference_scope: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Where models of the reference are made: so that they draw the random numbers which those on the engine draw."""
 
     def public_names(self, kind: str) -> list[str]:
         """Each public class (or activation function) of a kind once; of several names the one it was defined under."""
@@ -85,4 +86,10 @@ def framework(name: str) -> Framework:
     """Raises ValueError for a name that is neither `keras` nor `tf_keras`."""
     if name not in ("keras", "tf_keras"):
         raise ValueError(f"Expected a framework, keras or tf_keras. Received: {name!r}.")
-    return Framework(name, importlib.import_module(name), repeats_random_numbers=name == "keras")
+    keras = importlib.import_module(name)
+    if name == "keras":
+        return Framework(name, keras)
+    # Otherwise tf_keras draws from a state inside TensorFlow, which nobody can put back.
+    keras.backend.experimental.enable_tf_random_generator()
+    # Under any strategy, a tf.random.Generator mixes the number of its replica into its key.
+    return Framework(name, keras, tf.distribute.OneDeviceStrategy("/cpu:0").scope)

@@ -1,15 +1,17 @@
-"""The table of results: N of M public names, and a reason for each that is missing."""
+"""From outcomes to a record of each framework and kind, and from records to the page in docs/."""
 
 from __future__ import annotations
 
-import collections
 import re
 import textwrap
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from tests.differential.comparison import (
     DIFFERS,
     FAILS,
+    FLOOR,
     NO_REFERENCE,
     REFUSED,
     RUNS,
@@ -18,17 +20,31 @@ from tests.differential.comparison import (
     UNSUPPORTED,
     Outcome,
 )
-from tests.differential.frameworks import Framework
 from tests.differential.suite import Entry
 
 GOOD = {SAME, RUNS}
 ORDER = (DIFFERS, STILL, FAILS, UNSUPPORTED, NO_REFERENCE, REFUSED, RUNS, SAME)
+HOST_ONLY = "not for a device"
+"""Stands as the verdict of a name without cases."""
 Results = list[tuple[Entry, list[Outcome]]]
+Record = dict[str, Any]
+"""What is kept of one kind in one framework; `Records` are these by framework and kind."""
+Records = dict[str, dict[str, Record]]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A name (and variant) that is not as on TensorFlow, in which modes, and why."""
+
+    name: str
+    modes: str
+    verdict: str
+    reason: str
 
 
 def is_good(entry: Entry, outcomes: list[Outcome]) -> bool:
     """Whether every case of a public name does on the engine what it does on TensorFlow, in every mode."""
-    return bool(entry.cases) and all(outcome.verdict in GOOD for outcome in outcomes)
+    return bool(outcomes) and all(outcome.verdict in GOOD for outcome in outcomes)
 
 
 def counts(results: Results) -> dict[str, tuple[int, int]]:
@@ -40,61 +56,62 @@ def counts(results: Results) -> dict[str, tuple[int, int]]:
     return found
 
 
-def missing(results: Results) -> Iterable[tuple[str, str, str]]:
-    """Name, modes and reason, once for each name and reason."""
+def missing(results: Results) -> Iterable[Missing]:
+    """One for each name, variant and reason."""
     for entry, outcomes in results:
         if entry.reason:
-            yield entry.name, "", entry.reason
-        reasons: dict[tuple[str, str], list[str]] = {}
+            yield Missing(entry.name, "", HOST_ONLY, entry.reason)
+        modes: dict[tuple[str, str, str], list[str]] = {}
         for outcome in sorted(outcomes, key=lambda o: ORDER.index(o.verdict)):
             if outcome.verdict not in GOOD:
-                key = (outcome.case.variant, f"{outcome.verdict}: {shortened(outcome)}")
-                reasons.setdefault(key, []).append(outcome.mode)
-        for (variant, reason), modes in reasons.items():
-            yield entry.name + (f" ({variant})" if variant else ""), ", ".join(modes), reason
+                modes.setdefault((outcome.case.variant, outcome.verdict, shortened(outcome)), []).append(outcome.mode)
+        for (variant, verdict, reason), found in modes.items():
+            yield Missing(entry.name + (f" ({variant})" if variant else ""), ", ".join(found), verdict, reason)
 
 
 def shortened(outcome: Outcome) -> str:
     """What an error received; the rest of its message is about what to do."""
     reason = re.sub("\x1b\\[\\d+m", "", outcome.reason).replace("|", "\\|")
-    resource = re.search(r'type="([\w:]+)"', reason)
-    received = re.search(r"Received: (.*?)(?: at '|\. (?:Run|Its shape|It comes|docs)|$)", reason)
+    resource = re.search(r'type="[\w:]*?(\w+)"', reason)
     if resource:
-        return f"a resource that is no variable, {resource.group(1)}"
+        return f"a {resource.group(1)}, which is a resource but no variable"
+    received = re.search(r"Received: (.*?)(?: at '|\. (?:Run|Its shape|It comes|docs)|$)", reason)
     text = received.group(1) if received and outcome.verdict in (REFUSED, UNSUPPORTED) else reason
-    return textwrap.shorten(text, 120, placeholder=" …")
+    if outcome.verdict == REFUSED and "Its shape depends on values" in reason:
+        return f"`{text}` with a shape known only at run time"
+    return f"no HLO for `{text}`" if outcome.verdict == REFUSED else textwrap.shorten(text, 120, placeholder=" …")
 
 
-def others(results: Results) -> str:
-    """How many names miss for what kind of reason; of several kinds, the one that is most our fault."""
-    found = collections.Counter(
-        min((o.verdict for o in outcomes), key=ORDER.index) if entry.cases else "not for a device"
-        for entry, outcomes in results
-        if not is_good(entry, outcomes)
+def records(results: Results) -> dict[str, Record]:
+    """For each kind what the page tells of it."""
+    found: dict[str, Record] = {}
+    for kind, (good, total) in counts(results).items():
+        mine = [(entry, outcomes) for entry, outcomes in results if entry.kind == kind]
+        compared = [outcome for _, outcomes in mine for outcome in outcomes if outcome.verdict == SAME]
+        found[kind] = {
+            "good": good,
+            "names": total,
+            "not refused": total - sum(_is_refused(entry, outcomes) for entry, outcomes in mine),
+            "cases": sum(len(entry.cases) for entry, _ in mine),
+            "compared": len(compared),
+            "within 1e-6": sum(outcome.found <= FLOOR / 10 for outcome in compared),
+            "beyond 1e-5": sum(outcome.found > FLOOR for outcome in compared),
+            "missing": [[m.name, m.modes, m.verdict, m.reason] for m in missing(mine)],
+        }
+    return found
+
+
+def _is_refused(entry: Entry, outcomes: list[Outcome]) -> bool:
+    """Whether a name is missing, and for no other reason than that XLA or every device refuses it."""
+    verdicts = {outcome.verdict for outcome in outcomes} - GOOD
+    return not entry.cases or (bool(verdicts) and verdicts <= {REFUSED})
+
+
+def summary(framework: str, kinds: dict[str, Record]) -> str:
+    """One line."""
+    good, names, possible = (sum(record[key] for record in kinds.values()) for key in ("good", "names", "not refused"))
+    cases = sum(record["cases"] for record in kinds.values())
+    return (
+        f"{framework}: {good} of {names} public names ({cases} cases) train, evaluate and predict as on TensorFlow; "
+        f"{possible} of them have HLO in every variant and mode."
     )
-    return ", ".join(f"{number} {verdict}" for verdict, number in found.most_common()) or "none"
-
-
-def page(framework: Framework, results: Results) -> str:
-    """The section of one framework, in Markdown."""
-    table = counts(results)
-    good, total = (sum(column) for column in zip(*table.values(), strict=True))
-    cases = sum(len(entry.cases) for entry, _ in results)
-    lines = [
-        f"## {framework.name}",
-        "",
-        f"**{good} of {total}** public names ({cases} cases) train, evaluate and predict as on TensorFlow. "
-        f"Of the others: {others(results)}.",
-        "",
-        "| kind | good | of |",
-        "|---|---|---|",
-        *(f"| {kind} | {n} | {m} |" for kind, (n, m) in table.items()),
-        "",
-        "Missing:",
-        "",
-        "| name | mode | reason |",
-        "|---|---|---|",
-        *(f"| {name} | {modes} | {reason} |" for name, modes, reason in missing(results)),
-        "",
-    ]
-    return "\n".join(lines)

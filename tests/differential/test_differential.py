@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import pytest
 
-from tests.differential.comparison import SAME, Outcome, compare, distance
+from tests.differential.__main__ import KEPT, PAGE
+from tests.differential.comparison import REFUSED, SAME, Outcome, compare, distance
 from tests.differential.frameworks import framework
-from tests.differential.report import counts, missing
+from tests.differential.page import page
+from tests.differential.report import GOOD, Missing, counts, missing
+from tests.differential.running import run
 from tests.differential.suite import CASES, Entry, entries, forgotten
 
 # Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
@@ -19,6 +25,7 @@ REPRESENTATIVES = [
     "layers/BatchNormalization",
     "layers/MaxPooling2D (overlapping, same)",
     "layers/Embedding",
+    "layers/RandomCrop",
     "layers/UpSampling2D (bilinear)",
     "losses/CategoricalFocalCrossentropy",
     "metrics/AUC",
@@ -34,6 +41,23 @@ def test_same_as_on_tensorflow(title: str) -> None:
     (case,) = (each for each in CASES if each.title == title)
     outcomes = compare(framework("keras"), case)
     assert {outcome.verdict for outcome in outcomes} == {SAME}, outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["keras", "tf_keras"])
+def test_every_fourth_case(name: str) -> None:
+    """The whole takes longer than a test should: `python -m tests.differential` runs it."""
+    outcomes = [outcome for _, found in run(framework(name), None, "", os.cpu_count() or 1, 4) for outcome in found]
+    assert [outcome for outcome in outcomes if outcome.verdict not in GOOD | {REFUSED}] == []
+    assert len(outcomes) > 180
+
+
+def test_page_tells_of_all_names() -> None:
+    kept = json.loads(KEPT.read_text())
+    assert PAGE.read_text() == page(kept["records"], kept["versions"])
+    for name, kinds in kept["records"].items():
+        names = [entry.kind for entry in entries(framework(name))]
+        assert {kind: record["names"] for kind, record in kinds.items()} == {kind: names.count(kind) for kind in names}
 
 
 @pytest.mark.parametrize("name", ["keras", "tf_keras"])
@@ -52,7 +76,7 @@ def test_a_difference_is_reported() -> None:
     outcomes = [Outcome(case, "train", SAME), Outcome(case, "predict", "differs", "1e-2 apart, allowed 1e-5")]
     results = [(Entry(case.kind, case.name, (case,)), outcomes)]
     assert counts(results) == {case.kind: (0, 1)}
-    assert list(missing(results)) == [(case.name, "predict", "differs: 1e-2 apart, allowed 1e-5")]
+    assert list(missing(results)) == [Missing(case.name, "predict", "differs", "1e-2 apart, allowed 1e-5")]
 
 
 def test_distance_minds_shapes_and_nan() -> None:

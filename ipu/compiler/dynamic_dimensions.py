@@ -1,0 +1,147 @@
+"""Makes dimensions whose size is known only at run time static: the size stands beside the array, as a scalar.
+
+XLA gives such an array its bound as its shape, and `set-dimension-size` says how much of it counts (tf.where,
+boolean_mask and slices whose size is computed end in one). Here the whole of it is computed; what lies beyond the size
+is arbitrary, and rules see to it that it never reaches anything that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.errors import UnsupportedOperation
+from engine.ir import AnyShape, Computation, Instruction, Module, Shape
+from engine.passes.inline_calls import inline_calls
+from engine.passes.rewriting import Names, changed, make
+
+Sizes = dict[int, Instruction]
+"""For each dynamic dimension of an array (or of all arrays of a tuple) its size, an s32 scalar."""
+
+
+def resolve_dynamic_dimensions(module: Module) -> Module:
+    """The module without set-dimension-size; the same one if it has none.
+
+    Raises UnsupportedOperation where an operation has no rule for a dynamic dimension.
+    """
+    if not any(i.opcode == "set-dimension-size" for c in module.computations() for i in c.instructions):
+        return module
+    module = inline_calls(module)
+    new: dict[Computation, Computation] = {}
+    for computation in module.computations():
+        new[computation] = Resolver(computation, new).run()
+    return Module(module.name, new[module.entry], dict(module.aliases))
+
+
+class Resolver:
+    """Rewrites one computation from the first instruction to the last."""
+
+    def __init__(self, computation: Computation, computations: dict[Computation, Computation]) -> None:
+        self.computation, self.computations = computation, computations
+        self.names = Names(computation.instructions)
+        self.instructions: list[Instruction] = []
+        self.sizes: dict[Instruction, Sizes] = {}
+        self.like = computation.root
+
+    def run(self) -> Computation:
+        new: dict[Instruction, Instruction] = {}
+        for before in self.computation.instructions:
+            called = tuple(self.computations[callee] for callee in before.called)
+            instruction = changed(before, operands=[new[operand] for operand in before.operands], called=called)
+            new[before] = self.resolve(before, instruction)
+        root = new[self.computation.root]
+        if self.sizes.get(root):
+            raise refused(root, next(iter(self.sizes[root])))
+        return Computation(self.computation.name, self.instructions, root)
+
+    def resolve(self, before: Instruction, instruction: Instruction) -> Instruction:
+        """What stands for an instruction whose operands are new; its sizes are noted."""
+        self.like = instruction
+        if not any(self.sizes.get(operand) for operand in instruction.operands):
+            if instruction.opcode != "set-dimension-size":
+                return self.keep(before, instruction)
+        rule = RULES.get(instruction.opcode)
+        if rule is None:
+            operand = next(operand for operand in instruction.operands if self.sizes.get(operand))
+            raise refused(instruction, next(iter(self.sizes[operand])))
+        result, sizes = rule(self, instruction)
+        kept = self.keep(before, result) if result is instruction else result
+        # Nothing lies beyond the size of a dimension without elements, or of one that has all it may have.
+        bounds = kept.tuple_shapes[0].dimensions
+        self.sizes[kept] = {d: size for d, size in sizes.items() if not _is_full(bounds[d], size)}
+        return kept
+
+    def keep(self, before: Instruction, instruction: Instruction) -> Instruction:
+        kept = self.names.settle(instruction, before)
+        self.instructions.append(kept)
+        return kept
+
+    def sizes_of(self, *operands: Instruction) -> Sizes:
+        """Those of arrays of one shape, taken together: XLA has equal sizes wherever several are dynamic."""
+        return {d: size for operand in operands for d, size in self.sizes.get(operand, {}).items()}
+
+    def make(self, opcode: str, shape: AnyShape, *operands: Instruction, **attributes: Any) -> Instruction:
+        """A new instruction in the place of the one being resolved."""
+        made = make(self.like, opcode, shape, operands, **attributes)
+        made = self.names.settle(made, made)
+        self.instructions.append(made)
+        return made
+
+    def with_operands(
+        self, instruction: Instruction, operands: Iterable[Instruction], **attributes: Any
+    ) -> Instruction:
+        """A copy of an instruction with other operands."""
+        made = changed(instruction, operands=operands, **attributes)
+        made = self.names.settle(made, made)
+        self.instructions.append(made)
+        return made
+
+    def number(self, value: int, element_type: str = "s32") -> Instruction:
+        shape = Shape(element_type)
+        return self.make("constant", shape, literal=np.array(value, shape.dtype))
+
+    def spread(self, scalar: Instruction, dimensions: Sequence[int]) -> Instruction:
+        shape = scalar.array_shape.with_dimensions(tuple(dimensions))
+        return self.make("broadcast", shape, scalar, dimensions=())
+
+    def masked(self, operand: Instruction, sizes: Sizes, fill: Instruction) -> Instruction:
+        """The operand with a scalar in place of all that lies beyond the sizes."""
+        dimensions = operand.array_shape.dimensions
+        for dimension, size in sizes.items():
+            places = self.make("iota", Shape("s32", dimensions), iota_dimension=dimension)
+            limit = self.spread(size, dimensions)
+            counts = self.make("compare", Shape("pred", dimensions), places, limit, direction="LT")
+            operand = self.make("select", operand.shape, counts, operand, self.spread(fill, dimensions))
+        return operand
+
+
+Rule = Callable[[Resolver, Instruction], tuple[Instruction, Sizes]]
+"""Returns what stands for an instruction, itself or an instruction that `make` made, and its sizes."""
+RULES: dict[str, Rule] = {}
+
+
+def on(*opcodes: str) -> Callable[[Rule], Rule]:
+    """A decorator that makes a function the rule of some opcodes."""
+
+    def add(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(opcodes, rule))
+        return rule
+
+    return add
+
+
+def refused(instruction: Instruction, dimension: int) -> UnsupportedOperation:
+    """The error for an instruction that would need the size of an operand's dimension to be static."""
+    origin = f" from {instruction.op_name}" if instruction.op_name else ""
+    return UnsupportedOperation(
+        f"Expected static shapes, or a dynamic size that only elementwise operations, reductions, gathers and scatters "
+        f"meet. Received: {instruction.shape} in {instruction.opcode} %{instruction.name}{origin}, with dimension "
+        f"{dimension} of a size known only at run time. Use operations whose result has a fixed shape: a mask in "
+        f"place of boolean_mask, where or unique, tf.slice with a fixed size, and dense in place of sparse gradients."
+    )
+
+
+def _is_full(bound: int, size: Instruction) -> bool:
+    return bound == 0 or (size.opcode == "constant" and int(size["literal"]) == bound)

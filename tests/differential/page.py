@@ -1,0 +1,120 @@
+"""The page in docs/: the table of N of M, the tolerance, and all that is missing with its reason."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from tests.differential.report import HOST_ONLY, Missing, Record, Records
+
+KEYS = ("good", "names", "not refused", "cases", "compared", "within 1e-6", "beyond 1e-5")
+HEAD = """# Keras on the engine
+
+Every public layer, loss, metric, optimizer, schedule and activation stands in a small model, which trains, evaluates
+and predicts on the engine and on TensorFlow, with the same inputs, weights and random numbers.
+`python -m tests.differential --write` makes this page; the cases are in [tests/differential](../tests/differential).
+"""
+TOLERANCE = """## How far results may differ
+
+Compared are all weights after training, the history, the results of `evaluate` and all predictions. The largest
+difference may be the largest of
+
+- three times what TensorFlow differs from itself when the rows within each batch are permuted: the same mathematics,
+  rounded in another order;
+- 1e-5: numbers are of the order of one, a rounding moves them by up to 6e-8, and a result of four steps is behind some
+  hundred and fifty roundings in a row;
+- two units in the last place (float32) of the largest value compared.
+
+NaN, infinities and shapes must match. Training must move the weights by at least thirty times as much as they may
+differ. {distances}
+
+Layers that draw random numbers in training are compared with TensorFlow under `jit_compile=True`, which draws the same
+ones; tf_keras keeps its random state in variables for this (`enable_tf_random_generator`). TensorFlow gets the
+gradients of embeddings dense, since its sparse ones update duplicate rows one by one. `RandomCrop` of Keras 3 crops to
+a size that XLA does not know, and XLA alone scales the whole image instead; the engine crops, and so does the
+reference.
+"""
+MISSING = """## What is missing
+
+TensorFlow itself cannot make HLO of the following: `jit_compile=True` fails as well, and on hardware they never ran.
+They belong in the input pipeline, where the host runs them: `dataset.map(lambda x, y: (layer(x, training=True), y))`.
+A mode in brackets is the only one that is missing; a variant in brackets says that the others run.
+"""
+
+
+def page(records: Records, versions: dict[str, str]) -> str:
+    """The whole page, in Markdown."""
+    parts = [HEAD, "\n".join(_table(records, versions)), _total(records), _tolerance(records), _missing(records)]
+    return "\n".join(part.rstrip() + "\n" for part in parts)
+
+
+def total(kinds: dict[str, Record]) -> dict[str, int]:
+    return {key: sum(record[key] for record in kinds.values()) for key in KEYS}
+
+
+def _table(records: Records, versions: dict[str, str]) -> Iterator[str]:
+    names = sorted(records)
+    kinds = list(dict.fromkeys(kind for name in names for kind in records[name]))
+    yield "| | " + " | ".join(f"{name} {versions[name]}" for name in names) + " |"
+    yield "|---|" + "---|" * len(names)
+    for kind in kinds:
+        cells = (_cell(records[name][kind]) if kind in records[name] else "" for name in names)
+        yield f"| {kind} | " + " | ".join(cells) + " |"
+    yield "| **all** | " + " | ".join(f"**{_cell(total(records[name]))}**" for name in names) + " |"
+
+
+def _cell(record: Record) -> str:
+    return f"{record['good']} of {record['names']}"
+
+
+def _total(records: Records) -> str:
+    sentences = []
+    for name in sorted(records):
+        sums = total(records[name])
+        sentences.append(
+            f"- {name}: of {sums['names']} public names TensorFlow can turn {sums['not refused']} into HLO, in every "
+            f"variant and mode tried ({sums['cases']} cases). Of these, {sums['good']} do here what they do there."
+        )
+    return "\n".join(textwrap.fill(sentence, 120, subsequent_indent="  ") for sentence in sentences)
+
+
+def _tolerance(records: Records) -> str:
+    sums = [total(kinds) for kinds in records.values()]
+    compared, close, beyond = (sum(s[key] for s in sums) for key in ("compared", "within 1e-6", "beyond 1e-5"))
+    return TOLERANCE.format(
+        distances=f"Of {compared} comparisons, {close} were within 1e-6, and {beyond} needed more than 1e-5."
+    )
+
+
+def _missing(records: Records) -> str:
+    names = sorted(records)
+    of_xla, ours, host = _grouped(records, "refused by XLA"), _grouped(records, None), _grouped(records, HOST_ONLY)
+    parts = [MISSING, _rows("what XLA lacks", names, of_xla)]
+    if host:
+        parts += ["\nWithout a case, since no device could run them:\n", _rows("reason", names, host)]
+    parts += ["\n## What fails\n", _rows("reason", names, ours) if ours else "Nothing."]
+    return "\n".join(parts)
+
+
+def _grouped(records: Records, verdict: str | None) -> dict[str, dict[str, list[str]]]:
+    """For each reason the names in each framework; `None` for all verdicts but the two that are nobody's fault."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for framework, kinds in records.items():
+        for kind, record in kinds.items():
+            for each in (Missing(*values) for values in record["missing"]):
+                expected = each.verdict not in ("refused by XLA", HOST_ONLY)
+                if each.verdict != verdict if verdict else not expected:
+                    continue
+                reason = each.reason if verdict else f"{each.verdict}: {each.reason}"
+                name = each.name if kind == "layers" else f"{each.name} ({kind})"
+                modes = f" ({each.modes})" if each.modes and each.modes.count(",") < 2 else ""
+                groups.setdefault(reason, {}).setdefault(framework, []).append(name + modes)
+    return groups
+
+
+def _rows(head: str, names: list[str], groups: dict[str, dict[str, list[str]]]) -> str:
+    lines = [f"| {head} | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+    for reason, found in sorted(groups.items()):
+        cells = (", ".join(found.get(name, [])) for name in names)
+        lines.append(f"| {reason} | {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -1,0 +1,72 @@
+"""Compares many cases in several processes, each of which imports TensorFlow once."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+
+from tests.differential.comparison import Outcome, compare
+from tests.differential.frameworks import Framework, framework
+from tests.differential.report import GOOD, Results
+from tests.differential.suite import CASES, entries
+
+_framework: Framework
+
+
+def run(chosen: Framework, kinds: Sequence[str] | None, only: str, jobs: int, every: int = 1) -> Results:
+    """Outcomes of all cases of these kinds whose title contains the expression, each told when it is done.
+
+    Of these, every n-th alone with `every` of n.
+    """
+    wanted = [entry for entry in entries(chosen) if not kinds or entry.kind in kinds]
+    numbers = [
+        number
+        for number, case in enumerate(CASES)
+        if any(case in entry.cases for entry in wanted) and re.search(only, case.title)
+    ][::every]
+    outcomes: dict[int, list[Outcome]] = {}
+    for done, (number, found) in enumerate(_compared(chosen.name, numbers, jobs), start=1):
+        outcomes[number] = found
+        print(f"[{done:3}/{len(numbers)}] {chosen.name} {told(found)}", flush=True)
+    results = []
+    for entry in wanted:
+        mine = [number for number in numbers if CASES[number] in entry.cases]
+        if mine or (not only and every == 1 and not entry.cases):
+            results.append((entry, [outcome for number in mine for outcome in outcomes[number]]))
+    return results
+
+
+def told(outcomes: list[Outcome]) -> str:
+    """A line for a case, and one more for each mode that is not as it should be."""
+    line = f"{outcomes[0].case.title:50} " + ", ".join(
+        f"{outcome.mode} {outcome.verdict} {outcome.found:.0e}" for outcome in outcomes
+    )
+    return "\n".join([line, *(f"    {o.mode}: {o.reason}" for o in outcomes if o.verdict not in GOOD)])
+
+
+def _compared(name: str, numbers: Sequence[int], jobs: int) -> Iterator[tuple[int, list[Outcome]]]:
+    context = multiprocessing.get_context("spawn")
+    # Here and there tf_keras asks for `tf.keras`, by which TensorFlow means Keras 3 unless it is told otherwise.
+    os.environ["TF_USE_LEGACY_KERAS"] = "1" if name == "tf_keras" else "0"
+    # Models leave graphs behind in the process; a new one now and then gives their memory back.
+    with context.Pool(min(jobs, max(1, len(numbers))), _start, (name,), maxtasksperchild=60) as pool:
+        for number, found in pool.imap_unordered(_compare, numbers):
+            yield number, [Outcome(CASES[number], *values) for values in found]
+
+
+def _start(name: str) -> None:
+    global _framework
+    warnings.simplefilter("ignore")
+    for noisy in ("ipu", "tensorflow", "absl"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    _framework = framework(name)
+
+
+def _compare(number: int) -> tuple[int, list[tuple[str, str, str, float, float]]]:
+    """Cases hold functions, which cannot be sent: they go by their number."""
+    outcomes = compare(_framework, CASES[number])
+    return number, [(o.mode, o.verdict, o.reason, o.found, o.allowed) for o in outcomes]
