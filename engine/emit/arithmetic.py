@@ -6,7 +6,6 @@ from llvmlite import ir
 
 from engine.emit.lanes import I64, REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.registry import Operation, emitter
-from engine.errors import UnsupportedOperation
 
 FLOAT_NAMES = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
 INTEGER_NAMES = {"add": "add", "subtract": "sub", "multiply": "mul"}
@@ -160,9 +159,8 @@ def emit_compare(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Va
 
 def _compare_total_order(lanes: Lanes, kind: str, sign: str, operands: list[ir.Value]) -> ir.Value:
     """-NaN < -Inf < ... < -0 < 0 < ... < Inf < NaN, as integers whose negative half is turned around."""
-    if kind not in ("f32", "f64"):
-        raise UnsupportedOperation(f"Expected a total-order comparison of f32 or f64. Received: {kind}.")
-    bits = 32 if kind == "f32" else 64
+    # Halves are f32 in registers, in the same order.
+    bits = 64 if kind == "f64" else 32
     integer = lanes.of(ir.IntType(bits))
 
     def key(value: ir.Value) -> ir.Value:

@@ -6,7 +6,9 @@ from llvmlite import ir
 
 from engine.emit.lanes import (
     HALF,
+    I1,
     I16,
+    I64,
     PART_TYPES,
     REGISTER_TYPES,
     Lanes,
@@ -37,6 +39,8 @@ def convert(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
     if is_float(source) and is_float(target):
         return _convert_floats(lanes, x, target)
     if is_float(target):
+        if target == "bf16" and REGISTER_TYPES[source].width > MANTISSA_BITS["f32"]:
+            return builder.fptrunc(_with_last_bit_odd(lanes, _wide_to_double(lanes, x, source)), result)
         return (builder.sitofp if is_signed(source) else builder.uitofp)(x, result)
     if is_float(source):
         name = "fptosi" if is_signed(target) else "fptoui"
@@ -69,7 +73,33 @@ def _convert_floats(lanes: Lanes, x: ir.Value, target: str) -> ir.Value:
     if target == "f16":
         # Straight from f64: going through f32 would round twice.
         return lanes.builder.fpext(lanes.builder.fptrunc(x, lanes.of(HALF)), result)
-    return lanes.builder.fptrunc(x, result)
+    return lanes.builder.fptrunc(_with_last_bit_odd(lanes, x) if target == "bf16" else x, result)
+
+
+def _with_last_bit_odd(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """An f64 with 16 bits of mantissa, the last of them set if anything was cut off: a second rounding finds no tie."""
+    cut = _cut_off(lanes, lanes.builder.bitcast(x, lanes.of(I64)), MANTISSA_BITS["f64"] - 15)
+    return lanes.builder.bitcast(cut, x.type)
+
+
+def _wide_to_double(lanes: Lanes, x: ir.Value, source: str) -> ir.Value:
+    """An integer as f64; beyond 53 bits the last bit is set if anything was cut off, so that nothing is rounded."""
+    builder = lanes.builder
+    if REGISTER_TYPES[source].width == 64:
+        size = lanes.call(f"llvm.abs.{intrinsic_suffix(x.type)}", x.type, [x, ir.Constant(I1, 0)])
+        size = size if is_signed(source) else x
+        exact = builder.icmp_unsigned("<=", size, lanes.splat_constant(I64, 1 << 53))
+        x = builder.select(exact, x, _cut_off(lanes, x, 64 - 53))
+    return (builder.sitofp if is_signed(source) else builder.uitofp)(x, lanes.type("f64"))
+
+
+def _cut_off(lanes: Lanes, bits: ir.Value, count: int) -> ir.Value:
+    """An i64 without its last bits; the next one is set if any of them was."""
+    builder = lanes.builder
+    rest = builder.and_(bits, lanes.splat_constant(I64, (1 << count) - 1))
+    some = builder.icmp_unsigned("!=", rest, lanes.splat_constant(I64, 0))
+    kept = builder.and_(bits, lanes.splat_constant(I64, -(1 << count)))
+    return builder.or_(kept, builder.select(some, lanes.splat_constant(I64, 1 << count), lanes.splat_constant(I64, 0)))
 
 
 @emitter("bitcast-convert")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.ir import Instruction
-from engine.ops.floats import COMPLEX, computing, is_complex, is_float, is_integer, widest
+from engine.ops.floats import COMPLEX, computing, converted, is_complex, is_float, is_integer, widest
 from engine.ops.registry import definition
 
 ARITHMETIC: dict[str, np.ufunc] = {
@@ -175,7 +175,7 @@ def _convert(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray
         x = x.real
     if target.kind in "iu" and is_float(x):
         return _saturated(computing(x), target)
-    return np.array(x).astype(target)
+    return converted(np.array(x), target)
 
 
 def _saturated(x: np.ndarray, target: np.dtype) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-HALVES = frozenset({np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)})
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+HALVES = frozenset({np.dtype(np.float16), BFLOAT16})
 FLOATS = HALVES | {np.dtype(np.float32), np.dtype(np.float64)}
 COMPLEX = frozenset({np.dtype(np.complex64), np.dtype(np.complex128)})
 INTEGER_KINDS = "iu"
@@ -29,6 +30,25 @@ def is_integer(array: np.ndarray) -> bool:
 def computing(array: np.ndarray) -> np.ndarray:
     """The array in the type its arithmetic is done in."""
     return array.astype(np.float32) if array.dtype in HALVES else array
+
+
+def converted(array: np.ndarray, target: np.dtype) -> np.ndarray:
+    """The array in another type, rounded once to the nearest; ml_dtypes rounds to bfloat16 by way of float32."""
+    if target != BFLOAT16 or array.dtype.itemsize < 4 or array.dtype == np.float32:
+        return array.astype(target)
+    if array.dtype.itemsize == 8 and array.dtype.kind in INTEGER_KINDS:
+        limit = np.asarray(1 << 53, array.dtype)
+        exact = (array <= limit) & ((array >= 0) if array.dtype.kind == "u" else (array >= -limit))
+        array = np.where(exact, array, _cut_off(array, 64 - 53))
+    bits = np.ascontiguousarray(array.astype(np.float64)).view(np.int64)
+    return _cut_off(bits, 37).view(np.float64).astype(target).reshape(array.shape)
+
+
+def _cut_off(bits: np.ndarray, count: int) -> np.ndarray:
+    """Integers without their last bits; the next one is set if any of them was, so that no tie arises."""
+    last = np.asarray(1 << count, bits.dtype)
+    rest = bits & (last - last.dtype.type(1))
+    return np.asarray((bits - rest) | np.where(rest != 0, last, np.zeros_like(last)))
 
 
 def widest(array: np.ndarray) -> np.ndarray:

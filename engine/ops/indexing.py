@@ -76,12 +76,16 @@ def _batch_index(
 
 @definition("scatter")
 def _scatter(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Updates outside the operand are left out; those to the same element are combined in row-major order."""
+    """Updates are combined one index vector after the other, in row-major order of the indices.
+
+    One whose window does not lie inside the operand is left out whole, as XLA's compilers do.
+    """
     count = (len(operands) - 1) // 2
     inputs, indices, updates = operands[:count], operands[count], operands[count + 1 :]
     where, inside = _scatter_positions(instruction, inputs[0].shape, indices, updates[0].shape)
     flat = [np.array(x).reshape(-1) for x in inputs]
-    chosen = [u.reshape(-1)[inside] for u in updates]
+    by_index = _by_index(instruction["scatter_dimension_numbers"], updates[0].ndim)
+    chosen = [u.transpose(by_index).reshape(-1)[inside] for u in updates]
     results = combine_at(instruction.called[0], flat, where[inside], chosen)
     shaped = tuple(r.reshape(x.shape) for r, x in zip(results, inputs, strict=True))
     return shaped[0] if count == 1 else shaped
@@ -90,7 +94,10 @@ def _scatter(instruction: Instruction, operands: list[np.ndarray]) -> Value:
 def _scatter_positions(
     instruction: Instruction, shape: tuple[int, ...], indices: np.ndarray, update_shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each update, flattened: the flat position it goes to, and whether that lies within the operand."""
+    """For each element of the updates the flat position it goes to, and whether its window lies inside.
+
+    Both index vector by index vector.
+    """
     numbers: ScatterDimensionNumbers = instruction["scatter_dimension_numbers"]
     rank = len(update_shape)
     vectors = _index_vectors(indices, numbers.index_vector_dim)
@@ -100,19 +107,28 @@ def _scatter_positions(
     position, inside = np.zeros([1] * rank, np.int64), np.ones([1] * rank, np.bool_)
     for d, size in enumerate(shape):
         index = np.zeros([1] * rank, np.int64)
+        extent = 1
         if d in numbers.scatter_dims_to_operand_dims:
             start = vectors[..., numbers.scatter_dims_to_operand_dims.index(d)]
             index = index + _aligned(start, batch_positions, rank)
         if d in numbers.input_batching_dims:
             indices_dim = numbers.scatter_indices_batching_dims[numbers.input_batching_dims.index(d)]
             index = index + _batch_index(vectors, indices_dim, numbers.index_vector_dim, batch_positions, rank)
+        start = index
         if d in window_dims:
             update_dim = numbers.update_window_dims[window_dims.index(d)]
-            index = index + _aligned(np.arange(update_shape[update_dim]), [update_dim], rank)
-        inside = inside & (index >= 0) & (index < size)
+            extent = update_shape[update_dim]
+            index = index + _aligned(np.arange(extent), [update_dim], rank)
+        inside = inside & (start >= 0) & (start <= size - extent)
         position = position * size + index
-    flat = np.broadcast_to(position, update_shape).reshape(-1)
-    return flat, np.broadcast_to(inside, update_shape).reshape(-1)
+    by_index = _by_index(numbers, rank)
+    flat, kept = (np.broadcast_to(x, update_shape).transpose(by_index).reshape(-1) for x in (position, inside))
+    return flat, kept
+
+
+def _by_index(numbers: ScatterDimensionNumbers, rank: int) -> list[int]:
+    """The dimensions of the updates: those of the index vectors, then those of their windows."""
+    return sorted(range(rank), key=lambda d: d in numbers.update_window_dims)
 
 
 def combine_at(
@@ -150,7 +166,7 @@ def _clamped_slices(shape: tuple[int, ...], sizes: tuple[int, ...], starts: list
 @definition("dynamic-slice")
 def _dynamic_slice(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     x, *starts = operands
-    return x[_clamped_slices(x.shape, instruction["dynamic_slice_sizes"], starts)]
+    return np.asarray(x[_clamped_slices(x.shape, instruction["dynamic_slice_sizes"], starts)])
 
 
 @definition("dynamic-update-slice")

@@ -32,7 +32,7 @@ def _transpose(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarr
 
 @definition("slice")
 def _slice(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    return operands[0][tuple(slice(d.start, d.limit, d.stride) for d in instruction["slice_dimensions"])]
+    return np.asarray(operands[0][tuple(slice(d.start, d.limit, d.stride) for d in instruction["slice_dimensions"])])
 
 
 @definition("concatenate")
@@ -42,7 +42,7 @@ def _concatenate(instruction: Instruction, operands: list[np.ndarray]) -> np.nda
 
 @definition("reverse")
 def _reverse(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    return np.flip(operands[0], instruction["dimensions"])
+    return np.asarray(np.flip(operands[0], instruction["dimensions"]))
 
 
 @definition("iota")

@@ -106,7 +106,7 @@ def _not(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 @definition("popcnt", elementwise=True)
 def _population_count(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     (x,) = operands
-    return np.bitwise_count(_as_unsigned(x)).astype(x.dtype)
+    return np.asarray(np.bitwise_count(_as_unsigned(x))).astype(x.dtype)
 
 
 @definition("count-leading-zeros", elementwise=True)
@@ -117,7 +117,7 @@ def _count_leading_zeros(_: Instruction, operands: list[np.ndarray]) -> np.ndarr
     for distance in (1, 2, 4, 8, 16, 32):
         if distance < width:
             bits = bits | (bits >> bits.dtype.type(distance))
-    return (width - np.bitwise_count(bits)).astype(x.dtype)
+    return np.asarray(width - np.bitwise_count(bits)).astype(x.dtype)
 
 
 def _as_unsigned(x: np.ndarray) -> np.ndarray:

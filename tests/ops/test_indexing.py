@@ -87,6 +87,7 @@ SCATTERS = [
     ((5, 4, 3), (2, 6), (3, 6), ScatterDimensionNumbers((0,), (0, 1), (1, 0), 0)),
     ((3, 5, 2), (3, 4, 1), (3, 4, 2), ScatterDimensionNumbers((2,), (1,), (1,), 2, (0,), (0,))),
     ((5,), (0, 1), (0,), ScatterDimensionNumbers((), (0,), (0,), 1)),
+    ((5, 4), (6, 1), (6, 3, 2), ScatterDimensionNumbers((1, 2), (), (0,), 1)),
 ]
 
 
@@ -99,14 +100,17 @@ def naive_scatter(
     window_dims = [d for d in range(operand.ndim) if d not in (*n.inserted_window_dims, *n.input_batching_dims)]
     for position in np.ndindex(*updates.shape):
         at = dict(zip(index_dims, (position[d] for d in batch_dims), strict=True))
-        target = [0] * operand.ndim
+        target, extent = [0] * operand.ndim, [1] * operand.ndim
         for k, d in enumerate(n.scatter_dims_to_operand_dims):
             target[d] += int(indices[tuple(at.get(i, k) for i in range(indices.ndim))])
         for d, i in zip(n.input_batching_dims, n.scatter_indices_batching_dims, strict=True):
             target[d] += at[i]
+        first = tuple(target)
         for u, d in zip(n.update_window_dims, window_dims, strict=True):
             target[d] += position[u]
-        if all(0 <= t < size for t, size in zip(target, operand.shape, strict=True)):
+            extent[d] = updates.shape[u]
+        # A window that reaches over the edge is left out whole.
+        if all(0 <= t <= size - e for t, size, e in zip(first, operand.shape, extent, strict=True)):
             where = tuple(target)
             result[where] = FUNCTIONS[kind](result[where], updates[position])
     return result

@@ -1,0 +1,75 @@
+"""How far results may be off: what rounding explains, and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import tensorflow as tf
+
+from tests.fuzz.program import Step, run_line
+
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+TINY = {"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
+"""What is nearer to 0 than this may have been flushed (f16: the distance between denormals)."""
+
+
+def widened(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64) if x.dtype.kind in "fV" or x.dtype == ml_dtypes.bfloat16 else x
+
+
+def is_float(x: np.ndarray) -> bool:
+    return x.dtype.kind == "f" or x.dtype == ml_dtypes.bfloat16
+
+
+def allowed(step: Step, expected: np.ndarray, magnitude: np.ndarray | None) -> np.ndarray:
+    """The distance from XLA's result that a result from the same operands may have."""
+    epsilon, tiny = EPSILON[expected.dtype.name], TINY[expected.dtype.name]
+    with np.errstate(all="ignore"):
+        error = step.ulps * np.abs(widened(expected)) + step.scale
+        if magnitude is not None:
+            # Both engines may be off by the bound.
+            error = error + 2 * step.terms * np.abs(widened(magnitude))
+    return np.asarray(np.where(np.isfinite(error), error, 0) * epsilon + (tiny if step.ulps or step.terms else 0))
+
+
+def distance(result: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Element by element; infinite where one is NaN or an infinity that the other is not."""
+    if not is_float(expected):
+        return np.where(result == expected, 0.0, np.inf)
+    a, b = widened(result), widened(expected)
+    with np.errstate(all="ignore"):
+        difference = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isfinite(a) & np.isfinite(b), difference, np.inf))
+
+
+@tf.custom_gradient
+def _shifted(value: tf.Tensor, error: tf.Tensor, direction: tf.Tensor) -> Any:
+    """The value with errors; on the way back the gradient gets a few roundings as well."""
+    epsilon = EPSILON[value.dtype.name]
+    moved = value + tf.cast(error * direction, value.dtype)
+    kept = tf.math.is_finite(moved)
+
+    def back(upstream: tf.Tensor) -> Any:
+        factor = 1 + 8 * epsilon * tf.cast(direction, tf.float64)
+        with_errors = tf.cast(tf.cast(upstream, tf.float64) * factor, value.dtype)
+        return with_errors, None, None
+
+    return tf.where(kept, moved, value), back
+
+
+def with_errors(step: Step, env: dict[str, tf.Tensor], phase: tf.Tensor) -> tf.Tensor:
+    """The step's result, off by what it may be off, to either side; nothing where the phase is 0."""
+    value = run_line(step.expression, env)
+    if not value.dtype.is_floating:
+        return value
+    wide = tf.stop_gradient(tf.cast(value, tf.float64))
+    error = max(step.ulps, 1.0) * tf.abs(wide) + step.scale
+    if step.terms:
+        magnitude = tf.cast(tf.stop_gradient(run_line(step.magnitude, env)), tf.float64)
+        error = error + step.terms * tf.abs(magnitude)
+    numbers = tf.reshape(tf.range(value.shape.num_elements()), value.shape)
+    direction = tf.sign(tf.sin(tf.cast(numbers, tf.float64) * 12.9898 + phase * 78.233)) * tf.sign(phase)
+    return _shifted(value, error * EPSILON[value.dtype.name], direction)
