@@ -9,6 +9,7 @@ import numpy as np
 from engine.errors import UnsupportedOperation
 from engine.ir import Instruction, Module, Shape
 from engine.ir.affine import MOVING, loop_index, pull
+from engine.ir.trip_counts import TripCounts
 from engine.lower.views import View, through, whole
 from engine.program.program import Buffer, ComputeSet, Mark, Partition, Region
 
@@ -28,6 +29,18 @@ def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
     return register
 
 
+_FACTOR = (
+    "tf.linalg.qr, solve and inv come to this. Use tf.linalg.cholesky with cholesky_solve or triangular_solve, which "
+    "run (any A: solve the normal equations of AᵀA), or factor on the host, in the input pipeline."
+)
+INSTEAD = {
+    "Qr": _FACTOR,
+    "ProductOfElementaryHouseholderReflectors": _FACTOR,
+    "Eigh": "Use tf.linalg.svd, which runs (for a positive semidefinite matrix it is the same), or tf.linalg.cholesky.",
+}
+"""What to use in place of a custom call, by its target."""
+
+
 class Context:
     """Lowers one computation: values by instruction, moves resolved to views, compute sets in order."""
 
@@ -40,6 +53,7 @@ class Context:
         self.part_targets: dict[tuple[Instruction, int], Buffer] = {}
         self.marks: list[Mark] = []
         self.regions: list[Region] = []
+        self.trip_counts = TripCounts(module)
         self._labels = 0
         self.feeds: dict[int, Buffer] = {}
         self.variables: dict[int, Buffer] = {}
@@ -99,10 +113,12 @@ class Context:
     def unsupported(instruction: Instruction) -> UnsupportedOperation:
         """The error for an instruction that nothing runs."""
         origin = f" It comes from {instruction.op_name}." if instruction.op_name else ""
+        target = instruction.get("custom_call_target")
+        received = f"{instruction.opcode} of {target!r}, a function of XLA's own" if target else instruction.opcode
+        advice = INSTEAD.get(target, "Replace it or move it into the input pipeline.")
         return UnsupportedOperation(
-            f"Expected an operation that the engine runs. Received: {instruction.opcode} "
-            f"({instruction.shape}).{origin} docs/supported_ops.md lists what runs; replace it or move it "
-            "into the input pipeline."
+            f"Expected an operation that the engine runs. Received: {received} "
+            f"({instruction.shape}).{origin} docs/supported_ops.md lists what runs. {advice}"
         )
 
     def view(self, instruction: Instruction) -> View:

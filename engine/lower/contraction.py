@@ -121,6 +121,8 @@ def _grid_of_weight(contraction: Contraction, whole: Grid) -> Grid:
 def emit_contraction(context: Context, contraction: Contraction) -> None:
     """The compute set of a contraction, and one more that adds up partial sums where k is split."""
     shape = contraction.c.shape
+    if not shape.elements:
+        return
     cut = grid(contraction)
     splits = max(1, -(-len(contraction.k_a) // cut.k))
     target = contraction.c
@@ -219,7 +221,7 @@ def _add_partials(context: Context, contraction: Contraction, partial: Buffer, s
         Reached(kind, 0, 0, (elements * item, item)),
         Reached(kind, 0, 0, (0, item), writes=True, partial=True),
     ]
-    zero = Constant(kind, "0.0" if kind[0] in "fb" else "0")
+    zero = Constant(kind, "0.0" if kind[0] in "fbc" else "0")
     add = Reduction("add", (0,), (1,), (kind,), (1,))
     draft = Draft((splits, elements), (True, False), [Input(0), zero], reached, reductions=[add])
     run_draft(context, f"{contraction.name}.add", draft, [partial], [contraction.c], contraction.op_name)

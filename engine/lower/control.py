@@ -6,6 +6,8 @@ write_in_place drops what it can); an element that the body hands on unchanged i
 
 from __future__ import annotations
 
+from math import prod
+
 from engine.ir import AnyShape, Computation, Instruction, Shape
 from engine.ir.affine import MOVING
 from engine.lower.context import Context, Value, lowering
@@ -15,6 +17,11 @@ from engine.program.program import Buffer, Region
 
 DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element", "parameter"}
 """Lowered when somebody needs them: most moves never become memory."""
+
+LONG = 10**9
+"""Elements and multiply-adds, about a second's work, from which on nobody would wait for the end of a loop."""
+LEAST = 1000
+"""What any compute set takes at least, by the same measure."""
 
 
 @lowering("while")
@@ -29,11 +36,24 @@ def lower_while(context: Context, instruction: Instruction) -> Value:
     context.mark("branch", done, predicate, when=False)
     test = len(context.compute_sets)
     _assign(context, instruction.name, state, lower_computation(context, body, state))
-    context.mark("jump", again)
-    context.mark("label", done)
     end = len(context.compute_sets)
-    context.regions += [Region(begin, end, repeats=True), Region(test, end, repeats=False)]
+    turns = context.trip_counts.turns(instruction)
+    inner = any(r.long for r in context.regions if r.begin >= begin)
+    long = inner or turns is None or turns * _work(context, begin) >= LONG
+    context.mark("jump", again, when=long)
+    context.mark("label", done)
+    context.regions += [Region(begin, end, True, turns, long), Region(test, end, repeats=False)]
     return state
+
+
+def _work(context: Context, begin: int) -> int:
+    """What the compute sets from `begin` on take, in elements and multiply-adds, inner loops turn by turn."""
+    work = 0
+    for at, compute_set in enumerate(context.compute_sets[begin:], begin):
+        effort = compute_set.effort
+        runs = prod(max(1, r.turns or 1) for r in context.regions if r.repeats and r.begin <= at < r.end)
+        work += runs * max(LEAST, effort.multiply_adds + sum(effort.elements.values()))
+    return work
 
 
 @lowering("conditional")

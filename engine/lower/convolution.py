@@ -58,7 +58,7 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
             context,
             f"{instruction.name}.zero",
             target,
-            Constant(shape.element_type, "0.0"),
+            Constant(shape.element_type, "0.0" if shape.element_type[0] in "fbc" else "0"),
             instruction.op_name,
         )
     for number, combination in enumerate(combinations):

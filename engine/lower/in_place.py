@@ -117,6 +117,8 @@ def _may_write(program: Program, uses: _Uses, at: int, source: Buffer, target: B
     if not writers or places[0] < begin or places[-1] >= end:
         return False
     first = writers[0]
+    if target.kind == "variable" and any(r.long and first < r.end for r in program.regions):
+        return False  # an interruption may leave the loop, and the step has then not begun
     if first >= at or any(r.repeats and r.begin <= first < r.end <= at for r in program.regions):
         return False
     # The old value must not be missed, and the new one must stay.

@@ -113,11 +113,23 @@ def _without_gradient(instruction: Instruction, value: dict[Instruction, object]
         return "zero"
     if opcode in ("negate", "abs", "sqrt", "convert", "divide") and seen[0] == "zero":
         return "zero"
+    if opcode in ("minimum", "maximum") and "zero" in seen:
+        bound = _constant_of(instruction.operands[1 - seen.index("zero")])
+        # As in clipping by value.
+        return "zero" if bound is not None and (bound >= 0 if opcode == "minimum" else bound <= 0) else None
     if opcode in ("add", "subtract") and seen[1] == "zero":
         return seen[0]
     if opcode == "add" and seen[0] == "zero":
         return seen[1]
     return None
+
+
+def _constant_of(instruction: Instruction) -> float | None:
+    """The number that a splat repeats."""
+    while instruction.opcode in ("broadcast", "reshape"):
+        instruction = instruction.operands[0]
+    known = instruction.opcode == "constant" and instruction.array_shape.elements == 1
+    return float(np.asarray(instruction["literal"]).reshape(())) if known else None
 
 
 class _Rows:

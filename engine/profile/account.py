@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from engine.errors import OutOfTileMemory
 from engine.profile.collectives import all_reduce_cycles
 from engine.profile.exchange import Layouts
+from engine.profile.loops import runs_of, unknown_loops
 from engine.profile.memory import Memory, account_memory, buffer_names, label_of
 from engine.profile.superstep import superstep
 from engine.profile.vertices import is_listed, work_of
@@ -16,7 +17,10 @@ from engine.target import Target
 
 @dataclass(frozen=True, slots=True)
 class ComputeSetCost:
-    """Cycles of one compute set, the tiles that work, and the bytes that live then and not always."""
+    """Cycles of one compute set, the tiles that work, and the bytes that live then and not always.
+
+    Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times.
+    """
 
     name: str
     label: str
@@ -25,6 +29,7 @@ class ComputeSetCost:
     sync: int
     tiles: int
     live_bytes: int
+    runs: int = 1
 
     @property
     def cycles(self) -> int:
@@ -35,7 +40,8 @@ class ComputeSetCost:
 class Account:
     """One step on one target. Cycles are tile clock cycles; each replica is a chip and takes them side by side.
 
-    `assumed` are the opcodes that have no row of their own in the table of cycles.
+    `assumed` are the opcodes that have no row of their own in the table of cycles. `unknown_loops` is the number of
+    loops whose trip count shows only while they run: they count as if their body ran once.
     """
 
     program_name: str
@@ -48,6 +54,7 @@ class Account:
     host: int
     samples_per_replica: int
     assumed: tuple[str, ...]
+    unknown_loops: int = 0
 
     @property
     def compute(self) -> int:
@@ -114,8 +121,8 @@ def account(program: Program, target: Target, replicas: int = 1, partials_type: 
     memory = account_memory(program, steps, target)
     names = buffer_names(program)
     costs = tuple(
-        ComputeSetCost(s.name, label_of(s, names), c.compute, c.exchange, c.sync, c.tiles, live)
-        for s, c, live in zip(program.compute_sets, steps, memory.live_bytes, strict=True)
+        ComputeSetCost(s.name, label_of(s, names), n * c.compute, n * c.exchange, n * c.sync, c.tiles, live, n)
+        for s, c, live, n in zip(program.compute_sets, steps, memory.live_bytes, runs_of(program), strict=True)
     )
     fed = sum(buffer.shape.bytes for buffer in program.feeds.values())
     returned = sum(shape.bytes for shape in program.output_shapes)
@@ -130,6 +137,7 @@ def account(program: Program, target: Target, replicas: int = 1, partials_type: 
         host=_host_cycles(fed, returned, target),
         samples_per_replica=_samples(program),
         assumed=_assumed(program),
+        unknown_loops=unknown_loops(program),
     )
 
 

@@ -77,6 +77,9 @@ def _honesty(account: Account) -> list[str]:
     lines = _wrapped("Estimated, not measured. Largest errors against published figures: " + ", ".join(named) + ".")
     bounds = ", ".join(f"{row['name']} within {row['tolerance']:.0%} ({row['caveat']})" for row in whole_models())
     rest = f"Whole models: {bounds}, others unchecked. Code and vertex state are not counted."
+    if account.unknown_loops:
+        loops = "1 loop" if account.unknown_loops == 1 else f"{account.unknown_loops} loops"
+        rest += f" Unknown trip count, counted once: {loops}."
     if account.assumed:
         rest += f" Rates assumed for: {', '.join(account.assumed)}."
     return [*lines, *_wrapped(rest)]

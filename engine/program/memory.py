@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.program.borders import shared_borders
 from engine.program.program import Buffer, Program, Region
 
 ALIGNMENT = 64
@@ -63,12 +64,14 @@ def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:
 def plan_memory(program: Program) -> MemoryPlan:
     """Best fit in the order of first use."""
     lives = lifetimes(program)
+    owners = {buffer: owner for buffer, owner in shared_borders(program).items() if owner is not buffer}
     offsets: dict[Buffer, int] = {}
     free: list[tuple[int, int]] = []
     top = 0
     active: list[tuple[int, Buffer]] = []
     live_bytes = [0] * (len(program.compute_sets) + 1)
-    for buffer in sorted(lives, key=lambda b: (lives[b][0], -b.shape.bytes)):
+    owning = [buffer for buffer in lives if buffer not in owners]
+    for buffer in sorted(owning, key=lambda b: (lives[b][0], -b.shape.bytes)):
         first, last = lives[buffer]
         for expired in [pair for pair in active if pair[0] < first]:
             active.remove(expired)
@@ -86,6 +89,7 @@ def plan_memory(program: Program) -> MemoryPlan:
         active.append((last, buffer))
         for at in range(max(first, 0), min(last, len(program.compute_sets) - 1) + 1):
             live_bytes[at] += buffer.shape.bytes
+    offsets |= {buffer: offsets[owner] for buffer, owner in owners.items()}
     return MemoryPlan(offsets, top, live_bytes)
 
 

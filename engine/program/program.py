@@ -94,6 +94,7 @@ class Mark:
     """Something before compute set `position` that steers: all workers meet here.
 
     `kind` is "label" (a place to go to), "jump" (go to the label) or "branch" (go there if the predicate is `when`).
+    Where `when` is set, a jump is a place at which an interrupted call leaves its step.
     """
 
     position: int
@@ -105,11 +106,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Compute sets begin <= k < end that run together: again and again (`repeats`), or not at all."""
+    """Compute sets begin <= k < end that run together: again and again (`repeats`), or not at all.
+
+    `turns` is how often the body of a loop runs, None if that shows only while it runs. A `long` loop may take so long
+    that nobody would wait for its end: an interruption leaves it, and variables keep their old values until it is over.
+    """
 
     begin: int
     end: int
     repeats: bool
+    turns: int | None = None
+    long: bool = False
 
 
 @dataclass(eq=False, slots=True)

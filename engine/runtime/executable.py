@@ -180,7 +180,7 @@ class Executable:
             if mark.kind == "label":
                 labels[mark.label] = len(rows)
             elif mark.predicate is None:
-                rows.append(jump_row(workers, mark.label))
+                rows.append(jump_row(workers, mark.label, mark.when))
             else:
                 rows.append(branch_row(workers, mark.label, self._addresses[mark.predicate], mark.when))
 

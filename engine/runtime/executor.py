@@ -7,7 +7,9 @@ execution. Every step begins with a sync of its own, so a table need not end wit
 * chain: the first of L consecutive compute rows has chain_length L. A worker takes its units (the first row's
   range) one at a time through all L codelets, which keeps a tile's data in its cache.
 * sync row: no worker goes on before all have arrived.
-* `when` of every row, also within a chain: in each step, only in the first, or only in the last of a call.
+* branch and jump rows: go on at row TARGET, if a predicate says so or always. A sync stands before each of them, so
+  that all workers take the same way; `when` does not apply. A jump with TRUTH is a place to leave an endless step.
+* `when` of every other row, also within a chain: in each step, only in the first, or only in the last of a call.
 
 The first 64 bytes of a worker's scratch area belong to the executor (see Scratch), codelets use what follows.
 """
@@ -67,7 +69,7 @@ class Column(IntEnum):
     CHAIN_LENGTH = 4
     TARGET = 5  # of branches and jumps: row number
     PREDICATE = 6  # of branches: address of a pred
-    TRUTH = 7  # of branches: the value that is followed
+    TRUTH = 7  # of branches: the value that is followed; of jumps: an interrupted call may leave its step here
     RANGES = 8
 
 
@@ -79,12 +81,21 @@ class State(IntEnum):
     COLUMNS = 2
     STEPS = 3
     YIELD = 4  # address of sched_yield
-    STOP = 5  # the host asks for an end at the next step boundary
+    STOP = 5  # the host asks for an end: see Stop
     STOP_AT = 6  # worker 0's answer: no worker begins this step
     COMPLETED = 7  # steps that all workers have finished
     ABORT = 8  # a worker is missing: nobody waits for it any longer
     FAILED_ROW = 9  # 1 + number of a row that cannot be run
+    LEAVE_AT = 10  # worker 0's answer: whoever has passed so many barriers leaves the step at the next jump with TRUTH
     ARRIVALS = 16  # from here on LINE_BYTES for each worker, in front its number of barriers
+
+
+class Stop(IntEnum):
+    """What the host asks for."""
+
+    NO = 0
+    AFTER_STEP = 1
+    INSIDE_STEP = 2  # at a jump that allows it, or after the step, whichever comes first
 
 
 class Scratch(IntEnum):
@@ -150,6 +161,19 @@ def _compute(row: int, row_bytes: int, length: int, lo: int, hi: int, step: int,
 
 
 @inner
+def _leaves(state: int, worker: int, workers: int) -> bool:
+    """Whether a step is left at this jump. All decide alike: a barrier is between worker 0's answer and its effect."""
+    if worker == 0 and load_acquire(state + 8 * State.STOP) == 2:
+        if workers == 1:
+            return True
+        if word(state, State.LEAVE_AT) == 0:
+            passed = word(state + 8 * State.ARRIVALS, 0)
+            store_release(state + 8 * State.LEAVE_AT, passed + 1)
+    leave_at = load_acquire(state + 8 * State.LEAVE_AT)
+    return leave_at != 0 and word(state + 8 * State.ARRIVALS + LINE_BYTES * worker, 0) >= leave_at
+
+
+@inner
 def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) -> bool:
     """All rows of one step; False if it cannot be finished."""
     steps = word(state, State.STEPS)
@@ -169,6 +193,8 @@ def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) ->
                 return False
             row += row_bytes
         elif kind == 3:
+            if word(row, Column.TRUTH) != 0 and _leaves(state, worker, workers):
+                return False
             row = first + row_bytes * word(row, Column.TARGET)
         elif kind == 2:
             taken = (load_i8(word(row, Column.PREDICATE)) != 0) == (word(row, Column.TRUTH) != 0)
@@ -181,7 +207,10 @@ def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) ->
 
 @codelet
 def executor(state: int, worker: int, workers: int, scratch: int) -> None:
-    """Runs the steps of one call as one of its workers. A codelet itself: cached, and without the GIL."""
+    """Runs the steps of one call as one of its workers. A codelet itself: cached, and without the GIL.
+
+    A step that is left inside a loop counts as not begun: nothing has written a variable by then.
+    """
     floating_point = floating_point_state()
     set_floating_point_state(flush_to_zero(floating_point))
     store_i64(scratch + 8 * Scratch.STEPS, word(state, State.STEPS))
@@ -223,9 +252,9 @@ def branch_row(workers: int, target: int, predicate: int, when: bool) -> list[in
     return [Kind.BRANCH, 0, 0, 0, 0, target, predicate, int(when)] + [0] * (2 * workers)
 
 
-def jump_row(workers: int, target: int) -> list[int]:
-    """A row that goes on at row `target`."""
-    return [Kind.JUMP, 0, 0, 0, 0, target, 0, 0] + [0] * (2 * workers)
+def jump_row(workers: int, target: int, leaves: bool = False) -> list[int]:
+    """A row that goes on at row `target`. With `leaves` an interrupted call may leave its step instead."""
+    return [Kind.JUMP, 0, 0, 0, 0, target, 0, int(leaves)] + [0] * (2 * workers)
 
 
 def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 from engine.errors import ConfigurationError, InternalError
 
 POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 0.4
+"""How long an interrupted caller waits for the end of a step before it asks the workers to leave it."""
 
 
 def usable_cores() -> int:
@@ -34,6 +37,10 @@ def worker_count() -> int:
             f"Nearest legal value: 1; unset it to use all {usable_cores()} cores."
         )
     return int(text)
+
+
+Stop = Callable[[bool], None]
+"""Asks the workers to end: after their step, or (True) as soon as they can."""
 
 
 class _Crew:
@@ -92,29 +99,40 @@ class _Crew:
             pass
         self._members[0].join()
 
-    def leave(self) -> None:
-        """After an interruption of `run`: returns when no member is at work, whatever else interrupts."""
+    def leave(self, stop: Stop) -> None:
+        """After an interruption of `run`: returns, or raises what else interrupts, when no member is at work."""
+        patient_until = time.monotonic() + PATIENCE_SECONDS
+        latest: BaseException | None = None
+        while True:
+            try:
+                self._wait(stop, patient_until)
+                break
+            except BaseException as again:  # somebody who asks twice is not patient
+                latest, patient_until = again, 0.0
+        if latest is not None:
+            raise latest
+
+    def _wait(self, stop: Stop, patient_until: float) -> None:
+        """Asks the members to end until they do; the first may not have begun."""
+        stop(False)
         with self._lock:
             self._cancelled = True
         while self._begun and not self._finished.is_set():
-            try:
-                self._finished.wait(POLL_SECONDS)
-            except KeyboardInterrupt:
-                continue  # the first one is on its way already
+            stop(time.monotonic() >= patient_until)
+            self._finished.wait(POLL_SECONDS)
 
 
-def run_workers(work: Callable[[int], None], workers: int, stop: Callable[[], None], abort: Callable[[], None]) -> None:
+def run_workers(work: Callable[[int], None], workers: int, stop: Stop, abort: Callable[[], None]) -> None:
     """Calls work(0) .. work(workers - 1) side by side, each in a new thread, and returns when all have ended.
 
-    An interruption of the caller (Ctrl-C) calls `stop`, waits for the workers, and is raised again. A failing
-    worker calls `abort`, so that the others do not wait for it, and raises InternalError here.
+    An interruption of the caller (Ctrl-C) calls stop(False), later stop(True) if need be, waits for the workers, and
+    is raised again. A failing worker calls `abort`, so that the others do not wait for it, and raises InternalError.
     """
     crew = _Crew(work, workers, abort)
     try:
         crew.run()
     except BaseException:
-        stop()
-        crew.leave()
+        crew.leave(stop)
         raise
     if crew.failures:
         raise InternalError(f"A worker failed: {crew.failures[0]!r}.") from crew.failures[0]

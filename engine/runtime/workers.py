@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from engine.errors import InternalError
-from engine.runtime.executor import Column, State, executor
+from engine.runtime.executor import Column, State, Stop, executor
 from engine.runtime.threads import run_workers
 
 
@@ -33,9 +33,12 @@ def _prepare(table: np.ndarray, steps: int, workers: int, scratch: np.ndarray, s
     state[State.YIELD] = _yield_address()
 
 
-def request_stop(state: np.ndarray) -> None:
-    """Asks the running call to end at its next step boundary; may be called from any thread."""
-    state[State.STOP] = 1
+def request_stop(state: np.ndarray, inside_step: bool = False) -> None:
+    """Asks the running call to end at its next step boundary; may be called from any thread.
+
+    With `inside_step` a long loop is left between two of its turns: its step then counts as not begun.
+    """
+    state[State.STOP] = Stop.INSIDE_STEP if inside_step else Stop.AFTER_STEP
 
 
 def completed_steps(state: np.ndarray) -> int:
@@ -51,8 +54,8 @@ def run_table(
     `table`, `scratch`, `state`: of `step_table`, `new_scratch`, `new_state` in executor.py, for `workers`
     workers; a state block serves one call at a time. With `inline`, which needs one worker, the calling
     thread computes: no thread is started (saves some 0.1 ms), but Ctrl-C waits for the end, so use it for
-    calls of a few milliseconds. Raises KeyboardInterrupt after the step during which it came, and
-    InternalError when a worker fails.
+    calls of a few milliseconds. Raises KeyboardInterrupt after the step during which it came, or inside a long
+    loop of that step if it does not end soon, and InternalError when a worker fails.
     """
     if inline and workers != 1:
         raise InternalError(f"Expected one worker in the calling thread. Received: {workers}.")
@@ -72,7 +75,7 @@ def run_table(
         work(0)
     else:
         assert executor.address  # compiled here, where Ctrl-C still works
-        run_workers(work, workers, lambda: request_stop(state), abort)
+        run_workers(work, workers, lambda impatient: request_stop(state, impatient), abort)
     if state[State.FAILED_ROW]:
         raise InternalError(
             f"Expected rows of known kinds. Received row {int(state[State.FAILED_ROW]) - 1} of the table."

@@ -13,9 +13,9 @@ from tests.keras.models import CLASSES, MODELS, OPTIMIZERS
 @pytest.mark.parametrize("name", MODELS)
 def test_training_gives_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with IPUStrategy().scope():
-        model = MODELS[name]()
+        model = MODELS[name](keras)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(OPTIMIZERS["adam"](), loss, steps_per_execution=4)
+        model.compile(OPTIMIZERS["adam"](keras), loss, steps_per_execution=4)
         model.optimizer.build(model.trainable_variables)
     random = np.random.default_rng(0)
     x = random.standard_normal((256, *model.input_shape[1:]), dtype=np.float32)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
+from engine.program.borders import shared_borders
 from engine.program.memory import ALIGNMENT, plan_memory
 from engine.program.program import Buffer, Program
 from engine.runtime.executable import Executable
@@ -30,12 +33,29 @@ def alive(program: Program) -> list[set[Buffer]]:
 def test_what_lives_together_lies_apart(name: str) -> None:
     program = program_of(name)
     plan = plan_memory(program)
+    owners = shared_borders(program)
     assert all(offset % ALIGNMENT == 0 for offset in plan.offsets.values())
+    assert all(plan.offsets[buffer] == plan.offsets[owner] for buffer, owner in owners.items())
     for together in alive(program):
+        together = {owners.get(buffer, buffer) for buffer in together}
         places = sorted((plan.offsets[b], plan.offsets[b] + b.shape.bytes, b.name) for b in together)
         assert all(stop <= plan.arena_bytes for _, stop, _ in places)
         for (_, stop, one), (start, _, other) in zip(places, places[1:], strict=False):
             assert stop <= start, f"{one} and {other} overlap"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_borders_in_one_place_take_turns(name: str) -> None:
+    """Also with another border: each is written anew in the same elements before anybody reads it."""
+    program = program_of(name)
+    turns: dict[Buffer, list[tuple[int, int]]] = {}
+    for buffer, owner in shared_borders(program).items():
+        sets = enumerate(program.compute_sets)
+        places = [at for at, c in sets if any(s.buffer is buffer for s in (*c.reads, *c.writes))]
+        assert buffer.shape == owner.shape
+        turns.setdefault(owner, []).append((places[0], places[-1]))
+    for each in turns.values():
+        assert all(stop < start for (_, stop), (start, _) in pairwise(sorted(each)))
 
 
 def test_memory_is_used_again() -> None:

@@ -108,7 +108,7 @@ def test_a_failing_worker_frees_the_others(failing: int) -> None:
         assert aborted.wait(20)
 
     with pytest.raises(InternalError, match="inside"):
-        threads.run_workers(work, 2, stop=lambda: None, abort=aborted.set)
+        threads.run_workers(work, 2, stop=lambda impatient: None, abort=aborted.set)
     assert threading.active_count() == 1
 
 

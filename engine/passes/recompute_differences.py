@@ -1,0 +1,61 @@
+"""x - mean(x) is made anew for each of its users: x lies in memory anyway, and a difference costs less than a buffer.
+
+Batch normalization reads it when the variance is taken and again, much later, in the backward pass.
+"""
+
+from __future__ import annotations
+
+from engine.ir import Computation, Instruction, Module, Shape
+from engine.passes.fusible import is_elementwise, is_reduction
+from engine.passes.rewriting import Visit, changed, rewrite_each
+
+FARTHEST = 16
+"""Instructions looked at between a reduction and the difference."""
+
+
+def recompute_differences(module: Module) -> Module:
+    """Copies differences whose users are all elementwise or reductions: these take the copies into their loops."""
+    return rewrite_each(module, _visit_for)
+
+
+def _visit_for(computation: Computation) -> Visit:
+    users = computation.users()
+    chosen = {each for each in computation.instructions if _is_cheap(each, users[each])}
+
+    def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+        if not any(o in chosen and users[o][0] is not before for o in before.operands):
+            return None
+        pairs = zip(before.operands, instruction.operands, strict=True)
+        copies: dict[Instruction, Instruction] = {}
+        for old, new in pairs:
+            again = old in chosen and users[old][0] is not before
+            copies.setdefault(old, changed(new) if again else new)
+        operands = [copies[old] for old in before.operands]
+        return changed(instruction, operands=operands)
+
+    return visit
+
+
+def _is_cheap(instruction: Instruction, users: list[Instruction]) -> bool:
+    """Whether this is x minus a summary of x, read point by point in several places."""
+    if instruction.opcode != "subtract" or len(set(users)) < 2:
+        return False
+    x, mean = instruction.operands
+    if mean.opcode != "broadcast" or not _summarises(mean.operands[0], x):
+        return False
+    return all(is_elementwise(user) or (is_reduction(user) and user.operands[0] is instruction) for user in users)
+
+
+def _summarises(value: Instruction, x: Instruction) -> bool:
+    """Whether a value is made of a reduction of x, through instructions smaller than x."""
+    stack, seen = [value], {value}
+    while stack and len(seen) < FARTHEST:
+        current = stack.pop()
+        if current.opcode == "reduce" and current.operands[0] is x:
+            return True
+        for operand in current.operands:
+            small = isinstance(operand.shape, Shape) and operand.shape.elements < x.array_shape.elements
+            if small and operand not in seen:
+                seen.add(operand)
+                stack.append(operand)
+    return False

@@ -1,0 +1,260 @@
+"""Embeddings: under every optimizer the gradients that TensorFlow's become when dense, and big tables by rows.
+
+TensorFlow gives an embedding's gradient as IndexedSlices, which many optimizers treat as if rows named twice were two
+gradients, or leave momentum of other rows alone. On the engine gradients are dense, so the reference's are made dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from engine.compile import build_program
+from engine.program.program import ComputeSet, Program
+from ipu.compiler.trace import trace_step
+from ipu.ipu_strategy import IPUStrategy
+from keras_ext.frameworks.keras3 import Keras3
+from keras_ext.frameworks.tf_keras import TFKeras
+from tests.differential.frameworks import make_gradients_dense
+from tests.keras.helpers import KITS, Kit, assert_close, tf_keras_only
+
+# Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+VOCABULARY, WIDTH, LENGTH, BATCH, STEPS = 40, 6, 5, 8, 3
+QUICK = {"SGD", "Adagrad", "Adam", "Ftrl"}
+NOT_CONCRETE = {"Optimizer", "OptimizerMap", "LossScaleOptimizer", "MultiOptimizer"}
+RANDOM = np.random.default_rng(6)
+# Few of the rows, many of them twice; the first one is the mask's.
+TOKENS = [RANDOM.integers(0, 12, (BATCH * STEPS, LENGTH)) for _ in range(2)]
+TARGETS = RANDOM.normal(size=(BATCH * STEPS, 3)).astype(np.float32)
+Model = Any
+Build = Callable[..., Model]
+
+
+def pooled(kit: Kit, vocabulary: int = VOCABULARY, width: int = WIDTH, mask_zero: bool = False) -> Model:
+    layers = kit.keras.layers
+    tokens = layers.Input((LENGTH,), dtype="int32")
+    rows = layers.Embedding(vocabulary, width, mask_zero=mask_zero)(tokens)
+    return kit.keras.Model(tokens, layers.Dense(3)(layers.GlobalAveragePooling1D()(rows)))
+
+
+def flattened(kit: Kit, vocabulary: int = VOCABULARY, width: int = WIDTH) -> Model:
+    layers = kit.keras.layers
+    start = [layers.Input((LENGTH,), dtype="int32"), layers.Embedding(vocabulary, width)]
+    return kit.keras.Sequential([*start, layers.Flatten(), layers.Dense(3)])
+
+
+def shared(kit: Kit, vocabulary: int = VOCABULARY, width: int = WIDTH) -> Model:
+    """One table for two inputs."""
+    layers = kit.keras.layers
+    table = layers.Embedding(vocabulary, width)
+    tokens = [layers.Input((LENGTH,), dtype="int32") for _ in TOKENS]
+    both = [layers.GlobalAveragePooling1D()(table(each)) for each in tokens]
+    return kit.keras.Model(tokens, layers.Dense(3)(layers.Concatenate()(both)))
+
+
+def masked(kit: Kit) -> Model:
+    return pooled(kit, mask_zero=True)
+
+
+def masked_recurrence(kit: Kit) -> Model:
+    layers = kit.keras.layers
+    start = [layers.Input((LENGTH,), dtype="int32"), layers.Embedding(VOCABULARY, WIDTH, mask_zero=True)]
+    return kit.keras.Sequential([*start, layers.LSTM(4), layers.Dense(3)])
+
+
+def tied(kit: Kit) -> Model:
+    """The table is the output layer's kernel, too: part of its gradient names rows, part does not."""
+
+    class Tied(kit.keras.Model):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = kit.keras.layers.Embedding(VOCABULARY, WIDTH)
+            self.head = kit.keras.layers.Dense(3)
+
+        def call(self, tokens: Any) -> Any:
+            hidden = tf.reduce_mean(self.table(tokens), axis=1)
+            return self.head(tf.matmul(hidden, tf.convert_to_tensor(self.table.embeddings), transpose_b=True))
+
+    return Tied()
+
+
+MODELS: dict[str, Build] = {
+    "flattened": flattened,
+    "pooled": pooled,
+    "shared": shared,
+    "masked": masked,
+    "masked_recurrence": masked_recurrence,
+    "tied": tied,
+}
+
+
+def same_as_dense(kit: Kit, build: Build, optimizer: Callable[[], Any], *size: int) -> None:
+    """Three steps end where TensorFlow's end, from the same weights."""
+    given = TOKENS if build is shared else TOKENS[0]
+
+    def trained(model: Model) -> tuple[Any, Any]:
+        history = model.fit(given, TARGETS, batch_size=BATCH, shuffle=False, verbose=0).history
+        return history, model.get_weights()
+
+    plain = build(kit, *size)
+    plain.compile(optimizer(), "mse", jit_compile=False)
+    make_gradients_dense(plain.optimizer)
+    with IPUStrategy().scope():
+        ours = build(kit, *size)
+        ours.compile(optimizer(), "mse", steps_per_execution=STEPS)
+    for model in (plain, ours):
+        model.predict(given, verbose=0)
+    ours.set_weights(plain.get_weights())
+    if hasattr(plain.optimizer, "build"):
+        # Built in its first step, TensorFlow's ScheduleFreeAdamW would forget the weights it begins at, and its Nadam
+        # of tf_keras count another trace.
+        plain.optimizer.build(plain.trainable_variables)
+    if isinstance(ours.optimizer, tf_keras.optimizers.Optimizer):
+        ours.optimizer.build(ours.trainable_variables)
+    before = plain.get_weights()
+    expected = trained(plain)
+    assert max(float(np.abs(a - b).max()) for a, b in zip(expected[1], before, strict=True)) > 1e-3
+    assert_close(trained(ours), expected)
+
+
+def optimizers_of(kit: Kit) -> list[str]:
+    family = kit.keras.optimizers
+    return sorted(n for n in dir(family) if isinstance(getattr(family, n), type) and n not in NOT_CONCRETE)
+
+
+ALL = [
+    pytest.param(kit, name, marks=[] if name in QUICK else [pytest.mark.slow], id=f"{kit}-{name}")
+    for kit in KITS
+    for name in optimizers_of(KITS[kit])
+]
+
+
+@pytest.mark.parametrize(("kit", "name"), ALL, indirect=["kit"])
+def test_every_optimizer(kit: Kit, name: str) -> None:
+    rate = 1.0 if name == "Adadelta" else 0.02
+    same_as_dense(kit, shared, lambda: getattr(kit.keras.optimizers, name)(rate))
+
+
+@tf_keras_only
+@pytest.mark.parametrize(
+    "name", ["SGD", *(pytest.param(n, marks=pytest.mark.slow) for n in ("Adadelta", "Adagrad", "Adam", "Adamax"))]
+)
+def test_legacy_optimizers(kit: Kit, name: str) -> None:
+    legacy = getattr(tf_keras.optimizers.legacy, name)
+    same_as_dense(kit, pooled, lambda: legacy(0.02 if name != "Adadelta" else 1.0))
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "weight decay": {"weight_decay": 0.1},
+    "momentum": {"momentum": 0.9},
+    "Nesterov's momentum": {"momentum": 0.9, "nesterov": True},
+    "clipnorm": {"clipnorm": 0.1},
+    "global_clipnorm": {"global_clipnorm": 0.1},
+    "clipvalue": {"clipvalue": 0.01},
+    "moving average": {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 2},
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options(kit: Kit, option: str) -> None:
+    same_as_dense(kit, pooled, lambda: kit.keras.optimizers.SGD(0.5, **OPTIONS[option]))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(kit: Kit, name: str) -> None:
+    same_as_dense(kit, MODELS[name], lambda: kit.keras.optimizers.SGD(0.5, momentum=0.9))
+
+
+# Tables of which a step may touch only the rows it names: 12.8 million numbers.
+
+ROWS, COLUMNS = 200_000, 64
+BY_ROWS: dict[str, Callable[[Any], Any]] = {
+    "SGD": lambda family: family.SGD(0.1),
+    "SGD with a schedule": lambda family: family.SGD(family.schedules.ExponentialDecay(0.1, 2, 0.5)),
+    "SGD with clipvalue": lambda family: family.SGD(0.1, clipvalue=0.5),
+    "Adagrad": lambda family: family.Adagrad(0.1),
+}
+WHOLE: dict[str, Callable[[Any], Any]] = {
+    "momentum": lambda family: family.SGD(0.1, momentum=0.9),
+    "Adam": lambda family: family.Adam(0.1),
+    "weight decay": lambda family: family.SGD(0.1, weight_decay=0.1),
+    "clipnorm": lambda family: family.SGD(0.1, clipnorm=1.0),
+}
+
+
+def program_of(kit: Kit, build: Build, make: Callable[[Any], Any]) -> Program:
+    """The program of one training step with a big table, which is not run."""
+    framework = Keras3() if kit.is_keras3 else TFKeras()
+    with IPUStrategy().scope():
+        model = build(kit, ROWS, COLUMNS)
+        model.compile(make(kit.keras.optimizers), "mse")
+        model.optimizer.build(model.trainable_variables)
+    tokens: Any = tf.TensorSpec([BATCH, LENGTH], tf.int32)
+    batch = [(tokens, tokens) if build is shared else tokens, tf.TensorSpec([BATCH, 3])]
+    traced = trace_step(lambda *data: framework.step(model, "train", data), batch)
+    return build_program(traced.module, traced.roles, traced.constants)
+
+
+def is_big(compute_set: ComputeSet) -> bool:
+    return any(s.buffer.shape.elements >= ROWS * COLUMNS for s in (*compute_set.reads, *compute_set.writes))
+
+
+def touches_whole_table(program: Program, compute_set: ComputeSet) -> bool:
+    """Whether it does more with the table than gather some of its rows, or change some in place."""
+    moved = [count for kind, count in compute_set.effort.elements.items() if kind in ("gather", "scatter")]
+    written = [s.buffer for s in compute_set.writes if s.buffer.shape.elements >= ROWS * COLUMNS]
+    in_place = all(b is compute_set.overwrites and b in program.variables.values() for b in written)
+    return not moved or max(moved) > 10 * BATCH * LENGTH * COLUMNS or not in_place
+
+
+@pytest.mark.parametrize("optimizer", BY_ROWS)
+@pytest.mark.parametrize("build", [flattened, pooled, shared])
+def test_big_tables_are_updated_by_rows(kit: Kit, build: Build, optimizer: str) -> None:
+    program = program_of(kit, build, BY_ROWS[optimizer])
+    concerned = [each for each in program.compute_sets if is_big(each)]
+    assert any(each.writes[0].buffer in program.variables.values() for each in concerned)
+    assert [each.name for each in concerned if touches_whole_table(program, each)] == []
+
+
+@pytest.mark.parametrize("optimizer", WHOLE)
+def test_optimizers_that_change_every_row_do(kit: Kit, optimizer: str) -> None:
+    """Momentum and decay move rows that no batch names; a norm is summed over all of the gradient."""
+    program = program_of(kit, pooled, WHOLE[optimizer])
+    assert any(touches_whole_table(program, each) for each in program.compute_sets if is_big(each))
+
+
+@pytest.mark.parametrize("optimizer", BY_ROWS)
+@pytest.mark.parametrize("build", [flattened, pooled, shared])
+def test_updates_by_rows_give_what_dense_ones_give(kit: Kit, build: Build, optimizer: str) -> None:
+    """On a table just big enough to be updated by rows."""
+    same_as_dense(kit, build, lambda: BY_ROWS[optimizer](kit.keras.optimizers), 9000, 32)
+
+
+def test_rows_that_do_not_exist_are_as_under_xla(kit: Kit) -> None:
+    """TensorFlow on a CPU raises, for which a device has no way: the nearest row is read, and none is updated."""
+    tokens = TOKENS[0].copy()
+    tokens[::2, 1] = VOCABULARY + 3
+
+    def run(model: Model) -> tuple[Any, Any]:
+        predicted = model.predict(tokens, verbose=0)
+        return predicted, (model.fit(tokens, TARGETS, batch_size=BATCH, shuffle=False, verbose=0), model.get_weights())[
+            1
+        ]
+
+    plain = pooled(kit)
+    plain.compile(kit.keras.optimizers.SGD(0.5), "mse", jit_compile=True)
+    with IPUStrategy().scope():
+        ours = pooled(kit)
+        ours.compile(kit.keras.optimizers.SGD(0.5), "mse")
+    ours.set_weights(plain.get_weights())
+    last = plain.get_weights()[0][-1]
+    expected = run(plain)
+    assert_close(run(ours), expected)
+    np.testing.assert_array_equal(ours.get_weights()[0][-1], last)

@@ -1,0 +1,234 @@
+"""Halves through Keras: as near to the truth as TensorFlow comes, loss scaling to the bit, and float64 in full.
+
+The truth is the same model in float64. Where TensorFlow and the engine round to half differs, so neither can be asked
+to have the other's bits. But both round each result once, to the nearest: the engine may be twice as far from the
+truth as TensorFlow is, and half a unit in the last place of the largest number further, which is one rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import Kit, keras3_only, tf_keras_only
+
+BATCH, STEPS = 8, 3
+RANDOM = np.random.default_rng(2)
+TARGETS = RANDOM.normal(size=(BATCH * STEPS, 2)).astype(np.float32)
+SEQUENCES = RANDOM.normal(size=(BATCH * STEPS, 6, 8)).astype(np.float32)
+IMAGES = RANDOM.normal(size=(BATCH * STEPS, 9, 7, 3)).astype(np.float32)
+TOKENS = RANDOM.integers(0, 20, (BATCH * STEPS, 6))
+HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+POLICIES = ("mixed_float16", "mixed_bfloat16", "float16")
+Model = Any
+
+SLOW = {"LSTM", "MultiHeadAttention"}
+LAYERS: dict[str, tuple[np.ndarray, Callable[[Any, Any], Any]]] = {
+    "Dense": (SEQUENCES, lambda layers, x: layers.Dense(16, "relu")(x)),
+    "Conv2D": (IMAGES, lambda layers, x: layers.Conv2D(6, 3, strides=2, padding="same", activation="tanh")(x)),
+    "BatchNormalization": (IMAGES, lambda layers, x: layers.BatchNormalization()(layers.Conv2D(4, 3)(x))),
+    "LSTM": (SEQUENCES, lambda layers, x: layers.LSTM(8)(x)),
+    "MultiHeadAttention": (SEQUENCES, lambda layers, x: layers.MultiHeadAttention(2, 4)(x, x)),
+    "Embedding": (TOKENS, lambda layers, x: layers.Embedding(20, 8)(x)),
+}
+
+CASES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in LAYERS]
+
+
+@contextmanager
+def policy_of(kit: Kit, name: str) -> Iterator[None]:
+    before = kit.keras.mixed_precision.global_policy() if not kit.is_keras3 else kit.keras.config.dtype_policy()
+    kit.keras.mixed_precision.set_global_policy(name)
+    try:
+        yield
+    finally:
+        kit.keras.mixed_precision.set_global_policy(before)
+
+
+def built(kit: Kit, policy: str, layer: str, **compilation: Any) -> Model:
+    inputs, make = LAYERS[layer]
+    layers = kit.keras.layers
+    with policy_of(kit, policy):
+        start = layers.Input(inputs.shape[1:], dtype="int32" if inputs is TOKENS else None)
+        model = kit.keras.Model(start, layers.Dense(2)(layers.Flatten()(make(layers, start))))
+        model.compile(**{"optimizer": kit.keras.optimizers.SGD(0.1), "loss": "mse", **compilation})
+    return model
+
+
+def dynamic(kit: Kit, growth_steps: int, momentum: float = 0.0) -> Any:
+    """SGD under a loss scale that begins at 1024."""
+    family = kit.keras.optimizers if kit.is_keras3 else kit.keras.mixed_precision
+    sgd = kit.keras.optimizers.SGD(0.1, momentum=momentum)
+    return family.LossScaleOptimizer(sgd, initial_scale=1024.0, dynamic_growth_steps=growth_steps)
+
+
+def weights_of(model: Model) -> list[np.ndarray]:
+    return [np.asarray(weight).astype(np.float64) for weight in model.get_weights()]
+
+
+def results(model: Model, layer: str, weights: list[np.ndarray]) -> list[np.ndarray]:
+    """Predictions, and the weights after three steps from the given ones."""
+    model.set_weights([w.astype(v.dtype) for w, v in zip(weights, model.get_weights(), strict=True)])
+    inputs = LAYERS[layer][0]
+    predicted = model.predict(inputs[:BATCH], verbose=0).astype(np.float64)
+    model.fit(inputs, TARGETS, batch_size=BATCH, shuffle=False, verbose=0)
+    return [predicted, *weights_of(model)]
+
+
+def farthest(a: list[np.ndarray], b: list[np.ndarray]) -> float:
+    return max(float(np.abs(p - q).max()) for p, q in zip(a, b, strict=True))
+
+
+def half_an_ulp(arrays: list[np.ndarray], dtype: np.dtype) -> float:
+    largest = max(float(np.abs(each).max()) for each in arrays)
+    return float(np.exp2(np.floor(np.log2(largest))) * float(ml_dtypes.finfo(dtype).eps) / 2)
+
+
+@pytest.mark.parametrize("layer", CASES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_halves_come_as_near_to_float64_as_in_tensorflow(kit: Kit, policy: str, layer: str) -> None:
+    exact = built(kit, "float64", layer)
+    # A scale at which nothing overflows: a step that is skipped would be no comparison.
+    scaled = policy == "mixed_float16"
+    theirs = built(kit, policy, layer, **({"optimizer": dynamic(kit, 1000)} if scaled else {}))
+    with IPUStrategy().scope():
+        optimizer = {"optimizer": dynamic(kit, 1000)} if scaled else {}
+        ours = built(kit, policy, layer, steps_per_execution=STEPS, **optimizer)
+    dtype = HALVES[policy.removeprefix("mixed_")]
+    # Weights that a half can hold, so that all three start from the same.
+    weights = [w.astype(dtype).astype(np.float64) for w in weights_of(exact)]
+    truth, expected, received = (results(model, layer, weights) for model in (exact, theirs, ours))
+    allowed = 2 * farthest(expected, truth) + half_an_ulp(truth, dtype)
+    assert farthest(received, truth) <= allowed
+    moved = farthest(truth[1:], weights)
+    assert moved > 2 * allowed, "the steps are too small to show anything"
+    # The engine holds and returns what Keras does: half weights only without "mixed", half predictions only then.
+    assert [v.dtype for v in ours.get_weights()] == [v.dtype for v in theirs.get_weights()]
+
+
+@pytest.mark.parametrize("layer", CASES)
+def test_float64_is_computed_in_float64(kit: Kit, layer: str) -> None:
+    theirs = built(kit, "float64", layer)
+    with IPUStrategy().scope():
+        ours = built(kit, "float64", layer)
+    weights = weights_of(theirs)
+    expected, received = results(theirs, layer, weights), results(ours, layer, weights)
+    single = results(built(kit, "float32", layer), layer, weights)
+    # Sums of at most a thousand terms, three steps; float32 would be a million times as far.
+    assert farthest(received, expected) < 1e-12 < farthest(single, expected) / 1e3
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_predictions_have_the_dtype_of_the_policy(kit: Kit, policy: str) -> None:
+    with IPUStrategy().scope():
+        model = built(kit, policy, "Dense")
+    assert model.predict(SEQUENCES, verbose=0).dtype == HALVES[policy.removeprefix("mixed_")]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_one_layer_of_halves_among_others(kit: Kit, dtype: str) -> None:
+    layers = kit.keras.layers
+
+    def build() -> Model:
+        return kit.keras.Sequential(
+            [layers.Input((6, 8)), layers.Dense(8, dtype=dtype), layers.Flatten(), layers.Dense(2, dtype="float32")]
+        )
+
+    def program(model: Model) -> list[np.ndarray]:
+        model.fit(SEQUENCES, TARGETS, batch_size=BATCH, shuffle=False, verbose=0)
+        return weights_of(model)
+
+    plain, ours = kit.compiled(build(), loss="mse", metrics=None), kit.ipu_model(build, loss="mse", metrics=None)
+    ours.set_weights(plain.get_weights())
+    expected, received = program(plain), program(ours)
+    # Each of three updates of a half is rounded, with momentum's velocity six roundings: nine half units each side.
+    largest = max(float(np.abs(w).max()) for w in expected)
+    assert farthest(received, expected) <= 9 * float(ml_dtypes.finfo(HALVES[dtype]).eps) * largest
+
+
+class Scale:
+    """A model under a loss-scaling optimizer, and batches that overflow when told to."""
+
+    def __init__(self, kit: Kit, optimizer: Any) -> None:
+        self.kit = kit
+        self.model = built(kit, "mixed_float16", "Dense", optimizer=optimizer)
+
+    @property
+    def value(self) -> float:
+        optimizer = self.model.optimizer
+        return float(np.asarray(optimizer.dynamic_scale if self.kit.is_keras3 else optimizer.loss_scale))
+
+    def slots(self) -> list[np.ndarray]:
+        """Momentum's velocities; tf_keras counts steps that it skips, too."""
+        variables = self.model.optimizer.inner_optimizer.variables
+        return [v.numpy() for v in (variables() if callable(variables) else variables) if len(v.shape)]
+
+    def after(self, overflows: list[bool]) -> list[float]:
+        """The scale after each step."""
+        seen = []
+        for overflow in overflows:
+            inputs = np.full_like(SEQUENCES[:BATCH], np.inf) if overflow else SEQUENCES[:BATCH]
+            self.model.train_on_batch(inputs, TARGETS[:BATCH])
+            seen.append(self.value)
+        return seen
+
+
+def test_scale_halves_on_overflow_and_doubles_after_growth_steps(kit: Kit) -> None:
+    overflows = [False, False, True, False, True, True, False, False, False]
+    with IPUStrategy().scope():
+        ours = Scale(kit, dynamic(kit, 2))
+    received = ours.after(overflows)
+    assert received == Scale(kit, dynamic(kit, 2)).after(overflows)
+    assert min(received) < 1024 < max(received)
+
+
+def test_step_that_overflows_leaves_everything_as_it_was(kit: Kit) -> None:
+    with IPUStrategy().scope():
+        scale = Scale(kit, dynamic(kit, 100, momentum=0.9))
+    scale.after([False])
+    before = [*scale.model.get_weights(), *scale.slots()]
+    scale.after([True])
+    for received, expected in zip([*scale.model.get_weights(), *scale.slots()], before, strict=True):
+        np.testing.assert_array_equal(received, expected)
+    scale.after([False])
+    assert any((a != b).any() for a, b in zip(scale.model.get_weights(), before, strict=False))
+
+
+def test_overflow_within_one_call_of_the_engine(kit: Kit) -> None:
+    """Three steps in one execution, of which the middle one overflows."""
+    with IPUStrategy().scope():
+        ours = Scale(kit, dynamic(kit, 100))
+    weights = ours.model.get_weights()
+    theirs = Scale(kit, dynamic(kit, 100))
+    theirs.model.set_weights(weights)
+    x = SEQUENCES.copy()
+    x[BATCH : 2 * BATCH] = np.inf
+    for scale in (ours, theirs):
+        scale.model.fit(x, TARGETS, batch_size=BATCH, shuffle=False, verbose=0)
+    assert ours.value == theirs.value == 512
+    allowed = 8 * float(np.finfo(np.float16).eps) * max(float(np.abs(w).max()) for w in weights)
+    assert farthest(weights_of(ours.model), weights_of(theirs.model)) <= allowed
+    assert farthest(weights_of(ours.model), [w.astype(np.float64) for w in weights]) > allowed
+
+
+@tf_keras_only
+def test_fixed_scale_stays(kit: Kit) -> None:
+    with IPUStrategy().scope():
+        fixed = kit.keras.mixed_precision.LossScaleOptimizer(kit.keras.optimizers.SGD(0.01), False, 128.0)
+        scale = Scale(kit, fixed)
+    weights = scale.model.get_weights()
+    assert scale.after([False, False]) == [128.0, 128.0]
+    assert any((a != b).any() for a, b in zip(scale.model.get_weights(), weights, strict=True))
+
+
+@keras3_only
+def test_mixed_float16_scales_by_itself(kit: Kit) -> None:
+    with IPUStrategy().scope():
+        model = built(kit, "mixed_float16", "Dense")
+    assert type(model.optimizer).__name__ == "LossScaleOptimizer"

@@ -1,0 +1,121 @@
+"""Loops in the account: bodies times trip counts, where the program tells them."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.compile import build_program
+from engine.ir import Instruction, Module
+from engine.ir.builder import Builder
+from engine.profile import account, summary
+from engine.profile.loops import runs_of, unknown_loops
+from engine.program.program import Program
+from engine.target import target
+from tests.program.loop_parts import below, loop, next_count, product
+from tests.program.loops import nested, until_small
+
+MK2 = target("ipu2")
+
+
+def built(module: Module) -> Program:
+    return build_program(module, ["feed"] * len(module.entry.parameters), {})
+
+
+def products(turns: int) -> Module:
+    b = Builder("products")
+    x, w = b.parameter("f32", (64, 64)), b.parameter("f32", (64, 64))
+    _, y, _ = loop(
+        *(b, [b.constant(0, "s32"), x, w], below(turns)),
+        lambda s, e: [next_count(s, e[0]), product(s, e[1], e[2]), e[2]],
+    )
+    return b.module(b.tuple(y))
+
+
+def counting(start: int, growth: int, limit: int, direction: str) -> Module:
+    """A counter that ends up in the result."""
+    b = Builder("counting")
+    (count,) = loop(
+        *(b, [b.constant(start, "s32")]),
+        lambda c, e: c.compare(e[0], c.constant(limit, "s32"), direction),
+        lambda s, e: [s.add(e[0], s.constant(growth, "s32"))],
+    )
+    return b.module(b.tuple(count))
+
+
+@pytest.mark.parametrize(
+    ("start", "growth", "limit", "direction", "turns"),
+    [
+        (0, 1, 10, "LT", 10), (0, 3, 10, "LT", 4), (0, 3, 9, "LE", 4), (10, -1, 0, "GT", 10), (10, -4, 0, "GE", 3),
+        (5, 1, 5, "LT", 0), (5, 1, 5, "LE", 1), (7, 1, 5, "LT", 0), (0, -1, 5, "LT", None), (0, 0, 5, "LT", None),
+        (0, 1, 5, "NE", None),
+    ],
+)  # fmt: skip
+def test_trip_counts_of_counters(start: int, growth: int, limit: int, direction: str, turns: int | None) -> None:
+    (found,) = [r.turns for r in built(counting(start, growth, limit, direction)).regions if r.repeats]
+    assert found == turns
+
+
+def test_a_body_counts_as_often_as_it_runs() -> None:
+    once, often = (account(built(products(turns)), MK2) for turns in (1, 100))
+    assert often.unknown_loops == 0
+    assert max(cost.runs for cost in often.costs) == 101  # the test of the condition
+    assert sorted({cost.runs for cost in once.costs}) == [1, 2]
+    for one, many in zip(once.costs, often.costs, strict=True):
+        assert one.name == many.name
+        assert many.cycles * one.runs == one.cycles * many.runs
+    assert often.cycles > 50 * once.cycles
+
+
+def test_what_is_inside_no_loop_runs_once() -> None:
+    program = built(products(0))
+    runs = runs_of(program)
+    loops = [r for r in program.regions if r.repeats]
+    for at, count in enumerate(runs):
+        assert count == (1 if not any(r.begin <= at < r.end for r in loops) else count)
+    assert 0 in runs
+
+
+def test_a_loop_over_what_another_has_counted() -> None:
+    """The way gradients of loops go: the second one turns as often as the first has."""
+    b = Builder("there_and_back")
+    x = b.parameter("f32", (30,))
+    count, y = loop(
+        *(b, [b.constant(0, "s32"), x], below(7)),
+        lambda s, e: [next_count(s, e[0]), s.elementwise("tanh", e[1])],
+    )
+    _, _, z = loop(
+        *(b, [b.constant(0, "s32"), count, y]),
+        lambda c, e: c.compare(e[0], e[1], "LT"),
+        lambda s, e: [next_count(s, e[0]), e[1], s.elementwise("sine", e[2])],
+    )
+    assert [r.turns for r in built(b.module(b.tuple(z))).regions if r.repeats] == [7, 7]
+
+
+def test_loops_in_loops_multiply() -> None:
+    b = Builder("nested")
+    x = b.parameter("f32", (30,))
+
+    def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        _, _, made = loop(
+            *(s, [s.constant(0, "s32"), e[1], e[2]]),
+            lambda c, i: c.compare(i[0], i[1], "LT"),
+            lambda t, i: [next_count(t, i[0]), i[1], t.elementwise("tanh", i[2])],
+        )
+        return [next_count(s, e[0]), e[1], made]
+
+    _, _, y = loop(b, [b.constant(0, "s32"), b.constant(4, "s32"), x], below(5), body)
+    program = built(b.module(b.tuple(y)))
+    assert sorted(r.turns or 0 for r in program.regions if r.repeats) == [4, 5]
+    assert 20 in runs_of(program)
+
+
+@pytest.mark.parametrize(("module", "unknown", "words"), [(until_small, 1, "1 loop."), (nested, 1, "1 loop.")])
+def test_unknown_trip_counts_are_said(module: object, unknown: int, words: str) -> None:
+    program = built(module())  # type: ignore[operator]
+    assert unknown_loops(program) == unknown
+    text = " ".join(summary(account(program, MK2)).split())
+    assert f"Unknown trip count, counted once: {words}" in text
+
+
+def test_known_trip_counts_need_no_words() -> None:
+    assert "trip count" not in summary(account(built(products(3)), MK2))

@@ -1,0 +1,245 @@
+"""Branch and jump rows: where they lead, for any number of workers, and out of loops that never end."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from engine.codelets.build import codelet
+from engine.codelets.memory import load_i64, store_i64
+from engine.errors import InternalError
+from engine.runtime import threads
+from engine.runtime.executor import (
+    State,
+    Stop,
+    branch_row,
+    compute_row,
+    even_ranges,
+    jump_row,
+    step_table,
+    sync_row,
+)
+from engine.runtime.workers import completed_steps
+from tests.runtime.programs import Journal, Machine, count, log_call, words
+
+WORKERS = [1, 2, 4]
+
+
+@codelet
+def is_below(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """word = counter < limit. Parameters: address of the word, address of the counter, limit."""
+    less = load_i64(load_i64(parameters + 8)) < load_i64(parameters + 16)
+    store_i64(load_i64(parameters), 1 if less else 0)
+
+
+@codelet
+def ask(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Parameters: address of a word, its new value."""
+    store_i64(load_i64(parameters), load_i64(parameters + 8))
+
+
+class Steering:
+    """A predicate and rows for tables of one number of workers; keeps what the rows point to."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.predicate = np.zeros(1, np.int64)
+        self.journal = Journal()
+        self.kept: list[np.ndarray] = []
+
+    def log(self, tag: int) -> list[int]:
+        """Worker 0 notes that it came by."""
+        self.kept.append(self.journal.parameters(tag))
+        return compute_row(log_call.address, self.kept[-1].ctypes.data, self._first())
+
+    def compare(self, counter: np.ndarray, limit: int) -> list[int]:
+        """Worker 0 sets the predicate to counter[0] < limit."""
+        self.kept.append(words(self.predicate.ctypes.data, counter.ctypes.data, limit))
+        return compute_row(is_below.address, self.kept[-1].ctypes.data, self._first())
+
+    def count(self, counters: np.ndarray) -> list[int]:
+        self.kept.append(words(counters.ctypes.data))
+        return compute_row(count.address, self.kept[-1].ctypes.data, even_ranges(len(counters), self.workers))
+
+    def branch(self, target: int, when: bool) -> list[int]:
+        return branch_row(self.workers, target, self.predicate.ctypes.data, when)
+
+    def sync(self) -> list[int]:
+        return sync_row(self.workers)
+
+    def table(self, *rows: list[int]) -> np.ndarray:
+        return step_table(rows, self.workers)
+
+    def tags(self) -> list[int]:
+        return [entry[0] for entry in self.journal.entries()]
+
+    def _first(self) -> list[tuple[int, int]]:
+        return [(0, 1)] + [(1, 1)] * (self.workers - 1)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("value", [0, 1, 0x80])
+@pytest.mark.parametrize("when", [False, True])
+def test_branch_is_taken_if_the_predicate_is_what_it_asks_for(workers: int, value: int, when: bool) -> None:
+    s = Steering(workers)
+    s.predicate[0] = value
+    assert Machine(workers).run(s.table(s.log(0), s.branch(3, when), s.log(1), s.log(2)), 2) == 2
+    assert s.tags() == ([0, 2] if bool(value) == when else [0, 1, 2]) * 2
+
+
+@pytest.mark.parametrize("value", [0x100, 0xFF00])
+def test_a_predicate_is_one_byte(value: int) -> None:
+    s = Steering(1)
+    s.predicate[0] = value
+    Machine(1).run(s.table(s.branch(2, True), s.log(1), s.log(2)), 1)
+    assert s.tags() == [1, 2]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_jump_forward_and_to_the_end(workers: int) -> None:
+    s = Steering(workers)
+    table = s.table(jump_row(workers, 2), s.log(1), s.log(2), jump_row(workers, 5), s.log(3))
+    assert Machine(workers).run(table, 3) == 3
+    assert s.tags() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("limit", [0, 1, 57])
+def test_loop_runs_while_its_condition_holds(workers: int, limit: int) -> None:
+    """Each turn all workers count; a later step finds the counter where the first has left it."""
+    s, counters = Steering(workers), np.zeros(8, np.int64)
+    table = s.table(
+        *(s.compare(counters, limit), s.sync(), s.branch(6, False)),
+        *(s.count(counters), s.sync(), jump_row(workers, 0)),
+    )
+    assert Machine(workers).run(table, 2) == 2
+    np.testing.assert_array_equal(counters, limit)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_loop_in_a_loop(workers: int) -> None:
+    """The inner loop runs until its counter is 5, the outer one, which resets nothing, until its own is 3.
+
+    A sync keeps worker 0 from comparing anew while others still test what led into the outer loop.
+    """
+    s, inner, outer = Steering(workers), np.zeros(4, np.int64), np.zeros(4, np.int64)
+    table = s.table(
+        *(s.compare(outer, 3), s.sync(), s.branch(13, False), s.count(outer), s.sync()),
+        *(s.compare(inner, 5), s.sync(), s.branch(11, False), s.count(inner), s.sync(), jump_row(workers, 5)),
+        *(s.sync(), jump_row(workers, 0)),
+    )
+    assert Machine(workers).run(table, 1) == 1
+    assert (inner.tolist(), outer.tolist()) == ([5] * 4, [3] * 4)
+
+
+@pytest.mark.parametrize("target", [-1, 3])
+def test_targets_outside_the_table_are_refused(target: int) -> None:
+    for row in (jump_row(1, target), branch_row(1, target, 8, True)):
+        with pytest.raises(InternalError, match="target"):
+            step_table([row, sync_row(1)], 1)
+
+
+def endless(s: Steering, counters: np.ndarray, after: np.ndarray, leaves: bool = True) -> np.ndarray:
+    s.predicate[0] = 1
+    return s.table(
+        *(s.sync(), s.branch(5, False)),
+        *(s.count(counters), s.sync(), jump_row(s.workers, 0, leaves)),
+        s.count(after),
+    )
+
+
+def send_signal() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("interrupt", [send_signal, _thread.interrupt_main])
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_loop_without_end_is_left_between_two_turns(workers: int, interrupt: Callable[[], None]) -> None:
+    s, machine = Steering(workers), Machine(workers)
+    counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
+    timer = threading.Timer(0.1, interrupt)
+    timer.start()
+    began = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        machine.run(endless(s, counters, after), 10)
+    assert time.perf_counter() - began < 3
+    timer.join()
+    assert completed_steps(machine.state) == 0
+    assert counters.min() == counters.max() > 0
+    assert not after.any()
+    assert threading.active_count() == 1
+    assert machine.run(s.table(s.count(after)), 3) == 3
+    np.testing.assert_array_equal(after, 3)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_all_workers_leave_at_the_same_jump_whenever_they_are_asked(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.0)
+    s, machine = Steering(workers), Machine(workers)
+    counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
+    for delay in np.linspace(0, 0.003, 30):
+        counters[:] = 0
+        timer = threading.Timer(delay, _thread.interrupt_main)
+        try:
+            timer.start()
+            machine.run(endless(s, counters, after), 10)
+        except KeyboardInterrupt:
+            assert counters.min() == counters.max()
+        finally:
+            timer.join()
+    assert not after.any()
+    assert threading.active_count() == 1
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_patient_request_lets_the_step_end(workers: int) -> None:
+    """Asked to stop after the step, a step with a loop is still completed."""
+    s, machine, counters = Steering(workers), Machine(workers), np.zeros(8, np.int64)
+    asking = words(machine.state[State.STOP :].ctypes.data, Stop.AFTER_STEP)
+    table = s.table(
+        compute_row(ask.address, asking.ctypes.data, [(0, 1)] + [(1, 1)] * (workers - 1)),
+        *(s.compare(counters, 50), s.sync(), s.branch(7, False)),
+        *(s.count(counters), s.sync(), jump_row(workers, 1, leaves=True)),
+    )
+    assert machine.run(table, 10) == 1
+    np.testing.assert_array_equal(counters, 50)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_short_loop_is_never_left(workers: int) -> None:
+    """Its jump does not allow it: even an impatient request waits for the end of the step."""
+    s, machine, counters = Steering(workers), Machine(workers), np.zeros(8, np.int64)
+    resets = np.zeros(8, np.int64)
+    asking = words(machine.state[State.STOP :].ctypes.data, Stop.INSIDE_STEP)
+    table = s.table(
+        compute_row(ask.address, asking.ctypes.data, [(0, 1)] + [(1, 1)] * (workers - 1)),
+        *(s.compare(counters, 50), s.sync(), s.branch(7, False)),
+        *(s.count(counters), s.sync(), jump_row(workers, 1)),
+        s.count(resets),
+    )
+    assert machine.run(table, 10) == 1
+    np.testing.assert_array_equal(counters, 50)
+    np.testing.assert_array_equal(resets, 1)
+
+
+def test_two_interruptions_wait_for_the_workers_too() -> None:
+    s, machine = Steering(2), Machine(2)
+    counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
+    timers = [threading.Timer(delay, _thread.interrupt_main) for delay in (0.1, 0.15)]
+    for timer in timers:
+        timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        machine.run(endless(s, counters, after), 10)
+    for timer in timers:
+        timer.join()
+    assert threading.active_count() == 1
+    assert counters.min() == counters.max() > 0
