@@ -16,6 +16,7 @@ from engine.errors import UnsupportedOperation
 from engine.lower.context import Context
 from engine.lower.fusion import run_draft
 from engine.lower.nests import Draft, Reached
+from engine.lower.rows import Rows
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
 
 SMALL = 150_000
@@ -24,8 +25,11 @@ MOST_UNITS = 64
 PANEL = 64
 LONG_K = 2048
 FEW_ROWS = 128
+FEW_SPLITS = 8
 SHARE_ELEMENTS = 32_768
 """Elements of a weight that are worth a unit of their own."""
+SHARED_ELEMENTS = 1 << 18
+"""Of B, up to which every worker may have all of it in its cache, from turn to turn of a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,17 @@ class Contraction:
     batch_b: np.ndarray
     batch_c: np.ndarray
     op_name: str = ""
+    useful_multiply_adds: int | None = None
+    """What the operation asks for, where zeros among the operands take part besides; None: all."""
 
     @property
     def multiply_adds(self) -> int:
         return len(self.row_a) * len(self.k_a) * self.columns * len(self.batch_a)
+
+    @property
+    def effort(self) -> int:
+        """The multiply-adds that the operation asks for."""
+        return self.multiply_adds if self.useful_multiply_adds is None else self.useful_multiply_adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,16 @@ def weight_share(rows: int, columns: int) -> int:
     return -(-rows // shares)
 
 
-def grid(contraction: Contraction) -> Grid:
+def grid(contraction: Contraction, turn_rows: Rows | None = None) -> Grid:
+    """Along the rows that the arrays of a loop have in common, if B is small; else for enough units."""
+    rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
+    if turn_rows is not None and rows == turn_rows.extent and len(contraction.batch_a) == 1:
+        if columns * k <= SHARED_ELEMENTS:
+            return Grid(turn_rows.grain, max(columns, 1), max(k, 1))
+    return _even_grid(contraction)
+
+
+def _even_grid(contraction: Contraction) -> Grid:
     """Along the rows of the weight where few rows meet one; else along rows, columns or k, for enough units."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
     batches = len(contraction.batch_a)
@@ -113,7 +133,11 @@ def _grid_of_weight(contraction: Contraction, whole: Grid) -> Grid:
     """Each unit reads its own rows of the weight: pieces of k, or of the columns where the weight is transposed."""
     k, columns = len(contraction.k_a), contraction.columns
     if contraction.stride_b == contraction.b.shape.dtype.itemsize:
-        return Grid(whole.rows, whole.columns, weight_share(k, columns))
+        share = weight_share(k, columns)
+        # Partial sums, written and read, should cost less than the weight; halves of the units keep halves of its rows.
+        while -(-k // share) > FEW_SPLITS and -(-k // share) * whole.rows * 4 > k:
+            share *= 2
+        return Grid(whole.rows, whole.columns, share)
     share = weight_share(columns, k)
     return Grid(whole.rows, PANEL * -(-share // PANEL), whole.k)
 
@@ -123,7 +147,7 @@ def emit_contraction(context: Context, contraction: Contraction) -> None:
     shape = contraction.c.shape
     if not shape.elements:
         return
-    cut = grid(contraction)
+    cut = grid(contraction, context.rows)
     splits = max(1, -(-len(contraction.k_a) // cut.k))
     target = contraction.c
     if splits > 1:
@@ -144,9 +168,9 @@ def emit_contraction(context: Context, contraction: Contraction) -> None:
         parameters,
         relocations,
         units,
-        [Span(contraction.a), Span(contraction.b)],
+        [Span(contraction.a, _rows_read(contraction, cut)), Span(contraction.b)],
         [Span(target, _partition(contraction, cut, units, splits))],
-        Effort(multiply_adds=contraction.multiply_adds, element_type=shape.element_type),
+        Effort(multiply_adds=contraction.effort, element_type=shape.element_type),
         scratch,
         contraction.op_name,
     )
@@ -212,6 +236,19 @@ def _partition(contraction: Contraction, cut: Grid, units: int, splits: int) -> 
         return None
     height = min(cut.rows, rows)
     return Partition(columns * height, batches * rows // height, 1)
+
+
+def _rows_read(contraction: Contraction, cut: Grid) -> Partition | None:
+    """What each unit reads of A, where units have rows of it, which lie one after the other."""
+    rows, shape = len(contraction.row_a), contraction.a.shape
+    pitch, rest = divmod(shape.bytes, rows)
+    if rest or cut.columns < contraction.columns or cut.k < len(contraction.k_a) or len(contraction.batch_a) > 1:
+        return None
+    inside = contraction.offset_a + contraction.k_a
+    dense = bool(np.all(contraction.row_a == np.arange(rows) * pitch))
+    if not dense or inside.min(initial=0) < 0 or inside.max(initial=0) >= pitch:
+        return None
+    return Partition(pitch // shape.dtype.itemsize, rows, cut.rows)
 
 
 def _add_partials(context: Context, contraction: Contraction, partial: Buffer, splits: int) -> None:

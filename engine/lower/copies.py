@@ -9,12 +9,17 @@ from engine.ir.shape import Shape
 from engine.lower.context import Context
 from engine.lower.fusion import run_draft
 from engine.lower.nests import Draft, Reached
+from engine.lower.transposes import emit_transpose, transposes
 from engine.lower.views import View
 from engine.program.program import Buffer
 
 
 def copy(context: Context, name: str, source: View, target: View, op_name: str = "") -> None:
     """target[i] = source[i], converted to the target's element type; the views have the same dimensions."""
+    turned = transposes(source, target)
+    if turned is not None:
+        emit_transpose(context, name, source, target, turned, op_name)
+        return
     loops = [d for d, size in enumerate(source.shape.dimensions) if size != 1]
     extents = tuple(source.shape.dimensions[d] for d in loops) or (1,)
     nodes: list[Node] = [Input(0)]

@@ -1,0 +1,90 @@
+"""Transposes matrices of 4-byte elements in square blocks that fit the registers, so that no cache line is met twice.
+
+Element (row, column) of a matrix lies at source + row * SOURCE_PITCH + 4 column and goes to
+target + column * TARGET_PITCH + 4 row. Many matrices may lie one after the other: the parameters end with a table
+[size, source stride, target stride] for each dimension that counts them. Unit: COLUMNS columns of one matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from math import prod
+
+import numpy as np
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.memory import RESERVED_SCRATCH, load_i32, store_i32
+from engine.codelets.pack import LANES, fill_progression, transpose_lanes
+from engine.codelets.rows import word
+
+COLUMNS = 64
+SCRATCH_BYTES = RESERVED_SCRATCH + 8 * LANES
+
+
+class Transpose(IntEnum):
+    """Parameters of `transpose`; strides and pitches in bytes."""
+
+    SOURCE = 0  # address
+    TARGET = 1  # address
+    ROWS = 2
+    COLUMNS = 3
+    SOURCE_PITCH = 4
+    TARGET_PITCH = 5
+    RANK = 6  # of the table that counts the matrices
+    WORDS = 7
+
+
+@inner
+def _transpose_columns(parameters: int, source: int, target: int, first: int, last: int, offsets: int) -> None:
+    """The columns first <= column < last of one matrix."""
+    rows = word(parameters, Transpose.ROWS)
+    source_pitch, target_pitch = word(parameters, Transpose.SOURCE_PITCH), word(parameters, Transpose.TARGET_PITCH)
+    whole = rows // LANES * LANES
+    for row in range(0, whole, LANES):
+        for column in range(first, last, LANES):
+            transpose_lanes(
+                source + row * source_pitch + 4 * column,
+                offsets,
+                LANES,
+                min(LANES, last - column),
+                target + column * target_pitch + 4 * row,
+                target_pitch,
+            )
+    for column in range(first, last):
+        for row in range(whole, rows):
+            value = load_i32(source + row * source_pitch + 4 * column)
+            store_i32(target + column * target_pitch + 4 * row, value)
+
+
+@codelet
+def transpose(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """target[column, row] = source[row, column] in the units lo <= unit < hi."""
+    columns, rank = word(parameters, Transpose.COLUMNS), word(parameters, Transpose.RANK)
+    pieces = (columns + COLUMNS - 1) // COLUMNS
+    table = parameters + 8 * Transpose.WORDS
+    offsets = scratch + RESERVED_SCRATCH
+    fill_progression(offsets, LANES, word(parameters, Transpose.SOURCE_PITCH))
+    for unit in range(lo, hi):
+        rest, first = unit // pieces, unit % pieces * COLUMNS
+        source, target = word(parameters, Transpose.SOURCE), word(parameters, Transpose.TARGET)
+        for dimension in range(rank - 1, -1, -1):
+            entry = table + 24 * dimension
+            size = word(entry, 0)
+            source += rest % size * word(entry, 1)
+            target += rest % size * word(entry, 2)
+            rest //= size
+        _transpose_columns(parameters, source, target, first, min(first + COLUMNS, columns), offsets)
+
+
+def encode_transpose(
+    rows: int, columns: int, source_pitch: int, target_pitch: int, matrices: Sequence[tuple[int, int, int]]
+) -> tuple[np.ndarray, int]:
+    """Parameters with both addresses zero, and the number of units.
+
+    `matrices` has (size, source stride, target stride) of each dimension that counts the matrices.
+    """
+    header = [0, 0, rows, columns, source_pitch, target_pitch, len(matrices)]
+    table = [value for entry in matrices for value in entry]
+    units = prod(size for size, _, _ in matrices) * -(-columns // COLUMNS)
+    return np.array([*header, *table], np.int64), units

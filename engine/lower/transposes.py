@@ -1,0 +1,77 @@
+"""Copies that turn the innermost dimension into another one, in blocks: a strided copy misses the cache all the time."""
+
+from __future__ import annotations
+
+from engine.codelets.transpose import COLUMNS, SCRATCH_BYTES, Transpose, encode_transpose, transpose
+from engine.lower.context import Context
+from engine.lower.views import View
+from engine.program.program import ComputeSet, Effort, Partition, Relocation, Span
+
+LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096
+
+
+def transposes(source: View, target: View) -> tuple[int, int] | None:
+    """The dimensions that are innermost in target and source, if a copy in blocks is worth it."""
+    if source.shape.element_type != target.shape.element_type or source.item_bytes != 4:
+        return None
+    sizes = source.shape.dimensions
+    if source.shape.elements < LEAST_ELEMENTS:
+        return None
+    row = next((d for d, size in enumerate(sizes) if target.strides[d] == 4 and size >= LEAST_ROWS), None)
+    column = next((d for d, size in enumerate(sizes) if source.strides[d] == 4 and size >= LEAST_COLUMNS), None)
+    if row is None or column is None or row == column or source.strides[row] < 4 * sizes[column]:
+        return None
+    return row, column
+
+
+def emit_transpose(
+    context: Context, name: str, source: View, target: View, dimensions: tuple[int, int], op_name: str
+) -> None:
+    """One compute set for target[i] = source[i], whose `dimensions` are those of `transposes`."""
+    row, column = dimensions
+    sizes = source.shape.dimensions
+    others = [d for d, size in enumerate(sizes) if d not in dimensions and size != 1]
+    # The matrices in the target's order, so that units that follow each other write next to each other.
+    others.sort(key=lambda d: -abs(target.strides[d]))
+    parameters, units = encode_transpose(
+        sizes[row],
+        sizes[column],
+        source.strides[row],
+        target.strides[column],
+        [(sizes[d], source.strides[d], target.strides[d]) for d in others],
+    )
+    relocations = [
+        Relocation(int(Transpose.SOURCE), source.buffer, source.offset),
+        Relocation(int(Transpose.TARGET), target.buffer, target.offset),
+    ]
+    written = Span(target.buffer, _partition(target, row, column, others))
+    effort = Effort(elements={"copy": source.shape.elements}, element_type=source.shape.element_type)
+    context.emit(
+        ComputeSet(
+            name,
+            transpose,
+            parameters,
+            relocations,
+            units,
+            [Span(source.buffer)],
+            [written],
+            effort,
+            SCRATCH_BYTES,
+            op_name,
+        )
+    )
+
+
+def _partition(target: View, row: int, column: int, others: list[int]) -> Partition | None:
+    """The piece of the target that a unit writes, where the target is dense and the pieces are equal."""
+    sizes = target.shape.dimensions
+    expected, rows = 4 * sizes[row], sizes[column]
+    if target.offset or target.strides[column] != expected or sizes[column] % COLUMNS:
+        return None
+    expected *= sizes[column]
+    for d in reversed(others):
+        if target.strides[d] != expected:
+            return None
+        expected *= sizes[d]
+        rows *= sizes[d]
+    return Partition(sizes[row], rows, COLUMNS) if expected == target.buffer.shape.bytes else None
