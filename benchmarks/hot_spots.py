@@ -26,7 +26,7 @@ from engine.codelets.memory import (
 )
 from engine.codelets.rows import word
 from engine.runtime import executable as executables
-from engine.runtime.executor import Column
+from engine.runtime.executor import Column, another_turn
 
 SECONDS = 1.0
 """Long enough for the processor to reach the speed of wide vectors."""
@@ -63,6 +63,8 @@ def timed_steps(table: int, rows: int, columns: int, steps: int, scratch: int, s
                 calls[number - 1] += 1
             elif kind == 3:
                 number = word(row, 5)
+            elif kind == 4:
+                number = word(row, 5) if another_turn(row, scratch) else number
             elif kind == 2 and (load_i8(word(row, 6)) != 0) == (word(row, 7) != 0):
                 number = word(row, 5)
     set_floating_point_state(kept)

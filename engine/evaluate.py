@@ -13,7 +13,9 @@ from engine.ops import DEFINITIONS
 from engine.ops.apply import apply
 from engine.ops.registry import Value
 from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.executor import new_state
 from engine.runtime.feeds import RowFeed
+from engine.runtime.observer import Observer, RunningCall
 
 assert DEFINITIONS
 
@@ -52,9 +54,11 @@ class EvaluatedExecutable:
         feeds: list[RowFeed],
         variables: list[DeviceBuffer],
         outputs: Literal["last", "all"] = "last",
+        observer: Observer | None = None,
     ) -> list[np.ndarray]:
         """Results that no variable takes: of the last step, or of all with a leading [steps].
 
+        An observer hears of all steps at the end.
         Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short.
         """
         self._check(steps, feeds)
@@ -67,7 +71,11 @@ class EvaluatedExecutable:
             kept = [*kept, step_outputs] if outputs == "all" else [step_outputs]
         if outputs == "last":
             return kept[-1]
-        return [np.stack(of_steps) for of_steps in zip(*kept, strict=True)]
+        results_of_all = [np.stack(of_steps) for of_steps in zip(*kept, strict=True)]
+        if observer is not None:
+            observer.begin(RunningCall(new_state(workers=1), results_of_all))
+            observer.end(steps)
+        return results_of_all
 
     def _check(self, steps: int, feeds: list[RowFeed]) -> None:
         if steps < 1:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import platform
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +12,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from engine import cache_directory as disk
+
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
 CODELET_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
-# Numba is not re-entrant while CACHE_DIR is borrowed, and one codelet must not compile twice.
+# One codelet must not compile twice.
 _lock = threading.RLock()
 _listeners: list[Callable[[str], None]] = []
 
@@ -78,22 +77,12 @@ def building(listener: Callable[[str], None]) -> Iterator[None]:
 
 def cache_directory() -> Path:
     """The folder of compiled codelets; its name depends on the sources, the compiler and the processor."""
-    return _user_cache() / "software-ipu" / f"codelets-{_fingerprint()}"
-
-
-def _user_cache() -> Path:
-    if "XDG_CACHE_HOME" in os.environ:
-        return Path(os.environ["XDG_CACHE_HOME"])
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    if sys.platform == "win32" and "LOCALAPPDATA" in os.environ:
-        return Path(os.environ["LOCALAPPDATA"])
-    return Path.home() / ".cache"
+    return disk.cache_directory(f"codelets-{_fingerprint()}")
 
 
 @cache
 def _fingerprint() -> str:
-    """Numba looks only at the codelet's own file, so a change in any file it calls must change the folder."""
+    """A codelet calls functions of other files, so a change in any of them must change the folder."""
     import llvmlite
     import numba
 
@@ -119,29 +108,20 @@ def target() -> tuple[str, frozenset[str]]:
     return name, frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
 
 
-def _writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
 def _compile(function: Callable[..., None], name: str) -> Any:
-    """Compiles, or loads from the disk cache; a cache that cannot be written is not used."""
+    """Compiles, or loads from the disk cache."""
     import numba
     from numba.core import event
+    from numba.core.ccallback import CFunc
 
-    signature = numba.types.void(*[numba.types.int64] * 4)
-    folder = cache_directory()
-    caching = _writable(folder)
-    previous, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
-    try:
-        with event.install_listener("numba:run_pass", _announcer(name)):
-            return numba.cfunc(signature, cache=caching, **OPTIONS)(function)
-    finally:
-        numba.config.CACHE_DIR = previous
+    from engine.codelets.kept import KeptCode
+
+    signature = (numba.types.int64,) * 4, numba.types.void
+    compiled = CFunc(function, signature, locals={}, options=dict(OPTIONS))
+    compiled._cache = KeptCode(function, name, cache_directory())
+    with event.install_listener("numba:run_pass", _announcer(name)):
+        compiled.compile()
+    return compiled
 
 
 def _announcer(name: str) -> Any:

@@ -175,6 +175,14 @@ def b_panel(
     elif layout == Layout.TRANSPOSED:
         fill_progression(scratch + COLUMN, width, stride)
         pack_transposed(source + load_i64(offset_b), scratch + COLUMN, width, k_count, scratch, packed_pitch)
+    elif layout == Layout.RUNS:
+        fill_progression(scratch + COLUMN, width, stride)
+        done = 0
+        while done < k_count:
+            count = min(k_count - done, pitch - (k + done) % pitch)
+            run, target = source + load_i64(offset_b + 8 * done), scratch + done * packed_pitch
+            pack_transposed(run, scratch + COLUMN, width, count, target, packed_pitch)
+            done += count
     else:
         pack_elements(source, offset_b, stride, k_count, width, scratch, packed_pitch)
     return scratch, packed_pitch

@@ -27,7 +27,7 @@ class Field(IntEnum):
     K = auto()
     STRIDE_B = auto()  # bytes between the columns of B
     LAYOUT_B = auto()  # a Layout
-    PITCH_B = auto()  # bytes between B's rows, where the layout is ROWS
+    PITCH_B = auto()  # bytes between B's rows, where the layout is ROWS; the length of a run, where it is RUNS
     PACK_A = auto()  # 1: every GROUP rows of A lie next to each other, and its elements along k far apart
     ACCUMULATE = auto()  # 1: adds to C; 0: replaces C
     ROWS_PER_UNIT = auto()
@@ -50,6 +50,7 @@ class Layout(IntEnum):
     SCATTERED_ROWS = 1  # columns next to each other
     TRANSPOSED = 2  # the elements along k next to each other
     ELEMENTS = 3  # anything else
+    RUNS = 4  # like TRANSPOSED in runs along k, all of one length
 
 
 def encode_contract(
@@ -168,7 +169,13 @@ def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[La
     pitch = int(steps[0]) if len(steps) and constant else 0
     if stride_b == element_bytes:
         return (Layout.ROWS, pitch) if constant else (Layout.SCATTERED_ROWS, 0)
-    return (Layout.TRANSPOSED, pitch) if constant and pitch == element_bytes else (Layout.ELEMENTS, 0)
+    if constant and pitch == element_bytes:
+        return Layout.TRANSPOSED, pitch
+    breaks = np.flatnonzero(steps != element_bytes)
+    run = int(breaks[0]) + 1 if len(breaks) else 0
+    if run >= GROUP and bool(np.all((breaks + 1) % run == 0)):
+        return Layout.RUNS, run
+    return Layout.ELEMENTS, 0
 
 
 def _packs(row_a: np.ndarray, offset_a: np.ndarray, element_bytes: int) -> bool:

@@ -5,6 +5,7 @@ dynamic-slice takes the box out, dynamic-update-slice puts it in. Only bytes mov
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
 
@@ -17,7 +18,7 @@ from engine.ir import Shape
 
 
 class DynamicSlice(IntEnum):
-    """The header of the parameters; behind it the starts, five words each, and the pieces' dimensions, three each."""
+    """The header of the parameters; behind it the starts, six words each, and the pieces' dimensions, three each."""
 
     ARRAY = 0  # address
     BOX = 1  # address
@@ -25,24 +26,46 @@ class DynamicSlice(IntEnum):
     PIECE_BYTES = 3
     START_RANK = 4
     PIECE_RANK = 5
-    WORDS = 6
+    UNIT_BYTES = 6  # of a box in one piece
+    TURN = 7  # the word of scratch with the turn on which some starts depend
+    WORDS = 8
 
 
-START_WORDS, PIECE_WORDS = 5, 3
+START_WORDS, PIECE_WORDS = 6, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A start that is known for each turn of a loop: its value in the first, and what each turn adds."""
+
+    first: int
+    growth: int
 
 
 @codelet
 def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Copies the contiguous pieces lo <= piece < hi of the box."""
+    """Copies the contiguous pieces lo <= piece < hi of the box, or as many shares of the only one."""
     array, box = word(parameters, DynamicSlice.ARRAY), word(parameters, DynamicSlice.BOX)
     table = parameters + 8 * DynamicSlice.WORDS
     for start in range(word(parameters, DynamicSlice.START_RANK)):
         entry = table + 8 * START_WORDS * start
-        index = load_index(word(entry, 0), word(entry, 1), word(entry, 2))
+        if word(entry, 1) == 0:
+            index = word(entry, 0) + word(entry, 5) * word(scratch, word(parameters, DynamicSlice.TURN))
+        else:
+            index = load_index(word(entry, 0), word(entry, 1), word(entry, 2))
         array += min(max(index, 0), word(entry, 3)) * word(entry, 4)
     table += 8 * START_WORDS * word(parameters, DynamicSlice.START_RANK)
     into_array, count = word(parameters, DynamicSlice.INTO_ARRAY), word(parameters, DynamicSlice.PIECE_BYTES)
     rank = word(parameters, DynamicSlice.PIECE_RANK)
+    if rank == 0:
+        share = word(parameters, DynamicSlice.UNIT_BYTES)
+        here, there = array + lo * share, box + lo * share
+        count = min(hi * share, count) - lo * share
+        if into_array:
+            copy_bytes(here, there, count)
+        else:
+            copy_bytes(there, here, count)
+        return
     for piece in range(lo, hi):
         rest, here, there = piece, array, box
         for dimension in range(rank - 1, -1, -1):
@@ -59,25 +82,31 @@ def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 def encode_dynamic_slice(
-    array: Shape, box: Shape, start_types: list[Shape], into_array: bool
+    array: Shape, box: Shape, start_types: list[Shape | Counted], into_array: bool, unit_bytes: int = 0, turn: int = 0
 ) -> tuple[np.ndarray, int, list[int]]:
     """Parameters with all addresses zero, the number of units, and the words that take the starts' addresses.
 
-    `start_types` are the shapes of the start scalars, one for each dimension of the array.
+    `start_types` are the shapes of the start scalars, one for each dimension of the array; a Counted one has no address
+    but depends on word `turn` of scratch. A box in one piece is cut into units of `unit_bytes` where that is not 0.
     """
     strides, box_strides = byte_strides(array), byte_strides(box)
     item = array.dtype.itemsize
-    starts = [
-        (0, shape.dtype.itemsize, index_signed(shape), array.dimensions[d] - box.dimensions[d], strides[d])
-        for d, shape in enumerate(start_types)
-    ]
+    starts = []
+    for d, start in enumerate(start_types):
+        limit, stride = array.dimensions[d] - box.dimensions[d], strides[d]
+        if isinstance(start, Counted):
+            starts.append((start.first, 0, 0, limit, stride, start.growth))
+        else:
+            starts.append((0, start.dtype.itemsize, int(index_signed(start)), limit, stride, 0))
     pieces = merge([(box.dimensions[d], strides[d], box_strides[d]) for d in range(box.rank)])
     piece_bytes = item
     if pieces and pieces[-1][1:] == (item, item):
         piece_bytes *= pieces.pop()[0]
     header = np.zeros(DynamicSlice.WORDS, np.int64)
-    header[DynamicSlice.INTO_ARRAY :] = int(into_array), piece_bytes, len(starts), len(pieces)
+    share = unit_bytes or piece_bytes or 1
+    header[DynamicSlice.INTO_ARRAY :] = int(into_array), piece_bytes, len(starts), len(pieces), share, turn
     table = [value for entry in (*starts, *pieces) for value in entry]
-    words = [int(DynamicSlice.WORDS) + START_WORDS * k for k in range(len(starts))]
-    units = prod(piece[0] for piece in pieces) if box.elements else 0
+    words = [int(DynamicSlice.WORDS) + START_WORDS * k for k, s in enumerate(start_types) if isinstance(s, Shape)]
+    units = prod(piece[0] for piece in pieces) if pieces else -(-piece_bytes // share)
+    units = units if box.elements else 0
     return np.concatenate([header, np.array(table, np.int64)]), units, words

@@ -76,6 +76,18 @@ def pointer(typing_context: Any, address: types.Type, name: types.Type) -> tuple
 
 
 @intrinsic
+def prefetch(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
+    """Fetches a cache line that will be wanted; any address may be given."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        function = _declare(builder, "llvm.prefetch.p0", VOID, [POINTER, I32, I32, I32])
+        builder.call(function, [builder.inttoptr(arguments[0], POINTER), I32(0), I32(3), I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+@intrinsic
 def call4(
     typing_context: Any,
     address: types.Type,

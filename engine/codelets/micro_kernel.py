@@ -23,7 +23,7 @@ def row_counts() -> dict[int, tuple[int, ...]]:
     """
     # 12x2 would fit too, but LLVM loads all elements of A at once and then spills: half the speed of 10x2.
     if vector.registers() == 32:
-        return {4: (6, 4, 3, 2, 1), 3: (8, 4, 2, 1), 2: (10, 8, 6, 4, 2, 1), 1: (12, 8, 4, 2, 1)}
+        return {4: (6, 4, 3, 2, 1), 3: (8, 4, 2, 1), 2: (10, 8, 6, 5, 4, 2, 1), 1: (12, 8, 4, 2, 1)}
     return {2: (6, 4, 2, 1), 1: (8, 4, 2, 1)}
 
 
@@ -56,6 +56,17 @@ def row_steps(vectors: int) -> tuple[int, ...]:
         costs.append(cost)
         steps.append(-negative)
     return tuple(steps)
+
+
+def rows_cycles(rows: int, vectors: int) -> float:
+    """What one k of that many rows costs, by the model that chooses how to cut them."""
+    steps, cycles = row_steps(vectors), 0.0
+    while rows > 0:
+        step = steps[rows] if rows < len(steps) else steps[-1]
+        many = max(1, (rows - len(steps)) // step)
+        cycles += many * _cycles(step, vectors)
+        rows -= many * step
+    return cycles
 
 
 @intrinsic

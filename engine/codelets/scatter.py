@@ -21,7 +21,7 @@ from math import prod
 import numpy as np
 
 from engine.codelets.build import Codelet, codelet, inner
-from engine.codelets.gather import byte_strides, index_layout, index_signed, load_index, merge
+from engine.codelets.gather import AHEAD, byte_strides, fetch_lines, index_layout, index_signed, load_index, merge
 from engine.codelets.memory import call4, pointer
 from engine.codelets.rows import copy_bytes, word
 from engine.errors import InternalError, UnsupportedOperation
@@ -171,6 +171,21 @@ def _combine_window(parameters: int, windows: int, target: int, update: int, ext
             update_now += word(parameters, Scatter.CUT_UPDATE_STRIDE)
 
 
+@inner
+def _fetch(parameters: int, positions: int, component: int, position: int, first: int) -> None:
+    """Begins to fetch where a position to come will be combined, where one number says so."""
+    index = word(parameters, Scatter.INDICES) + position * word(positions, 1) + word(component, 0)
+    start = load_index(index, word(parameters, Scatter.INDEX_BYTES), word(parameters, Scatter.INDEX_SIGNED))
+    if 0 <= start <= word(component, 2):
+        stride = word(parameters, Scatter.CUT_STRIDE)
+        cut = start if word(component, 3) else first
+        target = word(parameters, Scatter.TARGET) + position * word(positions, 2) + start * word(component, 1)
+        length = word(parameters, Scatter.PIECE) * word(parameters, Scatter.ELEMENT_BYTES)
+        if word(parameters, Scatter.CUT_IN_RUN):
+            length *= word(parameters, Scatter.CUT_WINDOW)
+        fetch_lines(target + cut * stride, length)
+
+
 @codelet
 def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Does the units lo <= unit < hi of the cut dimension: copy, then all updates that touch them."""
@@ -185,7 +200,10 @@ def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
     positions = parameters + 8 * Scatter.WORDS
     component_table = positions + 40 * position_rank
     windows = component_table + 32 * components
-    for position in range(word(parameters, Scatter.POSITIONS)):
+    count = word(parameters, Scatter.POSITIONS)
+    for position in range(count):
+        if position_rank == 1 and components == 1 and position + AHEAD < count:
+            _fetch(parameters, positions, component_table, position + AHEAD, first)
         rest, index, cut = position, word(parameters, Scatter.INDICES), 0
         target, update = word(parameters, Scatter.TARGET), word(parameters, Scatter.UPDATES)
         for dimension in range(position_rank - 1, -1, -1):

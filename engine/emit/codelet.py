@@ -181,7 +181,7 @@ class CodeletEmitter:
         builder, nest = self.builder, self.nest
         start, stop = self.ranges[-1]
 
-        def vectors(count: int, index: ir.Value, mask: ir.Value | None) -> None:
+        def vectors(count: int, index: ir.Value, mask: ir.Value | None) -> Carried:
             at = [
                 [
                     builder.add(a, builder.mul(builder.add(index, word(vector * self.lanes.width)), s))
@@ -189,7 +189,8 @@ class CodeletEmitter:
                 ]
                 for vector in range(count)
             ]
-            first = [self._neutral_accumulators() if nest.splits_reduction else self._initial(a, self.lanes) for a in at]
+            neutral = nest.splits_reduction
+            first = [self._neutral_accumulators() if neutral else self._initial(a, self.lanes) for a in at]
             each = len(first[0])
 
             def leaf(moved: Addresses, held: Carried) -> Carried:
@@ -203,20 +204,17 @@ class CodeletEmitter:
             held = self._reduced_loops(0, [x for a in at for x in a], [x for h in first for x in h], leaf)
             for vector in range(count):
                 self._store_columns(at[vector], mask, held[vector * each : (vector + 1) * each])
+            return []
 
         together = SIDE_BY_SIDE if len(nest.nodes) <= MOST_NODES_SIDE_BY_SIDE and self.lanes.width > 1 else 1
         if together > 1:
             piece = together * self.lanes.width
             many = builder.add(start, builder.and_(builder.sub(stop, start), word(-piece)))
-            counted_loop(builder, start, many, piece, [], lambda i, _: vectors(together, i, None) or [])
+            counted_loop(builder, start, many, piece, [], lambda i, _: vectors(together, i, None))
             start = many
 
-        def one(index: ir.Value, mask: ir.Value | None, _: Carried) -> Carried:
-            vectors(1, index, mask)
-            return []
-
         whole, self.ranges[-1] = self.ranges[-1], (start, stop)
-        self._lane_loop([], one)
+        self._lane_loop([], lambda i, mask, _: vectors(1, i, mask))
         self.ranges[-1] = whole
 
     def _accumulate(

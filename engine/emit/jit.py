@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import hashlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from llvmlite import binding
 
-from engine.cache_directory import cache_directory
+from engine.cache_directory import cache_directory, load, store
 
 
 @cache
@@ -27,6 +26,15 @@ def lanes_of_f32() -> int:
     if "+avx512f" in features and "+avx512bw" in features and "+avx512vl" in features:
         return 16
     return 8 if {"+avx2", "+fma"} <= features else 4
+
+
+@cache
+def generator() -> str:
+    """A hash of everything but what it computes that a function's code depends on: sources, LLVM, processor."""
+    digest = hashlib.sha256(repr((host(), binding.llvm_version_info)).encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 @cache
@@ -62,25 +70,12 @@ def _optimised_object(text: str) -> bytes:
 
 def compile_object(name: str, text: Callable[[], str]) -> tuple[str, bytes]:
     """The object code of the function `name`, from the cache on disk or else from its LLVM IR text."""
-    path = cache_directory("objects") / f"{name}.o"
-    try:
-        return name, path.read_bytes()
-    except OSError:
+    path = cache_directory(f"objects-{generator()[:16]}") / f"{name}.o"
+    code = load(path)
+    if code is None:
         code = _optimised_object(text())
-    _write(path, code)
+        store(path, code)
     return name, code
-
-
-def _write(path: Path, code: bytes) -> None:
-    """Whole or not at all; a cache that cannot be written is no error."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(code)
-        os.replace(name, path)
-    except OSError:
-        return
 
 
 _ENGINES: list[Any] = []

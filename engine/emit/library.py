@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Hashable, Iterable
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 
 from engine.emit.codelet import emit_codelet
-from engine.emit.jit import compile_object, host, lanes_of_f32, load_objects
+from engine.emit.jit import compile_object, generator, lanes_of_f32, load_objects
 from engine.emit.nest import Nest
 
 _LOCK = threading.Lock()
@@ -17,18 +16,9 @@ _ADDRESSES: dict[Nest, int] = {}
 Listener = Callable[[int, int], None]
 
 
-@cache
-def _generator() -> str:
-    """A hash of everything but the nest that the code depends on."""
-    digest = hashlib.sha256("\n".join(host()).encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()
-
-
 def name_of(nest: Hashable) -> str:
     """A name that equal nests (or equal comparators or combiners) share and no others."""
-    return "codelet_" + hashlib.sha256((_generator() + repr(nest)).encode()).hexdigest()[:32]
+    return "codelet_" + hashlib.sha256((generator() + repr(nest)).encode()).hexdigest()[:32]
 
 
 def addresses_of(nests: Iterable[Nest], listener: Listener | None = None) -> dict[Nest, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,12 +11,22 @@ from engine.errors import UnsupportedOperation
 from engine.ir import Instruction, Module, Shape
 from engine.ir.affine import MOVING, loop_index, pull
 from engine.ir.trip_counts import TripCounts
+from engine.lower.rows import Rows
 from engine.lower.views import View, through, whole
 from engine.program.program import Buffer, ComputeSet, Mark, Partition, Region
 
 Value = Buffer | tuple["Value", ...]
 Lowering = Callable[["Context", Instruction], Value]
 LOWERINGS: dict[str, Lowering] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A loop whose number of turns is known, while its body is lowered; each worker counts them in its `counter`."""
+
+    loop: Instruction
+    turns: int
+    counter: int
 
 
 def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
@@ -54,6 +65,10 @@ class Context:
         self.marks: list[Mark] = []
         self.regions: list[Region] = []
         self.trip_counts = TripCounts(module)
+        self.turn: Turn | None = None
+        self.rows: Rows | None = None
+        self.counters = 0
+        self.turned: dict[Instruction, View] = {}
         self._labels = 0
         self.feeds: dict[int, Buffer] = {}
         self.variables: dict[int, Buffer] = {}
@@ -87,9 +102,12 @@ class Context:
         self._labels += 1
         return self._labels
 
-    def mark(self, kind: str, label: int, predicate: Buffer | None = None, when: bool = False) -> None:
+    def mark(
+        self, kind: str, label: int, predicate: Buffer | None = None, when: bool = False, turn: Turn | None = None
+    ) -> None:
         """Steers before whatever is emitted next."""
-        self.marks.append(Mark(len(self.compute_sets), kind, label, predicate, when))
+        turns, counter = (turn.turns, turn.counter) if turn is not None else (0, 0)
+        self.marks.append(Mark(len(self.compute_sets), kind, label, predicate, when, turns, counter))
 
     def value(self, instruction: Instruction) -> Value:
         """The instruction's value, computed now if it is only a move so far."""

@@ -110,7 +110,8 @@ def _even_grid(contraction: Contraction) -> Grid:
     if contraction.multiply_adds <= SMALL:
         return whole
     units = int(min(MOST_UNITS, max(2, contraction.multiply_adds // SMALL)))
-    if batches >= units // 2:
+    units += units % 2  # an odd one leaves one of two workers idle
+    if batches > 1 and batches >= units // 2:
         return whole
     if batches == 1 and rows <= FEW_ROWS and contraction.b.kind == "variable":
         return _grid_of_weight(contraction, whole)
@@ -139,7 +140,7 @@ def _grid_of_weight(contraction: Contraction, whole: Grid) -> Grid:
             share *= 2
         return Grid(whole.rows, whole.columns, share)
     share = weight_share(columns, k)
-    return Grid(whole.rows, PANEL * -(-share // PANEL), whole.k)
+    return Grid(whole.rows, PANEL * max(1, share // PANEL), whole.k)
 
 
 def emit_contraction(context: Context, contraction: Contraction) -> None:

@@ -1,5 +1,6 @@
-"""Lowers `while` and `conditional`: compute sets that run again or not at all, steered by predicates on the device.
+"""Lowers `while` and `conditional`: compute sets that run again or not at all.
 
+Predicates on the device steer them; but workers count the turns of a loop by themselves where their number is known.
 A loop's state has one buffer for each element. The body's new values are copied into it at the end (of these copies,
 write_in_place drops what it can); an element that the body hands on unchanged is not copied.
 """
@@ -8,12 +9,16 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.ir import AnyShape, Computation, Instruction, Shape
+from engine.ir import Computation, Instruction
 from engine.ir.affine import MOVING
-from engine.lower.context import Context, Value, lowering
+from engine.lower.context import Context, Turn, Value, lowering
 from engine.lower.copies import copy
+from engine.lower.rows import rows_of
+from engine.lower.state import initial_state, leaves, like
+from engine.lower.turned_weights import turn_weights
 from engine.lower.views import whole
 from engine.program.program import Buffer, Region
+from engine.runtime.executor import COUNTERS
 
 DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element", "parameter"}
 """Lowered when somebody needs them: most moves never become memory."""
@@ -27,23 +32,58 @@ LEAST = 1000
 @lowering("while")
 def lower_while(context: Context, instruction: Instruction) -> Value:
     """State, condition, body, and the jump back; the result is the state."""
+    turns = context.trip_counts.turns(instruction)
+    if turns and context.counters < COUNTERS:
+        return _repeat(context, instruction, turns)
     body, condition = instruction.called
-    state = _state(context, instruction, body, context.value(instruction.operands[0]))
+    state = initial_state(context, instruction)
     again, done = context.new_label(), context.new_label()
     begin = len(context.compute_sets)
     context.mark("label", again)
     predicate = _buffer(lower_computation(context, condition, state))
     context.mark("branch", done, predicate, when=False)
     test = len(context.compute_sets)
-    _assign(context, instruction.name, state, lower_computation(context, body, state))
+    _lower_body(context, instruction, state, None)
     end = len(context.compute_sets)
-    turns = context.trip_counts.turns(instruction)
-    inner = any(r.long for r in context.regions if r.begin >= begin)
-    long = inner or turns is None or turns * _work(context, begin) >= LONG
+    long = turns is None or _is_long(context, begin, turns)
     context.mark("jump", again, when=long)
     context.mark("label", done)
     context.regions += [Region(begin, end, True, turns, long), Region(test, end, repeats=False)]
     return state
+
+
+def _repeat(context: Context, instruction: Instruction, turns: int) -> Value:
+    """The same without a condition."""
+    state = initial_state(context, instruction, turns)
+    turn = Turn(instruction, turns, context.counters)
+    turn_weights(context, instruction, state)
+    again = context.new_label()
+    begin = len(context.compute_sets)
+    context.mark("label", again)
+    context.counters += 1
+    _lower_body(context, instruction, state, turn)
+    context.counters -= 1
+    for dot in instruction.called[0].instructions:
+        context.turned.pop(dot, None)
+    end = len(context.compute_sets)
+    long = _is_long(context, begin, turns)
+    context.mark("repeat", again, when=long, turn=turn)
+    context.regions += [Region(begin, end, True, turns, long), Region(begin, end, repeats=False)]
+    return state
+
+
+def _lower_body(context: Context, instruction: Instruction, state: Value, turn: Turn | None) -> None:
+    """A turn's compute sets, in units along its rows, and its new values put into the state."""
+    body, around = instruction.called[0], context.rows
+    context.rows = rows_of(body)
+    _assign(context, instruction.name, state, lower_computation(context, body, state, turn))
+    context.rows = around
+
+
+def _is_long(context: Context, begin: int, turns: int) -> bool:
+    """Whether nobody would wait for the end of a loop over the compute sets from `begin` on."""
+    inner = any(r.long for r in context.regions if r.begin >= begin)
+    return inner or turns * _work(context, begin) >= LONG
 
 
 def _work(context: Context, begin: int) -> int:
@@ -64,7 +104,7 @@ def lower_conditional(context: Context, instruction: Instruction) -> Value:
         raise context.unsupported(instruction)
     values = [context.value(a) for a in arguments]
     predicate = context.buffer(choice)
-    result = _like(context, instruction.name, instruction.shape)
+    result = like(context, instruction.name, instruction.shape)
     otherwise, done = context.new_label(), context.new_label()
     context.mark("branch", otherwise, predicate, when=False)
     start = len(context.compute_sets)
@@ -79,8 +119,12 @@ def lower_conditional(context: Context, instruction: Instruction) -> Value:
     return result
 
 
-def lower_computation(context: Context, computation: Computation, argument: Value) -> Value:
-    """The root's value for one argument. A computation may be lowered more than once."""
+def lower_computation(context: Context, computation: Computation, argument: Value, turn: Turn | None = None) -> Value:
+    """The root's value for one argument. A computation may be lowered more than once.
+
+    `turn` says of which loop it is the body, where the number of turns is known.
+    """
+    around, context.turn = context.turn, turn
     for instruction in computation.instructions:
         context.values.pop(instruction, None)
     (parameter,) = computation.parameters
@@ -88,7 +132,9 @@ def lower_computation(context: Context, computation: Computation, argument: Valu
     for instruction in computation.instructions:
         if instruction.opcode not in DEFERRED:
             context.value(instruction)
-    return context.value(computation.root)
+    result = context.value(computation.root)
+    context.turn = around
+    return result
 
 
 def _buffer(value: Value) -> Buffer:
@@ -96,50 +142,10 @@ def _buffer(value: Value) -> Buffer:
     return value
 
 
-def _like(context: Context, name: str, shape: AnyShape) -> Value:
-    """New buffers for an array or a tuple."""
-    if isinstance(shape, Shape):
-        return context.new_buffer(name, shape)
-    return tuple(_like(context, f"{name}.{k}", s) for k, s in enumerate(shape.elements))
-
-
-def _state(context: Context, instruction: Instruction, body: Computation, initial: Value) -> Value:
-    """The state's buffers, holding the initial values. What the body never changes stays where it is."""
-    root = body.root
-    unchanged = {
-        k
-        for k, element in enumerate(root.operands if root.opcode == "tuple" else ())
-        if element.opcode == "get-tuple-element"
-        and element.operands[0].opcode == "parameter"
-        and element["tuple_index"] == k
-    }
-    assert isinstance(initial, tuple)
-    state: list[Value] = []
-    for k, value in enumerate(initial):
-        if k in unchanged:
-            state.append(value)
-        else:
-            target = _copy_of(context, f"{instruction.name}.state.{k}", value)
-            state.append(target)
-    return tuple(state)
-
-
-def _copy_of(context: Context, name: str, value: Value) -> Value:
-    if isinstance(value, tuple):
-        return tuple(_copy_of(context, f"{name}.{k}", v) for k, v in enumerate(value))
-    target = context.new_buffer(name, value.shape)
-    copy(context, f"{name}.initial", whole(value, value.shape), whole(target, value.shape))
-    return target
-
-
-def _leaves(value: Value) -> list[Buffer]:
-    return [value] if isinstance(value, Buffer) else [leaf for part in value for leaf in _leaves(part)]
-
-
 def _assign(context: Context, name: str, targets: Value, sources: Value) -> None:
     """Copies new values into the state; what is itself part of the state is set aside first."""
-    pairs = [(t, s) for t, s in zip(_leaves(targets), _leaves(sources), strict=True) if t is not s]
-    held = set(_leaves(targets))
+    pairs = [(t, s) for t, s in zip(leaves(targets), leaves(sources), strict=True) if t is not s]
+    held = set(leaves(targets))
     settled = []
     for number, (target, source) in enumerate(pairs):
         if source in held:

@@ -13,6 +13,7 @@ from math import gcd
 
 import numpy as np
 
+from engine.codelets.contract_fields import GROUP
 from engine.emit.nest import Constant
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape, WindowDimension
 from engine.ir.affine import row_major_strides
@@ -20,7 +21,19 @@ from engine.lower.context import Context, Value, lowering
 from engine.lower.contraction import Contraction, emit_contraction, table
 from engine.lower.copies import copy, fill
 from engine.lower.dot import _operand
-from engine.lower.views import View, whole
+from engine.lower.overlapping import emit_overlapping, overlap_cycles
+from engine.lower.pixel_groups import (
+    choose_group,
+    contraction_cycles,
+    grouped_kernel,
+    grouped_order,
+    grouped_phase,
+    ungrouped,
+)
+from engine.lower.views import View, reordered, whole
+from engine.program.program import Buffer
+
+OVERLAP_WORTH = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +58,25 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
         return result
     window = instruction["window"]
     left, right = (_operand(context, o, instruction) for o in instruction.operands)
+    if _overlaps(instruction, left, right, numbers):
+        target = _stored(context, instruction, result, _channels_last(shape, numbers), False)
+        emit_overlapping(context, instruction, left, right, target, numbers)
+        _put(context, instruction, target, result)
+        return result
     sizes = [left.shape.dimensions[d] for d in numbers.input_spatial_dimensions]
     outputs = [shape.dimensions[d] for d in numbers.output_spatial_dimensions]
     phases = [_phases(w, outputs[d]) for d, w in enumerate(window)]
     left, lows = _with_border(context, instruction, left, numbers, sizes, phases)
-    target, order = _channels_last(context, instruction, numbers)
-    target = target or whole(result, shape)
-    right = _kernel(context, instruction, right, numbers)
+    group = choose_group(instruction, numbers, right.shape)
+    useful = right.shape.elements * shape.elements // max(1, shape.dimensions[numbers.output_feature_dimension])
+    order = _channels_last(shape, numbers)
+    if group is None:
+        right = _kernel(context, instruction, right, numbers)
+    else:
+        right = grouped_kernel(context, instruction, right, numbers, phases[group.axis][0], group)
+        phases[group.axis] = [grouped_phase(phases[group.axis][0], group)]
+        order = grouped_order(shape, numbers, group)
+    target = _stored(context, instruction, result, order, group is not None and group.backward)
     combinations = list(product(*phases))
     if any(not p.taps for combination in combinations for p in combination) or left.shape.elements == 0:
         fill(
@@ -64,11 +89,25 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
     for number, combination in enumerate(combinations):
         if all(p.taps and p.count for p in combination):
             made = _contraction(instruction, left, right, target, numbers, combination, lows)
+            if group is not None:
+                made = replace(made, useful_multiply_adds=useful)
             name = f"{instruction.name}.{number}" if len(combinations) > 1 else instruction.name
             emit_contraction(context, replace(made, name=name))
-    if order:
-        copy(context, f"{instruction.name}.layout", target, whole(result, shape), instruction.op_name)
+    _put(context, instruction, ungrouped(target, numbers, group), result)
     return result
+
+
+def _overlaps(instruction: Instruction, left: View, right: View, numbers: ConvolutionDimensionNumbers) -> bool:
+    """Whether products that are added where they overlap take clearly fewer cycles than contractions."""
+    cycles = overlap_cycles(instruction, left, right, numbers)
+    return cycles is not None and cycles < OVERLAP_WORTH * contraction_cycles(instruction, numbers, right.shape)
+
+
+def _put(context: Context, instruction: Instruction, stored: View, result: Buffer) -> None:
+    """Copies the result to its place, unless it is there."""
+    if stored.buffer is not result:
+        target = whole(result, instruction.array_shape)
+        copy(context, f"{instruction.name}.layout", stored, target, instruction.op_name)
 
 
 def _phases(window: WindowDimension, outputs: int) -> list[Phase]:
@@ -123,40 +162,41 @@ def _with_border(
     )
     offset = sum(before[d] * bordered.strides[d] for d in range(len(order)))
     inside = View(border, left.shape, offset, bordered.strides)
-    copy(context, border.name, _reordered(left, order), _reordered(inside, order), instruction.op_name)
+    copy(context, border.name, reordered(left, order), reordered(inside, order), instruction.op_name)
     return bordered, lows
 
 
-def _reordered(view: View, order: list[int]) -> View:
-    shape = view.shape.with_dimensions(tuple(view.shape.dimensions[d] for d in order))
-    return View(view.buffer, shape, view.offset, tuple(view.strides[d] for d in order))
-
-
-def _channels_last(
-    context: Context, instruction: Instruction, numbers: ConvolutionDimensionNumbers
-) -> tuple[View | None, list[int]]:
-    """Memory with the features last, for a result that has them elsewhere: they are the lanes."""
-    shape = instruction.array_shape
+def _channels_last(shape: Shape, numbers: ConvolutionDimensionNumbers) -> list[int]:
+    """The result's dimensions with the features last: they are the lanes."""
     last = numbers.output_feature_dimension
-    if all(d == last or shape.dimensions[d] == 1 for d in range(last, shape.rank)):
-        return None, []
-    order = [d for d in range(shape.rank) if d != last] + [last]
+    return [*(d for d in range(shape.rank) if d != last), last]
+
+
+def _stored(context: Context, instruction: Instruction, result: Buffer, order: list[int], backward: bool) -> View:
+    """The result itself if its dimensions lie in memory in that order (and forward), else memory for it."""
+    shape = instruction.array_shape
+    long = [d for d in order if shape.dimensions[d] > 1]
+    if long == sorted(long) and not backward:
+        return whole(result, shape)
     stored = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
     buffer = context.new_buffer(f"{instruction.name}.channels_last", stored)
     strides = dict(zip(order, row_major_strides(stored), strict=True))
     item = stored.dtype.itemsize
-    return View(buffer, shape, 0, tuple(strides[d] * item for d in range(shape.rank))), order
+    return View(buffer, shape, 0, tuple(strides[d] * item for d in range(shape.rank)))
 
 
 def _kernel(context: Context, instruction: Instruction, right: View, numbers: ConvolutionDimensionNumbers) -> View:
-    """The kernel with its output features next to each other."""
-    feature = numbers.kernel_output_feature_dimension
+    """The kernel with its output features next to each other, or many input features, which contractions turn."""
+    feature, inputs = numbers.kernel_output_feature_dimension, numbers.kernel_input_feature_dimension
     if right.strides[feature] == right.item_bytes or right.shape.dimensions[feature] == 1:
+        return right
+    many = right.shape.element_type == "f32" and right.shape.dimensions[inputs] >= GROUP
+    if many and right.strides[inputs] == right.item_bytes:
         return right
     order = [*numbers.kernel_spatial_dimensions, numbers.kernel_input_feature_dimension, feature]
     stored = right.shape.with_dimensions(tuple(right.shape.dimensions[d] for d in order))
     buffer = context.new_buffer(f"{instruction.name}.kernel", stored)
-    copy(context, buffer.name, _reordered(right, order), whole(buffer, stored), instruction.op_name)
+    copy(context, buffer.name, reordered(right, order), whole(buffer, stored), instruction.op_name)
     strides = dict(zip(order, row_major_strides(stored), strict=True))
     item = right.item_bytes
     return View(buffer, right.shape, 0, tuple(strides[d] * item for d in range(right.shape.rank)))

@@ -67,7 +67,8 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
 
 def _operand(context: Context, operand: Instruction, dot: Instruction) -> View:
     """The operand as a view, in the result's element type."""
-    view = context.view(operand)
+    turned = context.turned.get(dot) if operand is dot.operands[1] else None
+    view = turned or context.view(operand)
     shape = view.shape.with_type(dot.array_shape.element_type)
     if shape == view.shape:
         return view

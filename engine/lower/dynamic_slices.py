@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from engine.codelets.dynamic_slice import DynamicSlice, dynamic_slice, encode_dynamic_slice
-from engine.ir import Instruction
+import numpy as np
+
+from engine.codelets.dynamic_slice import Counted, DynamicSlice, dynamic_slice, encode_dynamic_slice
+from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy
 from engine.lower.views import whole
-from engine.program.program import Buffer, ComputeSet, Effort, Relocation, Span
+from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.runtime.executor import Scratch
 
 SMALL_BYTES = 1 << 15
 
@@ -43,14 +46,20 @@ def _emit(
     into_array: bool,
 ) -> None:
     shape, box_shape = array[0].array_shape, box[0].array_shape
-    parameters, units, words = encode_dynamic_slice(shape, box_shape, [s.array_shape for s in starts], into_array)
+    known = [counted(context, start) for start in starts]
+    types: list[Shape | Counted] = [k or s.array_shape for k, s in zip(known, starts, strict=True)]
+    rows = _rows(context, shape, box_shape)
+    unit_bytes = rows.grain * rows.inner * shape.dtype.itemsize if rows else 0
+    turn = Scratch.TURN + context.turn.counter if context.turn else 0
+    parameters, units, words = encode_dynamic_slice(shape, box_shape, types, into_array, unit_bytes, turn)
     if not units:
         return
-    scalars = [context.buffer(s) for s in starts]
+    scalars = [context.buffer(s) for k, s in zip(known, starts, strict=True) if k is None]
     relocations = [Relocation(int(DynamicSlice.ARRAY), array[1]), Relocation(int(DynamicSlice.BOX), box[1])]
     relocations += [Relocation(word, scalar) for word, scalar in zip(words, scalars, strict=True)]
     inside = [Span(s) for s in scalars]
-    reads, writes = ([Span(box[1])], [Span(array[1])]) if into_array else ([Span(array[1])], [Span(box[1])])
+    spans = [Span(array[1], rows)], [Span(box[1], rows)]
+    reads, writes = (spans[1], spans[0]) if into_array else spans
     context.emit(
         ComputeSet(
             instruction.name,
@@ -62,6 +71,33 @@ def _emit(
             writes,
             Effort({instruction.opcode: box_shape.elements}, 0, box_shape.element_type),
             op_name=instruction.op_name,
-            one_worker=box_shape.bytes < SMALL_BYTES,
+            one_worker=rows is None and box_shape.bytes < SMALL_BYTES,
         )
     )
+
+
+def counted(context: Context, start: Instruction) -> Counted | None:
+    """A start that is known for each turn of the loop around it."""
+    if context.turn is None or start.opcode == "constant":
+        return None
+    return line_in(context, context.turn.loop, context.turn.turns, start)
+
+
+def line_in(context: Context, loop: Instruction, turns: int, start: Instruction) -> Counted | None:
+    """An integer of a loop's body that grows alike from turn to turn, and not out of its type."""
+    line = context.trip_counts.line_of(loop, start)
+    if line is None:
+        return None
+    first, growth = line
+    limits = np.iinfo(start.array_shape.dtype)
+    inside = all(limits.min <= value <= limits.max for value in (first, first + growth * (turns - 1)))
+    return Counted(first, growth) if inside else None
+
+
+def _rows(context: Context, array: Shape, box: Shape) -> Partition | None:
+    """The rows of which the array and the box have the same, one after the other, behind dimensions of one index."""
+    partition = context.rows.partition(box) if context.rows else None
+    if partition is None:
+        return None
+    first = next(d for d, size in enumerate(box.dimensions) if size != 1)
+    return partition if array.dimensions[first:] == box.dimensions[first:] else None

@@ -41,7 +41,7 @@ def run_draft(
     """Emits the compute set (or two) of a draft that reads `sources` and writes `results`; none for empty ones."""
     if 0 in draft.extents:
         return
-    plan = cut(draft, sources, context.partitions)
+    plan = cut(draft, sources, results, context.partitions, context.rows)
     nest = nest_of(plan.draft, plan.loop)
     if not nest.splits_reduction:
         context.emit(_compute_set(name, nest, plan, sources, results, op_name))
@@ -162,7 +162,7 @@ def _partition(plan: Cut, reached: Reached, buffer: Buffer) -> Partition | None:
     """The piece of the array each unit touches, where that is a piece of one dimension of it."""
     stride, item = reached.strides[plan.loop], buffer.shape.dtype.itemsize
     extent = plan.draft.extents[plan.loop]
-    if stride <= 0 or stride % item or reached.offset:
+    if stride <= 0 or stride % item or reached.offset < 0:
         return None
     inner = stride // item
     span = inner * extent
@@ -174,7 +174,7 @@ def _partition(plan: Cut, reached: Reached, buffer: Buffer) -> Partition | None:
         inside = 0 <= other * (count - 1) < stride
         if not inside and other % (span * item):
             return None
-    if sum(max(0, s) * (c - 1) for s, c in others if s < stride) >= stride:
+    if reached.offset + sum(max(0, s) * (c - 1) for s, c in others if s < stride) >= stride:
         return None
     return Partition(inner, extent, plan.grain)
 

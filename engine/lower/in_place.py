@@ -14,6 +14,8 @@ FINAL = ".update"
 """What ends the name of a compute set that copies a new value over an old one."""
 WHOLE = ".copy"
 """What ends the name of a compute set that copies an array of which a part is written next."""
+INITIAL = ".initial"
+"""What ends the name of a compute set that copies an initial value into a loop's state."""
 
 
 def write_in_place(program: Program) -> Program:
@@ -33,7 +35,7 @@ def write_in_place(program: Program) -> Program:
                 if _is_copy(merged) and merged.reads[0].buffer is merged.writes[0].buffer:
                     insort(removed, place)
                     uses.drop(place)
-    return _without(program, removed)
+    return without(program, removed)
 
 
 class _Uses:
@@ -92,7 +94,7 @@ def _region(regions: list[Region], at: int, end: int) -> tuple[int, int]:
     return innermost.begin, innermost.end
 
 
-def _without(program: Program, removed: list[int]) -> Program:
+def without(program: Program, removed: list[int]) -> Program:
     """The program without some compute sets; marks and regions keep their places among the others."""
 
     def moved(position: int) -> int:
@@ -119,7 +121,10 @@ def _may_write(program: Program, uses: _Uses, at: int, source: Buffer, target: B
     first = writers[0]
     if target.kind == "variable" and any(r.long and first < r.end for r in program.regions):
         return False  # an interruption may leave the loop, and the step has then not begun
-    if first >= at or any(r.repeats and r.begin <= first < r.end <= at for r in program.regions):
+    if first >= at:
+        return False
+    used = uses.reads_between(target, begin, at) or uses.writes_between(target, begin, at)
+    if used and any(r.repeats and r.begin <= first < r.end <= at for r in program.regions):
         return False
     # The old value must not be missed, and the new one must stay.
     if uses.reads_between(target, first + 1, at) or uses.writes_between(target, begin, at):
@@ -154,7 +159,7 @@ def _is_copy(compute_set: ComputeSet) -> bool:
     """A whole array copied, on which the name alone says what the copy is for."""
     nest = compute_set.codelet
     return (
-        compute_set.name.endswith((FINAL, WHOLE))
+        compute_set.name.endswith((FINAL, WHOLE, INITIAL))
         and isinstance(nest, Nest)
         and not nest.reductions
         and all(isinstance(node, Input) for node in nest.nodes)

@@ -8,6 +8,7 @@ from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy
 from engine.lower.general_scatter import combiner_for
+from engine.lower.row_sums import RowScatter, named_rows
 from engine.lower.views import whole
 from engine.program.program import ComputeSet, Effort, Relocation, Span
 
@@ -76,7 +77,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         pairs = [b for pair in zip(results, news, strict=True) for b in pair]
         table = len(parameters) - 2 * count
         relocations += [Relocation(table + k, b) for k, b in enumerate(pairs)]
-    compute_set = ComputeSet(
+    compute_set = RowScatter(
         instruction.name,
         scatter,
         parameters,
@@ -88,6 +89,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         op_name=instruction.op_name,
         one_worker=results[0].shape.bytes < SMALL_BYTES,
         overwrites=olds[0] if count == 1 else None,
+        named=named_rows(instruction),
     )
     if units:
         context.emit(compute_set)

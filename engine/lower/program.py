@@ -25,6 +25,8 @@ from engine.lower import (  # noqa: F401  (they register their lowerings)
 from engine.lower.context import Context
 from engine.lower.copies import copy
 from engine.lower.in_place import write_in_place
+from engine.lower.out_of_loops import move_out_of_loops
+from engine.lower.row_sums import sum_rows_where_read
 from engine.lower.views import whole
 from engine.program.program import Buffer, Program
 
@@ -50,7 +52,7 @@ def lower_module(module: Module, roles: list[str], constants: dict[int, np.ndarr
         *(module.name, context.compute_sets, context.feeds, context.variables, kept, shapes),
         *(context.marks, context.regions),
     )
-    return write_in_place(program)
+    return sum_rows_where_read(move_out_of_loops(write_in_place(program)))
 
 
 def _snapshots(context: Context, outputs: list[Buffer]) -> list[Buffer]:

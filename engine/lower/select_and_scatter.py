@@ -10,6 +10,8 @@ from engine.codelets.general_select_and_scatter import (
     encode_general_select_and_scatter,
     general_select_and_scatter,
 )
+from engine.codelets.pool_gradient import SCRATCH_BYTES as POOL_SCRATCH_BYTES
+from engine.codelets.pool_gradient import encode_pool_gradient, is_pooling, pool_gradient
 from engine.codelets.select_and_scatter import (
     DIRECTIONS,
     NUMBA_TYPES,
@@ -49,11 +51,16 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
 
 
 def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, direction: str) -> None:
-    """The select body compares its two parameters; the scatter body adds."""
+    """The select body compares its two parameters; the scatter body adds. Both codelets begin with the addresses."""
     wide = target.shape.element_type
     buffers = [in_type(context, o, wide) for o in instruction.operands]
     shape, source_shape = (o.array_shape.with_type(wide) for o in instruction.operands[:2])
-    parameters, units = encode_select_and_scatter((shape, 0), (source_shape, 0), 0, 0, instruction["window"])
+    if wide == "f32" and is_pooling(instruction["window"]):
+        parameters, units = encode_pool_gradient(shape, source_shape, instruction["window"])
+        codelet, scratch = pool_gradient(direction), POOL_SCRATCH_BYTES
+    else:
+        parameters, units = encode_select_and_scatter((shape, 0), (source_shape, 0), 0, 0, instruction["window"])
+        codelet, scratch = select_and_scatter(direction, wide), SCRATCH_BYTES
     fields = (SelectAndScatter.OPERAND, SelectAndScatter.SOURCE, SelectAndScatter.INIT)
     relocations = [Relocation(int(f), b) for f, b in zip(fields, buffers, strict=True)]
     relocations.append(Relocation(int(SelectAndScatter.TARGET), target))
@@ -65,14 +72,14 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
         spans[1] = Span(buffers[1], Partition(source_shape.elements // units, units, 1))
     compute_set = ComputeSet(
         instruction.name,
-        select_and_scatter(direction, wide),
+        codelet,
         parameters,
         relocations,
         units,
         spans,
         [written],
         Effort({"select-and-scatter": shape.elements}, 0, shape.element_type),
-        SCRATCH_BYTES,
+        scratch,
         op_name=instruction.op_name,
         one_worker=shape.bytes < SMALL_BYTES,
     )

@@ -1,4 +1,4 @@
-"""Copies that turn the innermost dimension into another one, in blocks: a strided copy misses the cache all the time."""
+"""Copies that make another dimension the innermost one, in blocks: a strided copy misses the cache all the time."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from math import prod
 
 from engine.lower.collapse import collapsed, fences_for, loop_of
 from engine.lower.nests import Draft
+from engine.lower.rows import Rows
 from engine.program.program import Buffer, Partition
 
 SMALL = 4096
@@ -16,7 +17,7 @@ LONGEST_SUM = 2048
 """Terms summed one after the other; longer sums are split, for accuracy as well as speed."""
 LANE_GRAIN = 64
 LARGE = 1 << 17
-"""Points from which on sums over rows are split, so that each unit has rows of its own: the ones before and after too."""
+"""Points from which on sums over rows are split: each unit has rows of its own, as those before and after it have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,17 @@ class Cut:
         return max(1, -(-self.draft.extents[self.loop] // self.grain))
 
 
-def cut(draft: Draft, sources: list[Buffer], partitions: dict[Buffer, Partition]) -> Cut:
-    """Follows the partition of the largest array read, so that data stays where it is; else cuts evenly."""
+def cut(
+    draft: Draft,
+    sources: list[Buffer],
+    results: list[Buffer],
+    partitions: dict[Buffer, Partition],
+    rows: Rows | None = None,
+) -> Cut:
+    """Along the rows of a loop's arrays; else as the largest array read is cut, so that data stays; else evenly."""
+    by_rows = None if rows is None else _by_rows(draft, sources, results, rows)
+    if by_rows is not None and not _wants_split(by_rows.draft):
+        return by_rows
     followed = _followed(draft, sources, partitions)
     if followed is not None and not _wants_split(followed.draft):
         return followed
@@ -69,6 +79,24 @@ def _followed(draft: Draft, sources: list[Buffer], partitions: dict[Buffer, Part
         loop = loop_of(kept, moved, partition, item)
         if loop is not None:
             return Cut(kept, loop, partition.grain)
+    return None
+
+
+def _by_rows(draft: Draft, sources: list[Buffer], results: list[Buffer], rows: Rows) -> Cut | None:
+    """The cut along the rows of an array that is written, or else read."""
+    for writes in (True, False):
+        for number, array in enumerate(draft.reached):
+            if array.source is None or array.writes != writes:
+                continue
+            buffer = (results if writes else sources)[array.source]
+            partition = rows.partition(buffer.shape)
+            if partition is None:
+                continue
+            item = buffer.shape.dtype.itemsize
+            kept = collapsed(draft, fences_for(draft, array, partition, item))
+            loop = loop_of(kept, kept.reached[number], partition, item)
+            if loop is not None:
+                return Cut(kept, loop, partition.grain)
     return None
 
 

@@ -34,3 +34,9 @@ def through(buffer: Buffer, base: Shape, index_map: IndexMap, seen: Shape) -> Vi
     item = base.dtype.itemsize
     position = linear(base, index_map, seen.rank)
     return View(buffer, seen, position.constant * item, tuple(c * item for c in position.coefficients))
+
+
+def reordered(view: View, order: list[int]) -> View:
+    """The view with its dimensions in another order: new dimension k is the old one order[k]."""
+    shape = view.shape.with_dimensions(tuple(view.shape.dimensions[d] for d in order))
+    return View(view.buffer, shape, view.offset, tuple(view.strides[d] for d in order))

@@ -17,10 +17,10 @@ from engine.passes.construct import broadcast, constant, splat_of
 from engine.passes.fusible import is_elementwise
 from engine.passes.rewriting import make, rewrite_each
 
-MOST_ROWS = 4096
 WORTH_ELEMENTS = 1 << 18
-SPARSENESS = 4
-"""How many times more rows the table must have than the batch names."""
+SPARSENESS = 16
+"""How many times more rows the table must have than the batch names. Below, it costs less to update the whole table and
+add the rows up where that reads them."""
 ROW_SCATTER = ScatterDimensionNumbers((1,), (0,), (0,), 1)
 ROW_GATHER = GatherDimensionNumbers((1,), (0,), (0,), 1)
 
@@ -63,7 +63,7 @@ def _is_row_sum(instruction: Instruction) -> bool:
     if shape.rank != 2 or rows.array_shape.rank != 2 or single_operation(instruction.called[0]) != "add":
         return False
     named = rows.array_shape.dimensions[0]
-    if shape.elements < WORTH_ELEMENTS or not 0 < named <= MOST_ROWS or shape.dimensions[0] < SPARSENESS * named:
+    if shape.elements < WORTH_ELEMENTS or not 0 < named or shape.dimensions[0] < SPARSENESS * named:
         return False
     flat = ids.array_shape.dimensions in ((named,), (named, 1))
     return instruction["scatter_dimension_numbers"] == ROW_SCATTER and flat and _is_zero(table)
@@ -176,12 +176,15 @@ class _Rows:
         return self._take(summed, first)
 
     def _first(self) -> Instruction:
-        """s32 [named]: the first position that names the same row."""
-        like, named = self.like, self.shape.dimensions[0]
-        kind = self.ids.array_shape.element_type
-        ids = make(like, "reshape", Shape(kind, (named,)), (self.ids,))
+        """s32 [named]: the first position that names the same row; for numbers of no row, perhaps their own."""
+        named, rows = self.shape.dimensions[0], self.like.array_shape.dimensions[0]
+        # Few positions are compared with each other; many put their number into a table of all rows.
+        return self._first_by_comparing(named) if named * named <= rows else self._first_by_row(named, rows)
+
+    def _first_by_comparing(self, named: int) -> Instruction:
+        like = self.like
         square, counts = Shape("pred", (named, named)), Shape("s32", (named, named))
-        both = [broadcast(like, ids, square.dimensions, (d,)) for d in (0, 1)]
+        both = [broadcast(like, self._flat_ids(), square.dimensions, (d,)) for d in (0, 1)]
         equal = make(like, "compare", square, both, direction="EQ")
         positions = make(like, "iota", counts, (), iota_dimension=1)
         last = np.asarray(named, np.int32)
@@ -190,10 +193,33 @@ class _Rows:
         shape = Shape("s32", (named,))
         return make(like, "reduce", shape, (chosen, initial), (_body("minimum", "s32"),), dimensions=(1,))
 
+    def _first_by_row(self, named: int, rows: int) -> Instruction:
+        like = self.like
+        column, flat, table = Shape("s32", (named, 1)), Shape("s32", (named,)), Shape("s32", (rows, 1))
+        positions = make(like, "iota", column, (), iota_dimension=0)
+        empty = splat_of(like, np.asarray(named, np.int32), table)
+        body = _body("minimum", "s32")
+        lowest = make(like, "scatter", table, (empty, self.ids, positions), (body,), **like.attributes)
+        found = make(like, "reshape", flat, (self._take(lowest, self.ids),))
+        # A number of no row finds the first position of another row, whose sum it must not join.
+        ids = self._flat_ids()
+        limits = [splat_of(like, np.asarray(limit, ids.array_shape.dtype), ids.array_shape) for limit in (0, rows)]
+        pred = Shape("pred", (named,))
+        inside = [
+            make(like, "compare", pred, (ids, limit), direction=direction)
+            for limit, direction in zip(limits, ("GE", "LT"), strict=True)
+        ]
+        own = make(like, "iota", flat, (), iota_dimension=0)
+        return make(like, "select", flat, (make(like, "and", pred, inside), found, own))
+
+    def _flat_ids(self) -> Instruction:
+        kind = self.ids.array_shape.element_type
+        return make(self.like, "reshape", Shape(kind, (self.shape.dimensions[0],)), (self.ids,))
+
     def _take(self, table: Instruction, ids: Instruction) -> Instruction:
-        width = self.shape.dimensions[1]
+        kind, (named, _), width = table.array_shape.element_type, self.shape.dimensions, table.array_shape.dimensions[1]
         return make(
-            *(self.like, "gather", self.shape, (table, ids)),
+            *(self.like, "gather", Shape(kind, (named, width)), (table, ids)),
             gather_dimension_numbers=ROW_GATHER,
             gather_slice_sizes=(1, width),
         )

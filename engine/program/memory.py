@@ -8,6 +8,8 @@ from engine.program.borders import shared_borders
 from engine.program.program import Buffer, Program, Region
 
 ALIGNMENT = 64
+TURN_BYTES = 1 << 20
+"""What the arrays of a turn may take, half a core's cache, without sharing their places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,19 @@ def lifetimes(program: Program) -> dict[Buffer, tuple[int, int]]:
     for region in sorted((r for r in program.regions if r.repeats), key=lambda r: r.begin - r.end, reverse=True):
         for buffer, (first, last) in found.items():
             found[buffer] = _through_loop(region, first, last)
+    _hold_turns(program, found)
     return {b: span for b, span in found.items() if b.kind in ("arena", "feed")}
+
+
+def _hold_turns(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
+    """Small arrays of a turn live through it: workers would have to meet before they used a place for another array."""
+    repeating = [r for r in program.regions if r.repeats]
+    for region in repeating:
+        if any(r is not region and region.begin <= r.begin and r.end <= region.end for r in repeating):
+            continue
+        inside = [b for b, (first, last) in found.items() if region.begin <= first and last < region.end]
+        if sum(buffer.shape.bytes for buffer in inside if buffer.kind == "arena") <= TURN_BYTES:
+            found.update((buffer, (region.begin, region.end - 1)) for buffer in inside)
 
 
 def _hold_predicates(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:

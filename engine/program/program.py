@@ -94,7 +94,8 @@ class Mark:
     """Something before compute set `position` that steers: all workers meet here.
 
     `kind` is "label" (a place to go to), "jump" (go to the label) or "branch" (go there if the predicate is `when`).
-    Where `when` is set, a jump is a place at which an interrupted call leaves its step.
+    Where `when` is set, a jump is a place at which an interrupted call leaves its step; so it is with a "repeat", which
+    goes back to the label until there were so many `turns`. Each worker counts them, in its counter number `counter`.
     """
 
     position: int
@@ -102,6 +103,8 @@ class Mark:
     label: int
     predicate: Buffer | None = None
     when: bool = False
+    turns: int = 0
+    counter: int = 0
 
 
 @dataclass(frozen=True, slots=True)

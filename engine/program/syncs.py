@@ -31,13 +31,42 @@ class _Touch:
 
 def meetings(marks: list[Mark]) -> dict[int, list[Buffer]]:
     """The compute sets before which workers meet because of marks, and the predicates that a slow one still tests."""
-    found: dict[int, list[Buffer]] = {mark.position: [] for mark in marks}
+    free = free_repeats(marks)
+    found: dict[int, list[Buffer]] = {mark.position: [] for mark in marks if mark not in free}
     positions = {mark.label: mark.position for mark in marks if mark.kind == "label"}
     for mark in marks:
         if mark.predicate is not None and mark.predicate.kind != "constant":
             found[mark.position].append(mark.predicate)
             found[positions[mark.label]].append(mark.predicate)
     return found
+
+
+def free_repeats(marks: list[Mark]) -> dict[Mark, int]:
+    """The ends of loops at which workers need not meet by themselves, and where these loops begin.
+
+    In such a loop nothing else steers, and no step is left there.
+    """
+    pairs = zip(marks, marks[1:], strict=False)
+    return {
+        mark: label.position
+        for label, mark in pairs
+        if mark.kind == "repeat" and (label.kind, label.label) == ("label", mark.label) and not mark.when
+    }
+
+
+def meet_again(
+    compute_sets: list[ComputeSet], waits: list[bool], loop: tuple[int, int], workers: int, place: Place
+) -> bool:
+    """Whether workers must meet between two turns of a loop, its compute sets being begin <= k < end.
+
+    The end of one turn, from the last sync on, then touches what the beginning of the next does up to the first one.
+    """
+    begin, end = loop
+    inside = [at for at in range(begin, end) if waits[at]]
+    first, last = (inside[0], inside[-1]) if inside else (end, begin)
+    head = [touch for each in compute_sets[begin:first] for touch in _touches(each, workers, place)]
+    tail = [touch for each in compute_sets[last:end] for touch in _touches(each, workers, place)]
+    return any(_conflict(old, new) for old in tail for new in head)
 
 
 def syncs(

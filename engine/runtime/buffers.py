@@ -23,14 +23,14 @@ class DeviceBuffer:
         self.shape = shape
         self._memory = aligned_zeros(max(shape.bytes, ALIGNMENT))
         self.address: int = self._memory.ctypes.data
+        self._value = self._memory[: shape.bytes].view(shape.dtype).reshape(shape.dimensions)
 
     def read(self) -> np.ndarray:
         """A copy of the value, in the variable's shape."""
-        return self._memory[: self.shape.bytes].view(self.shape.dtype).reshape(self.shape.dimensions).copy()
+        return self._value.copy()
 
     def write(self, value: np.ndarray) -> None:
         """Replaces the value; raises ValueError when shape or dtype differ."""
-        if value.shape != self.shape.dimensions or value.dtype != self.shape.dtype:
+        if value.shape != self._value.shape or value.dtype != self._value.dtype:
             raise ValueError(f"Expected a value of {self.shape}. Received: {value.dtype}{list(value.shape)}.")
-        view = self._memory[: self.shape.bytes].view(self.shape.dtype)
-        view[:] = value.reshape(-1)
+        self._value[...] = value

@@ -23,7 +23,7 @@ from engine.emit.nest import Nest
 from engine.errors import InternalError, StepCountError
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Mark, Partition, Program, Relocation, Span
-from engine.program.syncs import meetings, ranges_of, syncs
+from engine.program.syncs import free_repeats, meet_again, meetings, ranges_of, syncs
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
 from engine.runtime.executor import (
     Column,
@@ -33,13 +33,15 @@ from engine.runtime.executor import (
     jump_row,
     new_scratch,
     new_state,
+    repeat_row,
     step_table,
     sync_row,
 )
 from engine.runtime.feeds import RowFeed
+from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.quiet import quiet_openblas
 from engine.runtime.threads import worker_count
-from engine.runtime.workers import run_table
+from engine.runtime.workers import completed_steps, run_table
 
 Progress = Callable[[str, int, int], None]
 INLINE_EFFORT = 2_000_000
@@ -151,10 +153,15 @@ class Executable:
         for mark in moved:
             marks[mark.position].append(mark)
         waits = syncs(sets, workers, self._location, meetings(moved))
+        free = {
+            mark
+            for mark, begin in free_repeats(moved).items()
+            if not meet_again(sets, waits, (begin, mark.position), workers, self._location)
+        }
         rows: list[list[int]] = []
         labels: dict[int, int] = {}
         for at in range(len(sets) + 1):
-            self._add_marks(rows, labels, marks.get(at, []), workers)
+            self._add_marks(rows, labels, marks.get(at, []), workers, free)
             if at == len(sets):
                 break
             if waits[at]:
@@ -162,23 +169,27 @@ class Executable:
             parameters = sets[at].parameters.ctypes.data
             rows.append(compute_row(self._codelets[at], parameters, ranges_of(sets[at], workers)))
         for row in rows:
-            if row[Column.KIND] in (Kind.BRANCH, Kind.JUMP):
+            if row[Column.KIND] in (Kind.BRANCH, Kind.JUMP, Kind.REPEAT):
                 row[Column.TARGET] = labels[row[Column.TARGET]]
         return step_table(rows, workers)
 
-    def _add_marks(self, rows: list[list[int]], labels: dict[int, int], marks: list[Mark], workers: int) -> None:
+    def _add_marks(
+        self, rows: list[list[int]], labels: dict[int, int], marks: list[Mark], workers: int, free: set[Mark]
+    ) -> None:
         """Steering rows, for now with labels in place of row numbers.
 
         Workers meet before the first. They meet again between a branch, or where one leads to, and the next jump or
-        branch: a slow worker may still test what has sent the others there.
+        branch: a slow worker may still test what has sent the others there. Nobody waits at the `free` marks.
         """
         met = False
         for mark in marks:
-            if not met and workers > 1:
+            if not met and workers > 1 and mark not in free:
                 rows.append(sync_row(workers))
             met = mark.kind == "jump"
             if mark.kind == "label":
                 labels[mark.label] = len(rows)
+            elif mark.kind == "repeat":
+                rows.append(repeat_row(workers, mark.label, mark.turns, mark.counter, mark.when))
             elif mark.predicate is None:
                 rows.append(jump_row(workers, mark.label, mark.when))
             else:
@@ -190,10 +201,12 @@ class Executable:
         feeds: list[RowFeed],
         variables: list[DeviceBuffer],
         outputs: Literal["last", "all"] = "last",
+        observer: Observer | None = None,
     ) -> list[np.ndarray]:
         """Runs `steps` steps; variables are updated in place.
 
-        Returns the results that no variable takes: of the last step, or of all steps with a leading [steps].
+        Returns the results that no variable takes: of the last step, or of all steps with a leading [steps], fewer if
+        the observer ended the call. An observer follows it from another thread, so it needs the outputs of all steps.
         Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short.
         """
         self._check(steps, feeds)
@@ -204,11 +217,19 @@ class Executable:
         )
         for block, ring in zip(self._outfeed_blocks, rings, strict=False):
             point_feed(block, ring)
-        workers = worker_count()
         small = steps * self._effort < INLINE_EFFORT
-        workers = 1 if small else workers
+        workers = 1 if small else worker_count()
         scratch, state = self._workspace_for(workers)
-        run_table(self._table(outputs == "all", workers), steps, workers, scratch, state, inline=small)
+        table = self._table(outputs == "all", workers)
+        if observer is None:
+            run_table(table, steps, workers, scratch, state, inline=small)
+        else:
+            observer.begin(RunningCall(state, rings))
+            try:
+                run_table(table, steps, workers, scratch, state, held=observer.held)
+            finally:
+                observer.end(completed_steps(state))
+            rings = [ring[: completed_steps(state)] for ring in rings]
         del held
         return rings if outputs == "all" else [self._read(k) for k in range(len(self.program.outputs))]
 

@@ -9,6 +9,7 @@ execution. Every step begins with a sync of its own, so a table need not end wit
 * sync row: no worker goes on before all have arrived.
 * branch and jump rows: go on at row TARGET, if a predicate says so or always. A sync stands before each of them, so
   that all workers take the same way; `when` does not apply. A jump with TRUTH is a place to leave an endless step.
+* repeat row: go back to row TARGET until so many turns are done. Each worker counts for itself, so nobody need meet.
 * `when` of every other row, also within a chain: in each step, only in the first, or only in the last of a call.
 
 The first 64 bytes of a worker's scratch area belong to the executor (see Scratch), codelets use what follows.
@@ -49,6 +50,7 @@ class Kind(IntEnum):
     SYNC = 1
     BRANCH = 2
     JUMP = 3
+    REPEAT = 4
 
 
 class When(IntEnum):
@@ -65,11 +67,11 @@ class Column(IntEnum):
     KIND = 0
     WHEN = 1
     CODELET = 2  # address
-    PARAMETERS = 3  # address
+    PARAMETERS = 3  # address; of repeats: which of a worker's counters
     CHAIN_LENGTH = 4
-    TARGET = 5  # of branches and jumps: row number
-    PREDICATE = 6  # of branches: address of a pred
-    TRUTH = 7  # of branches: the value that is followed; of jumps: an interrupted call may leave its step here
+    TARGET = 5  # of branches, jumps and repeats: row number
+    PREDICATE = 6  # of branches: address of a pred; of repeats: the number of turns
+    TRUTH = 7  # of branches: the value that is followed; of others: an interrupted call may leave its step here
     RANGES = 8
 
 
@@ -87,6 +89,9 @@ class State(IntEnum):
     ABORT = 8  # a worker is missing: nobody waits for it any longer
     FAILED_ROW = 9  # 1 + number of a row that cannot be run
     LEAVE_AT = 10  # worker 0's answer: whoever has passed so many barriers leaves the step at the next jump with TRUTH
+    HELD = 11  # steps that may be complete but not TAKEN before the workers wait; 0 lets them run
+    TAKEN = 12  # steps whose results the host has taken
+    WAITS = 13  # how often the workers waited for that
     ARRIVALS = 16  # from here on LINE_BYTES for each worker, in front its number of barriers
 
 
@@ -104,7 +109,11 @@ class Scratch(IntEnum):
     STEP = 0
     STEPS = 1
     WORKER = 2
+    TURN = 3  # COUNTERS words: the turn of each loop around a row whose number of turns is known, the outermost first
     BYTES = 64
+
+
+COUNTERS = Scratch.BYTES // 8 - Scratch.TURN
 
 
 @inner
@@ -135,8 +144,29 @@ def _barrier(state: int, worker: int, workers: int) -> bool:
 
 
 @inner
+def _wait_for_room(state: int, worker: int, workers: int, step: int) -> bool:
+    """Waits while the host has HELD steps' results still to take; False if a worker will never come."""
+    if not _barrier(state, worker, workers):
+        return False
+    if worker != 0:
+        return True
+    store_release(state + 8 * State.COMPLETED, step)
+    held = word(state, State.HELD)
+    if step == word(state, State.STEPS) or step - load_acquire(state + 8 * State.TAKEN) < held:
+        return True
+    store_i64(state + 8 * State.WAITS, word(state, State.WAITS) + 1)
+    while step - load_acquire(state + 8 * State.TAKEN) >= held and load_acquire(state + 8 * State.STOP) == 0:
+        if load_acquire(state + 8 * State.ABORT) != 0:
+            return False
+        call0(word(state, State.YIELD))
+    return True
+
+
+@inner
 def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
     """The step boundary. All decide alike: what a faster worker 0 writes later is beyond this step."""
+    if word(state, State.HELD) != 0 and not _wait_for_room(state, worker, workers, step):
+        return False
     if worker == 0 and load_acquire(state + 8 * State.STOP) != 0:
         store_release(state + 8 * State.STOP_AT, min(step, load_acquire(state + 8 * State.STOP_AT)))
     if not _barrier(state, worker, workers):
@@ -174,6 +204,16 @@ def _leaves(state: int, worker: int, workers: int) -> bool:
 
 
 @inner
+def another_turn(row: int, scratch: int) -> bool:
+    """Counts a turn; whether there is another one. The counter is ready for the next loop afterwards."""
+    counter = scratch + 8 * (Scratch.TURN + word(row, Column.PARAMETERS))
+    turn = word(counter, 0) + 1
+    again = turn < word(row, Column.PREDICATE)
+    store_i64(counter, turn if again else 0)
+    return again
+
+
+@inner
 def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) -> bool:
     """All rows of one step; False if it cannot be finished."""
     steps = word(state, State.STEPS)
@@ -196,6 +236,10 @@ def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) ->
             if word(row, Column.TRUTH) != 0 and _leaves(state, worker, workers):
                 return False
             row = first + row_bytes * word(row, Column.TARGET)
+        elif kind == 4:
+            if word(row, Column.TRUTH) != 0 and _leaves(state, worker, workers):
+                return False
+            row = first + row_bytes * word(row, Column.TARGET) if another_turn(row, scratch) else row + row_bytes
         elif kind == 2:
             taken = (load_i8(word(row, Column.PREDICATE)) != 0) == (word(row, Column.TRUTH) != 0)
             row = first + row_bytes * word(row, Column.TARGET) if taken else row + row_bytes
@@ -215,6 +259,8 @@ def executor(state: int, worker: int, workers: int, scratch: int) -> None:
     set_floating_point_state(flush_to_zero(floating_point))
     store_i64(scratch + 8 * Scratch.STEPS, word(state, State.STEPS))
     store_i64(scratch + 8 * Scratch.WORKER, worker)
+    for counter in range(COUNTERS):
+        store_i64(scratch + 8 * (Scratch.TURN + counter), 0)
     step = 0
     while _begin_step(state, worker, workers, step):
         store_i64(scratch + 8 * Scratch.STEP, step)
@@ -257,6 +303,11 @@ def jump_row(workers: int, target: int, leaves: bool = False) -> list[int]:
     return [Kind.JUMP, 0, 0, 0, 0, target, 0, int(leaves)] + [0] * (2 * workers)
 
 
+def repeat_row(workers: int, target: int, turns: int, counter: int, leaves: bool = False) -> list[int]:
+    """A row that goes on at row `target` until `turns` turns are done, counted by a counter that starts at 0."""
+    return [Kind.REPEAT, 0, 0, counter, 0, target, turns, int(leaves)] + [0] * (2 * workers)
+
+
 def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:
     """The step table of these rows; raises InternalError for impossible ones."""
     table = np.zeros((len(rows), Column.RANGES + 2 * workers), np.int64)
@@ -276,7 +327,7 @@ def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> int:
         raise InternalError(f"Expected {expected} columns for {workers} workers. Received: {len(row)} in row {number}.")
     if row[Column.KIND] == Kind.SYNC:
         return 1
-    if row[Column.KIND] in (Kind.BRANCH, Kind.JUMP):
+    if row[Column.KIND] in (Kind.BRANCH, Kind.JUMP, Kind.REPEAT):
         if not 0 <= row[Column.TARGET] <= len(rows):
             raise InternalError(f"Expected a target among {len(rows)} rows. Received row {number}: {row}.")
         return 1

@@ -20,7 +20,7 @@ def _yield_address() -> int:
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
-def _prepare(table: np.ndarray, steps: int, workers: int, scratch: np.ndarray, state: np.ndarray) -> None:
+def _prepare(table: np.ndarray, steps: int, workers: int, scratch: np.ndarray, state: np.ndarray, held: int) -> None:
     if table.shape[1] != Column.RANGES + 2 * workers or len(scratch) != workers or not table.flags.c_contiguous:
         raise InternalError(
             f"Expected a contiguous table of {Column.RANGES + 2 * workers} columns, {workers} scratch areas. "
@@ -31,6 +31,7 @@ def _prepare(table: np.ndarray, steps: int, workers: int, scratch: np.ndarray, s
     state[State.ROWS], state[State.COLUMNS] = table.shape
     state[State.STEPS] = state[State.STOP_AT] = steps
     state[State.YIELD] = _yield_address()
+    state[State.HELD] = held
 
 
 def request_stop(state: np.ndarray, inside_step: bool = False) -> None:
@@ -47,22 +48,29 @@ def completed_steps(state: np.ndarray) -> int:
 
 
 def run_table(
-    table: np.ndarray, steps: int, workers: int, scratch: np.ndarray, state: np.ndarray, inline: bool = False
+    table: np.ndarray,
+    steps: int,
+    workers: int,
+    scratch: np.ndarray,
+    state: np.ndarray,
+    inline: bool = False,
+    held: int = 0,
 ) -> int:
     """Runs `steps` steps and returns how many were completed (fewer only after `request_stop`).
 
     `table`, `scratch`, `state`: of `step_table`, `new_scratch`, `new_state` in executor.py, for `workers`
     workers; a state block serves one call at a time. With `inline`, which needs one worker, the calling
     thread computes: no thread is started (saves some 0.1 ms), but Ctrl-C waits for the end, so use it for
-    calls of a few milliseconds. Raises KeyboardInterrupt after the step during which it came, or inside a long
-    loop of that step if it does not end soon, and InternalError when a worker fails.
+    calls of a few milliseconds. With `held` the workers wait while so many complete steps are not TAKEN.
+    Raises KeyboardInterrupt after the step during which it came, or inside a long loop of that step if it does
+    not end soon, and InternalError when a worker fails.
     """
     if inline and workers != 1:
         raise InternalError(f"Expected one worker in the calling thread. Received: {workers}.")
     if steps <= 0:
         state[State.COMPLETED] = 0
         return 0
-    _prepare(table, steps, workers, scratch, state)
+    _prepare(table, steps, workers, scratch, state, held)
     address, stride, state_address = scratch.ctypes.data, scratch.strides[0], state.ctypes.data
 
     def work(worker: int) -> None:

@@ -8,6 +8,8 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from numba import int64, njit
 
 from engine.codelets import build, memory
 from engine.codelets.build import codelet
+from engine.codelets.kept import identity
 from engine.codelets.memory import load_f32, load_i64, store_f32, store_i64
 
 PROGRAM = """
@@ -91,6 +94,38 @@ def test_cache_that_cannot_be_written_is_not_used(tmp_path: Path) -> None:
     blocked.write_text("")  # a file where the folder should be: not even root can write into it
     assert run_program(blocked)[:2] == ["1", "36"]
     assert blocked.read_text() == ""
+
+
+def kept_files(cache: Path) -> list[Path]:
+    return list((cache / "software-ipu").glob("codelets-*/contract*"))
+
+
+def test_damaged_codelets_are_compiled_again(tmp_path: Path) -> None:
+    assert run_program(tmp_path)[:2] == ["1", "36"]
+    (path,) = kept_files(tmp_path)
+    path.write_bytes(path.read_bytes()[:-7])
+    assert run_program(tmp_path)[:2] == ["1", "36"]
+    assert run_program(tmp_path)[:2] == ["0", "36"]
+
+
+def test_three_cold_processes_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(run_program, [tmp_path] * 3))
+    assert [result[1] for result in results] == ["36"] * 3
+    assert len(kept_files(tmp_path)) == 1 and run_program(tmp_path)[0] == "0"
+
+
+def test_closures_are_told_apart_by_what_they_close_over() -> None:
+    def scaling(factor: int) -> Callable[..., None]:
+        def scale(parameters: int, lo: int, hi: int, scratch: int) -> None:
+            store_i64(parameters, factor)
+
+        return scale
+
+    assert identity(scaling(2)) == identity(scaling(2)) != identity(scaling(3))
+    helpers = [njit(scaling(factor)) for factor in (2, 2, 3)]
+    same, equal, other = (identity((helper,)) for helper in helpers)
+    assert same == equal != other
 
 
 def test_change_of_any_source_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

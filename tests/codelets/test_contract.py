@@ -123,6 +123,27 @@ def matrices(
     )
 
 
+def transposed_runs(random: np.random.Generator, rows: int, columns: int, runs: int, length: int) -> Problem:
+    """B as a gradient by an input has it: for each tap, the elements of a column along k next to each other."""
+    problem = matrices(random, rows, columns, runs * length)
+    problem.offset_b = 4 * (np.arange(runs)[:, None] * columns * length + np.arange(length)).reshape(-1)
+    problem.stride_b = 4 * length
+    return problem
+
+
+@pytest.mark.parametrize("length", [16, 17, 40, 300])
+@pytest.mark.parametrize("columns", [2, 16, 33, 64, 130])
+def test_transposed_in_runs(columns: int, length: int) -> None:
+    """Runs end within blocks of k, and blocks of k within runs."""
+    random = np.random.default_rng(columns)
+    for rows, runs in ((5, 2), (50, 9), (70, 1)):
+        check(transposed_runs(random, rows, columns, runs, length), rows_per_unit=30, cuts=2)
+        problem = transposed_runs(random, rows, columns, runs, length)
+        problem.k_per_unit, problem.partial_pitch = runs * length // 2 + 1, 4 * rows * columns
+        problem.c = random.standard_normal(2 * rows * columns, np.float32)
+        check(problem, rows_per_unit=30)
+
+
 @pytest.mark.parametrize("columns", [1, 10, 17, 33, 63, 64, 65, 200])
 @pytest.mark.parametrize("transposed_a", [False, True])
 @pytest.mark.parametrize("transposed_b", [False, True])
@@ -278,6 +299,8 @@ def test_layouts_are_recognised() -> None:
     assert block(matrices(random, 40, 20, 30, transposed_b=True))[Field.LAYOUT_B] == Layout.TRANSPOSED
     assert block(matrices(random, 40, 20, 30, transposed_a=True))[Field.PACK_A] == 0
     assert block(matrices(random, 512, 20, 30, transposed_a=True))[Field.PACK_A] == 1
+    assert block(transposed_runs(random, 40, 20, 3, 17))[Field.LAYOUT_B] == Layout.RUNS
+    assert block(transposed_runs(random, 40, 20, 3, 9))[Field.LAYOUT_B] == Layout.ELEMENTS
     scattered = random_tables(random)
     scattered.stride_b = 4
     assert block(scattered)[Field.LAYOUT_B] == Layout.SCATTERED_ROWS

@@ -1,4 +1,4 @@
-"""The float32 contraction compiled for processors with narrower vectors, in processes of their own."""
+"""Contractions, pooling and convolutions compiled for processors with narrower vectors, in processes of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 import test_contract as t
+import test_pool_gradient as pooling
 from engine.codelets import vector
+from tests.lower import test_convolution_lanes as convolutions
 
 assert vector.lanes() == int(sys.argv[2])
 random = np.random.default_rng(0)
@@ -32,6 +34,12 @@ for transposed_a in (False, True):
             t.check(t.matrices(random, rows, columns, k, **flags), columns_per_unit=128, rows_per_unit=48)
 for seed in range(5):
     t.check(t.random_tables(np.random.default_rng(seed)))
+t.check(t.transposed_runs(random, 50, 33, 3, 20))
+for channels in (1, 3, 6, 20):
+    pooling.test_usual_pooling(channels)
+for gradient in ("none", "kernel", "input"):
+    for features, results in ((1, 6), (6, 16), (3, 5)):
+        convolutions.check(convolutions.layer(features, results, 14, 5, gradient), tolerance=1e-4)
 print("fine")
 """
 

@@ -9,6 +9,7 @@ from engine.compile import build_program
 from engine.evaluate import evaluate
 from engine.ir import Module
 from engine.runtime.executable import Executable
+from engine.runtime.executor import Column, Kind
 from tests.engine.running import arguments_for, assert_near, buffers, check, fast, slow
 from tests.program.loops import LOOPS, choices, nested, until_small
 from tests.program.test_memory import poison
@@ -82,7 +83,8 @@ def test_arrays_are_written_in_place(name: str) -> None:
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
     (turn,) = (r for r in program.regions if not r.repeats)
     for compute_set in program.compute_sets[turn.begin : turn.end]:
-        assert not compute_set.name.endswith((".copy", ".update")), compute_set.name
+        moved = compute_set.name.endswith((".copy", ".update"))
+        assert not moved or compute_set.writes[0].buffer.shape.elements == 1, compute_set.name
 
 
 def test_a_variable_is_updated_in_part_where_it_lies() -> None:
@@ -91,4 +93,46 @@ def test_a_variable_is_updated_in_part_where_it_lies() -> None:
 
 def test_state_that_does_not_change_is_not_copied() -> None:
     copied = [name for name in names_of(LOOPS["updated_variables"]()) if name.endswith(".initial")]
-    assert len(copied) == 2  # of the count, the product and the weights all but the weights
+    assert len(copied) == 1  # the count's; the product lies where the variable does, and the weights do not change
+
+
+@pytest.mark.parametrize(
+    ("name", "copied"),
+    [
+        ("recurrence", 0),
+        ("recurrence_backwards", 0),
+        ("recurrence_out_of_the_array", 0),
+        ("recurrence_of_some_rows", 1),
+    ],
+)
+def test_what_a_loop_overwrites_has_no_initial_value(name: str, copied: int) -> None:
+    """Lists that are filled row by row, all of them; where rows are left out, they must hold what they began with."""
+    program = build_program(LOOPS[name](), ["variable"] * 3, {})
+    (first, _) = (r for r in program.regions if r.repeats)
+    lists = [s for s in program.compute_sets[: first.begin] if s.writes[0].buffer.shape.rank == 3]
+    assert len(lists) == copied
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_do_not_meet_in_a_recurrent_layer(workers: int) -> None:
+    """Neither on the way forward nor between two turns; on the way back the sum over rows needs to be waited for."""
+    program = build_program(LOOPS["recurrence"](), ["variable"] * 3, {})
+    executable = Executable(program)
+    executable._bind(buffers(arguments_for(LOOPS["recurrence"]())))
+    kinds = executable._table(False, workers)[:, Column.KIND].tolist()
+    repeats = [row for row, kind in enumerate(kinds) if kind == Kind.REPEAT]
+    first = executable._table(False, workers)[repeats[0], Column.TARGET]
+    assert Kind.SYNC not in kinds[first : repeats[0]]
+    assert Kind.SYNC in kinds[repeats[0] : repeats[1]]
+    assert not {Kind.BRANCH, Kind.JUMP} & set(kinds)
+
+
+def test_what_is_the_same_in_every_turn_is_done_once() -> None:
+    """The bias taken out of a variable, and the weights turned for the product on the way back."""
+    program = build_program(LOOPS["recurrence"](), ["variable"] * 3, {})
+    inside = [s for r in program.regions if r.repeats for s in program.compute_sets[r.begin : r.end]]
+    outside = [s for s in program.compute_sets if s not in inside]
+    assert sum(s.name.endswith(".turned") for s in outside) == 1
+    weights = {s.buffer for each in inside for s in each.reads if s.buffer.shape.dimensions == (40, 40)}
+    assert {w.kind for w in weights} == {"variable", "arena"}
+    assert not any(s.name.startswith("slice") for s in inside)

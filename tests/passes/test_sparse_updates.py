@@ -14,6 +14,8 @@ from engine.passes.sparse_updates import sparse_updates
 from tests.engine.running import fast
 
 ROWS, WIDTH, NAMED = 8192, 40, 50
+MANY = 500
+"""More than are compared with each other."""
 NUMBERS = ScatterDimensionNumbers((1,), (0,), (0,), 1)
 
 
@@ -22,11 +24,11 @@ def add_body(b: Builder):  # type: ignore[no-untyped-def]
     return body.build(body.add(body.parameter("f32"), body.parameter("f32")))
 
 
-def train_step(optimizer: str) -> Module:
+def train_step(optimizer: str, named: int = NAMED) -> Module:
     """(table', [slot']) of one update; parameters: table, slot, ids, rows, learning rate."""
     b = Builder()
     table, slot = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (ROWS, WIDTH))
-    ids, rows, rate = b.parameter("s32", (NAMED,)), b.parameter("f32", (NAMED, WIDTH)), b.parameter("f32")
+    ids, rows, rate = b.parameter("s32", (named,)), b.parameter("f32", (named, WIDTH)), b.parameter("f32")
     zeros = b.splat(0.0, (ROWS, WIDTH))
     gradient = b.instruction(
         "scatter", table.shape, (zeros, ids, rows), (add_body(b),), scatter_dimension_numbers=NUMBERS
@@ -45,35 +47,37 @@ def train_step(optimizer: str) -> Module:
     return Module("step", b.build(root), {0: 0, 1: 1})
 
 
-def arguments(seed: int = 0) -> list[np.ndarray]:
+def arguments(named: int = NAMED, seed: int = 0) -> list[np.ndarray]:
     """Ids with repetitions, the first and last row, and numbers of no row."""
     rng = np.random.default_rng(seed)
-    ids = rng.integers(0, 30, NAMED).astype(np.int32) * 270
-    ids[:4] = 0, ROWS - 1, -1, ROWS
-    table, slot, rows = (rng.random(s, np.float32) + 0.5 for s in ((ROWS, WIDTH), (ROWS, WIDTH), (NAMED, WIDTH)))
+    ids = rng.integers(0, 30, named).astype(np.int32) * 270
+    ids[:8] = 0, ROWS - 1, -1, ROWS, -1, ROWS + 7, 0, ROWS - 1
+    table, slot, rows = (rng.random(s, np.float32) + 0.5 for s in ((ROWS, WIDTH), (ROWS, WIDTH), (named, WIDTH)))
     return [table, slot, ids, rows, np.float32(0.1)]
 
 
+@pytest.mark.parametrize("named", [NAMED, MANY])
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_same_bits_as_the_dense_update(optimizer: str) -> None:
-    dense = train_step(optimizer)
+def test_same_bits_as_the_dense_update(optimizer: str, named: int) -> None:
+    dense = train_step(optimizer, named)
     sparse = sparse_updates(dense)
     verify(sparse)
     assert sparse is not dense
-    for expected, received in zip(evaluate(dense, arguments()), evaluate(sparse, arguments()), strict=True):
+    for expected, received in zip(evaluate(dense, arguments(named)), evaluate(sparse, arguments(named)), strict=True):
         np.testing.assert_array_equal(received, expected)
 
 
+@pytest.mark.parametrize("named", [NAMED, MANY])
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_engine_touches_no_other_row(optimizer: str) -> None:
-    module = train_step(optimizer)
+def test_engine_touches_no_other_row(optimizer: str, named: int) -> None:
+    module = train_step(optimizer, named)
     program = build_program(module, ["variable"] * 5, {})
     tables = set(program.variables.values())
     for compute_set in program.compute_sets:
         written = [s.buffer for s in compute_set.writes if s.buffer.shape.elements == ROWS * WIDTH]
         assert all(buffer in tables and compute_set.overwrites is buffer for buffer in written)
-    expected = evaluate(module, arguments())
-    _, held = fast(module, arguments())
+    expected = evaluate(module, arguments(named))
+    _, held = fast(module, arguments(named))
     np.testing.assert_allclose(held[0], expected[0], atol=2e-7)
     np.testing.assert_allclose(held[1], expected[1], atol=2e-7)
 

@@ -9,6 +9,14 @@ import numpy as np
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from tests.program.loop_parts import below, branch, computation, loop, next_count, parts, product, repeated, scaled
+from tests.program.recurrences import (
+    recurrence,
+    recurrence_backwards,
+    recurrence_in_a_loop,
+    recurrence_of_some_rows,
+    recurrence_out_of_the_array,
+    seven_loops_deep,
+)
 
 
 def until_small(size: int = 9) -> Module:
@@ -342,7 +350,8 @@ LOOPS: dict[str, Callable[[], Module]] = {
         until_small, exchange, same_twice, nested, nested_tuples, tensor_array, two_rows, old_array_handed_on,
         old_array_behind_moves, condition_that_updates, flag, flag_is_the_condition, memory_again, shared_body,
         loop_in_a_branch, numbered_branches, branch_that_returns_its_arguments, branches_in_a_loop,
-        updated_variables, cache_update, unused_and_empty,
+        updated_variables, cache_update, unused_and_empty, recurrence, recurrence_of_some_rows,
+        recurrence_out_of_the_array, recurrence_backwards, recurrence_in_a_loop, seven_loops_deep,
     )
 }  # fmt: skip
 

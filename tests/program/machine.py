@@ -92,9 +92,17 @@ class Machine:
                 continue
             mark = marks[place]
             yield mark
-            taken = mark.kind != "label" and (mark.predicate is None or self.truth(mark.predicate) == mark.when)
+            taken = mark.kind != "label" and self.is_followed(mark)
             place = landing[mark.label] if taken else place + 1
             at = marks[place].position if taken else at
+
+    def is_followed(self, mark: Mark) -> bool:
+        """Whether the step goes on at the mark's label; counts the turns of a loop."""
+        if mark.kind != "repeat":
+            return mark.predicate is None or self.truth(mark.predicate) == mark.when
+        turns = self.scratch[: Scratch.BYTES].view(np.int64)[Scratch.TURN :]
+        turns[mark.counter] = (turns[mark.counter] + 1) % mark.turns
+        return bool(turns[mark.counter])
 
     def truth(self, predicate: Buffer) -> bool:
         return bool(self.memory[predicate][0])

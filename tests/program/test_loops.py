@@ -101,6 +101,8 @@ def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[n
     tested = [m for m in program.marks if m.kind == "branch"]
     branches = np.cumsum(table[:, Column.KIND] == Kind.BRANCH) - 1
     twins = [m for m in twin.marks if m.kind == "branch"]
+    repeats = [m for m in program.marks if m.kind == "repeat"]
+    repeated = np.cumsum(table[:, Column.KIND] == Kind.REPEAT) - 1
     row = turns = 0
     while row < len(table):
         kind = table[row, Column.KIND]
@@ -116,6 +118,10 @@ def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[n
         elif kind == Kind.JUMP:
             row = table[row, Column.TARGET]
             continue
+        elif kind == Kind.REPEAT:
+            if machine.is_followed(repeats[repeated[row]]):
+                row = table[row, Column.TARGET]
+                continue
         else:
             mark, same = tested[branches[row]], twins[branches[row]]
             assert mark.predicate is not None and same.predicate is not None

@@ -23,6 +23,7 @@ from engine.runtime.executor import (
     compute_row,
     even_ranges,
     jump_row,
+    repeat_row,
     step_table,
     sync_row,
 )
@@ -124,6 +125,20 @@ def test_loop_runs_while_its_condition_holds(workers: int, limit: int) -> None:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(("outer", "inner"), [(1, 1), (3, 1), (1, 5), (3, 5)])
+def test_workers_count_turns_for_themselves(workers: int, outer: int, inner: int) -> None:
+    """A loop in a loop, twice a step, without a sync; the counters begin at 0 each time."""
+    s, counters, others = Steering(workers), np.zeros(8, np.int64), np.zeros(8, np.int64)
+    table = s.table(
+        *(s.count(counters), repeat_row(workers, 0, inner, 1), s.count(others), repeat_row(workers, 0, outer, 0)),
+        *(s.count(counters), repeat_row(workers, 4, inner, 0)),
+    )
+    assert Machine(workers).run(table, 2) == 2
+    np.testing.assert_array_equal(counters, 2 * (outer * inner + inner))
+    np.testing.assert_array_equal(others, 2 * outer)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
 def test_loop_in_a_loop(workers: int) -> None:
     """The inner loop runs until its counter is 5, the outer one, which resets nothing, until its own is 3.
 
@@ -141,7 +156,7 @@ def test_loop_in_a_loop(workers: int) -> None:
 
 @pytest.mark.parametrize("target", [-1, 3])
 def test_targets_outside_the_table_are_refused(target: int) -> None:
-    for row in (jump_row(1, target), branch_row(1, target, 8, True)):
+    for row in (jump_row(1, target), branch_row(1, target, 8, True), repeat_row(1, target, 2, 0)):
         with pytest.raises(InternalError, match="target"):
             step_table([row, sync_row(1)], 1)
 

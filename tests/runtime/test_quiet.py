@@ -8,7 +8,11 @@ import sys
 
 import pytest
 
+from engine.runtime.threads import usable_cores
+
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+OPTED_OUT = {"OPENBLAS_THREAD_TIMEOUT": "28"}
 
 PROGRAM = """
 import time
@@ -50,3 +54,10 @@ def test_nobody_spins_after_a_matrix_product() -> None:
 def test_the_users_choice_is_left_alone() -> None:
     reached, _seconds = run({"OPENBLAS_THREAD_TIMEOUT": "20"})
     assert reached == 0
+
+
+@LINUX
+@pytest.mark.skipif(usable_cores() < 2, reason="OpenBLAS has no idle threads on one core")
+def test_only_the_documented_value_brings_the_spinning_back() -> None:
+    quiet, spinning = (min(run(environment)[1] for _ in range(2)) for environment in ({}, OPTED_OUT))
+    assert spinning > 5 * quiet

@@ -22,6 +22,8 @@ from engine.passes.rewriting import make, rewrite
 MOST_BYTES = 128 * 2**20
 """What may be stored for all turns, for each value."""
 INDEX = Shape("s32", ())
+KEEPS_ITS_WORK = "keeps_its_work"
+"""The attribute of loops that are there to save memory: nothing of their turns is stored for all turns."""
 
 
 def distribute_loops(module: Module) -> Module:
@@ -29,7 +31,7 @@ def distribute_loops(module: Module) -> Module:
     counts = TripCounts(module)
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
-        if instruction.opcode != "while":
+        if instruction.opcode != "while" or instruction.get(KEEPS_ITS_WORK):
             return None
         view, turns = LoopView.of(instruction), counts.turns(instruction)
         if view is None or turns is None or turns < 2:

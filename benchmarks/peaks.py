@@ -1,0 +1,106 @@
+"""What the processor can do at most: multiply-adds that stay in registers, and plain streams through memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from engine.codelets import vector
+from engine.codelets.build import codelet
+from engine.codelets.memory import I64, RESERVED_SCRATCH, intrinsic, load_i64, store_f32
+from engine.runtime.buffers import aligned_zeros
+
+CHAINS = 24 if vector.registers() == 32 else 12
+"""Sums at the same time: enough to hide the latency of a multiply-add, few enough for the registers."""
+ROUNDS = 4_000
+CHUNK = 4_096
+"""Elements of a unit of a stream."""
+
+
+@intrinsic
+def multiply_adds(typing_context: Any, seed: types.Type, rounds: types.Type) -> Any:
+    """CHAINS multiply-adds of vectors in each round, none of which waits for another of the same round."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
+        seed = builder.uitofp(arguments[0], ir.FloatType())
+        start = vector.splat(builder, seed)
+        starts = [vector.splat(builder, builder.fmul(seed, ir.FloatType()(each))) for each in range(CHAINS)]
+        entry, loop, end = builder.block, builder.append_basic_block("round"), builder.append_basic_block("end")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        number = builder.phi(I64)
+        sums = [builder.phi(vector.vector_type()) for _ in range(CHAINS)]
+        totals = [vector.multiply_add(builder, each, start, start) for each in sums]
+        following = builder.add(number, I64(1))
+        for phi, first, later in [(number, I64(0), following), *zip(sums, starts, totals, strict=True)]:
+            phi.add_incoming(first, entry)
+            phi.add_incoming(later, loop)
+        builder.cbranch(builder.icmp_signed("<", following, arguments[1]), loop, end)
+        builder.position_at_end(end)
+        total = totals[0]
+        for each in totals[1:]:
+            total = builder.fadd(total, each)
+        return builder.extract_element(total, ir.IntType(32)(0))
+
+    return types.float32(types.int64, types.int64), emit
+
+
+@codelet
+def peak(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """ROUNDS rounds of multiply-adds for each unit."""
+    for _ in range(lo, hi):
+        store_f32(scratch + RESERVED_SCRATCH, multiply_adds(load_i64(parameters), ROUNDS))
+
+
+@intrinsic
+def scale_and_add(typing_context: Any, source: types.Type, target: types.Type, count: types.Type) -> Any:
+    """target = 0.5 * target + source, whole vectors."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
+        source, target, count = arguments
+        half = vector.splat(builder, ir.FloatType()(0.5))
+        entry, loop, end = builder.block, builder.append_basic_block("vector"), builder.append_basic_block("end")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        offset = builder.phi(I64)
+        following = offset
+        for _ in range(4):
+            here = builder.add(target, following)
+            added = vector.load_vector(builder, builder.add(source, following))
+            kept = vector.load_vector(builder, here)
+            vector.store_vector(builder, vector.multiply_add(builder, kept, half, added), here)
+            following = builder.add(following, I64(4 * vector.lanes()))
+        offset.add_incoming(I64(0), entry)
+        offset.add_incoming(following, loop)
+        builder.cbranch(builder.icmp_signed("<", following, builder.mul(count, I64(4))), loop, end)
+        builder.position_at_end(end)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3), emit
+
+
+@codelet
+def stream(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """y = 0.5 y + x, CHUNK elements for each unit; parameters: addresses of x and y."""
+    offset = 4 * CHUNK * lo
+    scale_and_add(load_i64(parameters) + offset, load_i64(parameters + 8) + offset, CHUNK * (hi - lo))
+
+
+def peak_multiply_adds() -> int:
+    """Of one unit of `peak`."""
+    return ROUNDS * CHAINS * vector.lanes()
+
+
+class Stream:
+    """Two arrays that together have `floats` elements, and the parameters of `stream` for them."""
+
+    def __init__(self, floats: int) -> None:
+        self.units = floats // 2 // CHUNK
+        self.memory = [aligned_zeros(4 * CHUNK * self.units) for _ in range(2)]
+        for each in self.memory:
+            each.view(np.float32)[:] = 1.0  # pages that nobody has written would all be the same one
+        self.parameters = np.array([each.ctypes.data for each in self.memory], np.int64)
+        self.bytes = 3 * 4 * CHUNK * self.units

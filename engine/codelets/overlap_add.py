@@ -1,0 +1,132 @@
+"""Convolutions of stride 1 with few output features, in float32: each input position adds to the outputs it reaches.
+
+First the products of an image's positions with the kernel, [input row, input column, taps x features], in scratch; the
+lanes run over taps and features together. Then, for each row of the output, the products of the input rows that reach
+it are added up, and from these sums those of the input columns that reach each output position.
+
+Parameters: a block of `encode_contract` for one image, then `Overlap`. Unit: one image.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, auto
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.codelets import vector
+from engine.codelets.build import codelet, inner
+from engine.codelets.contract import K_BLOCK, contract_k_block, field
+from engine.codelets.contract_fields import Field
+from engine.codelets.memory import I64, POINTER, RESERVED_SCRATCH, Emitter, intrinsic, load_i64
+
+LANES = vector.lanes()
+
+
+class Overlap(IntEnum):
+    """Words behind the contraction's."""
+
+    OUTPUT = len(Field)  # address
+    IMAGE_A = auto()  # bytes between the images of A and of the output
+    IMAGE_OUTPUT = auto()
+    ROW_OUTPUT = auto()  # bytes between rows and between positions of the output
+    POSITION_OUTPUT = auto()
+    OUTPUT_ROWS = auto()
+    OUTPUT_COLUMNS = auto()
+    FEATURES = auto()
+    INPUT_COLUMNS = auto()
+    SUMS = auto()  # elements of an input column that are summed: taps along a row x features
+    PITCH_PRODUCTS = auto()  # bytes between the products of two positions
+    PITCH_SUMS = auto()  # bytes between the sums of two input columns
+    ROW_STARTS = auto()  # addresses: where each output row's offsets begin, and the offsets of products
+    ROW_OFFSETS = auto()
+    COLUMN_STARTS = auto()  # the same for output columns and offsets of sums
+    COLUMN_OFFSETS = auto()
+    PRODUCTS = auto()  # places in scratch
+    ROW_SUMS = auto()
+    END = auto()
+
+
+@intrinsic
+def add_vectors(
+    typing_context: Any,
+    base: types.Type,
+    offsets: types.Type,
+    count: types.Type,
+    target: types.Type,
+    columns: types.Type,
+) -> tuple[Any, Emitter]:
+    """The first `columns` lanes of target = the sum of `count` vectors at base + offsets[i]."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        base, offsets, count, target, columns = arguments
+        mask = vector.lane_mask(builder, columns)
+        end = builder.add(offsets, builder.mul(count, I64(8)))
+        start, loop, done = builder.block, builder.append_basic_block("add"), builder.append_basic_block("added")
+        builder.cbranch(builder.icmp_signed(">", count, I64(0)), loop, done)
+        builder.position_at_end(loop)
+        entry, total = builder.phi(I64), builder.phi(vector.vector_type())
+        offset = builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
+        added = builder.fadd(total, vector.load_vector(builder, builder.add(base, offset), mask))
+        following = builder.add(entry, I64(8))
+        for phi, first, later in ((entry, offsets, following), (total, vector.zeros(), added)):
+            phi.add_incoming(first, start)
+            phi.add_incoming(later, loop)
+        builder.cbranch(builder.icmp_unsigned("<", following, end), loop, done)
+        builder.position_at_end(done)
+        result = builder.phi(vector.vector_type())
+        result.add_incoming(vector.zeros(), start)
+        result.add_incoming(added, loop)
+        vector.store_vector(builder, result, target, mask)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), emit
+
+
+@inner
+def _add_rows(parameters: int, row: int, products: int, sums: int) -> None:
+    """The sums of all input columns for one output row."""
+    starts = field(parameters, Overlap.ROW_STARTS) + 8 * row
+    begin = load_i64(starts)
+    count = load_i64(starts + 8) - begin
+    offsets = field(parameters, Overlap.ROW_OFFSETS) + 8 * begin
+    elements = field(parameters, Overlap.SUMS)
+    for column in range(field(parameters, Overlap.INPUT_COLUMNS)):
+        source = products + column * field(parameters, Overlap.PITCH_PRODUCTS)
+        target = sums + column * field(parameters, Overlap.PITCH_SUMS)
+        for n in range(0, elements, LANES):
+            add_vectors(source + 4 * n, offsets, count, target + 4 * n, min(LANES, elements - n))
+
+
+@inner
+def _add_columns(parameters: int, sums: int, output: int) -> None:
+    """One output row from its sums."""
+    features = field(parameters, Overlap.FEATURES)
+    for column in range(field(parameters, Overlap.OUTPUT_COLUMNS)):
+        starts = field(parameters, Overlap.COLUMN_STARTS) + 8 * column
+        begin = load_i64(starts)
+        count = load_i64(starts + 8) - begin
+        offsets = field(parameters, Overlap.COLUMN_OFFSETS) + 8 * begin
+        target = output + column * field(parameters, Overlap.POSITION_OUTPUT)
+        for n in range(0, features, LANES):
+            add_vectors(sums + 4 * n, offsets, count, target + 4 * n, min(LANES, features - n))
+
+
+@codelet
+def overlap_add_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """The images lo <= unit < hi."""
+    products = scratch + field(parameters, Overlap.PRODUCTS)
+    sums = scratch + field(parameters, Overlap.ROW_SUMS)
+    rows, columns, k = field(parameters, Field.ROWS), field(parameters, Field.COLUMNS), field(parameters, Field.K)
+    b = field(parameters, Field.B)
+    for unit in range(lo, hi):
+        a = field(parameters, Field.A) + unit * field(parameters, Overlap.IMAGE_A)
+        for first in range(0, k, K_BLOCK):
+            count, adds = min(K_BLOCK, k - first), 1 if first > 0 else 0
+            block = scratch + RESERVED_SCRATCH
+            contract_k_block(parameters, a, b, products, 0, rows, columns, first, count, adds, block)
+        output = field(parameters, Overlap.OUTPUT) + unit * field(parameters, Overlap.IMAGE_OUTPUT)
+        for row in range(field(parameters, Overlap.OUTPUT_ROWS)):
+            _add_rows(parameters, row, products, sums)
+            _add_columns(parameters, sums, output + row * field(parameters, Overlap.ROW_OUTPUT))

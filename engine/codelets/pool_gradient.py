@@ -1,0 +1,352 @@
+"""The gradient of max pooling whose windows do not overlap, in float32: each of them writes all it covers.
+
+The lanes of a vector run over windows and channels alike. A row of windows is a list of vectors, each with the mask
+of the lanes that lie at the first place of a window; the other places are read and written at a fixed distance from
+these. Where there are few channels a vector covers several windows, and its lanes between their first places idle.
+
+Parameters (int64 words): the header `PoolGradient`; for depth, height and width an `Axis`; for each vector of a row
+its byte offset in the operand, its byte offset in the source and its mask. Unit: one image. The selection is that of
+`select_and_scatter`: the first place is kept as long as it compares true with the next.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, auto
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.core.errors import TypingError
+
+from engine.codelets import vector
+from engine.codelets.build import Codelet, inner
+from engine.codelets.memory import (
+    I32,
+    I64,
+    POINTER,
+    RESERVED_SCRATCH,
+    Emitter,
+    intrinsic,
+    load_f32,
+    load_i64,
+    store_f32,
+    store_i64,
+)
+from engine.codelets.rows import word
+from engine.ir.attributes import Window, WindowDimension
+from engine.ir.shape import Shape
+
+PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
+MOST_PLACES = 512
+SCRATCH_BYTES = RESERVED_SCRATCH + 16 * MOST_PLACES
+LANES = vector.lanes()
+
+
+class PoolGradient(IntEnum):
+    """The header of the parameters."""
+
+    OPERAND = 0  # addresses
+    SOURCE = auto()
+    INIT = auto()
+    TARGET = auto()
+    OPERAND_PITCH = auto()  # bytes of an image
+    SOURCE_PITCH = auto()
+    ELEMENTS = auto()  # of an image that are set to the initial value first: all, or none if the windows cover them
+    CHANNELS = auto()
+    FIRST = auto()  # the first window along the width that lies in the operand altogether
+    WHOLES = auto()  # how many of them there are
+    VECTORS = auto()  # in a row
+    WORDS = auto()
+
+
+class Axis(IntEnum):
+    """Words for depth, height and width each."""
+
+    WINDOWS = 0
+    STRIDE = auto()
+    LOW = auto()  # padding
+    SIZE = auto()  # of the operand
+    PLACES = auto()  # of a window
+    PITCH = auto()  # bytes in operand and target
+    WORDS = auto()
+
+
+def _predicate(direction: types.Type) -> str:
+    if not isinstance(direction, types.StringLiteral):
+        raise TypingError(f"Expected a literal direction. Received: {direction}.")
+    return PREDICATES[direction.literal_value]
+
+
+@intrinsic(prefer_literal=True)
+def _keeps(typing_context: Any, kept: types.Type, candidate: types.Type, direction: types.Type) -> tuple[Any, Emitter]:
+    """Whether `kept` stays selected; False if one is NaN."""
+    predicate = _predicate(direction)
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        return builder.fcmp_ordered(predicate, *arguments[:2])
+
+    return types.boolean(types.float32, types.float32, direction), emit
+
+
+@intrinsic(prefer_literal=True)
+def _window_lanes(
+    typing_context: Any,
+    operand: types.Type,
+    source: types.Type,
+    target: types.Type,
+    offsets: types.Type,
+    places: types.Type,
+    mask: types.Type,
+    init: types.Type,
+    direction: types.Type,
+) -> tuple[Any, Emitter]:
+    """The windows of one vector; `offsets` is a table of pairs whose first words are the places' byte offsets.
+
+    The lanes of the mask take one element of the source after the other.
+    """
+    predicate = _predicate(direction)
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        operand, source, target, offsets, places, bits, init = arguments[:7]
+        mask = builder.bitcast(builder.trunc(bits, ir.IntType(LANES)), vector.vector_type(vector.BIT))
+        end = builder.add(offsets, builder.mul(places, I64(16)))
+        chosen = _choose(builder, operand, offsets, end, mask, predicate)
+        initial = vector.splat(builder, init)
+        value = builder.fadd(initial, _expand(builder, source, mask))
+        _spread(builder, target, offsets, end, mask, chosen, value, initial)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6, types.float32, direction), emit
+
+
+def _offset(builder: ir.IRBuilder, entry: ir.Value) -> ir.Value:
+    return builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
+
+
+def _numbers(number: int) -> ir.Constant:
+    return ir.Constant(vector.vector_type(I32), [number] * LANES)
+
+
+def _choose(
+    builder: ir.IRBuilder, operand: ir.Value, offsets: ir.Value, end: ir.Value, mask: ir.Value, predicate: str
+) -> ir.Value:
+    """For each lane the number of the place that is selected."""
+    first = vector.load_vector(builder, builder.add(operand, _offset(builder, offsets)), mask)
+    start, loop, done = builder.block, builder.append_basic_block("choose"), builder.append_basic_block("chosen")
+    second = builder.add(offsets, I64(16))
+    builder.cbranch(builder.icmp_unsigned("<", second, end), loop, done)
+    builder.position_at_end(loop)
+    entry, number = builder.phi(I64), builder.phi(vector.vector_type(I32))
+    best, chosen = builder.phi(vector.vector_type()), builder.phi(vector.vector_type(I32))
+    candidate = vector.load_vector(builder, builder.add(operand, _offset(builder, entry)), mask)
+    keep = builder.fcmp_ordered(predicate, best, candidate)
+    best_next, chosen_next = builder.select(keep, best, candidate), builder.select(keep, chosen, number)
+    entry_next, number_next = builder.add(entry, I64(16)), builder.add(number, _numbers(1))
+    phis = [
+        (entry, second, entry_next),
+        (number, _numbers(1), number_next),
+        (best, first, best_next),
+        (chosen, _numbers(0), chosen_next),
+    ]
+    for phi, initial, later in phis:
+        phi.add_incoming(initial, start)
+        phi.add_incoming(later, loop)
+    builder.cbranch(builder.icmp_unsigned("<", entry_next, end), loop, done)
+    builder.position_at_end(done)
+    result = builder.phi(vector.vector_type(I32))
+    result.add_incoming(_numbers(0), start)
+    result.add_incoming(chosen_next, loop)
+    return result
+
+
+def _expand(builder: ir.IRBuilder, source: ir.Value, mask: ir.Value) -> ir.Value:
+    """Successive elements of memory in the lanes of the mask."""
+    name = f"llvm.masked.expandload.v{LANES}f32"
+    arguments = [builder.inttoptr(source, POINTER), mask, vector.zeros()]
+    signature = ir.FunctionType(vector.vector_type(), [argument.type for argument in arguments])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
+    return builder.call(function, arguments)
+
+
+def _spread(
+    builder: ir.IRBuilder,
+    target: ir.Value,
+    offsets: ir.Value,
+    end: ir.Value,
+    mask: ir.Value,
+    chosen: ir.Value,
+    value: ir.Value,
+    initial: ir.Value,
+) -> None:
+    """Writes each place: the value where it is the one selected, else the initial value."""
+    start, loop, done = builder.block, builder.append_basic_block("spread"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    entry, number = builder.phi(I64), builder.phi(vector.vector_type(I32))
+    written = builder.select(builder.icmp_signed("==", chosen, number), value, initial)
+    vector.store_vector(builder, written, builder.add(target, _offset(builder, entry)), mask)
+    entry_next, number_next = builder.add(entry, I64(16)), builder.add(number, _numbers(1))
+    for phi, first, later in ((entry, offsets, entry_next), (number, _numbers(0), number_next)):
+        phi.add_incoming(first, start)
+        phi.add_incoming(later, loop)
+    builder.cbranch(builder.icmp_unsigned("<", entry_next, end), loop, done)
+    builder.position_at_end(done)
+
+
+@inner
+def _list_places(axes: int, depth: int, row: int, table: int) -> int:
+    """Byte offset in the image and place along the width of all places a row of windows has; returns their number."""
+    deep, high, wide = axes, axes + 8 * Axis.WORDS, axes + 16 * Axis.WORDS
+    top = depth * word(deep, Axis.STRIDE) - word(deep, Axis.LOW)
+    left = row * word(high, Axis.STRIDE) - word(high, Axis.LOW)
+    count = 0
+    for i in range(max(top, 0), min(top + word(deep, Axis.PLACES), word(deep, Axis.SIZE))):
+        for j in range(max(left, 0), min(left + word(high, Axis.PLACES), word(high, Axis.SIZE))):
+            for k in range(word(wide, Axis.PLACES)):
+                offset = i * word(deep, Axis.PITCH) + j * word(high, Axis.PITCH) + k * word(wide, Axis.PITCH)
+                store_i64(table + 16 * count, offset)
+                store_i64(table + 16 * count + 8, k)
+                count += 1
+    return count
+
+
+@inner
+def _edge_window(
+    operand: int, source: int, target: int, table: int, places: int, left: int, width: int, init: float, direction: str
+) -> None:
+    """One channel of a window that begins at column `left` and reaches out of the operand."""
+    chosen, kept = -1, init
+    for place in range(places):
+        column = left + load_i64(table + 16 * place + 8)
+        if 0 <= column < width:
+            offset = load_i64(table + 16 * place)
+            candidate = load_f32(operand + offset)
+            store_f32(target + offset, init)
+            if chosen < 0 or not _keeps(kept, candidate, direction):
+                chosen, kept = offset, candidate
+    if chosen >= 0:
+        store_f32(target + chosen, init + load_f32(source))
+
+
+@inner
+def _row(
+    parameters: int, operand: int, source: int, target: int, table: int, places: int, init: float, direction: str
+) -> None:
+    """A row of windows, whose first element of the source is at `source`."""
+    wide = parameters + 8 * (PoolGradient.WORDS + 2 * Axis.WORDS)
+    vectors = wide + 8 * Axis.WORDS
+    for i in range(word(parameters, PoolGradient.VECTORS)):
+        entry = vectors + 24 * i
+        offset, mask = load_i64(entry), load_i64(entry + 16)
+        start = source + load_i64(entry + 8)
+        _window_lanes(operand + offset, start, target + offset, table, places, mask, init, direction)
+    channels, first = word(parameters, PoolGradient.CHANNELS), word(parameters, PoolGradient.FIRST)
+    wholes, windows = word(parameters, PoolGradient.WHOLES), word(wide, Axis.WINDOWS)
+    for i in range(windows - wholes):
+        window = i if i < first else i + wholes
+        left = window * word(wide, Axis.STRIDE) - word(wide, Axis.LOW)
+        for c in range(channels):
+            at = left * word(wide, Axis.PITCH) + 4 * c
+            element = source + 4 * (window * channels + c)
+            width = word(wide, Axis.SIZE)
+            _edge_window(operand + at, element, target + at, table, places, left, width, init, direction)
+
+
+@cache
+def pool_gradient(direction: str) -> Codelet:
+    """The codelet for select = compare of that direction ("GE", "GT", "LE", "LT"); scratch: SCRATCH_BYTES."""
+
+    def pool_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        table = scratch + RESERVED_SCRATCH
+        axes = parameters + 8 * PoolGradient.WORDS
+        high, wide = axes + 8 * Axis.WORDS, axes + 16 * Axis.WORDS
+        init = load_f32(word(parameters, PoolGradient.INIT))
+        row_bytes = 4 * word(wide, Axis.WINDOWS) * word(parameters, PoolGradient.CHANNELS)
+        for unit in range(lo, hi):
+            operand = word(parameters, PoolGradient.OPERAND) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
+            target = word(parameters, PoolGradient.TARGET) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
+            source = word(parameters, PoolGradient.SOURCE) + unit * word(parameters, PoolGradient.SOURCE_PITCH)
+            for i in range(word(parameters, PoolGradient.ELEMENTS)):
+                store_f32(target + 4 * i, init)
+            for depth in range(word(axes, Axis.WINDOWS)):
+                for row in range(word(high, Axis.WINDOWS)):
+                    places = _list_places(axes, depth, row, table)
+                    if places > 0:
+                        _row(parameters, operand, source, target, table, places, init, direction)
+                    source += row_bytes
+
+    return Codelet(pool_gradient, f"pool_gradient_{direction}")
+
+
+def _trivial(dimension: WindowDimension) -> bool:
+    return dimension.size == dimension.stride == 1 and not dimension.padding_low and not dimension.padding_high
+
+
+def _spatial(window: Window) -> range:
+    """The dimensions from the first with a window to the last."""
+    windowed = [d for d, w in enumerate(window) if not _trivial(w)]
+    return range(windowed[0], windowed[-1] + 1) if windowed else range(0)
+
+
+def is_pooling(window: Window) -> bool:
+    """Whether `encode_pool_gradient` takes the window: no overlaps, and at most three dimensions next to each other."""
+    spatial = _spatial(window)
+    apart = all(w.stride >= w.size and w.window_dilation == w.base_dilation == 1 for w in window)
+    return apart and 1 <= len(spatial) <= 3 and prod(w.size for w in window) <= MOST_PLACES
+
+
+def encode_pool_gradient(operand: Shape, source: Shape, window: Window) -> tuple[np.ndarray, int]:
+    """Parameters of `pool_gradient`, without addresses, and its number of units."""
+    spatial = _spatial(window)
+    channels = prod(operand.dimensions[spatial.stop :])
+    images = prod(operand.dimensions[: spatial.start])
+    axes = [[1, 1, 0, 1, 1, 0]] * (3 - len(spatial))
+    covered = True
+    for d in spatial:
+        w, size, count = window[d], operand.dimensions[d], source.dimensions[d]
+        pitch = 4 * prod(operand.dimensions[d + 1 :])
+        axes.append([count, w.stride, w.padding_low, size, w.size, pitch])
+        covered &= w.stride == w.size and w.padding_low >= 0 and count * w.stride - w.padding_low >= size
+    wide = axes[-1]
+    starts = range(-wide[Axis.LOW], wide[Axis.WINDOWS] * wide[Axis.STRIDE] - wide[Axis.LOW], wide[Axis.STRIDE])
+    wholes = [i for i, at in enumerate(starts) if at >= 0 and at + wide[Axis.PLACES] <= wide[Axis.SIZE]]
+    first = wholes[0] if wholes else 0
+    vectors = _vectors(channels, first, len(wholes), wide)
+    image = prod(operand.dimensions[spatial.start :])
+    header = np.zeros(PoolGradient.WORDS, np.int64)
+    header[PoolGradient.OPERAND_PITCH :] = (
+        *(4 * image, 4 * prod(source.dimensions[spatial.start :]), 0 if covered else image),
+        *(channels, first, len(wholes), len(vectors)),
+    )
+    words = [value for row in (*axes, *vectors) for value in row]
+    return np.concatenate([header, np.array(words, np.int64)]), images if image else 0
+
+
+def _vectors(channels: int, first: int, wholes: int, wide: list[int]) -> list[tuple[int, int, int]]:
+    """Byte offsets in a row of operand and source, and mask, of vectors over several windows or over channels of one.
+
+    Whichever way takes fewer.
+    """
+    step = wide[Axis.STRIDE] * channels
+    start = first * step - wide[Axis.LOW] * channels
+    elements = max(0, (wholes - 1) * step + channels)
+    flat = -(-elements // LANES) if wholes and channels else 0
+    apart = wholes * -(-channels // LANES)
+    made = []
+    taken = first * channels
+    if flat < apart:
+        for at in range(0, elements, LANES):
+            lanes = [lane for lane in range(LANES) if at + lane < elements and (at + lane) % step < channels]
+            if lanes:
+                made.append((4 * (start + at), 4 * taken, sum(1 << lane for lane in lanes)))
+            taken += len(lanes)
+        return made
+    for window in range(wholes):
+        for at in range(0, channels, LANES):
+            count = min(LANES, channels - at)
+            made.append((4 * (start + window * step + at), 4 * (taken + at), (1 << count) - 1))
+        taken += channels
+    return made

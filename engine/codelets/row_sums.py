@@ -1,0 +1,129 @@
+"""Rows added up by number, chunk by chunk of a table, right before another codelet reads them: no table of sums.
+
+`sort_rows` puts the positions of a batch in the order of the chunks they belong to, and keeps their order inside one.
+`row_sums` adds the rows of a chunk up in the worker's scratch, from zero on and in the order of the batch, so that the
+bits are those of a scatter into zeros; then the *reader*, a generated codelet, runs on the chunk's unit as if the table
+lay in memory. Rows outside the table are left out.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numba
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.gather import load_index
+from engine.codelets.memory import RESERVED_SCRATCH, call4, load_i64, pointer, store_i64
+from engine.codelets.rows import copy_memory, word
+
+
+class SortRows(IntEnum):
+    """Parameters of `sort_rows`. Unit: everything, for order matters."""
+
+    IDS = 0  # address of the row numbers
+    INDEX_BYTES = 1
+    INDEX_SIGNED = 2
+    NAMED = 3  # how many row numbers
+    ROWS = 4  # of the table
+    SHIFT = 5  # a chunk has 2**SHIFT rows
+    CHUNKS = 6
+    ENDS = 7  # address of int64 [CHUNKS]: where each chunk's entries end
+    ENTRIES = 8  # address of int64 [NAMED]: position * 2**32 + row inside the chunk
+    WORDS = 9
+
+
+class RowSums(IntEnum):
+    """Parameters of `row_sums`, before the parameters of the reader. Unit: a chunk of rows."""
+
+    ENDS = 0
+    ENTRIES = 1
+    UPDATES = 2  # address of the rows to add: row of position p at p // REPEAT * OUTER + p % REPEAT * INNER bytes
+    REPEAT = 3
+    OUTER = 4
+    INNER = 5
+    WIDTH = 6  # float32 elements of a row
+    CHUNK_BYTES = 7
+    READER = 8  # address of the codelet
+    READER_WORDS = 9  # of its parameters
+    READER_SUMS = 10  # the word among them that has the address of the table of sums
+    WORDS = 11
+
+
+@codelet
+def sort_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Counting sort of the positions by chunk."""
+    if lo >= hi:
+        return
+    ids, ends, entries = (
+        word(parameters, SortRows.IDS),
+        word(parameters, SortRows.ENDS),
+        word(parameters, SortRows.ENTRIES),
+    )
+    size, signed = word(parameters, SortRows.INDEX_BYTES), word(parameters, SortRows.INDEX_SIGNED)
+    named, rows, shift = (
+        word(parameters, SortRows.NAMED),
+        word(parameters, SortRows.ROWS),
+        word(parameters, SortRows.SHIFT),
+    )
+    chunks = word(parameters, SortRows.CHUNKS)
+    for chunk in range(chunks):
+        store_i64(ends + 8 * chunk, 0)
+    for position in range(named):
+        row = load_index(ids + size * position, size, signed)
+        if 0 <= row < rows:
+            place = ends + 8 * (row >> shift)
+            store_i64(place, load_i64(place) + 1)
+    begin = 0
+    for chunk in range(chunks):
+        count = load_i64(ends + 8 * chunk)
+        store_i64(ends + 8 * chunk, begin)
+        begin += count
+    for position in range(named):
+        row = load_index(ids + size * position, size, signed)
+        if 0 <= row < rows:
+            place = ends + 8 * (row >> shift)
+            at = load_i64(place)
+            store_i64(entries + 8 * at, (position << 32) | (row & ((1 << shift) - 1)))
+            store_i64(place, at + 1)
+
+
+@inner
+def _clear(address: int, count: int) -> None:
+    values = numba.carray(pointer(address, "float32"), (count,))
+    for i in range(count):
+        values[i] = 0
+
+
+@inner
+def _add(target: int, source: int, count: int) -> None:
+    values = numba.carray(pointer(target, "float32"), (count,))
+    updates = numba.carray(pointer(source, "float32"), (count,))
+    for i in range(count):
+        values[i] += updates[i]
+
+
+@codelet
+def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Sums of the chunks lo <= chunk < hi, each handed to the reader."""
+    ends, entries = word(parameters, RowSums.ENDS), word(parameters, RowSums.ENTRIES)
+    updates, repeat = word(parameters, RowSums.UPDATES), word(parameters, RowSums.REPEAT)
+    outer, inside = word(parameters, RowSums.OUTER), word(parameters, RowSums.INNER)
+    width, chunk_bytes = word(parameters, RowSums.WIDTH), word(parameters, RowSums.CHUNK_BYTES)
+    reader, words = word(parameters, RowSums.READER), word(parameters, RowSums.READER_WORDS)
+    sums = scratch + RESERVED_SCRATCH
+    block = sums + ((chunk_bytes + 63) >> 6 << 6)
+    copy_memory(block, parameters + 8 * RowSums.WORDS, 8 * words)
+    _clear(sums, chunk_bytes >> 2)
+    for chunk in range(lo, hi):
+        begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
+        end = load_i64(ends + 8 * chunk)
+        for at in range(begin, end):
+            entry = load_i64(entries + 8 * at)
+            position = entry >> 32
+            source = updates + position // repeat * outer + position % repeat * inside
+            _add(sums + 4 * width * (entry & 0xFFFFFFFF), source, width)
+        store_i64(block + 8 * word(parameters, RowSums.READER_SUMS), sums - chunk * chunk_bytes)
+        call4(reader, block, chunk, chunk + 1, scratch)
+        for at in range(begin, end):
+            _clear(sums + 4 * width * (load_i64(entries + 8 * at) & 0xFFFFFFFF), width)

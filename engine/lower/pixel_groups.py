@@ -1,0 +1,161 @@
+"""Convolutions with few output features: the features of several neighbouring output positions fill the lanes together.
+
+P positions along one dimension read T + P - 1 taps there. The kernel is laid out with zeros before and after its taps,
+so that the elements that meet one input element lie next to each other, for all P positions: the rows of such a kernel
+overlap, each begins one position after the last. What the zeros cost is less than what idle lanes would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from engine.codelets.micro_kernel import panel_vectors, rows_cycles
+from engine.codelets.vector import lanes
+from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
+from engine.ir.affine import row_major_strides
+from engine.lower.context import Context
+from engine.lower.copies import copy
+from engine.lower.views import View, reordered
+
+if TYPE_CHECKING:
+    from engine.lower.convolution import Phase
+
+WORTH = 0.93
+"""The share of the cycles that may be left, for a layout of the kernel and of the result to pay."""
+LEAST_MULTIPLY_ADDS = 500_000
+MOST_POSITIONS = 16
+SINGLE_VECTOR = 1.15
+"""How much longer kernels of one vector take where k is long: they wait for memory."""
+COPY_CYCLES = 0.4
+"""For each element of the kernel that is laid out anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """P positions along spatial dimension `axis` (a number among the spatial ones).
+
+    If `backward`, a group's columns hold its last position first: then the kernel keeps its order in memory, and the
+    result, which is one group then, is turned round. Otherwise the kernel is.
+    """
+
+    axis: int
+    positions: int
+    backward: bool
+
+
+def panel_cycles(rows: int, columns: int) -> float:
+    """About what one k of a contraction costs."""
+    panels, rest = divmod(-(-columns // lanes()), panel_vectors())
+    return panels * rows_cycles(rows, panel_vectors()) + (rows_cycles(rows, rest) if rest else 0)
+
+
+def contraction_cycles(
+    instruction: Instruction, numbers: ConvolutionDimensionNumbers, kernel: Shape, positions: int = 1
+) -> float:
+    """About how long a convolution takes with groups of that many positions."""
+    window = instruction["window"]
+    features = kernel.dimensions[numbers.kernel_output_feature_dimension]
+    rows = instruction.array_shape.elements // features
+    # Dilated inputs: each position reads a part of the taps only.
+    k = kernel.elements / features / prod(w.base_dilation for w in window)
+    cycles = panel_cycles(rows // positions, features * positions) * k
+    outputs = instruction.array_shape.dimensions[numbers.output_spatial_dimensions[-1]]
+    if features * positions <= lanes() and window[-1].size > outputs:
+        cycles *= SINGLE_VECTOR
+    if positions > 1:
+        cycles = cycles * (window[-1].size + positions - 1) / window[-1].size + COPY_CYCLES * kernel.elements
+    return cycles
+
+
+def choose_group(instruction: Instruction, numbers: ConvolutionDimensionNumbers, kernel: Shape) -> Group | None:
+    """The group that takes the fewest cycles, if any takes clearly fewer than single positions."""
+    if not instruction["window"]:
+        return None
+    window = instruction["window"][-1]
+    groups = instruction["feature_group_count"], instruction["batch_group_count"]
+    dense = window.stride == window.base_dilation == window.window_dilation == 1
+    if instruction.array_shape.element_type != "f32" or groups != (1, 1) or not dense or kernel.elements == 0:
+        return None
+    features = kernel.dimensions[numbers.kernel_output_feature_dimension]
+    if instruction.array_shape.elements // features * kernel.elements < LEAST_MULTIPLY_ADDS:
+        return None
+    outputs = instruction.array_shape.dimensions[numbers.output_spatial_dimensions[-1]]
+    costs = {
+        p: contraction_cycles(instruction, numbers, kernel, p)
+        for p in range(1, min(outputs, MOST_POSITIONS) + 1)
+        if outputs % p == 0
+    }
+    best = min(costs, key=lambda p: costs[p])
+    if best == 1 or costs[best] > WORTH * costs[1]:
+        return None
+    return Group(len(instruction["window"]) - 1, best, backward=best == outputs and window.size > outputs)
+
+
+def grouped_phase(phase: Phase, group: Group) -> Phase:
+    """The groups as positions: each reads the taps of the laid out kernel."""
+    reach = len(phase.taps) + group.positions - 1
+    starts = tuple(range(phase.starts[0], phase.starts[0] + reach))
+    taps = tuple(range(reach)) if group.backward else tuple(reversed(range(reach)))
+    return replace(
+        phase,
+        period=group.positions,
+        count=phase.count // group.positions,
+        step=group.positions,
+        taps=taps,
+        starts=starts,
+    )
+
+
+def grouped_kernel(
+    context: Context,
+    instruction: Instruction,
+    right: View,
+    numbers: ConvolutionDimensionNumbers,
+    phase: Phase,
+    group: Group,
+) -> View:
+    """A copy of the kernel among zeros, seen with a group's columns as features: its rows overlap."""
+    feature, spatial = numbers.kernel_output_feature_dimension, numbers.kernel_spatial_dimensions[group.axis]
+    dimensions = list(right.shape.dimensions)
+    taps, features, border = dimensions[spatial], dimensions[feature], group.positions - 1
+    dimensions[spatial] += border
+    others = sorted((d for d in range(len(dimensions)) if d not in (feature, spatial)), key=lambda d: -right.strides[d])
+    order = [*others, spatial, feature]
+    item = right.item_bytes
+    packed = row_major_strides(Shape(right.shape.element_type, tuple(dimensions[d] for d in order)))
+    by_dimension = dict(zip(order, packed, strict=True))
+    strides = tuple(by_dimension[d] * item for d in range(len(dimensions)))
+    # The zeros before one row of taps are those after the row before it; the last one has its own.
+    extent = prod(dimensions) + border * features
+    buffer = context.new_buffer(
+        f"{instruction.name}.kernel", Shape(right.shape.element_type, (extent,)), permanent=True
+    )
+    # In the order of the taps, then turned round if that is asked for.
+    forward = taps == 1 or phase.taps[1] > phase.taps[0]
+    source = right if forward == group.backward else _turned(right, spatial)
+    inside = View(buffer, right.shape, border * features * item, strides)
+    copy(context, buffer.name, reordered(source, order), reordered(inside, order), instruction.op_name)
+    dimensions[feature] = group.positions * features
+    return View(buffer, right.shape.with_dimensions(tuple(dimensions)), 0, strides)
+
+
+def grouped_order(shape: Shape, numbers: ConvolutionDimensionNumbers, group: Group) -> list[int]:
+    """The result's dimensions in an order in which a group's columns lie next to each other."""
+    spatial, feature = numbers.output_spatial_dimensions[group.axis], numbers.output_feature_dimension
+    return [*(d for d in range(shape.rank) if d not in (spatial, feature)), spatial, feature]
+
+
+def ungrouped(target: View, numbers: ConvolutionDimensionNumbers, group: Group | None) -> View:
+    """The result in its own order, from how the groups have it in memory."""
+    if group is None or not group.backward:
+        return target
+    return _turned(target, numbers.output_spatial_dimensions[group.axis])
+
+
+def _turned(view: View, dimension: int) -> View:
+    """The same elements, last first along a dimension."""
+    stride, size = view.strides[dimension], view.shape.dimensions[dimension]
+    strides = tuple(-s if d == dimension else s for d, s in enumerate(view.strides))
+    return View(view.buffer, view.shape, view.offset + (size - 1) * stride, strides)

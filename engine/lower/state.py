@@ -1,0 +1,124 @@
+"""The buffers of a loop's state, and the initial values in them."""
+
+from __future__ import annotations
+
+from engine.ir import AnyShape, Computation, Instruction, Shape
+from engine.ir.affine import MOVING
+from engine.lower.context import Context, Value
+from engine.lower.copies import copy
+from engine.lower.dynamic_slices import line_in
+from engine.lower.views import whole
+from engine.program.program import Buffer
+
+
+def like(context: Context, name: str, shape: AnyShape) -> Value:
+    """New buffers for an array or a tuple."""
+    if isinstance(shape, Shape):
+        return context.new_buffer(name, shape)
+    return tuple(like(context, f"{name}.{k}", s) for k, s in enumerate(shape.elements))
+
+
+def leaves(value: Value) -> list[Buffer]:
+    """All buffers of a value."""
+    return [value] if isinstance(value, Buffer) else [leaf for part in value for leaf in leaves(part)]
+
+
+def initial_state(context: Context, loop: Instruction, turns: int = 0) -> Value:
+    """The state's buffers, holding the initial values. What the body never changes stays where it is.
+
+    Of a loop that is known to have `turns`, elements that it writes all over hold anything.
+    """
+    initial, body = loop.operands[0], loop.called[0]
+    unchanged, overwritten = _unchanged(body), _overwritten(context, loop, turns) if turns else set()
+    state: list[Value] = []
+    for k, shape in enumerate(loop.tuple_shapes):
+        name = f"{loop.name}.state.{k}"
+        if k in overwritten:
+            state.append(like(context, name, shape))
+        elif initial.opcode == "tuple" and k not in unchanged and _is_move(context, initial.operands[k]):
+            state.append(_moved(context, name, initial.operands[k]))
+        else:
+            value = _element(context, initial, k)
+            state.append(value if k in unchanged else _copy_of(context, name, value))
+    return tuple(state)
+
+
+def _element(context: Context, initial: Instruction, number: int) -> Value:
+    if initial.opcode == "tuple":
+        return context.value(initial.operands[number])
+    value = context.value(initial)
+    assert isinstance(value, tuple)
+    return value[number]
+
+
+def _is_move(context: Context, instruction: Instruction) -> bool:
+    """Whether a value would be memory of its own only for the loop's sake."""
+    return instruction not in context.values and instruction.opcode in MOVING
+
+
+def _moved(context: Context, name: str, initial: Instruction) -> Buffer:
+    view = context.view(initial)
+    target = context.new_buffer(name, initial.array_shape)
+    suffix = "initial" if view == whole(view.buffer, initial.array_shape) else "moved"
+    copy(context, f"{name}.{suffix}", view, whole(target, initial.array_shape))
+    return target
+
+
+def _copy_of(context: Context, name: str, value: Value) -> Value:
+    if isinstance(value, tuple):
+        return tuple(_copy_of(context, f"{name}.{k}", v) for k, v in enumerate(value))
+    target = context.new_buffer(name, value.shape)
+    copy(context, f"{name}.initial", whole(value, value.shape), whole(target, value.shape))
+    return target
+
+
+def _element_read(instruction: Instruction) -> int | None:
+    """The number of the element of the state that an instruction of the body reads out of it."""
+    if instruction.opcode != "get-tuple-element" or instruction.operands[0].opcode != "parameter":
+        return None
+    return int(instruction["tuple_index"])
+
+
+def _new_values(body: Computation) -> tuple[Instruction, ...]:
+    return tuple(body.root.operands) if body.root.opcode == "tuple" else ()
+
+
+def _unchanged(body: Computation) -> set[int]:
+    return {k for k, new in enumerate(_new_values(body)) if _element_read(new) == k}
+
+
+def _overwritten(context: Context, loop: Instruction, turns: int) -> set[int]:
+    """Elements of which the body does nothing but replace slices, all of them before the loop is over."""
+    body = loop.called[0]
+    users = body.users()
+    (parameter,) = body.parameters
+    if any(user.opcode != "get-tuple-element" for user in users[parameter]):
+        return set()
+    readers: dict[int, list[Instruction]] = {}
+    for element in users[parameter]:
+        readers.setdefault(element["tuple_index"], []).extend(users[element])
+    return {
+        k
+        for k, new in enumerate(_new_values(body))
+        if new.opcode == "dynamic-update-slice"
+        and _element_read(new.operands[0]) == k
+        and readers[k] == [new]
+        and users[new] == [body.root]
+        and _new_values(body).count(new) == 1
+        and _covers(context, loop, new, turns)
+    }
+
+
+def _covers(context: Context, loop: Instruction, update: Instruction, turns: int) -> bool:
+    """Whether an update's slices, one for each turn, are all of the array: along its first dimension."""
+    array, new, start, *_ = update.operands
+    sizes, taken = array.array_shape.dimensions, new.array_shape.dimensions
+    if not array.array_shape.elements or sizes[1:] != taken[1:] or start.opcode == "constant":
+        return False
+    line = line_in(context, loop, turns, start)
+    if line is None:
+        return False
+    last = sizes[0] - taken[0]
+    starts = sorted({min(max(line.first + line.growth * turn, 0), last) for turn in range(min(turns, 2 * sizes[0]))})
+    steps = [0, *(start + taken[0] for start in starts)]
+    return all(start <= end for start, end in zip([*starts, sizes[0]], steps, strict=True))

@@ -1,0 +1,43 @@
+"""Copies of instructions into a computation that is being built."""
+
+from __future__ import annotations
+
+from engine.ir import Computation, Instruction
+from engine.ir.builder import Builder
+from engine.ir.module import topological
+from engine.passes.rewriting import Names, changed
+
+
+class Copies:
+    """Copies what is asked for, once, around instructions that stand for others already (parameters, say)."""
+
+    def __init__(self, builder: Builder, stands: dict[Instruction, Instruction]) -> None:
+        self._builder = builder
+        self._new = stands
+
+    def of(self, instruction: Instruction) -> Instruction:
+        """What stands for an instruction."""
+        pending, needed = [instruction], set()
+        while pending:
+            each = pending.pop()
+            if each not in self._new and each not in needed:
+                needed.add(each)
+                pending += each.operands
+        for each in topological([instruction]) if needed else ():
+            if each in needed:
+                # New objects, even if nothing changes: no instruction belongs to two computations.
+                copy = changed(each, operands=[self._new[operand] for operand in each.operands])
+                self._builder.instructions.append(copy)
+                self._new[each] = copy
+        return self._new[instruction]
+
+
+def with_own_names(computation: Computation) -> Computation:
+    """The computation, each instruction with a name of its own."""
+    names = Names(())
+    new: dict[Instruction, Instruction] = {}
+    for instruction in computation.instructions:
+        operands = tuple(new[operand] for operand in instruction.operands)
+        copy = instruction if operands == instruction.operands else changed(instruction, operands=operands)
+        new[instruction] = names.settle(copy, copy)
+    return Computation(computation.name, list(new.values()), new[computation.root])

@@ -1,0 +1,140 @@
+"""Cuts a training step where its gradients enter the optimizer.
+
+A mark is a custom call that hands on its operand, a gradient. What marks need, and all that differs from micro-batch
+to micro-batch, is the gradient part; what becomes of the variables because of a mark is the update part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.errors import ConfigurationError
+from engine.ir import Instruction, Module
+from engine.ir.module import topological
+
+GRADIENT = "ipu.gradient"
+"""The target of a mark's custom call. Its backend_config is JSON: the names "variable" and "accumulator" (a type)."""
+
+
+def is_mark(instruction: Instruction) -> bool:
+    """Whether an instruction is a mark."""
+    return instruction.opcode == "custom-call" and instruction.get("custom_call_target") == GRADIENT
+
+
+def mark_config(variable: str, accumulator: str | None) -> str:
+    """The backend_config of a mark: whose gradient it is, and the accumulator's element type if another is asked."""
+    return json.dumps({"variable": variable, "accumulator": accumulator})
+
+
+def variable_of(mark: Instruction) -> str:
+    """The name of the variable whose gradient is marked."""
+    return str(json.loads(mark["backend_config"])["variable"])
+
+
+def accumulator_of(mark: Instruction) -> str:
+    """The element type in which a gradient is accumulated."""
+    return json.loads(mark["backend_config"])["accumulator"] or mark.array_shape.element_type
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A step's two parts; parameters and results have the numbers they have in the module.
+
+    `moving` has the new value of each variable that the gradient part updates, `updates` that of the others;
+    `outputs` the results that are no variable's; `last` the values of the gradient part that outputs are made of.
+    """
+
+    marks: tuple[Instruction, ...]
+    moving: dict[int, Instruction]
+    updates: dict[int, Instruction]
+    outputs: dict[int, Instruction]
+    last: tuple[Instruction, ...]
+
+
+def cut(module: Module, roles: Sequence[str], once: Collection[int], names: Mapping[int, str]) -> Cut:
+    """Cuts a module that has been inlined.
+
+    `once` are the numbers of parameters that only the optimizer updates, with or without a gradient (its count of
+    steps); `names` those of variables, for messages. Raises ConfigurationError for steps that cannot be cut.
+    """
+    marks = _marks(module)
+    after = _users(module, marks)
+    _refuse_gradients_after_updates(marks, after)
+    results = module.results
+    moving = {n: results[k] for n, k in module.aliases.items() if n not in once and results[k] not in after}
+    updates = {n: results[k] for n, k in module.aliases.items() if n not in moving}
+    sources = [p for p in module.entry.parameters if (n := p["parameter_number"]) in moving or roles[n] == "feed"]
+    varying = _users(module, sources, beyond_marks=False)
+    for number, value in updates.items():
+        found = _frontier([value], varying)
+        if found:
+            raise _update_from_batch(names.get(number, f"parameter {number}"), found[0])
+    aliased = set(module.aliases.values())
+    outputs = {k: result for k, result in enumerate(results) if k not in aliased}
+    return Cut(tuple(marks), moving, updates, outputs, tuple(_frontier(outputs.values(), varying)))
+
+
+def _marks(module: Module) -> list[Instruction]:
+    marks = [i for i in module.entry.instructions if is_mark(i)]
+    inner = [i for c in module.computations() if c is not module.entry for i in c.instructions if is_mark(i)]
+    if inner:
+        raise ConfigurationError(
+            f"Expected the optimizer to be applied once in each step. Received: gradients that are applied inside a "
+            f"loop or a condition, that of {variable_of(inner[0])!r} first. Apply them outside of it to accumulate "
+            f"gradients or to use more than one IPU."
+        )
+    if not marks:
+        raise ConfigurationError(
+            "Expected a training step that applies gradients with a Keras optimizer. Received: one that applies none. "
+            "Call optimizer.apply_gradients in train_step, or set gradient_accumulation_steps_per_replica = 1 and "
+            "auto_select_ipus = 1."
+        )
+    return marks
+
+
+def _users(module: Module, sources: Iterable[Instruction], *, beyond_marks: bool = True) -> set[Instruction]:
+    """The sources and all that depends on them."""
+    found = set(sources)
+    for instruction in module.entry.instructions:
+        if not beyond_marks and is_mark(instruction):
+            continue
+        if any(operand in found for operand in instruction.operands):
+            found.add(instruction)
+    return found
+
+
+def _refuse_gradients_after_updates(marks: Iterable[Instruction], after: set[Instruction]) -> None:
+    late = [mark for mark in marks if mark.operands[0] in after]
+    if late:
+        raise ConfigurationError(
+            f"Expected all gradients of a step to be computed before the first is applied. Received: a step in which "
+            f"the gradient of {variable_of(late[0])!r} depends on an update made earlier in the same step (as in a GAN "
+            f"that trains both networks in one train_step). Compute all gradients first, or set "
+            f"gradient_accumulation_steps_per_replica = 1 and auto_select_ipus = 1."
+        )
+
+
+def _frontier(roots: Iterable[Instruction], varying: set[Instruction]) -> list[Instruction]:
+    """What the roots take from the gradient part, other than through marks."""
+    found: dict[Instruction, None] = {}
+    pending = list(roots)
+    seen = set(pending)
+    while pending:
+        instruction = pending.pop()
+        if instruction in varying:
+            found[instruction] = None
+        elif not is_mark(instruction):
+            pending += [operand for operand in instruction.operands if operand not in seen]
+            seen.update(instruction.operands)
+    return [i for i in topological(found) if i in found]
+
+
+def _update_from_batch(variable: str, value: Instruction) -> ConfigurationError:
+    return ConfigurationError(
+        f"Expected variables to be updated either for each batch or by the optimizer, from gradients alone. Received: "
+        f"an update of {variable!r} from gradients or new weights and from {value.opcode} %{value.name} "
+        f"({value.op_name or 'no scope'}), which differs from batch to batch. Update it before the optimizer is "
+        f"applied, or set gradient_accumulation_steps_per_replica = 1 and auto_select_ipus = 1."
+    )

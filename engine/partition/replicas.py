@@ -1,0 +1,61 @@
+"""Which state of a training step replicas share, and of which each has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from engine.errors import ConfigurationError
+from engine.ir import Instruction, Module
+from engine.ir.module import topological
+from engine.partition.marks import Cut
+
+Kind = Literal["shared", "rows"]
+
+
+def kinds_of(
+    module: Module, parts: Cut, replicas: int, metrics: Collection[int], names: Mapping[int, str]
+) -> dict[int, Kind]:
+    """How replicas hold each variable that the gradient part updates.
+
+    A metric to which is added is shared, so it is exact over all replicas; a random state too, from which each replica
+    in turn takes the next numbers. Of all else (moving statistics, counts of steps) each replica has a row.
+    Raises ConfigurationError for metrics that are updated otherwise.
+    """
+    kinds: dict[int, Kind] = {}
+    for number, value in parts.moving.items():
+        parameter = module.entry.parameters[number]
+        if replicas == 1:
+            kinds[number] = "shared"
+        elif number in metrics:
+            if not _is_sum(parameter, value):
+                raise _refused(names.get(number, f"parameter {number}"), replicas)
+            kinds[number] = "shared"
+        else:
+            is_state = parameter.array_shape.dtype.kind in "iu" and _is_used(module, parts, parameter, value)
+            kinds[number] = "shared" if is_state else "rows"
+    return kinds
+
+
+def _is_sum(parameter: Instruction, value: Instruction) -> bool:
+    """Whether an update adds what does not depend on the variable (or leaves it alone)."""
+    if value is parameter:
+        return True
+    if value.opcode != "add" or value.operands.count(parameter) != 1:
+        return False
+    (term,) = (operand for operand in value.operands if operand is not parameter)
+    return parameter not in topological([term])
+
+
+def _is_used(module: Module, parts: Cut, parameter: Instruction, value: Instruction) -> bool:
+    """Whether anything but its own new value depends on a variable."""
+    others = [result for result in module.results if result is not value]
+    return parameter in topological([*parts.marks, *others])
+
+
+def _refused(name: str, replicas: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"Expected metrics whose variables are updated by adding to them, which can be summed over replicas. Received: "
+        f"{name!r}, which is updated otherwise, with {replicas} replicas. Write the metric with assign_add (a sum and "
+        f"a count), leave it out of compile, or set auto_select_ipus = 1."
+    )

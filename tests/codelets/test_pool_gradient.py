@@ -1,0 +1,97 @@
+"""Gradients of max pooling without overlaps, against the definition of select-and-scatter, bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.codelets.pool_gradient import SCRATCH_BYTES, encode_pool_gradient, is_pooling, pool_gradient
+from engine.codelets.select_and_scatter import DIRECTIONS
+from engine.ir.attributes import Window, WindowDimension
+from engine.ir.shape import shape_of
+from engine.runtime.executor import even_ranges, new_scratch
+from tests.codelets.test_select_and_scatter import oracle, output_shape
+
+TRIVIAL, POOL = WindowDimension(1), WindowDimension(2, 2)
+SPECIAL = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, 2.0, 3.4e38], np.float32)
+
+
+def run(
+    operand: np.ndarray, source: np.ndarray, init: float, window: Window, direction: str, workers: int
+) -> np.ndarray:
+    """The target lies between guards, which nothing may touch."""
+    guarded = np.full(operand.size + 128, 77, np.float32)
+    target, initial = guarded[64:-64], np.array([init], np.float32)
+    parameters, units = encode_pool_gradient(shape_of(operand), shape_of(source), window)
+    parameters[:4] = operand.ctypes.data, source.ctypes.data, initial.ctypes.data, target.ctypes.data
+    scratch = new_scratch(1, SCRATCH_BYTES)
+    for lo, hi in reversed(even_ranges(units, workers)):
+        pool_gradient(direction)(parameters.ctypes.data, lo, hi, scratch.ctypes.data)
+    assert np.all(guarded[:64] == 77) and np.all(guarded[-64:] == 77)
+    return target.reshape(operand.shape)
+
+
+def compare(operand: np.ndarray, window: Window, direction: str, init: float = 0.0) -> None:
+    rng = np.random.default_rng(operand.size)
+    source = rng.standard_normal(output_shape(operand.shape, window)).astype(np.float32)
+    expected = oracle(operand, source, np.float32(init), window, direction)
+    for workers in (1, 3):
+        assert run(operand, source, init, window, direction, workers).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("channels", [*range(1, 21), 33, 64])
+def test_usual_pooling(channels: int) -> None:
+    """Whole windows; a row and a column that no window covers; windows that reach over the edge."""
+    rng = np.random.default_rng(channels)
+    for height, width in ((4, 8), (5, 7), (2, 2), (1, 1)):
+        operand = rng.integers(-2, 3, (3, height, width, channels)).astype(np.float32)
+        compare(operand, (TRIVIAL, POOL, POOL, TRIVIAL), "GE")
+        same = tuple(WindowDimension(2, 2, 0, n % 2) for n in (height, width))
+        compare(operand, (TRIVIAL, *same, TRIVIAL), "GE")
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_any_window_that_does_not_overlap(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    windowed, before, after = (int(n) for n in rng.integers([1, 0, 0], [4, 3, 3]))
+    sizes = [int(n) for n in rng.integers(1, 9 if windowed < 3 else 6, windowed)]
+    window = []
+    for size in sizes:
+        places, gap = int(rng.integers(1, 4)), int(rng.choice([0, 0, 1, 2]))
+        low = int(rng.integers(-1, 4))
+        high = int(rng.integers(max(-1, places - size - low), max(4, places - size - low + 1)))
+        window.append(WindowDimension(places, places + gap, low, high))
+    outer, inner = rng.integers(1, 4, before), rng.integers(1, 21, after)
+    dimensions = tuple(int(n) for n in (*outer, *sizes, *inner))
+    window = [TRIVIAL] * before + window + [TRIVIAL] * after
+    values = SPECIAL if seed % 2 else np.arange(-2, 3).astype(np.float32)
+    operand = rng.choice(values, dimensions)
+    if is_pooling(tuple(window)):
+        compare(operand, tuple(window), DIRECTIONS[seed % 4], float(rng.choice([0.0, -0.0, 1.5])))
+    else:
+        assert all(w == TRIVIAL for w in window)
+
+
+def test_empty_arrays() -> None:
+    window = (TRIVIAL, POOL, POOL, TRIVIAL)
+    for dimensions in ((0, 4, 4, 2), (2, 4, 4, 0)):
+        compare(np.zeros(dimensions, np.float32), window, "GE")
+
+
+def test_no_window_at_all_leaves_the_initial_value() -> None:
+    compare(np.ones((2, 1, 3), np.float32), (TRIVIAL, POOL, TRIVIAL), "GE", init=1.5)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        (TRIVIAL, WindowDimension(3, 2), TRIVIAL),
+        (TRIVIAL, WindowDimension(2, 2, window_dilation=2), TRIVIAL),
+        (TRIVIAL, TRIVIAL, TRIVIAL),
+        (POOL, TRIVIAL, TRIVIAL, POOL),
+        (WindowDimension(600, 600),),
+    ],
+    ids=["overlaps", "dilated", "none", "far apart", "too many places"],
+)
+def test_other_windows_are_left_to_the_general_codelet(window: Window) -> None:
+    assert not is_pooling(window)

@@ -1,0 +1,206 @@
+"""Compiled code on disk: shared, torn, read-only, full and forgotten folders."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import cache_directory as disk
+from engine.cache_directory import UNUSED, UNUSED_ELSEWHERE, load, remove_unused, store
+from engine.emit import jit
+from engine.emit.jit import compile_object, load_objects
+
+TEXT = """
+define i64 @answer() {
+  ret i64 42
+}
+"""
+PROGRAM = """
+import ctypes
+from engine.emit.jit import compile_object, load_objects
+texts = []
+def text():
+    texts.append(1)
+    return {text!r}
+address = load_objects([compile_object("answer", text)])["answer"]
+print(len(texts), ctypes.CFUNCTYPE(ctypes.c_int64)(address)())
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(disk, "_noticed", set())
+    monkeypatch.setattr(disk, "_stamped", {})
+
+
+def made() -> tuple[int, bytes]:
+    """How often the text was asked for, and the object."""
+    asked = []
+
+    def text() -> str:
+        asked.append(1)
+        return TEXT
+
+    _, code = compile_object("answer", text)
+    assert load_objects([("answer", code)])["answer"]
+    return len(asked), code
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(disk.STAMP)]
+
+
+def test_second_request_finds_the_file(tmp_path: Path) -> None:
+    assert made()[0] == 1 and made()[0] == 0
+    (path,) = files(tmp_path)
+    assert path.parent.name.startswith("objects-") and load(path) == made()[1]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:-1], lambda data: b"", lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:]],
+    ids=["truncated", "empty", "flipped"],
+)
+def test_damaged_files_are_made_again(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    _, code = made()
+    (path,) = files(tmp_path)
+    path.write_bytes(damage(path.read_bytes()))
+    assert made() == (1, code) and made() == (0, code)
+
+
+def test_full_disk_goes_on_and_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fdopen = os.fdopen
+
+    class Full:
+        def __init__(self, handle: int, mode: str) -> None:
+            self._file = fdopen(handle, mode)
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self._file.close()
+
+        def write(self, data: bytes) -> None:
+            self._file.write(data[:100])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(disk.os, "fdopen", Full)
+    with caplog.at_level(logging.WARNING, "ipu"):
+        assert made()[0] == 1 and made()[0] == 1
+    assert [record.getMessage() for record in caplog.records if "No space left" in record.getMessage()] == [
+        caplog.records[0].getMessage()
+    ]
+    assert files(tmp_path) == []
+
+
+def test_folder_that_cannot_be_made_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    assert made()[0] == 1 and blocked.read_text() == ""
+
+
+def test_read_only_folder_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made()
+
+    def refuse(*arguments: Any, **named: Any) -> Any:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    # root may write everywhere, so permissions alone would not stop it.
+    for owner, name in ((disk.tempfile, "mkstemp"), (Path, "touch"), (Path, "mkdir")):
+        monkeypatch.setattr(owner, name, refuse)
+    monkeypatch.setattr(disk, "_stamped", {})
+    assert made()[0] == 0 and not caplog.records
+    (path,) = files(tmp_path)
+    store(path.with_name("other.o"), b"code")
+    store(path.with_name("another.o"), b"code")
+    assert len(caplog.records) == 1 and "Read-only" in caplog.text
+
+
+def test_three_cold_processes_at_once(tmp_path: Path) -> None:
+    program = PROGRAM.format(text=TEXT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program]
+    running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [each.communicate(timeout=60)[0].split()[1] for each in running] == ["42"] * 3
+    assert made()[0] == 0 and len(files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("what", ["host", "llvm", "source"])
+def test_another_generator_has_another_name(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = jit.generator()
+    if what == "host":
+        monkeypatch.setattr(jit, "host", lambda: ("another", "+avx2"))
+    elif what == "llvm":
+        monkeypatch.setattr(jit.binding, "llvm_version_info", (99, 0, 0))
+    else:
+        (tmp_path / "nest.py").write_text("changed")
+        monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
+    assert jit.generator.__wrapped__() != before
+
+
+def aged(folder: Path, seconds: float, stamp: str | None = None) -> Path:
+    """A folder last used so many seconds ago, by this machine unless `stamp` names another."""
+    folder.mkdir(parents=True)
+    (folder / "code.o").write_bytes(b"code")
+    marker = folder / (disk.STAMP + stamp if stamp else disk._stamp_name())
+    marker.touch()
+    then = time.time() - seconds
+    for path in (marker, folder):
+        os.utime(path, (then, then))
+    return folder
+
+
+def test_unused_folders_are_deleted(tmp_path: Path) -> None:
+    root = tmp_path / "software-ipu"
+    names = [f"{kind}-{number:016x}" for number, kind in enumerate(("codelets", "objects", "objects", "codelets"))]
+    old = [aged(root / names[0], UNUSED + 60), aged(root / "objects", UNUSED + 60)]
+    old.append(aged(root / names[1], UNUSED_ELSEWHERE + 60, "elsewhere"))
+    young = [aged(root / names[2], UNUSED - 3600), aged(root / names[3], UNUSED + 60, "elsewhere")]
+    foreign = aged(root / "notes", UNUSED_ELSEWHERE + 60)
+    remove_unused(root)
+    assert not any(folder.exists() for folder in old)
+    assert all(folder.exists() for folder in (*young, foreign))
+
+
+def test_reading_counts_as_use(tmp_path: Path) -> None:
+    root = tmp_path / "software-ipu"
+    folder = aged(root / "objects-0000000000000001", UNUSED + 60)
+    store(folder / "used.o", b"code")
+    for path in (folder, folder / disk._stamp_name()):
+        os.utime(path, (0, 0))
+    disk._stamped.clear()
+    assert load(folder / "used.o") == b"code"
+    disk._stamped.clear()  # as another process would see it
+    remove_unused(root)
+    assert folder.exists()
+
+
+def test_folder_in_use_by_this_process_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "software-ipu" / "objects-0000000000000001"
+    store(folder / "used.o", b"code")
+    for path in (folder, folder / disk._stamp_name()):
+        os.utime(path, (0, 0))
+    remove_unused(folder.parent)
+    assert folder.exists()
+
+
+def test_new_folder_removes_old_ones(tmp_path: Path) -> None:
+    old = aged(tmp_path / "software-ipu" / "codelets-0000000000000001", UNUSED + 60)
+    made()
+    assert not old.exists()

@@ -1,0 +1,154 @@
+"""convolution with few output features: whole groups of positions, and products added where they overlap."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.compile import build_program, compile_module
+from engine.ir import Module, WindowDimension
+from engine.ir.builder import Builder
+from engine.ir.structured_shape_rules import window_count
+from engine.lower import convolution, overlapping
+from engine.lower.overlapping import overlap_cycles
+from engine.lower.pixel_groups import Group
+from tests.engine.running import arguments_for, buffers, check, fast
+from tests.lower.test_convolution import HWIO, NHWC, convolve, numbers_for, random_window
+
+
+def random_orders(rng: np.random.Generator, rank: int) -> list[list[int]] | None:
+    return [[int(k) for k in rng.permutation(rank + 2)] for _ in range(3)] if rng.random() < 0.5 else None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_group_of_positions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 4))
+    sizes = [int(n) for n in rng.integers(3, 13 if rank < 3 else 6, rank)]
+    window = [random_window(rng, n, wild=False) for n in sizes]
+    low, high = (int(n) for n in rng.integers(-1, 4, 2))
+    last = int(rng.integers(1, min(sizes[-1], 7)))
+    window[-1] = WindowDimension(last, 1, low, high, window_reversal=bool(rng.random() < 0.5))
+    outputs = window_count(sizes[-1], window[-1])
+    divisors = [p for p in range(1, outputs + 1) if outputs % p == 0]
+    positions = int(rng.choice(divisors)) if divisors else 1
+    backward = positions == outputs and bool(rng.random() < 0.7)
+    group = Group(rank - 1, positions, backward)
+    monkeypatch.setattr(convolution, "choose_group", lambda *_: group)
+    monkeypatch.setattr(convolution, "_overlaps", lambda *_: False)
+    batch, features, results = (int(n) for n in rng.integers(1, [4, 6, 21]))
+    convolve(batch, features, results, sizes, tuple(window), random_orders(rng, rank))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_overlap(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of stride 1 with dilations, reversal and negative padding."""
+    met = []
+
+    def whenever_possible(*arguments: object) -> bool:
+        met.append(overlap_cycles(*arguments) is not None)  # type: ignore[arg-type]
+        return met[-1]
+
+    monkeypatch.setattr(convolution, "_overlaps", whenever_possible)
+    monkeypatch.setattr(overlapping, "FEW_IMAGES", 0)
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 3))
+    sizes = [int(n) for n in rng.integers(1, 10, rank)]
+    window = None
+    while window is None or any(window_count(n, w) < 1 for n, w in zip(sizes, window, strict=True)):
+        made = [random_window(rng, n, wild=True) for n in sizes]
+        window = tuple(
+            WindowDimension(w.size, 1, w.padding_low, w.padding_high, w.window_dilation, w.base_dilation)
+            if rng.random() < 0.5
+            else WindowDimension(w.size, 1, w.padding_low, w.padding_high, 1, w.base_dilation, w.window_reversal)
+            for w in made
+        )
+    batch, features, results = (int(n) for n in rng.integers(1, [5, 40, 21]))
+    if seed % 10 == 0:
+        features += 256  # more than one block of k
+    convolve(batch, features, results, sizes, window, random_orders(rng, rank))
+    assert met and all(met)
+
+
+def set_names(module: Module) -> list[str]:
+    program = build_program(module, ["variable"] * len(module.entry.parameters), {})
+    return [each.codelet.name for each in program.compute_sets if hasattr(each.codelet, "name")]
+
+
+def layer(features: int, results: int, size: int, taps: int, gradient: str) -> Module:
+    """A layer of LeNet's kind: its result, or its gradient by kernel or input."""
+    builder = Builder()
+    outputs = size - taps + 1
+    image, kernel = (16, size, size, features), (taps, taps, features, results)
+    if gradient == "none":
+        x, y = builder.parameter("f32", image), builder.parameter("f32", kernel)
+        builder.convolution(x, y, (WindowDimension(taps),) * 2, numbers_for(2, [NHWC, HWIO, NHWC]))
+    elif gradient == "kernel":
+        x, y = builder.parameter("f32", image), builder.parameter("f32", (16, outputs, outputs, results))
+        numbers = numbers_for(2, [[1, 2, 3, 0], [0, 2, 3, 1], [2, 3, 0, 1]])
+        builder.convolution(x, y, (WindowDimension(outputs),) * 2, numbers)
+    else:
+        x, y = builder.parameter("f32", (16, outputs, outputs, results)), builder.parameter("f32", kernel)
+        full = WindowDimension(taps, 1, taps - 1, taps - 1, window_reversal=True)
+        builder.convolution(x, y, (full, full), numbers_for(2, [NHWC, [2, 3, 1, 0], NHWC]))
+    return builder.module()
+
+
+@pytest.mark.parametrize("gradient", ["none", "kernel", "input"])
+@pytest.mark.parametrize(
+    "features, results, size, taps", [(1, 6, 28, 5), (6, 16, 14, 5), (3, 5, 30, 4), (4, 16, 24, 3)]
+)
+def test_layers_and_their_gradients(features: int, results: int, size: int, taps: int, gradient: str) -> None:
+    check(layer(features, results, size, taps, gradient), tolerance=1e-4)
+
+
+def test_gradient_by_an_input_of_few_features_is_added_where_it_overlaps() -> None:
+    assert "overlap_add_f32" in set_names(layer(6, 16, 14, 5, "input"))
+    assert "overlap_add_f32" not in set_names(layer(6, 16, 14, 5, "none"))
+
+
+def test_a_layer_of_few_features_is_done_in_groups() -> None:
+    """Nor does the account of the program count the zeros in the kernel."""
+    module = layer(1, 6, 28, 5, "none")
+    program = build_program(module, ["variable"] * 2, {})
+    product = next(each for each in program.compute_sets if each.effort.multiply_adds)
+    assert product.effort.multiply_adds == 16 * 24 * 24 * 25 * 6
+    assert "kernel" in product.reads[1].buffer.name
+
+
+@pytest.mark.parametrize("gradient", ["none", "kernel", "input"])
+def test_same_bits_for_any_number_of_workers(gradient: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.runtime.executable.INLINE_EFFORT", 0)
+    module = layer(6 if gradient == "input" else 1, 6, 18, 5, gradient)
+    arguments = arguments_for(module)
+    results = []
+    for workers in (1, 2, 3):
+        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        results.append(fast(module, arguments)[0][0].tobytes())
+    assert len(set(results)) == 1
+
+
+def test_a_group_reads_zeros_around_the_kernel_in_every_step() -> None:
+    module = layer(1, 6, 18, 5, "none")
+    arguments = arguments_for(module)
+    executable = compile_module(module, ["variable"] * 2, {})
+    (once,) = executable.run(1, [], buffers(arguments))
+    (often,) = executable.run(5, [], buffers(arguments))
+    assert once.tobytes() == often.tobytes()
+
+
+@pytest.mark.parametrize("features, results", [(32, 16), (48, 40), (64, 24)])
+def test_kernels_of_many_features_are_turned_by_the_contraction(features: int, results: int) -> None:
+    """A gradient by the input reads the kernel as it lies, with strides and without."""
+    for stride in (1, 2):
+        builder = Builder()
+        x, y = builder.parameter("f32", (3, 6, 6, results)), builder.parameter("f32", (3, 3, features, results))
+        window = WindowDimension(3, 1, 2, 2, base_dilation=stride, window_reversal=True)
+        builder.convolution(x, y, (window, window), numbers_for(2, [NHWC, [2, 3, 1, 0], NHWC]))
+        check(builder.module(), tolerance=1e-4)
+        assert not any("kernel" in name for name in buffer_names(builder.module()))
+
+
+def buffer_names(module: Module) -> set[str]:
+    program = build_program(module, ["variable"] * len(module.entry.parameters), {})
+    return {span.buffer.name for each in program.compute_sets for span in each.writes}

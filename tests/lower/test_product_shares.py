@@ -1,0 +1,37 @@
+"""Products that are worth two workers are cut so that two have about as much to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.compile import build_program
+from engine.ir import DotDimensionNumbers
+from engine.ir.builder import Builder
+from engine.program.syncs import ranges_of
+
+FORMS = {"NN": ((1,), (0,)), "TN": ((0,), (0,)), "NT": ((1,), (1,))}
+
+
+@pytest.mark.parametrize(
+    ("form", "rows", "columns", "k"),
+    [
+        ("NN", 32, 64, 256),
+        ("TN", 256, 64, 32),
+        ("NT", 32, 256, 64),
+        ("NT", 32, 784, 256),
+        ("NN", 512, 512, 512),
+        ("TN", 784, 256, 32),
+    ],
+)
+def test_neither_of_two_workers_has_much_more(form: str, rows: int, columns: int, k: int) -> None:
+    b = Builder()
+    left = b.parameter("f32", (k, rows) if form[0] == "T" else (rows, k))
+    right = b.parameter("f32", (columns, k) if form[1] == "T" else (k, columns))
+    b.dot(left, right, DotDimensionNumbers(*FORMS[form]))
+    product = build_program(b.module(), ["variable", "variable"], {}).compute_sets[0]
+    (_, first), (second, last) = ranges_of(product, 2)
+    assert (first, last) == (second, product.units)
+    partition = product.writes[0].partition
+    assert partition is not None
+    share = min(first * partition.grain, partition.extent) / partition.extent
+    assert 0.45 < share < 0.6
