@@ -1,4 +1,4 @@
-"""Makes `tensorflow.python.ipu`, `keras.ipu` and `tf_keras.ipu` names of this project's packages.
+"""Makes `tensorflow.python.ipu`, `keras.ipu`, `tf_keras.ipu` and `ipu.keras` names of this project's packages.
 
 Imported by ipu_hook.pth at every interpreter start, so it stays small and imports nothing but sys.
 Nothing else is imported until one of those names is used.
@@ -10,6 +10,7 @@ ModuleType = type(sys)
 
 ALIASES = {
     "tensorflow.python.ipu": "ipu",
+    "ipu.keras": "keras_ext",  # so it is tensorflow.python.ipu.keras, too, as TensorFlow 2.4 had it
     "keras.ipu": "keras_ext",
     "keras._tf_keras.keras.ipu": "keras_ext",
     "tf_keras.ipu": "keras_ext",

@@ -116,6 +116,11 @@ class IPUStrategyV1(tf.distribute.Strategy):
         return 1
 
     @property
+    def ordinal(self) -> int:
+        """The number of the strategy's IPU device among those configured."""
+        return int(self._ipu_device.rpartition(":")[2])
+
+    @property
     def supports_loss_scaling(self) -> bool:
         """Whether optimizers may scale the loss: yes."""
         return True

@@ -1,14 +1,19 @@
-"""The package behind `keras.ipu` and `tf_keras.ipu`; its modules are loaded when first used."""
+"""The package behind `keras.ipu`, `tf_keras.ipu` and `tensorflow.python.ipu.keras`; modules are loaded when used."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
+from typing import Any
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Imports the submodule `name`, so that attribute access works without an import statement."""
+def __getattr__(name: str) -> Any:
+    """Imports the submodule `name`, so that attribute access works without an import statement.
+
+    The class `name`, which raises an error when it is used, for models that old releases had here.
+    """
+    if name in (removed := import_module(f"{__name__}.ported").REMOVED):
+        return removed[name]
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,3 +5,11 @@ from engine.errors import ConfigurationError
 
 class EagerExecutionError(ConfigurationError, RuntimeError):
     """A model of the strategy was told to run eagerly, which the engine cannot."""
+
+
+class IncompleteConfig(ConfigurationError, RuntimeError):
+    """A model's class leaves options out of its config that it would need to come back as it was."""
+
+
+class RemovedName(ConfigurationError, RuntimeError):
+    """Something of an old release that has been replaced; the message says by what."""

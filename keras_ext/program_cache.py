@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
+from engine.partition.accumulation import Accumulation
 from ipu._device import current_system
+from ipu.compiler.accumulation import accumulated
+from ipu.compiler.marks import AccumulatorType, marking
 from ipu.compiler.program import Program
 from ipu.compiler.trace import trace_step
 from keras_ext.epochs.feeds import BatchSignature
 
-logger = logging.getLogger("ipu")
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """What a training step of several batches depends on; `metric_variables` gives TensorFlow's, once it is traced."""
+
+    accumulation: Accumulation
+    accumulator_type: AccumulatorType
+    metric_variables: Callable[[], Iterable[Any]] = field(compare=False)
 
 
 class ProgramCache:
-    """Programs by batch signature. Dies with the function that owns it, which Keras drops at `compile()`."""
+    """Programs by batch signature and updates. Dies with the function that owns it; Keras drops that at `compile()`."""
 
     def __init__(self) -> None:
         self._programs: dict[Any, Program] = {}
@@ -30,43 +40,30 @@ class ProgramCache:
 
     def other_than(self, signature: BatchSignature) -> BatchSignature | None:
         """The signature of the last program made, if there is one but none for `signature`."""
-        if signature in self._programs:
-            return None
-        return next(reversed(self._programs), None)
+        signatures = [known for known, _ in self._programs]
+        return None if signature in signatures or not signatures else signatures[-1]
 
-    def get(self, signature: BatchSignature, optimizer: Any, step: Callable[[Any], Any]) -> Program:
+    def get(
+        self, signature: BatchSignature, optimizer: Any, step: Callable[[Any], Any], updates: Updates | None = None
+    ) -> Program:
         """The program of `step` for batches of `signature`, made now if there is none.
 
-        Raises UnsupportedOperation for a step that XLA or the engine cannot compile.
+        With `updates` a step of the program takes the batches of one update.
+        Raises UnsupportedOperation for a step that XLA or the engine cannot compile, ConfigurationError for one that
+        has no such updates.
         """
         system_version = current_system().version
         if optimizer is not self._optimizer or system_version != self._system_version:
             self._programs.clear()
             self._optimizer, self._system_version = optimizer, system_version
-        program = self._programs.get(signature)
+        program = self._programs.get((signature, updates))
         if program is None:
-            _notice_unused_ipus()
-            program = self._programs[signature] = compile_step(step, signature)
+            program = self._programs[signature, updates] = compile_step(step, signature, updates)
         return program
 
 
-_noticed_ipus: set[int] = set()
-
-
-def _notice_unused_ipus() -> None:
-    """Says once for each number of IPUs that a model runs on one of them."""
-    ipus = current_system().device().ipus
-    if ipus > 1 and ipus not in _noticed_ipus:
-        _noticed_ipus.add(ipus)
-        logger.warning(
-            "The configuration selects %d IPUs, but this version does not replicate or pipeline models: it trains "
-            "on one. Set auto_select_ipus = 1 to say so.",
-            ipus,
-        )
-
-
-def compile_step(step: Callable[[Any], Any], signature: BatchSignature) -> Program:
-    """Traces a step that takes one nested batch, and compiles it."""
+def compile_step(step: Callable[[Any], Any], signature: BatchSignature, updates: Updates | None = None) -> Program:
+    """Traces a step that takes one nested batch, and compiles it, or the step that makes one of `updates`."""
 
     def flat_step(*arrays: tf.Tensor) -> Any:
         return step(signature.layout.unflatten(iter(arrays)))
@@ -75,4 +72,9 @@ def compile_step(step: Callable[[Any], Any], signature: BatchSignature) -> Progr
         tf.TensorSpec(shape, tf.as_dtype(dtype))
         for shape, dtype in zip(signature.shapes, signature.dtypes, strict=True)
     ]
-    return Program(trace_step(flat_step, specs))
+    if updates is None:
+        return Program(trace_step(flat_step, specs))
+    with marking(updates.accumulator_type) as marks:
+        traced = trace_step(flat_step, specs)
+    once, metrics = marks.updated_once.values(), updates.metric_variables()
+    return Program(accumulated(traced, updates.accumulation, once=once, metrics=metrics))

@@ -10,9 +10,15 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import tensorflow as tf
 
+from engine.partition.accumulation import Accumulation
 from ipu.compiler.program import Program
-from keras_ext.epochs.feeds import Batches, BatchSignature, grouped, take
-from keras_ext.program_cache import ProgramCache
+from keras_ext.accumulation import accumulation_of, accumulator_type_of
+from keras_ext.callback_thread import CallbackThread
+from keras_ext.epochs.feeds import Batches, BatchSignature, grouped, take, together
+from keras_ext.program_cache import ProgramCache, Updates
+from keras_ext.queue_options import buffer_depth
+from keras_ext.step_callbacks import StepCallbacks, take_callbacks
+from keras_ext.updates import as_updates
 
 Mode = Literal["train", "test", "predict"]
 logger = logging.getLogger("ipu")
@@ -30,6 +36,9 @@ class Framework(Protocol):
 
     def optimizer(self, model: Any) -> Any:
         """The object whose replacement makes programs useless."""
+
+    def metric_variables(self, model: Any) -> list[Any]:
+        """TensorFlow's variables behind the model's metrics."""
 
 
 class StepFunction:
@@ -62,7 +71,41 @@ class StepFunction:
             batches.signature,
             self._framework.optimizer(model),
             lambda data: self._framework.step(model, self._mode, data),
+            self._updates(),
         )
+
+    def _updates(self) -> Updates | None:
+        """What makes a step of the program take several batches; None where it takes one."""
+        model, framework = self.model, self._framework
+        accumulation = accumulation_of(model) if self._mode == "train" else Accumulation()
+        if accumulation.micro_batches == 1:
+            return None
+        return Updates(accumulation, accumulator_type_of(model), lambda: framework.metric_variables(model))
+
+    def _results_of_step(self, program: Program, results: list[np.ndarray]) -> Any:
+        """What callbacks are told of a step."""
+        raise NotImplementedError
+
+    def _run_reporting(
+        self, program: Program, batches: Batches, callbacks: StepCallbacks
+    ) -> tuple[list[np.ndarray], bool]:
+        """Runs steps while a thread calls the callbacks of each; the results of those made, and whether told to stop.
+
+        Raises what a callback raises, after a whole step.
+        """
+        # The batches of an update are one step of the engine.
+        steps = accumulation_of(self.model).micro_batches if self._mode == "train" else 1
+        thread = CallbackThread(
+            lambda step, results: callbacks.report(self._results_of_step(program, results), steps),
+            held=buffer_depth(self.model) or 0,
+        )
+        try:
+            results = program.run_observed(batches.steps, batches.feeds, thread)
+        except BaseException:
+            thread.abandon()
+            raise
+        thread.finish()
+        return results, thread.stopped
 
 
 def _notice_reload(model: Any, known: BatchSignature, new: BatchSignature) -> None:
@@ -84,9 +127,22 @@ class EpochFunction(StepFunction):
 
     def __call__(self, iterator: Iterator[Any]) -> Any:
         """Feeds from an iterator of batches; raises StopIteration when it has none left."""
-        for batches in take(iterator, self._framework.steps_per_execution(self.model)):
+        callbacks = take_callbacks(self.model, self._mode)
+        taken = take(iterator, self._framework.steps_per_execution(self.model))
+        if self._mode == "train":
+            taken = as_updates(taken, accumulation_of(self.model))
+        for batches in taken:
             program = self.program(batches)
-            results = program.run(batches.steps, batches.feeds)
+            if callbacks is None:
+                results = program.run(batches.steps, batches.feeds)
+                continue
+            of_steps, stopped = self._run_reporting(program, batches, callbacks)
+            results = [result[-1] for result in of_steps]
+            if stopped:
+                break
+        return program.pack([_log(result) for result in results])
+
+    def _results_of_step(self, program: Program, results: list[np.ndarray]) -> Any:
         return program.pack([_log(result) for result in results])
 
 
@@ -95,13 +151,32 @@ class PredictFunction(StepFunction):
 
     def __call__(self, data: list[Any]) -> Any:
         """The structure of the model's outputs, as tensors with the rows of all batches."""
-        parts: list[list[np.ndarray]] = []
-        for batches in grouped(data):
-            program = self.program(batches)
-            results = program.run(batches.steps, batches.feeds, outputs="all")
-            parts.append([_all_rows(result) for result in results])
-        columns = (part[0] if len(part) == 1 else np.concatenate(part) for part in zip(*parts, strict=True))
+        program, columns = self._run(data)
         return program.pack([tf.convert_to_tensor(column) for column in columns])
+
+    def arrays(self, data: list[Any]) -> Any:
+        """The same as NumPy arrays, for those who want no tensors."""
+        program, columns = self._run(data)
+        return program.pack(columns)
+
+    def _run(self, data: list[Any]) -> tuple[Program, list[np.ndarray]]:
+        parts: list[list[np.ndarray]] = []
+        callbacks = take_callbacks(self.model, self._mode)
+        stopped = False
+        of_replicas = bool(data) and isinstance(data[0], Batches)
+        for batches in [together(data)] if of_replicas else grouped(data):
+            program = self.program(batches)
+            if callbacks is None:
+                results = program.run(batches.steps, batches.feeds, outputs="all")
+            else:
+                results, stopped = self._run_reporting(program, batches, callbacks)
+            parts.append([_all_rows(result) for result in results])
+            if stopped:
+                break
+        return program, [part[0] if len(part) == 1 else np.concatenate(part) for part in zip(*parts, strict=True)]
+
+    def _results_of_step(self, program: Program, results: list[np.ndarray]) -> Any:
+        return {"outputs": program.pack([tf.convert_to_tensor(result) for result in results])}
 
 
 def _log(result: np.ndarray) -> Any:

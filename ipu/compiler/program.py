@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from engine.errors import ConfigurationError
-from engine.evaluate import EvaluatedExecutable
 from engine.ir import Module
-from engine.program.program import Program as EngineProgram
 from engine.runtime.buffers import DeviceBuffer
-from engine.runtime.executable import Executable as CompiledExecutable
 from engine.runtime.feeds import RowFeed
 from ipu.compiler.progress import compile_progress
 from ipu.compiler.trace import TracedStep
+from ipu.compiler.variables import Occupation
+
+if TYPE_CHECKING:
+    from engine.program.program import Program as EngineProgram
+    from engine.runtime.observer import Observer
 
 
 class Executable(Protocol):
@@ -29,6 +31,7 @@ class Executable(Protocol):
         feeds: list[RowFeed],
         variables: list[DeviceBuffer],
         outputs: Literal["last", "all"] = "last",
+        observer: Observer | None = None,
     ) -> list[np.ndarray]:
         """Runs `steps` steps; returns the results that are not variable updates."""
 
@@ -52,7 +55,10 @@ def use_definitions(enabled: bool = True) -> Iterator[None]:
 def build_executable(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> Executable:
     """The one place where a module becomes executable; raises UnsupportedOperation, OutOfTileMemory."""
     if _definitions_alone:
+        from engine.evaluate import EvaluatedExecutable
+
         return EvaluatedExecutable(module, roles, constants)
+    # Numba and LLVM take long to load: not before there is something to compile.
     from engine.compile import compile_module
 
     with compile_progress() as progress:
@@ -88,15 +94,37 @@ class Program:
     @property
     def engine_program(self) -> EngineProgram:
         """The compute sets of one step. Raises ConfigurationError for a program on the definitions alone."""
+        from engine.runtime.executable import Executable as CompiledExecutable
+
         if isinstance(self._executable, CompiledExecutable):
             return self._executable.program
         raise ConfigurationError("Expected a program on tiles. Received: one that runs on the definitions alone.")
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps]."""
+        return self._run(steps, feeds, outputs, None)
+
+    def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
+        """Runs up to `steps` steps while `observer` follows; returns the flat results of all that were made.
+
+        Other threads that look at a variable of the program wait for the end.
+        """
+        occupation = Occupation()
+        for variable in self._traced.variables:
+            variable.occupation = occupation
+        try:
+            return self._run(steps, feeds, "all", observer)
+        finally:
+            for variable in self._traced.variables:
+                variable.occupation = None
+            occupation.end()
+
+    def _run(
+        self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"], observer: Observer | None
+    ) -> list[np.ndarray]:
         buffers = [variable.device_buffer() for variable in self._traced.variables]
         try:
-            return self._executable.run(steps, feeds, buffers, outputs)
+            return self._executable.run(steps, feeds, buffers, outputs, observer)
         finally:
             # An interrupted call has made whole steps, so the device still holds the newest values.
             for variable in self._traced.updated:

@@ -45,6 +45,23 @@ def tracing() -> bool:
     return _tracing.used is not None
 
 
+class Occupation:
+    """An execution that works on variables while other threads may ask for them; these wait for its end."""
+
+    def __init__(self) -> None:
+        self._owner = threading.get_ident()
+        self._over = threading.Event()
+
+    def wait(self) -> None:
+        """Returns at once in the thread that runs the execution, else when it is over."""
+        if threading.get_ident() != self._owner:
+            self._over.wait()
+
+    def end(self) -> None:
+        """Lets everybody go on."""
+        self._over.set()
+
+
 class IPUVariable(resource_variable_ops.ResourceVariable):
     """A resource variable with a host copy (TensorFlow's) and a device copy (the engine's).
 
@@ -60,9 +77,11 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     _buffer: DeviceBuffer | None = None
     _foreign_graphs: weakref.WeakSet[func_graph.FuncGraph] | None = None
     _ipu_device: str | None = None
+    occupation: Occupation | None = None
 
     def device_buffer(self) -> DeviceBuffer:
         """The device copy, holding the newest value."""
+        self._settle()
         if self._buffer is None or not self._device_is_valid or self._foreign_graphs:
             self._upload()
         assert self._buffer is not None
@@ -82,7 +101,14 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         self._buffer.write(value)
         self._device_is_valid = True
 
+    def _settle(self) -> None:
+        """Waits for the execution that another thread runs with this variable."""
+        occupation = self.occupation
+        if occupation is not None:
+            occupation.wait()
+
     def _fetch(self) -> None:
+        self._settle()
         if self._host_is_valid:
             return
         assert self._buffer is not None
@@ -147,6 +173,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         """Runs an assignment to the host copy; one that fails changes neither copy."""
         if ops.inside_function():
             return write()
+        self._settle()
         self._known_use = True
         try:
             write()
@@ -154,6 +181,17 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             self._known_use = False
         self._host_is_valid, self._device_is_valid = True, False
         return self if read_value else None
+
+    def _write_to_device(self, value: Any) -> bool:
+        """Replaces the device copy by an array that fits exactly; whoever looks for the value fetches it from there."""
+        self._settle()
+        if self._buffer is None or self._foreign_graphs or not isinstance(value, np.ndarray | np.generic):
+            return False
+        if value.shape != self._buffer.shape.dimensions or value.dtype != self._dtype.as_numpy_dtype:
+            return False
+        self._buffer.write(np.asarray(value))
+        self._host_is_valid, self._device_is_valid = False, True
+        return True
 
     def _read_variable_op(self, no_copy: bool = False) -> Any:
         return self._read(lambda: super(IPUVariable, self)._read_variable_op(no_copy))
@@ -175,6 +213,8 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     ) -> Any:
         """Replaces the value; raises ValueError when the shape differs."""
         if not ops.inside_function():
+            if self._write_to_device(value):
+                return self if read_value else None
             # The value may be computed from the variable itself, which must then be fetched first.
             value = ops.convert_to_tensor(value, dtype=self.dtype)
         return self._write(lambda: super(IPUVariable, self).assign(value, use_locking, name, read_value), read_value)
@@ -203,13 +243,15 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 class HostVariable:
     """The same face for a variable from outside the strategy: copied in before, back after each execution."""
 
+    occupation: Occupation | None = None
+
     def __init__(self, variable: Any) -> None:
-        self._variable = variable
+        self.variable = variable
         self._buffer: DeviceBuffer | None = None
 
     def device_buffer(self) -> DeviceBuffer:
         """A device copy of the variable's present value."""
-        value = np.asarray(self._variable.numpy())
+        value = np.asarray(self.variable.numpy())
         if self._buffer is None:
             self._buffer = DeviceBuffer(shape_of(value))
         self._buffer.write(value)
@@ -218,4 +260,4 @@ class HostVariable:
     def device_written(self) -> None:
         """Copies the updated value back."""
         assert self._buffer is not None
-        self._variable.assign(self._buffer.read())
+        self.variable.assign(self._buffer.read())

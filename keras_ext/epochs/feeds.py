@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,29 @@ class Batches:
     signature: BatchSignature
     steps: int
     feeds: list[RowFeed]
+
+    def first(self) -> Any:
+        """The first batch, nested as the data are."""
+        rows = (
+            feed.array[: shape[0]] if shape else feed.array[0]
+            for feed, shape in zip(self.feeds, self.signature.shapes, strict=True)
+        )
+        return self.signature.layout.unflatten(iter(rows))
+
+
+class FeedIterator(ABC):
+    """One pass over the data. Iterating gives batches; `take` gives feeds for several steps at once."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    @abstractmethod
+    def __next__(self) -> Any:
+        """The next batch, nested as the data are; StopIteration at the end."""
+
+    @abstractmethod
+    def take(self, limit: int) -> list[Batches]:
+        """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left."""
 
 
 class RowBatches:
@@ -68,16 +92,13 @@ class RowBatches:
         return np.concatenate([s + np.random.permutation(min(self.batch_size, self.rows - s)) for s in starts])
 
 
-class RowIterator:
-    """One pass over the rows. Iterating gives batches; `take` gives feeds without touching the data."""
+class RowIterator(FeedIterator):
+    """One pass over the rows, whose `take` does not touch the data."""
 
     def __init__(self, batches: RowBatches) -> None:
         self._batches = batches
         self._order: np.ndarray | None = None
         self._position = 0
-
-    def __iter__(self) -> RowIterator:
-        return self
 
     def __next__(self) -> Any:
         feeds = self.take(1)[0].feeds
@@ -112,7 +133,7 @@ class RowIterator:
 
 def take(iterator: Iterator[Any], limit: int) -> list[Batches]:
     """Up to `limit` batches of any iterator, grouped by shape; StopIteration when none is left."""
-    if isinstance(iterator, RowIterator):
+    if isinstance(iterator, FeedIterator):
         return iterator.take(limit)
     batches: list[Any] = []
     for _ in range(limit):
@@ -123,6 +144,15 @@ def take(iterator: Iterator[Any], limit: int) -> list[Batches]:
     if not batches:
         raise StopIteration
     return grouped(batches)
+
+
+def together(parts: list[Batches]) -> Batches:
+    """Parts of one signature as one."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = zip(*(part.feeds for part in parts), strict=True)
+    feeds = [RowFeed(joined([feed.step(0, feed.available_rows()) for feed in column])) for column in columns]
+    return Batches(parts[0].signature, sum(part.steps for part in parts), feeds)
 
 
 def grouped(batches: list[Any]) -> list[Batches]:

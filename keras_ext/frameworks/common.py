@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from engine.errors import StepCountError
 from ipu.compiler.variables import tracing
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.errors import EagerExecutionError
@@ -31,6 +33,24 @@ def refuse_eager_execution(model: Any) -> None:
             f"Expected run_eagerly=False for model {model.name!r}, created inside an IPUStrategy. "
             "Received: run_eagerly=True. Compile it without, or create it outside the scope to debug it."
         )
+
+
+def with_plain_steps(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `compile` with a number where `steps_per_execution` is a tensor, as `dataset.cardinality()` is.
+
+    Raises StepCountError for the cardinality of a dataset without end, or of unknown length.
+    """
+    steps = arguments.get("steps_per_execution")
+    if not isinstance(steps, tf.Tensor | np.ndarray | np.generic):
+        return arguments
+    number = int(steps)
+    if number in (tf.data.INFINITE_CARDINALITY, tf.data.UNKNOWN_CARDINALITY):
+        what = "has no end" if number == tf.data.INFINITE_CARDINALITY else "is of unknown length"
+        raise StepCountError(
+            f"Expected steps_per_execution to be a positive number. Received: {number}, the cardinality of a dataset "
+            f"that {what}. Give the number of steps of an epoch instead."
+        )
+    return {**arguments, "steps_per_execution": number}
 
 
 def dense(gradient: Any) -> Any:

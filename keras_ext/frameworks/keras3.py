@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
+from keras.src.callbacks.callback_list import CallbackList
+from keras.src.models.functional import Functional
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.trainers import trainer as base_trainer
@@ -21,10 +24,25 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from engine.errors import ConfigurationError
+from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.ipu_strategy import IPUStrategyV1
+from keras_ext import extension, step_callbacks
 from keras_ext.epochs.feeds import RowBatches
-from keras_ext.frameworks import keras3_layers
-from keras_ext.frameworks.common import KerasFunction, dense, plain_outside, refuse_eager_execution, serves
+from keras_ext.epochs.read_ahead import ReadAhead
+from keras_ext.epochs.super_batches import super_batches
+from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
+from keras_ext.frameworks import keras3_layers, keras3_metrics
+from keras_ext.frameworks.common import (
+    KerasFunction,
+    dense,
+    plain_outside,
+    refuse_eager_execution,
+    serves,
+    with_plain_steps,
+)
+from keras_ext.frameworks.keras3_saving import keep_options
+from keras_ext.replication import ReplicatedBatches, refuse_partial_batch, replicas_of, steps_per_replica
+from keras_ext.saving import ConfigKeeper
 from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
 
 
@@ -45,6 +63,10 @@ class Keras3:
         """The model's optimizer, None before `compile`."""
         return getattr(model, "optimizer", None)
 
+    def metric_variables(self, model: Any) -> list[Any]:
+        """TensorFlow's variables behind the model's metrics."""
+        return [variable._value for variable in model.metrics_variables]
+
 
 class IPUEpochIterator(EpochIterator):
     """Keras' bookkeeping of epochs and steps, around data that Keras puts into no tf.data pipeline."""
@@ -52,11 +74,43 @@ class IPUEpochIterator(EpochIterator):
     def __init__(self, distribute_strategy: Any = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._data: Iterable[Any] | None = None
+        self._replicas = replicas_of(distribute_strategy)
+        # Keras counts the batches of all replicas here, and the steps of each everywhere else.
+        self.steps_per_epoch = steps_per_replica(self.steps_per_epoch, self._replicas)
+        self._count_steps()
+
+    def reset(self) -> None:
+        """Makes ready for the next run."""
+        super().reset()
+        self._count_steps()
+
+    def _count_steps(self) -> None:
+        if self.steps_per_epoch is None:
+            self._num_batches = steps_per_replica(self._num_batches, self._replicas)
+        elif self._num_batches is not None:
+            self._num_batches //= self._replicas
+        if self._replicas > 1 and isinstance(self.data_adapter, ArrayDataAdapter):
+            refuse_partial_batch(self.data_adapter.partial_batch_size, self.data_adapter.batch_size, self._replicas)
 
     def _get_iterator(self) -> Iterable[Any]:
+        batches = self._batches()
+        return batches if self._replicas == 1 else ReplicatedBatches(batches, self._replicas)
+
+    def _batches(self) -> Iterable[Any]:
         if self._data is None:
-            self._data = _batches(self.data_adapter)
+            self._data = _batches(self.data_adapter, self.steps_per_execution * self._replicas)
         return self._data if self._data is not self.data_adapter else self.data_adapter.get_numpy_iterator()
+
+    @contextlib.contextmanager
+    def catch_stop_iteration(self) -> Iterator[None]:
+        """Keras' end of an epoch; an error or interruption also ends the reading of data for steps to come."""
+        with super().catch_stop_iteration():
+            try:
+                yield
+            except BaseException as error:
+                if isinstance(self._data, ReadAhead) and not isinstance(error, StopIteration):
+                    self._data.close()
+                raise
 
     def __next__(self) -> Any:
         return next(self._epoch_iterator)
@@ -64,26 +118,33 @@ class IPUEpochIterator(EpochIterator):
     def first_batch(self) -> Any:
         """A batch to build the model with, without starting an epoch; ValueError if there is none."""
         if isinstance(self.data_adapter, PyDatasetAdapter):
-            _batches(self.data_adapter)
+            _refuse_no_batches(self.data_adapter)
             return self.data_adapter._standardize_batch(self.data_adapter.py_dataset[0])
         if isinstance(self.data_adapter, GeneratorDataAdapter):
             return self.data_adapter._first_batches[0]
-        batch = next(iter(self._get_iterator()), None)
+        is_dataset = isinstance(self.data_adapter, TFDatasetAdapter)
+        batches = self.data_adapter.get_tf_dataset() if is_dataset else self._batches()
+        batch = next(iter(batches), None)
         if batch is None:
             raise ValueError("Expected a dataset with at least one batch. Received: a dataset without any.")
         return batch
 
 
-def _batches(adapter: Any) -> Iterable[Any]:
-    """What to iterate for an epoch; the adapter itself stands for "ask it again for each epoch"."""
+def _batches(adapter: Any, steps: int) -> Iterable[Any]:
+    """What to iterate for an epoch of `steps` at once; the adapter itself stands for "ask it again for each epoch"."""
     if isinstance(adapter, ArrayDataAdapter):
         rows = tree.map_structure(_whole_array, _sliceable(adapter._inputs), none_is_leaf=False)
         return RowBatches(tree.lists_to_tuples(rows), adapter._batch_size, adapter._shuffle)
     if isinstance(adapter, TFDatasetAdapter):
-        return adapter.get_tf_dataset()
+        return super_batches(adapter.get_tf_dataset(), steps)
+    _refuse_no_batches(adapter)
+    # Workers that a PyDataset asks for read ahead themselves.
+    return adapter if getattr(adapter, "enqueuer", None) is not None else ReadAhead(adapter.get_numpy_iterator)
+
+
+def _refuse_no_batches(adapter: Any) -> None:
     if isinstance(adapter, PyDatasetAdapter) and adapter.num_batches == 0:
         raise ValueError("Expected a PyDataset with at least one batch. Received: The PyDataset has length 0.")
-    return adapter
 
 
 def _sliceable(inputs: Any) -> Any:
@@ -109,13 +170,19 @@ def install() -> None:
     for mode, kind in (("train", EpochFunction), ("test", EpochFunction), ("predict", PredictFunction)):
         name = f"make_{mode}_function"
         setattr(trainer, name, _making(framework, mode, kind, getattr(trainer, name)))
+    trainer.predict_on_batch = _without_tensors(trainer.predict_on_batch)
     trainer._maybe_symbolic_build = _building_once(trainer._maybe_symbolic_build)
     base_trainer.Trainer.compile = _compiling_in_scope(base_trainer.Trainer.compile)
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
     for optimizer in (BaseOptimizer, LossScaleOptimizer):
         optimizer.apply = _with_dense_gradients(optimizer.apply)
+    kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}
+    keep_options(ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values())))
+    # Ending a batch, Keras hands callbacks that allow it to several threads.
+    step_callbacks.install(CallbackList, direct="_")
     keras3_layers.install()
+    keras3_metrics.install()
 
 
 def _making(framework: Keras3, mode: Mode, kind: type[StepFunction], original: KerasFunction) -> KerasFunction:
@@ -133,6 +200,20 @@ def _making(framework: Keras3, mode: Mode, kind: type[StepFunction], original: K
     return make_function
 
 
+def _without_tensors(original: KerasFunction) -> KerasFunction:
+    """Keras makes tensors of the results and arrays of the tensors: for one batch that costs more than the model."""
+
+    @functools.wraps(original)
+    def predict_on_batch(self: Any, x: Any) -> Any:
+        if serves(self._distribute_strategy):
+            self.make_predict_function()
+            if isinstance(self.predict_function, PredictFunction):
+                return self.predict_function.arrays([(x,)])
+        return original(self, x)
+
+    return predict_on_batch
+
+
 def _compiling_in_scope(original: KerasFunction) -> KerasFunction:
     """Metrics that `compile` makes belong on the device, wherever it is called."""
 
@@ -141,7 +222,7 @@ def _compiling_in_scope(original: KerasFunction) -> KerasFunction:
         if not serves(getattr(self, "_distribute_strategy", None)):
             return original(self, *arguments, **named)
         with self._distribute_strategy.scope():
-            original(self, *arguments, **named)
+            original(self, *arguments, **with_plain_steps(named))
         _adopt_optimizer(self)
 
     return compile
@@ -197,6 +278,13 @@ def _choosing_iterator(original: type) -> KerasFunction:
 def _with_dense_gradients(apply: KerasFunction) -> KerasFunction:
     @functools.wraps(apply)
     def apply_dense(self: Any, grads: Iterable[Any], trainable_variables: Any = None) -> Any:
-        return apply(self, [dense(gradient) for gradient in grads], trainable_variables)
+        gradients = [dense(gradient) for gradient in grads]
+        known = self._trainable_variables if trainable_variables is None else list(trainable_variables)
+        with optimizing() as marks:
+            if marks is not None:
+                gradients = [mark_gradient(marks, g, v) for g, v in zip(gradients, known, strict=True)]
+            result = apply(self, gradients, None if trainable_variables is None else known)
+        note_updated_once(variable._value for variable in [*self.variables, *known])
+        return result
 
     return apply_dense

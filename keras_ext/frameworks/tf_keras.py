@@ -9,16 +9,31 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
+from tf_keras.src.callbacks import CallbackList
 from tf_keras.src.engine import data_adapter
+from tf_keras.src.engine.functional import Functional
+from tf_keras.src.engine.sequential import Sequential
 from tf_keras.src.engine.training import Model
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers import optimizer as optimizers
 from tf_keras.src.optimizers import optimizer_v1, sgd
 from tf_keras.src.optimizers.legacy import optimizer_v2
 
+from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.compiler.variables import tracing
-from keras_ext.frameworks.common import KerasFunction, dense, plain_outside, refuse_eager_execution, serves
+from keras_ext import extension, step_callbacks
+from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
+from keras_ext.frameworks.common import (
+    KerasFunction,
+    dense,
+    plain_outside,
+    refuse_eager_execution,
+    serves,
+    with_plain_steps,
+)
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
+from keras_ext.frameworks.tf_keras_saving import keep_options
+from keras_ext.saving import ConfigKeeper
 from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
 
 OPTIMIZERS = (
@@ -59,6 +74,10 @@ class TFKeras:
         """The model's optimizer, None before `compile`."""
         return getattr(model, "optimizer", None)
 
+    def metric_variables(self, model: Any) -> list[Any]:
+        """TensorFlow's variables behind the model's metrics."""
+        return [variable for metric in model.metrics for variable in metric.variables]
+
 
 class PredictIteratorFunction(PredictFunction):
     """The predict function of a Keras that hands over its iterator."""
@@ -80,11 +99,15 @@ def install() -> None:
     for mode, kind in (("train", EpochFunction), ("test", EpochFunction), ("predict", PredictIteratorFunction)):
         name = f"make_{mode}_function"
         setattr(Model, name, _making(framework, mode, kind, getattr(Model, name)))
+    Model.compile = _compiling(Model.compile)
     Model.distribute_strategy = property(_distribute_strategy, doc=Model.distribute_strategy.__doc__)
     data_adapter.get_data_handler = _choosing_handler(data_adapter.get_data_handler)
     data_adapter.single_batch_iterator = _choosing_batch(data_adapter.single_batch_iterator)
     for optimizer in OPTIMIZERS:
         optimizer.apply_gradients = _with_dense_gradients(optimizer.apply_gradients)
+    kinds = {Sequential: SequentialExtension, Functional: FunctionalExtension, Model: ModelExtension}
+    keep_options(ConfigKeeper(extension.install(Model, kinds, "_distribution_strategy"), list(kinds.values())))
+    step_callbacks.install(CallbackList)
     sgd.SGD.update_step = _without_idle_velocities(sgd.SGD.update_step)
     loss_scale_optimizer.strategy_supports_loss_scaling = _supporting_loss_scaling(
         loss_scale_optimizer.strategy_supports_loss_scaling
@@ -104,6 +127,15 @@ def _making(framework: TFKeras, mode: Mode, kind: type[StepFunction], original: 
         return getattr(self, attribute)
 
     return make_function
+
+
+def _compiling(original: KerasFunction) -> KerasFunction:
+    @functools.wraps(original)
+    def compile(self: Any, *arguments: Any, **named: Any) -> None:
+        ours = serves(getattr(self, "_distribution_strategy", None))
+        original(self, *arguments, **(with_plain_steps(named) if ours else named))
+
+    return compile
 
 
 def _distribute_strategy(model: Any) -> tf.distribute.Strategy:
@@ -139,9 +171,23 @@ def _with_dense_gradients(apply: KerasFunction) -> KerasFunction:
     @functools.wraps(apply)
     def apply_dense(self: Any, grads_and_vars: Iterable[Any], *arguments: Any, **named: Any) -> Any:
         pairs = [(dense(gradient), variable) for gradient, variable in grads_and_vars]
-        return apply(self, pairs, *arguments, **named)
+        with optimizing() as marks:
+            if marks is not None:
+                pairs = [(mark_gradient(marks, gradient, variable), variable) for gradient, variable in pairs]
+            result = apply(self, pairs, *arguments, **named)
+        note_updated_once([*_variables(self), *(variable for _, variable in pairs)])
+        return result
 
     return apply_dense
+
+
+def _variables(optimizer: Any) -> list[Any]:
+    """An optimizer's own, whatever its generation; those that Keras does not list are attributes (Nadam has one)."""
+    inner = getattr(optimizer, "optimizer", optimizer)  # TensorFlow 1's
+    listed = getattr(inner, "variables", ())
+    unlisted = [value for value in vars(inner).values() if isinstance(value, tf.Variable)]
+    count = getattr(optimizer, "iterations", None)
+    return [*(listed() if callable(listed) else listed), *unlisted, *([] if count is None else [count])]
 
 
 def _without_idle_velocities(original: KerasFunction) -> KerasFunction:

@@ -11,6 +11,8 @@ from tf_keras import backend
 from tf_keras.src.engine import data_adapter, training_utils
 
 from keras_ext.epochs.feeds import Batches, RowBatches, RowIterator
+from keras_ext.epochs.super_batches import super_batches
+from keras_ext.replication import ReplicatedBatches, refuse_partial_batch, replicas_of, steps_per_replica
 
 ARRAY_ADAPTERS = (data_adapter.TensorLikeDataAdapter, data_adapter.ListsOfScalarsDataAdapter)
 
@@ -131,6 +133,27 @@ class RowsAdapter(data_adapter.DataAdapter):
         return False
 
 
+class IPUDataHandler(data_adapter.DataHandler):
+    """Keras' bookkeeping of epochs and steps, for `replicas` that take the batches in turn."""
+
+    def __init__(self, *data: Any, replicas: int, **arguments: Any) -> None:
+        self._replicas = replicas
+        self._counted: int | None = None
+        super().__init__(*data, **arguments)
+        if isinstance(self._adapter, RowsAdapter):
+            refuse_partial_batch(self._adapter.partial_batch_size(), self._adapter.batch_size(), replicas)
+        batches = super_batches(self._dataset, int(self._steps_per_execution.numpy()) * replicas)
+        self._dataset = batches if replicas == 1 else ReplicatedBatches(batches, replicas)
+
+    def _infer_steps(self, steps: int | None, dataset: Any) -> int | None:
+        """Keras counts the batches of all replicas here, and the steps of each everywhere else."""
+        batches = super()._infer_steps(steps, dataset)
+        if batches is None or batches == self._counted:
+            return None if batches is None else batches // self._replicas
+        self._counted = batches
+        return steps_per_replica(batches, self._replicas)
+
+
 def data_handler(x: Any, y: Any = None, *, model: Any, **arguments: Any) -> data_adapter.DataHandler:
     """Keras' handler of epochs and steps for a model of ours; raises ValueError when there are no data."""
     if data_adapter.select_data_adapter(x, y) in ARRAY_ADAPTERS:
@@ -140,7 +163,8 @@ def data_handler(x: Any, y: Any = None, *, model: Any, **arguments: Any) -> data
         x, y = Rows(x, y, *weights), None
     try:
         # Without the model: Keras would call it to build it, eagerly, where tracing a step builds it as well.
-        handler = data_adapter.DataHandler(x, y, model=None, **arguments)
+        replicas = 1 if model is None else replicas_of(model.distribute_strategy)
+        handler = IPUDataHandler(x, y, model=None, replicas=replicas, **arguments)
     except StopIteration as end:
         raise ValueError("Expected a generator with at least one batch. Received: a generator without any.") from end
     handler._model = model

@@ -217,3 +217,43 @@ def test_chip_summary_of_a_trained_model(kit: Kit) -> None:
     assert "cycles" in chip_summary(model)
     with pytest.raises(ValueError, match="evaluate"):
         chip_summary(model, "test")
+
+
+def test_arrays_assigned_between_calls_are_seen(kit: Kit) -> None:
+    model = trained(kit)
+    for weight in (0.0, 0.5):
+        kernel, bias = (kit.variable(each) for each in model.layers[-1].weights)
+        kernel.assign(np.full(kernel.shape.as_list(), weight, np.float32))
+        bias.assign(np.array([0.0, 1.0, 0.0], np.float32))
+        assert (np.asarray(kernel) == weight).all()
+        assert isinstance(model.predict_on_batch(X[:4]), np.ndarray)
+        np.testing.assert_allclose(model.predict_on_batch(X[:4]), model(X[:4]), atol=1e-6)
+        assert (model.predict_on_batch(X[:1]).argmax(1) == 1).all()
+    with pytest.raises((ValueError, TypeError)):
+        kernel.assign(np.zeros(3, np.float32))
+    with pytest.raises((ValueError, TypeError)):
+        kernel.assign(np.full(kernel.shape.as_list(), "text"))
+    assert (np.asarray(kernel) == 0.5).all()
+
+
+def test_metrics_start_anew_with_each_batch(kit: Kit) -> None:
+    model = trained(kit)
+    for count in (4, 8, 4):
+        loss, accuracy = model.test_on_batch(X[:count], Y[:count])[:2]
+        expected = model.evaluate(X[:count], Y[:count], batch_size=count, verbose=0)
+        np.testing.assert_allclose([loss, accuracy], expected[:2], atol=1e-6)
+    for metric in model.metrics:
+        metric.reset_state()
+        assert all(not np.any(np.asarray(variable)) for variable in metric.variables)
+
+
+def test_a_function_that_captured_a_metric_sees_its_reset(kit: Kit) -> None:
+    model = trained(kit)
+    total = kit.variable(model.metrics[0].variables[0])
+    read = tf.function(lambda: total + 0.0)
+    model.test_on_batch(X[:4], Y[:4])
+    assert read() != 0
+    model.metrics[0].reset_state()
+    assert read() == 0
+    model.test_on_batch(X[:4], Y[:4])
+    assert read() != 0

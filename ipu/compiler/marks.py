@@ -1,0 +1,105 @@
+"""Marks each gradient on its way into an optimizer, while a step is traced that will be cut there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from engine.errors import ConfigurationError
+from engine.ir.shape import ELEMENT_TYPES
+from engine.partition.marks import GRADIENT, mark_config
+
+AccumulatorType = tf.DType | Callable[[Any], tf.DType | None] | None
+"""The type gradients are accumulated in: one for all, or for each variable; None is the gradient's own."""
+
+
+@dataclass
+class Marks:
+    """What is marked in one trace: `updated_once` are the TensorFlow variables that optimizers update, by id."""
+
+    accumulator_type: AccumulatorType = None
+    updated_once: dict[int, Any] = field(default_factory=dict)
+    inside: bool = False
+
+
+class _Marking(threading.local):
+    marks: Marks | None = None
+
+
+_marking = _Marking()
+
+
+@contextlib.contextmanager
+def marking(accumulator_type: AccumulatorType = None) -> Iterator[Marks]:
+    """Steps traced within have marks."""
+    outer, _marking.marks = _marking.marks, Marks(accumulator_type)
+    try:
+        yield _marking.marks
+    finally:
+        _marking.marks = outer
+
+
+@contextlib.contextmanager
+def optimizing() -> Iterator[Marks | None]:
+    """An optimizer applies gradients within: the marks, if they are wanted from it.
+
+    None where no marks are wanted: outside `marking`, and for an optimizer inside another one.
+    """
+    marks = _marking.marks
+    if marks is None or marks.inside:
+        yield None
+        return
+    marks.inside = True
+    try:
+        yield marks
+    finally:
+        marks.inside = False
+
+
+def mark_gradient(marks: Marks, gradient: Any, variable: Any) -> Any:
+    """A gradient, marked; None if there is none. `variable` is the Keras variable it belongs to."""
+    if gradient is None:
+        return None
+    gradient = tf.convert_to_tensor(gradient)
+    wanted = marks.accumulator_type
+    if is_function_of_variables(wanted):
+        wanted = wanted(variable)
+    accumulator = None if wanted is None else accumulator_element_type(wanted)
+    config = mark_config(getattr(variable, "path", None) or variable.name, accumulator)
+    (marked,) = gen_xla_ops.xla_custom_call_v2([gradient], GRADIENT, config, False, [gradient.dtype], [gradient.shape])
+    marked.set_shape(gradient.shape)
+    return marked
+
+
+def is_function_of_variables(accumulator_type: Any) -> bool:
+    """Whether a type must be asked for with each variable."""
+    return callable(accumulator_type) and not isinstance(accumulator_type, type | tf.DType)
+
+
+def accumulator_element_type(dtype: Any) -> str:
+    """HLO's name of a type to accumulate in; raises ConfigurationError for anything but floating-point types."""
+    try:
+        kind = tf.as_dtype(dtype)
+    except TypeError:
+        kind = tf.string
+    if not kind.is_floating or np.dtype(kind.as_numpy_dtype) not in ELEMENT_TYPES:
+        raise ConfigurationError(
+            f"Expected the dtype of accumulators to be None, a floating-point type or a function of a variable that "
+            f"returns one. Received: {dtype!r}. Nearest: tf.float32."
+        )
+    return ELEMENT_TYPES[np.dtype(kind.as_numpy_dtype)]
+
+
+def note_updated_once(variables: Iterable[Any]) -> None:
+    """Notes TensorFlow variables that an optimizer updates, within `marking`."""
+    if _marking.marks is not None:
+        # Mixed precision puts a variable that casts around one that it has as `_variable`.
+        inner = [getattr(variable, "_variable", variable) for variable in variables]
+        _marking.marks.updated_once.update({id(variable): variable for variable in inner})

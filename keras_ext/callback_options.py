@@ -1,0 +1,34 @@
+"""`set_asynchronous_callbacks`: whether batch callbacks fire for each step while the engine runs."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from engine.errors import ConfigurationError
+from keras_ext.extension import Extension, option, options_of
+
+ASYNCHRONOUS = "asynchronous_callbacks"
+
+
+class CallbackOptions(Extension):
+    """The methods about callbacks."""
+
+    SAVED: ClassVar[dict[str, Any]] = {ASYNCHRONOUS: False}
+
+    def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
+        """Says when `fit`, `evaluate` and `predict` call batch callbacks: after each step, or once an execution.
+
+        Asynchronous callbacks are called in order from a thread of their own while the engine goes on. One that looks
+        at a variable of the model waits for the end of the execution. An exception or `model.stop_training` ends the
+        execution after a whole step; steps that were complete by then are still reported, but for an exception.
+
+        Raises ConfigurationError for anything but a bool.
+        """
+        if not isinstance(asynchronous, bool):
+            raise ConfigurationError(f"Expected asynchronous to be True or False. Received: {asynchronous!r}.")
+        options_of(self)[ASYNCHRONOUS] = asynchronous
+
+
+def has_asynchronous_callbacks(model: Any) -> bool:
+    """Whether the model's batch callbacks are to fire for each step."""
+    return bool(option(model, ASYNCHRONOUS, False))

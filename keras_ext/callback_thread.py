@@ -1,0 +1,90 @@
+"""The thread that calls batch callbacks while the engine runs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from engine.runtime.observer import RunningCall
+
+
+SHORTEST_SLEEP, LONGEST_SLEEP = 5e-5, 1e-3
+"""Seconds between two looks at the engine: doubled while there is nothing new."""
+
+Report = Callable[[int, list[np.ndarray]], Any]
+"""Takes the number of a step in its execution and its results; says whether the run is to stop."""
+
+
+class CallbackThread:
+    """Observes one call of the engine, and reports its steps in order, each once it is complete."""
+
+    def __init__(self, report: Report, held: int = 0) -> None:
+        self.held = held
+        self.stopped = False
+        self.waits = 0
+        self._report = report
+        self._ended = threading.Event()
+        self._abandoned = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="ipu-callbacks", daemon=True)
+        self._strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+
+    def begin(self, call: RunningCall) -> None:
+        """Starts the thread."""
+        self._call = call
+        self._thread.start()
+
+    def end(self, completed: int) -> None:
+        """The engine has ended: what it has completed will be reported, and no more."""
+        self.waits = self._call.waits()
+        self._ended.set()
+
+    def finish(self) -> None:
+        """Waits until all is reported; raises what a callback raised. An interruption drops the steps not reported."""
+        try:
+            self._thread.join()
+        except BaseException:
+            self.abandon()
+            raise
+        if self._failure is not None:
+            raise self._failure
+
+    def abandon(self) -> None:
+        """Reports no more; waits for the callback that is running."""
+        self._abandoned = True
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        # The scope of a strategy belongs to a thread.
+        with contextlib.nullcontext() if self._strategy is None else self._strategy.scope():
+            try:
+                self._follow()
+            except BaseException as failure:  # raised again by `finish`, in the thread that runs the model
+                self._failure = failure
+                self._call.stop()
+
+    def _follow(self) -> None:
+        reported, sleep = 0, SHORTEST_SLEEP
+        while not self._abandoned:
+            ended = self._ended.is_set()  # asked first: what is complete then was complete before
+            completed = self._call.completed()
+            for step in range(reported, completed):
+                if self._abandoned:
+                    return
+                stops = self._report(step, [result[step] for result in self._call.results])
+                self._call.taken(step + 1)
+                if stops and not self.stopped:
+                    self.stopped = True
+                    self._call.stop()
+            if ended:
+                return
+            sleep = SHORTEST_SLEEP if completed > reported else min(2 * sleep, LONGEST_SLEEP)
+            reported = completed
+            self._ended.wait(sleep)

@@ -1,0 +1,106 @@
+"""Batches of Python iterators, read by a thread while the engine computes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from keras_ext.epochs.feeds import Batches, FeedIterator, take
+
+PATIENCE = 1.0
+"""Seconds that an interruption waits for a batch that is being made; the thread ends after it anyway."""
+
+
+class ReadAhead:
+    """An epoch over a Python iterable. `open_epoch` is called for each one."""
+
+    def __init__(self, open_epoch: Callable[[], Iterable[Any]]) -> None:
+        self._open_epoch = open_epoch
+        self._latest: ReadAheadIterator | None = None
+
+    def __iter__(self) -> ReadAheadIterator:
+        self._latest = ReadAheadIterator(iter(self._open_epoch()))
+        return self._latest
+
+    def close(self) -> None:
+        """Ends the reading of the latest epoch; waits a little for the batch that is being made."""
+        if self._latest is not None:
+            self._latest.close()
+
+
+class ReadAheadIterator(FeedIterator):
+    """One pass over a Python iterator: while one group of batches is computed with, a thread reads the next.
+
+    Each group has a thread of its own that ends with it, so there is none when nobody asks for more.
+    """
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self._source = source
+        self._group: _Group | None = None
+        self._closed = False
+
+    def __next__(self) -> Any:
+        return self.take(1)[0].first()
+
+    def take(self, limit: int) -> list[Batches]:
+        """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left.
+
+        Raises what the iterator raises, when its turn comes.
+        """
+        if self._closed:
+            raise StopIteration
+        group = self._group or _Group(self._source, limit)
+        self._group = None
+        taken = group.batches()
+        self._group = _Group(self._source, limit)
+        return taken
+
+    def close(self) -> None:
+        """Reads no more; waits a little for the batch that is being made."""
+        self._closed = True
+        group, self._group = self._group, None
+        if group is not None:
+            group.cancel()
+
+
+class _Group:
+    """Some batches that a thread reads."""
+
+    def __init__(self, source: Iterator[Any], limit: int) -> None:
+        self._source, self._limit = source, limit
+        self._cancelled = False
+        self._batches: list[Batches] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._read, name="ipu-read-ahead", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            self._batches = take(self._uncancelled(), self._limit)
+        except BaseException as error:  # raised again in the thread that asked for the batches
+            self._error = error
+
+    def _uncancelled(self) -> Iterator[Any]:
+        while not self._cancelled:
+            try:
+                batch = next(self._source)
+            except StopIteration:
+                return
+            yield batch
+
+    def batches(self) -> list[Batches]:
+        """What was read, when it is; raises what the iterator raised."""
+        try:
+            self._thread.join()
+        except BaseException:
+            self._cancelled = True
+            raise
+        if self._error is not None:
+            raise self._error
+        return self._batches
+
+    def cancel(self) -> None:
+        """Ends the thread after the batch that it is making, and waits a little for that."""
+        self._cancelled = True
+        self._thread.join(PATIENCE)

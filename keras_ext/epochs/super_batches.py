@@ -1,0 +1,139 @@
+"""tf.data sets whose batches are put together inside tf.data: Python touches one tensor for each execution."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from engine.ir.shape import ELEMENT_TYPES
+from engine.runtime.feeds import RowFeed
+from keras_ext.epochs.feeds import Batches, BatchSignature, FeedIterator
+from keras_ext.epochs.structure import Layout, flatten
+
+MOST_BYTES = 2**26
+"""Larger super-batches are taken in pieces: two of them are in memory, besides what the data set prefetches."""
+MOST_ROWS_GUESSED = 256
+"""The rows assumed for a batch whose size tf.data does not know."""
+
+
+def super_batches(dataset: Any, steps: int) -> Iterable[Any]:
+    """An iterable over the batches of `dataset` whose iterators `take` up to `steps` of them at the price of one.
+
+    The batches as they are, one prefetched, where a super-batch has no advantage (one step at a time) or tf.data
+    cannot make one: for anything but tensors of numbers with at most the first dimension unknown.
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        return dataset
+    together = _together(dataset, steps)
+    return SuperBatches(dataset, together) if together > 1 else dataset.prefetch(1)
+
+
+def _together(dataset: Any, steps: int) -> int:
+    """How many batches to put together: the largest divisor of `steps` that is not too large in bytes, at least 1."""
+    specs = tf.nest.flatten(dataset.element_spec)
+    if not specs or not all(_is_regular(spec) for spec in specs):
+        return 1
+    each = sum(prod(size or MOST_ROWS_GUESSED for size in spec.shape) * spec.dtype.size for spec in specs)
+    return max(d for d in range(1, steps + 1) if steps % d == 0 and (d == 1 or d * each <= MOST_BYTES))
+
+
+def _is_regular(spec: Any) -> bool:
+    if type(spec) is not tf.TensorSpec or spec.shape.rank is None:
+        return False
+    known = spec.shape[1:].is_fully_defined()
+    return known and spec.dtype.is_numpy_compatible and np.dtype(spec.dtype.as_numpy_dtype) in ELEMENT_TYPES
+
+
+class SuperBatches:
+    """An epoch over a tf.data set, `together` batches in one tensor, the next of which tf.data prepares meanwhile."""
+
+    def __init__(self, dataset: Any, together: int) -> None:
+        # Ragged: the last batch may have fewer rows, and so may any other one.
+        self._dataset = dataset.ragged_batch(together).prefetch(1)
+
+    def __iter__(self) -> SuperBatchIterator:
+        return SuperBatchIterator(iter(self._dataset))
+
+
+class SuperBatchIterator(FeedIterator):
+    """One pass over the super-batches."""
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self._source = source
+        self._ready: deque[Batches] = deque()
+
+    def __next__(self) -> Any:
+        return self.take(1)[0].first()
+
+    def take(self, limit: int) -> list[Batches]:
+        """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left."""
+        taken: list[Batches] = []
+        while limit > 0:
+            if not self._ready:
+                element = next(self._source, None)
+                if element is None:
+                    break
+                self._ready.extend(_runs(element))
+            batches = self._ready.popleft()
+            if batches.steps > limit:
+                batches, rest = _split(batches, limit)
+                self._ready.appendleft(rest)
+            taken.append(batches)
+            limit -= batches.steps
+        if not taken:
+            raise StopIteration
+        return taken
+
+
+def _runs(element: Any) -> list[Batches]:
+    """The batches of one super-batch, neighbours of equal shapes together."""
+    columns, layout = flatten(element, _column)
+    lengths = np.stack([lengths for _, lengths in columns], axis=1)
+    borders = [0, *(np.flatnonzero((lengths[1:] != lengths[:-1]).any(axis=1)) + 1), len(lengths)]
+    first_rows = np.vstack([np.zeros_like(lengths[:1]), np.cumsum(np.abs(lengths), axis=0)])
+    return [
+        _run(layout, [rows for rows, _ in columns], lengths[start], first_rows[start], first_rows[stop], stop - start)
+        for start, stop in zip(borders, borders[1:], strict=False)
+    ]
+
+
+def _run(
+    layout: Layout, arrays: list[np.ndarray], lengths: np.ndarray, start: np.ndarray, stop: np.ndarray, steps: int
+) -> Batches:
+    shapes = tuple(
+        array.shape[1:] if length == SCALAR else (int(length), *array.shape[1:])
+        for array, length in zip(arrays, lengths, strict=True)
+    )
+    feeds = [RowFeed(array[a:b]) for array, a, b in zip(arrays, start, stop, strict=True)]
+    return Batches(BatchSignature(layout, shapes, tuple(array.dtype for array in arrays)), int(steps), feeds)
+
+
+SCALAR = -1
+"""In place of a length: one row for each step, without an axis of its own."""
+
+
+def _column(stacked: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of an array of a super-batch, and the number of rows each step takes."""
+    if isinstance(stacked, tf.RaggedTensor):
+        # `numpy()` would copy; the engine only reads.
+        return stacked.flat_values._numpy(), np.diff(stacked.row_splits._numpy())
+    array = stacked._numpy()
+    if array.ndim == 1:
+        return array, np.full(len(array), SCALAR)
+    return array.reshape(-1, *array.shape[2:]), np.full(len(array), array.shape[1])
+
+
+def _split(batches: Batches, steps: int) -> tuple[Batches, Batches]:
+    """The first `steps` batches and the others."""
+    heads, tails = [], []
+    for feed, shape in zip(batches.feeds, batches.signature.shapes, strict=True):
+        rows = steps * (shape[0] if shape else 1)
+        heads.append(RowFeed(feed.array[:rows]))
+        tails.append(RowFeed(feed.array[rows:]))
+    signature = batches.signature
+    return Batches(signature, steps, heads), Batches(signature, batches.steps - steps, tails)

@@ -1,0 +1,79 @@
+"""Puts the documented methods on models created in an IPUStrategy's scope, and on no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, ClassVar
+
+from keras_ext.frameworks.common import serves
+
+
+class Extension:
+    """Base of what gives models methods: every public method of a subclass in `extensions.KINDS` is injected.
+
+    Such a method is called with the model as `self`. Options live in `options_of(model)` under the names they have
+    in the model's config.
+    """
+
+    SAVED: ClassVar[dict[str, Any]] = {}
+    """Options that the model's config keeps, with their defaults; a value is what JSON can hold."""
+
+    UNSAVED: ClassVar[tuple[str, ...]] = ()
+    """Options that saving leaves out and says so."""
+
+
+def options_of(model: Any) -> dict[str, Any]:
+    """The model's options as far as they have been set; not an attribute that Keras tracks."""
+    return vars(model).setdefault("_ipu_options", {})
+
+
+def option(model: Any, name: str, default: Any = None) -> Any:
+    """One of the model's options."""
+    return vars(model).get("_ipu_options", {}).get(name, default)
+
+
+def public_methods(kind: type) -> dict[str, Callable[..., Any]]:
+    """The methods that an extension class injects, by name."""
+    members = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+    return {name: member for name, member in members.items() if callable(member)}
+
+
+class InjectedMethod:
+    """A method that a model has if it was created in the scope of a strategy, found by the model's kind."""
+
+    def __init__(self, name: str, extension_of: Callable[[Any], type[Extension] | None]) -> None:
+        self._name = name
+        self._extension_of = extension_of
+
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        extension = None if model is None else self._extension_of(model)
+        function = getattr(extension, self._name, None)
+        if function is None:
+            message = f"{getattr(owner, '__name__', owner)!r} object has no attribute {self._name!r}."
+            if model is not None:
+                message += (
+                    " Expected a model created inside an IPUStrategy's scope. Received: one that was not, which has "
+                    "none of the methods for the IPU. Create it in `with strategy.scope():`."
+                )
+            raise AttributeError(message, name=self._name, obj=model)
+        return MethodType(function, model)
+
+
+def install(
+    model_class: type, kinds: dict[type, type[Extension]], strategy_attribute: str
+) -> Callable[[Any], type[Extension] | None]:
+    """Injects the methods into one framework's models; returns what tells a model's extension, None outside a scope.
+
+    `kinds` says the extension of each class of models, special ones first; `strategy_attribute` is the attribute in
+    which a model keeps the strategy it was created under.
+    """
+
+    def extension_of(model: Any) -> type[Extension] | None:
+        if not serves(getattr(model, strategy_attribute, None)):
+            return None
+        return next((extension for kind, extension in kinds.items() if isinstance(model, kind)), None)
+
+    for name in sorted({name for extension in kinds.values() for name in public_methods(extension)}):
+        setattr(model_class, name, InjectedMethod(name, extension_of))
+    return extension_of

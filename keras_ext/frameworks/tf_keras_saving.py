@@ -1,0 +1,41 @@
+"""Where configs of tf_keras models are written and read."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tf_keras.src.engine.functional import Functional
+from tf_keras.src.engine.sequential import Sequential
+from tf_keras.src.engine.training import Model
+from tf_keras.src.models import cloning
+from tf_keras.src.saving.legacy.saved_model import json_utils
+from tf_keras.src.saving.legacy.saved_model.load import KerasObjectLoader
+
+from keras_ext.frameworks.common import KerasFunction
+from keras_ext.saving import ConfigKeeper
+
+
+def keep_options(keeper: ConfigKeeper) -> None:
+    """Wraps them at class level, once."""
+    for kind in (Sequential, Functional, Model):
+        kind.get_config = keeper.writing(kind.get_config)
+    for kind in (Sequential, Model):
+        kind.from_config = keeper.reading(kind.__dict__["from_config"])
+    Model.__init__ = keeper.constructing(Model.__init__)
+    Model.save = keeper.checking(Model.save)
+    cloning._clone_sequential_model = keeper.cloning(cloning._clone_sequential_model)
+    cloning._clone_functional_model = keeper.cloning(cloning._clone_functional_model)
+    KerasObjectLoader._reconstruct_model = _reconstructing(keeper, KerasObjectLoader._reconstruct_model)
+
+
+def _reconstructing(keeper: ConfigKeeper, original: KerasFunction) -> KerasFunction:
+    """SavedModels of sequential and functional models go past `from_config`."""
+
+    @functools.wraps(original)
+    def reconstruct_model(self: Any, model_id: int, model: Any, layers: list[Any]) -> None:
+        original(self, model_id, model, layers)
+        _, options = keeper.split(json_utils.decode(self._metadata[model_id].metadata)["config"])
+        keeper.restore(model, options)
+
+    return reconstruct_model

@@ -1,0 +1,67 @@
+"""Classes of `ipu.keras` that TensorFlow 2.4 no longer has: they can be imported, and say what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from keras_ext.errors import RemovedName
+
+_STAGES = "set_pipeline_stage_assignment()"
+REPLACEMENTS = {
+    "Model": "tensorflow.keras.Model",
+    "IPUModel": "tensorflow.keras.Model",
+    "Sequential": "tensorflow.keras.Sequential",
+    "IPUSequential": "tensorflow.keras.Sequential",
+    "PipelineModel": f"tensorflow.keras.Model, with ipu.keras.PipelineStage or the model's {_STAGES}",
+    "PipelineSequential": f"tensorflow.keras.Sequential and its {_STAGES}",
+}
+"""What to use instead of each class."""
+
+PIPELINING_ARGUMENTS = (
+    "device_mapping",
+    "batch_serialization_iterations",
+    "pipeline_schedule",
+    "recomputation_mode",
+    "forward_propagation_stages_poplar_options",
+    "backward_propagation_stages_poplar_options",
+    "weight_update_poplar_options",
+    "offload_weight_update_variables",
+    "replicated_optimizer_state_sharding",
+    "offload_activations",
+    "offload_gradient_accumulation_buffers",
+    "replicated_weight_sharding",
+    "offload_weights",
+)
+"""Arguments of the removed classes that became arguments of `set_pipelining_options`."""
+
+
+class RemovedModel:
+    """Base of the removed classes, which can be subclassed, as old programs do."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises RemovedName, a RuntimeError, with what takes the place of the class and of each argument."""
+        name = next(base.__name__ for base in cls.__mro__ if base in REMOVED.values())
+        hints = filter(None, (_hint(argument, name.startswith("Pipeline")) for argument in kwargs))
+        raise RemovedName(
+            f"Expected a model class of Keras. Received: ipu.keras.{name}, which was removed after TensorFlow 2.1. "
+            + " ".join([f"Use {REPLACEMENTS[name]} inside an IPUStrategy's scope.", *hints])
+        )
+
+
+def _hint(argument: str, pipelined: bool) -> str | None:
+    if argument == "gradient_accumulation_dtype":
+        return f"{argument} is gone."
+    if argument == "gradient_accumulation_count":
+        setter = "set_pipelining_options" if pipelined else "set_gradient_accumulation_options"
+        return f"Instead of {argument}, call {setter}(gradient_accumulation_steps_per_replica=...) of the model."
+    if argument in PIPELINING_ARGUMENTS:
+        return f"Instead of {argument}, call set_pipelining_options({argument}=...) of the model."
+    return None
+
+
+def _removed_class(name: str) -> type[RemovedModel]:
+    return type(name, (RemovedModel,), {"__doc__": f"Removed: use {REPLACEMENTS[name]}.", "__module__": __name__})
+
+
+REMOVED = {name: _removed_class(name) for name in REPLACEMENTS}
+"""The removed classes by name."""

@@ -1,0 +1,99 @@
+"""`set_infeed_queue_options` and `set_outfeed_queue_options`: how far the host may be ahead of the engine, or behind."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, ClassVar
+
+from engine.errors import ConfigurationError
+from keras_ext.extension import Extension, option, options_of
+
+INFEED, OUTFEED = "infeed_kwargs", "outfeed_kwargs"
+MAXIMAL_DEPTH = 255
+DEFAULT_PREFETCH_DEPTH = 3
+
+# Arguments of the queues' constructors in any release, and those that Keras models fill in themselves.
+IGNORED = ("feed_name", "replication_factor")
+INFEED_ARGUMENTS = ("prefetch_depth", "optimise_latency", "device_ordinal", "data_to_prefetch", *IGNORED)
+OUTFEED_ARGUMENTS = ("buffer_depth", "optimise_latency", "io_batch_size", *IGNORED)
+INFEED_SET_BY_KERAS = ("dataset", "infeed_spec", "element_spec")
+OUTFEED_SET_BY_KERAS = ("outfeed_mode", "device_ordinal")
+
+
+class QueueOptions(Extension):
+    """The methods about the queues that feed data to and from the device."""
+
+    SAVED: ClassVar[dict[str, Any]] = {INFEED: {}, OUTFEED: {}}
+
+    def set_infeed_queue_options(self, **kwargs: Any) -> None:
+        """Sets the options of the infeed queues of `fit`, `evaluate` and `predict`.
+
+        `prefetch_depth` is the number of executions whose data are prepared ahead, 1 to 255; None or 0 means 3.
+        Raises ConfigurationError, a ValueError, for arguments that IPUInfeedQueue lacks or that Keras fills in.
+        """
+        _check_names(kwargs, INFEED_ARGUMENTS, INFEED_SET_BY_KERAS, "IPUInfeedQueue")
+        _check_number(kwargs, "prefetch_depth", 0, MAXIMAL_DEPTH)
+        _check_number(kwargs, "device_ordinal", 0, None)
+        _check_flag(kwargs, "optimise_latency")
+        options_of(self)[INFEED] = _plain(kwargs)
+
+    def set_outfeed_queue_options(self, **kwargs: Any) -> None:
+        """Sets the options of the outfeed queues of `fit`, `evaluate` and `predict`.
+
+        `buffer_depth` is the number of steps whose results wait for asynchronous callbacks before the engine does.
+        Raises ConfigurationError, a ValueError, for arguments that IPUOutfeedQueue lacks or that Keras fills in.
+        """
+        _check_names(kwargs, OUTFEED_ARGUMENTS, OUTFEED_SET_BY_KERAS, "IPUOutfeedQueue")
+        _check_number(kwargs, "buffer_depth", 1, MAXIMAL_DEPTH)
+        _check_flag(kwargs, "optimise_latency")
+        options_of(self)[OUTFEED] = _plain(kwargs)
+
+
+def prefetch_depth(model: Any) -> int:
+    """For how many executions a model's data are to be prepared ahead."""
+    return option(model, INFEED, {}).get("prefetch_depth") or DEFAULT_PREFETCH_DEPTH
+
+
+def buffer_depth(model: Any) -> int | None:
+    """How many steps' results may wait for callbacks; None, where it was not set, means all of an execution."""
+    return option(model, OUTFEED, {}).get("buffer_depth")
+
+
+def _check_names(received: dict[str, Any], allowed: tuple[str, ...], filled_in: tuple[str, ...], queue: str) -> None:
+    for name in received:
+        if name in filled_in:
+            raise ConfigurationError(
+                f"Expected options of {queue} other than {name!r}, which Keras sets itself. Received: "
+                f"{name}={received[name]!r}. Leave it out; the options are {', '.join(allowed)}."
+            )
+        if name not in allowed:
+            raise ConfigurationError(
+                f"Expected options of {queue}: {', '.join(allowed)}. Received: {name!r}. Remove it."
+            )
+
+
+def _check_number(received: dict[str, Any], name: str, least: int, most: int | None) -> None:
+    value = received.get(name)
+    if value is None and name != "buffer_depth" or name not in received:
+        return
+    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ConfigurationError(f"Expected {name} to be an integer {bounds}. Received: {value!r}.")
+    nearest = max(least, int(value) if most is None else min(int(value), most))
+    if nearest != value:
+        raise ConfigurationError(
+            f"Expected {name} to be an integer {bounds}. Received: {value}. Nearest legal value: {nearest}."
+        )
+
+
+def _check_flag(received: dict[str, Any], name: str) -> None:
+    if name in received and not isinstance(received[name], bool):
+        raise ConfigurationError(f"Expected {name} to be True or False. Received: {received[name]!r}.")
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """NumPy's integers as Python's, which JSON can hold."""
+    return {
+        name: int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+        for name, value in options.items()
+    }

@@ -1,0 +1,119 @@
+"""Automatic data parallelism: how many replicas a model has, and how they share the batches of a data set."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from engine.errors import StepCountError
+from ipu._device import current_system
+from keras_ext.epochs.feeds import Batches, BatchSignature, FeedIterator, take
+
+logger = logging.getLogger("ipu")
+
+
+def replicas_of(strategy: Any) -> int:
+    """How many replicas the models of a strategy, of one IPU each, have in the configuration in force.
+
+    Raises ConfigurationError when the strategy's device is not configured.
+    """
+    return current_system().device(strategy.ordinal).replicas()
+
+
+def steps_per_replica(batches: int | None, replicas: int) -> int | None:
+    """How many steps each replica makes with a number of batches; None if that is not known.
+
+    Says so when batches are left over; raises StepCountError when there are too few for all replicas.
+    """
+    if batches is None or batches < 0 or replicas == 1:
+        return batches
+    if batches < replicas:
+        raise _too_few(batches, replicas)
+    if batches % replicas:
+        _notice_dropped(batches % replicas, batches, replicas)
+    return batches // replicas
+
+
+def refuse_partial_batch(rows: int | None, batch_size: int | None, replicas: int) -> None:
+    """Raises StepCountError for data whose last batch has fewer `rows` than the others; None where it has not."""
+    if replicas > 1 and rows and batch_size:
+        raise partial_batch_error(rows, batch_size, f"{replicas} replicas")
+
+
+def partial_batch_error(rows: int, batch_size: int, cause: str) -> StepCountError:
+    """The error for a batch of fewer rows than the others."""
+    return StepCountError(
+        f"Expected batches of one size, with {cause}. Received: a batch of {rows} samples after batches of "
+        f"{batch_size}. Batch the data set with drop_remainder=True, or give arrays whose length is a multiple of "
+        f"{batch_size}."
+    )
+
+
+def refuse_unequal(taken: list[Batches], cause: str) -> None:
+    """Raises StepCountError for batches of more than one shape."""
+    if len(taken) > 1:
+        first, other = taken[0].signature, taken[1].signature
+        raise partial_batch_error(_rows(other), _rows(first), cause)
+
+
+def _rows(signature: BatchSignature) -> int:
+    return next((shape[0] for shape in signature.shapes if shape), 0)
+
+
+def _too_few(batches: int, replicas: int) -> StepCountError:
+    return StepCountError(
+        f"Expected at least one batch for each of {replicas} replicas. Received: a data set or number of steps of "
+        f"{batches}. Use smaller batches or more data, or set auto_select_ipus = {max(batches, 1)}."
+    )
+
+
+def _notice_dropped(dropped: int, batches: int, replicas: int) -> None:
+    logger.warning(
+        "%d of %d batches are left out: they do not divide among %d replicas, which make the same number of steps. "
+        "Nearest numbers of batches: %d, %d.",
+        dropped,
+        batches,
+        replicas,
+        batches - dropped,
+        batches - dropped + replicas,
+    )
+
+
+class ReplicatedBatches:
+    """An epoch whose batches go to replicas in turn: a step is one batch for each."""
+
+    def __init__(self, source: Iterable[Any], replicas: int) -> None:
+        self._source = source
+        self._replicas = replicas
+
+    def __iter__(self) -> ReplicaIterator:
+        return ReplicaIterator(iter(self._source), self._replicas)
+
+
+class ReplicaIterator(FeedIterator):
+    """One pass. Iterating gives `Batches`, one batch for each replica."""
+
+    def __init__(self, source: Iterator[Any], replicas: int) -> None:
+        self._source = source
+        self._replicas = replicas
+        self._seen = 0
+
+    def __next__(self) -> Batches:
+        return self.take(1)[0]
+
+    def take(self, limit: int) -> list[Batches]:
+        """The feeds of up to `limit` steps of all replicas; StopIteration when no step is left.
+
+        Raises StepCountError for a batch smaller than the others, and for fewer batches than replicas.
+        """
+        taken = take(self._source, limit * self._replicas)
+        refuse_unequal(taken, f"{self._replicas} replicas")
+        (batches,) = taken
+        self._seen += batches.steps
+        rest = batches.steps % self._replicas
+        if self._seen < self._replicas:
+            raise _too_few(self._seen, self._replicas)
+        if rest == batches.steps:
+            raise StopIteration
+        return [Batches(batches.signature, batches.steps - rest, batches.feeds)]

@@ -1,0 +1,136 @@
+"""Options in configs: they are kept with what is saved, come back in a strategy's scope and are ignored outside one."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from keras_ext.errors import IncompleteConfig
+from keras_ext.extension import Extension, options_of
+
+logger = logging.getLogger("ipu")
+ExtensionOf = Callable[[Any], type[Extension] | None]
+_told_unsaved: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def saved_names(extension: type[Extension]) -> frozenset[str]:
+    """The options that a config keeps."""
+    return frozenset(name for base in extension.__mro__ for name in vars(base).get("SAVED", ()))
+
+
+def unsaved_names(extension: type[Extension]) -> frozenset[str]:
+    """The options that no config keeps."""
+    return frozenset(name for base in extension.__mro__ for name in vars(base).get("UNSAVED", ()))
+
+
+class ConfigKeeper:
+    """Wraps the methods of one framework through which configs of models go."""
+
+    def __init__(self, extension_of: ExtensionOf, extensions: list[type[Extension]]) -> None:
+        self._extension_of = extension_of
+        self._names = frozenset[str]().union(*(saved_names(extension) for extension in extensions))
+
+    def saved(self, model: Any) -> dict[str, Any]:
+        """The model's options that a config keeps, as far as they are set; {} for a model of no strategy."""
+        extension = self._extension_of(model)
+        if extension is None:
+            return {}
+        self._tell_unsaved(model, extension)
+        return {name: value for name, value in options_of(model).items() if name in saved_names(extension)}
+
+    def restore(self, model: Any, options: dict[str, Any]) -> None:
+        """Sets the options of a config on a model of a strategy."""
+        if options and self._extension_of(model) is not None:
+            options_of(model).update(options)
+
+    def split(self, config: Any) -> tuple[Any, dict[str, Any]]:
+        """A config without options, and the options."""
+        if not isinstance(config, dict) or not self._names & config.keys():
+            return config, {}
+        options = {name: value for name, value in config.items() if name in self._names}
+        return {name: value for name, value in config.items() if name not in self._names}, options
+
+    @staticmethod
+    def _tell_unsaved(model: Any, extension: type[Extension]) -> None:
+        """Says once for each model which options its config leaves out."""
+        told = _told_unsaved.setdefault(model, set())
+        left_out = sorted(name for name in unsaved_names(extension) - told if options_of(model).get(name))
+        if left_out:
+            told.update(left_out)
+            logger.info(
+                "The config of model %r leaves out %s, which cannot be serialised: %s. Set them again after loading.",
+                model.name,
+                ", ".join(left_out),
+                "; ".join(f"{name}={options_of(model)[name]!r}" for name in left_out),
+            )
+
+    def writing(self, get_config: Callable[..., Any]) -> Callable[..., Any]:
+        """`get_config` with the options."""
+
+        @functools.wraps(get_config)
+        def get_config_with_options(model: Any) -> Any:
+            config, options = get_config(model), self.saved(model)
+            return {**config, **options} if options else config
+
+        return get_config_with_options
+
+    def reading(self, from_config: Any) -> Any:
+        """The class method `from_config` for configs with options."""
+        function = from_config.__func__
+
+        @functools.wraps(function)
+        def from_config_with_options(cls: type, config: Any, *arguments: Any, **named: Any) -> Any:
+            plain, options = self.split(config)
+            model = function(cls, plain, *arguments, **named)
+            self.restore(model, options)
+            return model
+
+        return classmethod(from_config_with_options)
+
+    def constructing(self, init: Callable[..., None]) -> Callable[..., None]:
+        """`__init__` for those whose own `from_config` passes all of the config to the constructor."""
+
+        @functools.wraps(init)
+        def init_with_options(model: Any, *args: Any, **kwargs: Any) -> None:
+            plain, options = self.split(kwargs)
+            init(model, *args, **plain)
+            self.restore(model, options)
+
+        return init_with_options
+
+    def cloning(self, clone: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that clones its first argument."""
+
+        @functools.wraps(clone)
+        def clone_with_options(model: Any, *arguments: Any, **named: Any) -> Any:
+            copy = clone(model, *arguments, **named)
+            self.restore(copy, self.saved(model))
+            return copy
+
+        return clone_with_options
+
+    def checking(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        """`save`, which raises IncompleteConfig for a class whose own `get_config` drops the options."""
+
+        @functools.wraps(save)
+        def save_checked(model: Any, *arguments: Any, **named: Any) -> Any:
+            options = self.saved(model)
+            missing = sorted(options.keys() - self._config_of(model).keys()) if options else []
+            if missing:
+                raise IncompleteConfig(
+                    f"Expected the config of {type(model).__name__} to keep its options: {', '.join(missing)}. Received: "
+                    "one without. Let get_config of the class begin with config = super().get_config()."
+                )
+            return save(model, *arguments, **named)
+
+        return save_checked
+
+    def _config_of(self, model: Any) -> dict[str, Any]:
+        try:
+            return model.get_config()
+        except NotImplementedError:
+            # Formats that need a config say so; the others keep none, and no options.
+            return self.saved(model)

@@ -1,0 +1,76 @@
+"""Keras' callback lists with asynchronous callbacks: a program reports each step, so the list skips the execution."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from keras_ext.callback_options import has_asynchronous_callbacks
+
+STOPS = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}
+"""The model's attribute with which callbacks end a run."""
+
+Dispatch = Callable[[Any, int, Any], None]
+
+
+class StepCallbacks:
+    """The batch callbacks of one execution, whose first step a callback list has begun."""
+
+    def __init__(self, callback_list: Any, model: Any, mode: str, first: int, begin: Dispatch, end: Dispatch) -> None:
+        self._list, self._model, self._mode = callback_list, model, mode
+        self._next = self._first = first
+        self._begin, self._end = begin, end
+        self.taken = False
+
+    def report(self, logs: Any, steps: int = 1) -> bool:
+        """Calls the callbacks at the end of the next steps, which share logs; whether they want the run to stop."""
+        for _ in range(steps):
+            if self._next > self._first:
+                self._begin(self._list, self._next, None)
+            self._end(self._list, self._next, logs)
+            self._next += 1
+        return bool(getattr(self._model, STOPS[self._mode], False))
+
+
+def take_callbacks(model: Any, mode: str) -> StepCallbacks | None:
+    """The callbacks that wait for the steps of the execution about to run; None if those are not asynchronous."""
+    waiting = vars(model).get("_ipu_step_callbacks", {}).pop(mode, None)
+    if waiting is not None:
+        waiting.taken = True
+    return waiting
+
+
+def install(callback_list: type, direct: str = "") -> None:
+    """Lets the batch methods of a framework's callback list know of asynchronous callbacks.
+
+    `direct` stands before the names of the methods that end a batch in the calling thread.
+    """
+    for mode in STOPS:
+        begin, end = f"on_{mode}_batch_begin", f"on_{mode}_batch_end"
+        begins, ends = getattr(callback_list, begin), getattr(callback_list, end)
+        setattr(callback_list, begin, _beginning(mode, begins, getattr(callback_list, direct + end)))
+        setattr(callback_list, end, _ending(ends))
+
+
+def _beginning(mode: str, begin: Callable[..., None], end: Dispatch) -> Callable[..., None]:
+    @functools.wraps(begin)
+    def on_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
+        self._ipu_execution = None
+        begin(self, batch, logs)
+        model = getattr(self, "_model", None) or getattr(self, "model", None)
+        if model is not None and has_asynchronous_callbacks(model):
+            self._ipu_execution = StepCallbacks(self, model, mode, batch, begin, end)
+            vars(model).setdefault("_ipu_step_callbacks", {})[mode] = self._ipu_execution
+
+    return on_batch_begin
+
+
+def _ending(end: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(end)
+    def on_batch_end(self: Any, batch: int, logs: Any = None) -> None:
+        execution, self._ipu_execution = getattr(self, "_ipu_execution", None), None
+        if execution is None or not execution.taken:
+            end(self, batch, logs)
+
+    return on_batch_end

@@ -1,0 +1,206 @@
+"""Gradient accumulation and replicas against a loop in plain TensorFlow, and against fit on the big batch."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import CLASSES, FEATURES, Kit, data, keras3_only, tf_keras_only
+from tests.keras.micro_batches import (
+    Loop,
+    assert_same_weights,
+    batches_of,
+    configure,
+    ipu_twin,
+    loss_of,
+    network,
+)
+
+BATCH, UPDATES = 3, 2
+OPTIMIZERS = {
+    "SGD": {"learning_rate": 0.05, "momentum": 0.9, "nesterov": True},
+    "Adam": {"learning_rate": 0.01},
+    "AdamW": {"learning_rate": 0.01, "weight_decay": 0.1, "clipnorm": 0.5},
+    "RMSprop": {"learning_rate": 0.01, "centered": True},
+    "Adagrad": {"learning_rate": 0.05, "use_ema": True},
+    "Adadelta": {"learning_rate": 0.5},
+    "Adamax": {"learning_rate": 0.01},
+    "Nadam": {"learning_rate": 0.01},
+    "Ftrl": {"learning_rate": 0.05},
+    "Lion": {"learning_rate": 0.001, "global_clipnorm": 1.0},
+}
+
+
+def decaying(kit: Kit, name: str, **arguments: Any) -> Any:
+    """An optimizer whose learning rate falls by half with each update."""
+    schedule = kit.keras.optimizers.schedules.ExponentialDecay(arguments.pop("learning_rate"), 1, 0.5, staircase=True)
+    return getattr(kit.keras.optimizers, name)(schedule, **arguments)
+
+
+def check(kit: Kit, name: str, steps: int, replicas: int, reduction: str, make: Any = decaying) -> None:
+    """Trains for some updates in one execution, and a second epoch in executions of one update."""
+    configure(replicas)
+    x, y = data(BATCH * steps * replicas * UPDATES)
+    plain = network(kit)
+    loop = Loop(kit, plain, make(kit, name, **OPTIMIZERS[name]), steps, replicas, reduction)
+    model = ipu_twin(kit, plain, make(kit, name, **OPTIMIZERS[name]), steps_per_execution=steps * UPDATES)
+    model.set_gradient_accumulation_options(steps, reduction)
+    for _ in range(2):
+        loop.run(batches_of(x, y, BATCH))
+    history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0, epochs=2).history
+    if "use_ema" in OPTIMIZERS[name]:
+        loop.optimizer.finalize_variable_values(plain.trainable_variables)
+    assert_same_weights(model, plain)
+    assert int(model.optimizer.iterations.numpy()) == 2 * UPDATES
+    second = len(loop.losses) // 2
+    np.testing.assert_allclose(history["loss"][1], np.mean(loop.losses[second:]), rtol=1e-4)
+    np.testing.assert_allclose(history["accuracy"][1], np.mean(loop.right[second:]), rtol=1e-6)
+
+
+@keras3_only
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+@pytest.mark.parametrize("steps", [1, 2, 4, 8])
+def test_steps_and_replicas(kit: Kit, steps: int, replicas: int) -> None:
+    check(kit, "Adam", steps, replicas, ["sum", "mean"][(steps + replicas) % 2])
+
+
+@tf_keras_only
+@pytest.mark.parametrize(("steps", "replicas"), [(1, 3), (4, 1), (8, 2), (2, 4)])
+def test_steps_and_replicas_of_tf_keras(kit: Kit, steps: int, replicas: int) -> None:
+    check(kit, "Adam", steps, replicas, ["sum", "mean"][replicas % 2])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(kit: Kit, name: str) -> None:
+    check(kit, name, 2, 2, "sum")
+
+
+@pytest.mark.parametrize("reduction", ["sum", "MEAN", "running_mean"])
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_reductions(kit: Kit, reduction: str, replicas: int) -> None:
+    check(kit, "SGD", 4, replicas, reduction.lower())
+
+
+def plain_model(kit: Kit) -> Any:
+    """A model to which it is all the same how samples are batched."""
+    layers = kit.keras.layers
+    inputs = kit.keras.Input((FEATURES,))
+    return kit.keras.Model(inputs, layers.Dense(CLASSES)(layers.Dense(6, "tanh")(inputs)))
+
+
+@pytest.mark.parametrize(("replicas", "reduction"), [(1, "mean"), (2, "sum")])
+def test_equals_fit_on_the_big_batch(kit: Kit, replicas: int, reduction: str) -> None:
+    steps, size = 4, 2
+    x, y = data(size * steps * replicas * 3)
+    factor = 1 if reduction == "mean" else steps * replicas
+    with IPUStrategy().scope():
+        big, small = plain_model(kit), plain_model(kit)
+        big.compile(kit.keras.optimizers.SGD(0.05 * factor, momentum=0.9), loss_of(kit))
+        small.compile(kit.keras.optimizers.SGD(0.05, momentum=0.9), loss_of(kit), steps_per_execution=steps)
+    small.set_weights(big.get_weights())
+    small.set_gradient_accumulation_options(steps, reduction)
+    big.fit(x, y, batch_size=size * steps * replicas, shuffle=False, verbose=0)
+    configure(replicas)
+    small.fit(x, y, batch_size=size, shuffle=False, verbose=0)
+    assert_same_weights(small, big)
+
+
+def test_evaluate_and_predict_ignore_accumulation(kit: Kit) -> None:
+    x, y = data(BATCH * 3)
+    model = ipu_twin(kit, network(kit), "sgd")
+    before = model.evaluate(x, y, batch_size=BATCH, verbose=0), model.predict(x, batch_size=BATCH, verbose=0)
+    model.set_gradient_accumulation_options(2)
+    after = model.evaluate(x, y, batch_size=BATCH, verbose=0), model.predict(x, batch_size=BATCH, verbose=0)
+    np.testing.assert_array_equal(before[0], after[0])
+    np.testing.assert_array_equal(before[1], after[1])
+
+
+def test_new_options_take_effect_and_old_programs_are_kept(kit: Kit) -> None:
+    x, y = data(BATCH * 8)
+    model = ipu_twin(kit, network(kit), "sgd", steps_per_execution=8)
+    for steps, updates in ((1, 8), (4, 2), (8, 1), (None, 8), (4, 2)):
+        model.set_gradient_accumulation_options(steps)
+        before = int(model.optimizer.iterations.numpy())
+        model.fit(x, y, batch_size=BATCH, verbose=0)
+        assert int(model.optimizer.iterations.numpy()) - before == updates
+
+
+def test_accumulators_may_have_another_type(kit: Kit) -> None:
+    """A float16 accumulator loses what is less than half of its last place; a float32 one does not."""
+    weights = {}
+    for dtype in (None, tf.float16, lambda variable: tf.float16 if "kernel" in variable.name else None):
+        with IPUStrategy().scope():
+            model = kit.keras.Sequential([kit.keras.layers.Input((1,)), kit.keras.layers.Dense(1, use_bias=False)])
+            model.compile(kit.keras.optimizers.SGD(1.0), lambda y, p: p, steps_per_execution=3)
+        model.set_weights([np.zeros((1, 1), np.float32)])
+        model.set_gradient_accumulation_options(3, dtype=dtype, offload_weight_update_variables=True)
+        x = np.array([[2048], [1], [1]], np.float32)
+        model.fit(x, x, batch_size=1, shuffle=False, verbose=0)
+        weights[dtype] = float(model.get_weights()[0][0, 0])
+    assert list(weights.values()) == [-2050.0, -2048.0, -2048.0]
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True, "2"])
+def test_steps_are_positive_integers(kit: Kit, steps: Any) -> None:
+    with pytest.raises(ValueError, match=f"at least 1. Received: {steps!r}. Nearest legal value: 1"):
+        kit.ipu_model().set_gradient_accumulation_options(steps)
+
+
+@pytest.mark.parametrize("name", ["opt", "optimizer", "num_mini_batches", "experimental_normalize_gradients"])
+def test_arguments_that_keras_fills_in(kit: Kit, name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}', which is set automatically"):
+        kit.ipu_model().set_gradient_accumulation_options(2, **{name: 1})
+
+
+def test_other_wrong_arguments(kit: Kit) -> None:
+    model = kit.ipu_model()
+    with pytest.raises(ValueError, match="Received: 'dtpye'"):
+        model.set_gradient_accumulation_options(2, dtpye=tf.float32)
+    with pytest.raises(ValueError, match="floating-point type.*int32"):
+        model.set_gradient_accumulation_options(2, dtype=tf.int32)
+    with pytest.raises(ValueError, match="'sum', 'mean', 'running_mean'. Received: 'max'"):
+        model.set_gradient_accumulation_options(2, "max")
+    assert not hasattr(kit.sequential(), "set_gradient_accumulation_options")
+
+
+def test_an_execution_is_a_whole_number_of_updates(kit: Kit) -> None:
+    x, y = data(BATCH * 8)
+    model = ipu_twin(kit, network(kit), "sgd", steps_per_execution=8)
+    model.set_gradient_accumulation_options(3)
+    with pytest.raises(RuntimeError, match=r"8 steps.*=3\. Nearest legal numbers of steps: 6 or 9"):
+        model.fit(x, y, batch_size=BATCH, verbose=0)
+
+
+def test_the_last_execution_is_a_whole_number_of_updates(kit: Kit) -> None:
+    x, y = data(BATCH * 10)
+    model = ipu_twin(kit, network(kit), "sgd", steps_per_execution=4)
+    model.set_gradient_accumulation_options(4)
+    with pytest.raises(RuntimeError, match="2 steps.*=4. Nearest legal numbers of steps: 4"):
+        model.fit(x, y, batch_size=BATCH, verbose=0)
+    model.set_gradient_accumulation_options(2)
+    model.fit(x, y, batch_size=BATCH, verbose=0)
+
+
+def test_the_effective_batch_is_said(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    configure(2)
+    model = kit.ipu_model()
+    with caplog.at_level(logging.INFO, logger="ipu"):
+        model.set_gradient_accumulation_options(4)
+    assert "accumulation of 4 steps in each of 2 replicas" in caplog.text and "8 times" in caplog.text
+
+
+def test_minimize_of_an_optimizer_would_not_be_called(kit: Kit) -> None:
+    class Own(kit.keras.optimizers.SGD):  # type: ignore[name-defined]
+        def minimize(self, *arguments: Any, **named: Any) -> None:
+            raise AssertionError
+
+    x, y = data(BATCH * 2)
+    model = ipu_twin(kit, network(kit), Own(0.1), steps_per_execution=2)
+    model.set_gradient_accumulation_options(2)
+    with pytest.raises(ValueError, match="override minimize.*Own"):
+        model.fit(x, y, batch_size=BATCH, verbose=0)

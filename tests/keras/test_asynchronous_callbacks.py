@@ -1,0 +1,204 @@
+"""Batch callbacks for each step while the engine runs: order, logs, stops and failures."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import Kit, data
+
+X, Y = data(80)
+STEPS = 10
+
+
+def recorder(keras: Any, at_end: Callable[[int, Any, Any], None] | None = None) -> Any:
+    """A callback that notes every batch call and the thread it came in."""
+
+    class Recorder(keras.callbacks.Callback):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[tuple[str, int]] = []
+            self.logs: list[Any] = []
+            self.threads: set[str] = set()
+
+        def note(self, name: str, batch: int, logs: Any = None) -> None:
+            self.calls.append((name, batch))
+            if name == "end":
+                self.logs.append(logs)
+                self.threads.add(threading.current_thread().name)
+                if at_end is not None:
+                    at_end(batch, logs, self.model)
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            self.note("begin", batch)
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.note("end", batch, dict(logs))
+
+        on_test_batch_begin, on_test_batch_end = on_train_batch_begin, on_train_batch_end
+        on_predict_batch_begin, on_predict_batch_end = on_train_batch_begin, on_train_batch_end
+
+    return Recorder()
+
+
+def asynchronous(kit: Kit, **arguments: Any) -> Any:
+    model = kit.ipu_model(**{"steps_per_execution": STEPS, **arguments})
+    model.set_asynchronous_callbacks(True)
+    return model
+
+
+def run(model: Any, method: str, callback: Any, **arguments: Any) -> Any:
+    data = (X,) if method == "predict" else (X, Y)
+    more = {"shuffle": False} if method == "fit" else {}
+    return getattr(model, method)(*data, batch_size=8, verbose=0, callbacks=[callback], **more, **arguments)
+
+
+def every_step(steps: int) -> list[tuple[str, int]]:
+    return [(name, step) for step in range(steps) for name in ("begin", "end")]
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+@pytest.mark.parametrize("steps_per_execution", [STEPS, 4])
+def test_each_step_in_order_with_its_own_logs(kit: Kit, keras: Any, method: str, steps_per_execution: int) -> None:
+    single, model = kit.ipu_model(steps_per_execution=1), asynchronous(kit, steps_per_execution=steps_per_execution)
+    model.set_weights(single.get_weights())
+    expected, received = recorder(keras), recorder(keras)
+    result, other = run(single, method, expected), run(model, method, received)
+    assert received.calls == expected.calls == every_step(STEPS)
+    assert received.threads == {"ipu-callbacks"}
+    for one, two in zip(received.logs, expected.logs, strict=True):
+        assert one.keys() == two.keys()
+        for key in one:
+            np.testing.assert_array_equal(one[key], two[key])
+    if method == "fit":
+        assert other.history == result.history
+    else:
+        np.testing.assert_array_equal(other, result)
+
+
+def test_once_an_execution_when_not_asked_for(kit: Kit, keras: Any) -> None:
+    callback = recorder(keras)
+    model = asynchronous(kit, steps_per_execution=5)
+    model.set_asynchronous_callbacks(False)
+    run(model, "fit", callback)
+    assert callback.calls == [("begin", 0), ("end", 4), ("begin", 5), ("end", 9)]
+    assert callback.threads == {"MainThread"}
+
+
+def test_steps_of_a_partial_batch_and_of_several_epochs(kit: Kit, keras: Any) -> None:
+    callback = recorder(keras)
+    model = asynchronous(kit)
+    model.fit(X[:76], Y[:76], batch_size=8, epochs=2, verbose=0, callbacks=[callback])
+    assert callback.calls == 2 * every_step(STEPS)
+
+
+def test_validation_inside_fit(kit: Kit, keras: Any) -> None:
+    callback = recorder(keras)
+    model = asynchronous(kit)
+    run(model, "fit", callback, validation_data=(X[:16], Y[:16]), validation_batch_size=8)
+    assert callback.calls == every_step(STEPS) + every_step(2)
+
+
+def test_callbacks_fire_while_the_engine_runs(kit: Kit, keras: Any) -> None:
+    """With one result held the engine cannot finish its steps before the callbacks have had them."""
+    seen: list[int] = []
+
+    def look(batch: int, logs: Any, model: Any) -> None:
+        time.sleep(0.02)
+        seen.append(int(progress()))
+
+    model = asynchronous(kit)
+    model.set_outfeed_queue_options(buffer_depth=1)
+    iterations = kit.variable(model.optimizer.iterations)
+
+    def progress() -> int:
+        # The device's own copy, without waiting for the end of the execution.
+        return int(iterations._buffer.read()) if iterations._buffer is not None else 0
+
+    run(model, "fit", recorder(keras, look))
+    assert seen == list(range(1, STEPS + 1))
+
+
+@pytest.mark.parametrize("depth", [None, 1, 3])
+def test_exception_in_a_callback_ends_after_a_whole_step(kit: Kit, keras: Any, depth: int | None) -> None:
+    def fail(batch: int, logs: Any, model: Any) -> None:
+        if batch == 3:
+            raise OSError("disk full")
+
+    model, twin = asynchronous(kit), kit.ipu_model()
+    twin.set_weights(model.get_weights())
+    if depth is not None:
+        model.set_outfeed_queue_options(buffer_depth=depth)
+    callback = recorder(keras, fail)
+    with pytest.raises(OSError, match="disk full"):
+        run(model, "fit", callback)
+    assert callback.calls == every_step(4)
+    done = int(kit.variable(model.optimizer.iterations).numpy())
+    assert 4 <= done <= (STEPS if depth is None else 3 + depth)
+    twin.fit(X[: 8 * done], Y[: 8 * done], batch_size=8, shuffle=False, verbose=0)
+    for received, expected in zip(model.get_weights(), twin.get_weights(), strict=True):
+        np.testing.assert_array_equal(received, expected)
+    run(model, "fit", recorder(keras))
+    assert "ipu-callbacks" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_stop_training_ends_after_a_whole_step(kit: Kit, keras: Any) -> None:
+    def stop(batch: int, logs: Any, model: Any) -> None:
+        if batch == 2:
+            model.stop_training = True
+
+    model = asynchronous(kit)
+    model.set_outfeed_queue_options(buffer_depth=1)
+    callback = recorder(keras, stop)
+    history = run(model, "fit", callback, epochs=3)
+    done = int(kit.variable(model.optimizer.iterations).numpy())
+    assert callback.calls == every_step(3)
+    assert done == 3
+    assert len(history.history["loss"]) == 1
+
+
+def test_a_callback_that_looks_at_weights_sees_the_execution_s_end(kit: Kit, keras: Any) -> None:
+    looks: list[Any] = []
+    model = asynchronous(kit, steps_per_execution=5)
+    run(model, "fit", recorder(keras, lambda batch, logs, model: looks.append(model.get_weights()[0])))
+    twin = kit.ipu_model(steps_per_execution=5)
+    assert np.array_equal(looks[0], looks[4])
+    assert np.array_equal(looks[9], model.get_weights()[0])
+    assert not np.array_equal(looks[4], looks[5])
+    del twin
+
+
+def test_a_callback_that_assigns_is_heard_by_the_next_execution(kit: Kit, keras: Any) -> None:
+    def stop_learning(batch: int, logs: Any, model: Any) -> None:
+        if batch == 0:
+            model.optimizer.learning_rate.assign(0.0)
+
+    model = asynchronous(kit, steps_per_execution=5, optimizer=keras.optimizers.SGD(0.5))
+    twin = kit.ipu_model(steps_per_execution=5, optimizer=keras.optimizers.SGD(0.5))
+    twin.set_weights(model.get_weights())
+    run(model, "fit", recorder(keras, stop_learning))
+    twin.fit(X[:40], Y[:40], batch_size=8, shuffle=False, verbose=0)
+    for received, expected in zip(model.get_weights(), twin.get_weights(), strict=True):
+        np.testing.assert_array_equal(received, expected)
+
+
+def test_single_batches_call_no_callbacks(kit: Kit) -> None:
+    model = asynchronous(kit)
+    model.train_on_batch(X[:8], Y[:8])
+    assert model.predict_on_batch(X[:8]).shape == (8, 3)
+
+
+def test_every_kind_of_model(kit: Kit, keras: Any) -> None:
+    for build in (kit.functional, kit.Subclassed, kit.unbuilt):
+        with IPUStrategy().scope():
+            model = kit.compiled(build(), steps_per_execution=STEPS)
+        model.set_asynchronous_callbacks(True)
+        callback = recorder(keras)
+        run(model, "fit", callback)
+        assert callback.calls == every_step(STEPS)

@@ -1,0 +1,224 @@
+"""Replicas: feeding, metrics, predictions, seeds, counts of steps, and everything that is refused."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from engine.errors import ConfigurationError, StepCountError
+from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import Kit, data
+from tests.keras.micro_batches import assert_same_weights, configure, ipu_twin, loss_of, network
+
+BATCH = 4
+
+
+def one_weight(kit: Kit, **compilation: Any) -> Any:
+    """A model whose gradient is the mean of its inputs."""
+    keras = kit.keras
+    with IPUStrategy().scope():
+        model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        model.compile(keras.optimizers.SGD(0.1), lambda y, prediction: prediction, **compilation)
+    model.set_weights([np.zeros((1, 1), np.float32)])
+    return model
+
+
+def test_gradients_of_replicas_are_summed_and_fed_in_turn(kit: Kit) -> None:
+    configure(2)
+    model = one_weight(kit)
+    x = np.array([[1], [2]], np.float32)
+    history = model.fit(x, x, batch_size=1, shuffle=False, verbose=0)
+    np.testing.assert_allclose(model.get_weights()[0], [[-0.3]], rtol=1e-6)
+    assert history.epoch == [0]
+
+
+@pytest.mark.parametrize("kind", ["arrays", "dataset"])
+def test_predictions_and_metrics_are_those_of_one_replica(kit: Kit, kind: str) -> None:
+    x, y = data(BATCH * 6)
+    plain = network(kit)
+    plain.compile("sgd", loss_of(kit), metrics=["accuracy"])
+    configure(3)
+    model = ipu_twin(kit, plain, "sgd", steps_per_execution=2)
+    if kind == "arrays":
+        predicted = model.predict(x, batch_size=BATCH, verbose=0)
+        evaluated = model.evaluate(x, y, batch_size=BATCH, verbose=0)
+    else:
+        predicted = model.predict(tf.data.Dataset.from_tensor_slices(x).batch(BATCH), verbose=0)
+        evaluated = model.evaluate(tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH), verbose=0)
+    np.testing.assert_allclose(predicted, plain.predict(x, batch_size=BATCH, verbose=0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(evaluated, plain.evaluate(x, y, batch_size=BATCH, verbose=0), rtol=1e-5)
+
+
+def test_predict_of_two_batches_with_two_replicas_and_a_larger_execution(kit: Kit) -> None:
+    configure(2)
+    model = one_weight(kit, steps_per_execution=2)
+    x = np.arange(4, dtype=np.float32)[:, None]
+    assert model.predict(x, batch_size=2, verbose=0, steps=2).shape == (4, 1)
+
+
+def test_steps_count_for_each_replica(kit: Kit) -> None:
+    configure(2)
+    model = one_weight(kit, steps_per_execution=2)
+    ends: list[int] = []
+    callback = kit.keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: ends.append(batch))
+    x = np.ones((8, 1), np.float32)
+    model.fit(x, x, batch_size=1, verbose=0, epochs=2, callbacks=[callback])
+    assert ends == [1, 3, 1, 3]
+    assert int(model.optimizer.iterations.numpy()) == 8
+    assert callback.params["steps"] == 4
+
+
+def test_batches_that_do_not_divide_are_left_out_and_said_so(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    configure(2)
+    model = one_weight(kit)
+    x = np.ones((5, 1), np.float32)
+    with caplog.at_level(logging.WARNING, logger="ipu"):
+        model.fit(x, x, batch_size=1, verbose=0)
+    assert "1 of 5 batches are left out" in caplog.text and "4, 6" in caplog.text
+    assert int(model.optimizer.iterations.numpy()) == 2
+
+
+def test_too_few_batches_for_all_replicas(kit: Kit) -> None:
+    configure(4)
+    x = np.ones((3, 1), np.float32)
+    with pytest.raises(StepCountError, match="at least one batch for each of 4 replicas. Received: .* 3"):
+        one_weight(kit).fit(x, x, batch_size=1, verbose=0)
+
+
+def test_a_partial_batch_is_refused(kit: Kit) -> None:
+    configure(2)
+    x = np.ones((7, 1), np.float32)
+    with pytest.raises(StepCountError, match=r"batch of 3 samples after batches of 4.*drop_remainder=True"):
+        one_weight(kit).fit(x, x, batch_size=4, verbose=0)
+    with pytest.raises(StepCountError, match=r"batch of 3 samples after batches of 4.*drop_remainder=True"):
+        one_weight(kit).fit(tf.data.Dataset.from_tensor_slices((x, x)).batch(4), shuffle=False, verbose=0)
+    configure(1)
+    model = one_weight(kit, steps_per_execution=2)
+    model.set_gradient_accumulation_options(2)
+    with pytest.raises(StepCountError, match=r"batch of 3 samples after batches of 4.*drop_remainder=True"):
+        model.fit(x, x, batch_size=4, verbose=0)
+
+
+def test_train_on_batch_has_no_batch_for_each_replica(kit: Kit) -> None:
+    configure(2)
+    x = np.ones((4, 1), np.float32)
+    with pytest.raises(StepCountError, match="a batch for each of 2 replicas. Received: 1"):
+        one_weight(kit).train_on_batch(x, x)
+
+
+def test_each_replica_draws_its_own_dropout(kit: Kit) -> None:
+    keras = kit.keras
+    configure(2)
+    with IPUStrategy().scope():
+        inputs = keras.Input((64,))
+        dropped = keras.layers.Dropout(0.5)(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(1, use_bias=False)(dropped))
+        model.compile(keras.optimizers.SGD(1.0), lambda y, prediction: prediction)
+    model.set_weights([np.zeros((64, 1), np.float32)])
+    model.fit(np.ones((2, 64), np.float32), np.ones((2, 1)), batch_size=1, verbose=0)
+    # A weight moves by 2 for each replica that does not drop its input: some by 2, if the masks differ.
+    assert set(np.unique(model.get_weights()[0])) == {-4.0, -2.0, 0.0}
+
+
+def test_a_metric_that_is_not_a_sum_is_refused(kit: Kit) -> None:
+    keras = kit.keras
+
+    class Largest(keras.metrics.Metric):
+        def __init__(self) -> None:
+            super().__init__(name="largest")
+            self.largest = self.add_weight(name="largest", initializer="zeros")
+
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            self.largest.assign(tf.maximum(tf.reduce_max(y_pred), tf.convert_to_tensor(self.largest)))
+
+        def result(self) -> Any:
+            return self.largest
+
+    configure(2)
+    with IPUStrategy().scope():
+        model = one_weight(kit, metrics=[Largest()])
+    x = np.ones((4, 1), np.float32)
+    with pytest.raises(ConfigurationError, match=r"updated by adding.*'[^']*largest[^']*'.*2 replicas"):
+        model.fit(x, x, batch_size=1, verbose=0)
+    configure(1)
+    model.fit(x, x, batch_size=1, verbose=0)
+
+
+def adversarial(kit: Kit) -> Any:
+    """A model whose second gradient looks at a weight that the step has updated."""
+    keras = kit.keras
+
+    class Adversarial(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = keras.layers.Dense(1, use_bias=False, name="first")
+            self.second = keras.layers.Dense(1, use_bias=False, name="second")
+
+        def call(self, x: Any) -> Any:
+            return self.second(self.first(x))
+
+        def train_step(self, batch: Any) -> Any:
+            for layer in (self.first, self.second):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(self(batch[0]))
+                gradients = tape.gradient(loss, [kit.variable(w) for w in layer.trainable_variables])
+                self.optimizer.apply_gradients(list(zip(gradients, layer.trainable_variables, strict=True)))
+            return {"loss": loss}
+
+    with IPUStrategy().scope():
+        model = Adversarial()
+        model(np.zeros((1, 1), np.float32))
+        model.compile(keras.optimizers.SGD(0.1))
+        model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def test_gradients_after_an_update_of_the_same_step_are_refused(kit: Kit) -> None:
+    model = adversarial(kit)
+    x = np.ones((4, 1), np.float32)
+    model.fit(x, x, batch_size=1, verbose=0)
+    configure(2)
+    with pytest.raises(ConfigurationError, match="gradient of '.*kernel.*' depends on an update made earlier"):
+        model.fit(x, x, batch_size=1, verbose=0)
+
+
+def test_a_step_without_an_optimizer_is_refused(kit: Kit) -> None:
+    keras = kit.keras
+
+    class Idle(keras.Sequential):
+        def train_step(self, batch: Any) -> Any:
+            return {"loss": tf.reduce_mean(self(batch[0], training=True))}
+
+    configure(2)
+    with IPUStrategy().scope():
+        model = Idle([keras.layers.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd")
+    x = np.ones((4, 1), np.float32)
+    with pytest.raises(ConfigurationError, match="applies gradients with a Keras optimizer"):
+        model.fit(x, x, batch_size=1, verbose=0)
+
+
+def test_another_configuration_makes_other_replicas(kit: Kit) -> None:
+    x = np.ones((4, 1), np.float32)
+    model = one_weight(kit)
+    for replicas, updates in ((1, 4), (4, 1), (2, 2)):
+        configure(replicas)
+        before = int(model.optimizer.iterations.numpy())
+        model.fit(x, x, batch_size=1, verbose=0)
+        assert int(model.optimizer.iterations.numpy()) - before == updates
+
+
+def test_validation_is_replicated_too(kit: Kit) -> None:
+    x, y = data(BATCH * 4)
+    plain = network(kit)
+    plain.compile("sgd", loss_of(kit))
+    configure(2)
+    model = ipu_twin(kit, plain, kit.keras.optimizers.SGD(0.0))
+    history = model.fit(x, y, batch_size=BATCH, validation_data=(x, y), shuffle=False, verbose=0).history
+    plain.set_weights(model.get_weights())
+    np.testing.assert_allclose(history["val_loss"], plain.evaluate(x, y, batch_size=BATCH, verbose=0), rtol=1e-5)
+    assert_same_weights(model, plain)
