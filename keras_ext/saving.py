@@ -121,8 +121,8 @@ class ConfigKeeper:
             missing = sorted(options.keys() - self._config_of(model).keys()) if options else []
             if missing:
                 raise IncompleteConfig(
-                    f"Expected the config of {type(model).__name__} to keep its options: {', '.join(missing)}. Received: "
-                    "one without. Let get_config of the class begin with config = super().get_config()."
+                    f"Expected the config of {type(model).__name__} to keep its options: {', '.join(missing)}. "
+                    "Received: one without. Let get_config of the class begin with config = super().get_config()."
                 )
             return save(model, *arguments, **named)
 

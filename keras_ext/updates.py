@@ -41,6 +41,6 @@ def _indivisible(steps: int, accumulation: Accumulation) -> AccumulationStepErro
         f"Expected the steps of an execution to be a multiple of gradient_accumulation_steps_per_replica. Received: "
         f"{steps} steps (steps_per_execution, or what an epoch leaves for its last execution), "
         f"gradient_accumulation_steps_per_replica={each}. Nearest legal numbers of steps: {nearest}. Change "
-        f"steps_per_execution, or give an epoch a multiple of {accumulation.micro_batches} batches (steps_per_epoch, or "
-        f"take() of the data set)."
+        f"steps_per_execution, or give an epoch a multiple of {accumulation.micro_batches} batches (steps_per_epoch, "
+        f"or take() of the data set)."
     )

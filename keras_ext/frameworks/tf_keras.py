@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
-from tf_keras.src.callbacks import CallbackList
+from tf_keras.src.callbacks import BackupAndRestore, CallbackList
 from tf_keras.src.engine import data_adapter
 from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential
@@ -21,6 +21,7 @@ from tf_keras.src.optimizers.legacy import optimizer_v2
 
 from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.compiler.variables import tracing
+from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext import extension, step_callbacks
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks.common import (
@@ -108,10 +109,22 @@ def install() -> None:
     kinds = {Sequential: SequentialExtension, Functional: FunctionalExtension, Model: ModelExtension}
     keep_options(ConfigKeeper(extension.install(Model, kinds, "_distribution_strategy"), list(kinds.values())))
     step_callbacks.install(CallbackList)
+    BackupAndRestore.on_train_begin = _with_our_strategy(BackupAndRestore.on_train_begin)
     sgd.SGD.update_step = _without_idle_velocities(sgd.SGD.update_step)
     loss_scale_optimizer.strategy_supports_loss_scaling = _supporting_loss_scaling(
         loss_scale_optimizer.strategy_supports_loss_scaling
     )
+
+
+def _with_our_strategy(on_train_begin: Any) -> Any:
+    """The callback has a list of the strategies it works with."""
+
+    @functools.wraps(on_train_begin)
+    def begin(callback: Any, logs: Any = None) -> None:
+        callback._supported_strategies = (*callback._supported_strategies, IPUStrategyV1)
+        on_train_begin(callback, logs)
+
+    return begin
 
 
 def _making(framework: TFKeras, mode: Mode, kind: type[StepFunction], original: KerasFunction) -> KerasFunction:

@@ -140,5 +140,6 @@ def test_removed_arguments_say_what_to_write() -> None:
     home = importlib.import_module("tensorflow.python.ipu.keras")
     with pytest.raises(RuntimeError, match=r"set_gradient_accumulation_options\(gradient_acc.*dtype is gone"):
         home.Sequential([], gradient_accumulation_count=4, gradient_accumulation_dtype="float16")
-    with pytest.raises(RuntimeError, match=r"set_pipelining_options\(gradient_acc.*set_pipelining_options\(device_mapp"):
+    both = r"set_pipelining_options\(gradient_acc.*set_pipelining_options\(device_mapp"
+    with pytest.raises(RuntimeError, match=both):
         home.PipelineSequential([], gradient_accumulation_count=4, device_mapping=[0, 1])
