@@ -121,7 +121,8 @@ def emit_overlapping(
     dense = target.strides[numbers.output_batch_dimension] * images == shape.bytes
     share = Partition(shape.elements // images, images, 1) if dense else None
     dilation = prod(w.base_dilation for w in instruction["window"])
-    asked = instruction.array_shape.elements // features * right.shape.elements // dilation
+    outputs = instruction.array_shape.elements // features
+    asked = outputs * right.shape.elements // dilation
     compute_set = ComputeSet(
         instruction.name,
         overlap_add_f32,
@@ -130,7 +131,7 @@ def emit_overlapping(
         images,
         [Span(left.buffer), Span(kernel.buffer)],
         [Span(target.buffer, share)],
-        Effort(multiply_adds=asked, element_type="f32"),
+        Effort(multiply_adds=asked, element_type="f32", product=(1, outputs, features, asked // (outputs * features))),
         scratch,
         instruction.op_name,
     )

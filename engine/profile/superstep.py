@@ -56,17 +56,22 @@ def superstep(compute_set: ComputeSet, layouts: Layouts, target: Target, partial
 
 def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
     """The matrix product of a compute set with multiply-adds. Raises InternalError for an unknown codelet."""
+    batches, rows, columns, k = compute_set.effort.product or _product_in(compute_set)
+    a, b = (span.buffer for span in compute_set.reads[:2])
+    resident = "b" if layouts.is_home(b, compute_set) else "a" if layouts.is_home(a, compute_set) else ""
+    kind = kind_of(compute_set.effort.element_type)
+    return Product(batches, rows, columns, k, kind, a.shape.elements, b.shape.elements, resident)
+
+
+def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
     block = compute_set.parameters
     if isinstance(compute_set.codelet, Nest) or len(block) != len(Field) or len(compute_set.reads) < 2:
         raise InternalError(
             f"Expected a contraction's parameter block for the multiply-adds of {compute_set.name}. "
             f"Received: {len(block)} words for {compute_set.codelet!r}."
         )
-    rows, columns, k, batches = (int(block[f]) for f in (Field.ROWS, Field.COLUMNS, Field.K, Field.BATCHES))
-    a, b = (span.buffer for span in compute_set.reads[:2])
-    resident = "b" if layouts.is_home(b, compute_set) else "a" if layouts.is_home(a, compute_set) else ""
-    kind = kind_of(compute_set.effort.element_type)
-    return Product(batches, rows, columns, k, kind, a.shape.elements, b.shape.elements, resident)
+    batches, rows, columns, k = (int(block[f]) for f in (Field.BATCHES, Field.ROWS, Field.COLUMNS, Field.K))
+    return batches, rows, columns, k
 
 
 def _matrix_product(compute_set: ComputeSet, layouts: Layouts, target: Target, partials_type: str) -> Superstep:

@@ -59,11 +59,15 @@ class Relocation:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a compute set costs, for the device model: elements by opcode, and multiply-adds on the matrix unit."""
+    """What a compute set costs, for the device model: elements by opcode, and multiply-adds on the matrix unit.
+
+    `product` is [batches, rows, columns, k] of what is asked for, where the codelet goes about it in another way.
+    """
 
     elements: dict[str, int] = field(default_factory=dict)
     multiply_adds: int = 0
     element_type: str = "f32"
+    product: tuple[int, int, int, int] | None = None
 
 
 @dataclass(eq=False, slots=True)
