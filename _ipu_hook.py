@@ -16,6 +16,7 @@ ALIASES = {
     "tf_keras.ipu": "keras_ext",
     "tf_keras.api._v2.keras.ipu": "keras_ext",
     "tensorflow.keras.ipu": "keras_ext",  # TensorFlow loads its Keras a second time under this name
+    "tensorflow.python.keras.datasets": "keras.datasets",  # not among what TensorFlow has kept of its old Keras
 }
 PARENTS = {alias.rpartition(".")[0]: alias for alias in ALIASES}
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)

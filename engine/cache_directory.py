@@ -26,7 +26,7 @@ UNUSED_ELSEWHERE = 180 * DAY
 """The same for machines that share the folder: their clocks and habits are not known here."""
 STAMP = "used-by-"
 STAMP_PERIOD = DAY
-FOLDER = re.compile(r"(codelets|objects)(-[0-9a-f]{16})?")
+FOLDER = re.compile(r"(codelets|objects|programs)(-[0-9a-f]{16})?")
 DIGEST_BYTES = 32
 
 logger = logging.getLogger("ipu")

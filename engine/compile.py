@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
+from engine.files.kept import prepared
 from engine.ir import Module
 from engine.ir.verifier import verify as verify_module
 from engine.lower.program import lower_module
@@ -17,19 +19,26 @@ from engine.passes.order import schedule
 from engine.passes.pipeline import run_passes
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
 from engine.passes.recompute_differences import recompute_differences
+from engine.passes.slices_first import slices_first
 from engine.passes.sparse_updates import sparse_updates
+from engine.passes.token_chains import check_token_chains
 from engine.passes.update_order import readers_before_updates
 from engine.program.program import Program
 from engine.runtime.executable import Executable
 
 Progress = Callable[[str, int, int], None]
+LAST_PASSES = (
+    *(sparse_updates, reciprocal_square_roots, slices_first, dead_code),
+    *(recompute_differences, fuse, dead_code),
+)
 
 
 def prepare(module: Module, verify: bool = False) -> Module:
     """All passes: the module as it is lowered. With `verify` each pass's result is checked."""
+    check_token_chains(module)
     module = run_passes(conditionals_to_selects(module), verify=verify)
     module = take_work_out_of_loops(module, verify=verify)
-    for each in (sparse_updates, reciprocal_square_roots, dead_code, recompute_differences, fuse, dead_code):
+    for each in LAST_PASSES:
         module = each(module)
         if verify:
             verify_module(module)
@@ -48,11 +57,15 @@ def compile_module(
     *,
     verify: bool = False,
     progress: Progress | None = None,
+    folder: Path | None = None,
 ) -> Executable:
     """An executable of one step of `module`.
 
     `roles` has "feed", "variable" or "constant" for each entry parameter; `constants` the values of the last kind.
     `progress(what, done, total)` is told of codelets that are compiled for the first time on this machine.
+    What the passes make of large modules is kept in `folder`, or else in the user's cache.
     Raises UnsupportedOperation for what the engine cannot run.
     """
-    return Executable(build_program(module, roles, constants, verify), progress)
+    if verify:
+        return Executable(build_program(module, roles, constants, verify), progress)
+    return Executable(lower_module(prepared(module, prepare, folder), roles, constants), progress)

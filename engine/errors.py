@@ -4,6 +4,9 @@
 class IPUError(Exception):
     """Base class of every error this project raises on purpose."""
 
+    # AutoGraph keeps the class of errors that are made like any Exception, and adds the lines of the user's function.
+    __init__ = Exception.__init__
+
 
 class UnsupportedOperation(IPUError, NotImplementedError):
     """The engine has no way to run an operation; the message names it and where it came from."""
@@ -23,6 +26,10 @@ class OutOfTileMemory(IPUError, MemoryError):
 
 class StarvedFeed(IPUError, RuntimeError):
     """A program that waits for data which no one will send."""
+
+
+class FeedEnded(IPUError, EOFError):
+    """A queue has no more elements, and a program asked for one."""
 
 
 class InvalidFile(IPUError, ValueError):

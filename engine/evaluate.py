@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import numpy as np
 
 from engine.errors import InternalError, StepCountError
 from engine.ir import Module
+from engine.ir.device_operations import QueueSignature, queue_of, queue_operations, queue_signature
 from engine.ops import DEFINITIONS
 from engine.ops.apply import apply
+from engine.ops.queues import bound
 from engine.ops.registry import Value
+from engine.runtime.bound_queues import check_rings
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executor import new_state
 from engine.runtime.feeds import RowFeed
 from engine.runtime.observer import Observer, RunningCall
+from engine.runtime.rings import AnyRing
 
 assert DEFINITIONS
 
@@ -48,6 +52,11 @@ class EvaluatedExecutable:
         self.roles = roles
         self.constants = constants
 
+    @property
+    def queues(self) -> dict[str, QueueSignature]:
+        """The queues of the module by name: direction, and the shapes of an element's leaves."""
+        return {queue_of(i): queue_signature(i) for i in queue_operations(self.module)}
+
     def run(
         self,
         steps: int,
@@ -55,16 +64,20 @@ class EvaluatedExecutable:
         variables: list[DeviceBuffer],
         outputs: Literal["last", "all"] = "last",
         observer: Observer | None = None,
+        queues: Mapping[str, AnyRing] | None = None,
     ) -> list[np.ndarray]:
         """Results that no variable takes: of the last step, or of all with a leading [steps].
 
-        An observer hears of all steps at the end.
-        Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short.
+        An observer hears of all steps at the end. `queues` has a ring for each of the module's queues.
+        Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short;
+        ConfigurationError for rings that do not fit; the error of a ring that is closed: its step has not begun then.
         """
         self._check(steps, feeds)
+        check_rings(self.queues, queues or {})
         kept: list[list[np.ndarray]] = []
         for step in range(steps):
-            results = evaluate(self.module, self._arguments(step, feeds, variables))
+            with bound(queues or {}):
+                results = evaluate(self.module, self._arguments(step, feeds, variables))
             self._update(results, variables)
             updated = set(self.module.aliases.values())
             step_outputs = [r for index, r in enumerate(results) if index not in updated]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import re
 import threading
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,7 +112,46 @@ def current_configuration() -> IPUConfig | None:
 
 def on_ipu_model() -> bool:
     """Whether TF_POPLAR_FLAGS asks for the IPU model, as programs for the hardware do."""
-    return "--use_ipu_model" in os.environ.get("TF_POPLAR_FLAGS", "").split()
+    return "--use_ipu_model" in _flags()
+
+
+def synthetic_data_categories() -> frozenset[str] | None:
+    """The categories TF_POPLAR_FLAGS asks synthetic data for; None for all."""
+    flags = _flags()
+    if "--use_synthetic_data" in flags:
+        return None
+    prefix = "--synthetic_data_categories="
+    named = [flag.removeprefix(prefix) for flag in flags if flag.startswith(prefix)]
+    return frozenset(name.strip() for names in named for name in names.strip("'\"").split(",") if name.strip())
+
+
+def synthetic_data_initializer() -> str:
+    """What TF_POPLAR_FLAGS asks synthetic data to be: random, uniform, normal or an integer; '0' if nothing."""
+    prefix = "--synthetic_data_initializer="
+    named = [flag.removeprefix(prefix).strip("'\"") for flag in _flags() if flag.startswith(prefix)]
+    return named[-1] if named else "0"
+
+
+def executable_cache_path() -> str:
+    """The folder in which TF_POPLAR_FLAGS asks programs to be kept; '' for none."""
+    prefix = "--executable_cache_path="
+    named = [flag.removeprefix(prefix).strip("'\"") for flag in _flags() if flag.startswith(prefix)]
+    return named[-1] if named else ""
+
+
+def _flags() -> list[str]:
+    return os.environ.get("TF_POPLAR_FLAGS", "").split()
+
+
+def device_named(name: str) -> Device:
+    """The device of a TensorFlow name such as /device:IPU:0.
+
+    Raises ConfigurationError for other names, and for devices that are not configured.
+    """
+    match = re.search(r"IPU:(\d+)$", name, re.IGNORECASE) if isinstance(name, str) else None
+    if match is None:
+        raise ConfigurationError(f"Expected the name of an IPU device, as '/device:IPU:0'. Received: {name!r}.")
+    return current_system().device(int(match[1]))
 
 
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, one_device_strategy
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-from ipu.compiler.calling import call_on_engine
+from ipu.compiler import dataset_iterators, direct_calls
+from ipu.compiler.calling import call_on_engine, refuse_doubles
+from ipu.compiler.replica_reduction import reduced
 from ipu.compiler.variables import IPUVariable
 
 _VARIABLE_ARGUMENTS = frozenset(inspect.signature(resource_variable_ops.ResourceVariable.__init__).parameters)
@@ -63,9 +66,7 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         return dataset
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
-        if reduce_op not in (tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN):
-            raise ValueError(f"Expected reduce_op to be SUM or MEAN. Received: {reduce_op}.")
-        return value
+        return reduced(reduce_op, value)
 
 
 def _is_symbolic(value: Any) -> bool:
@@ -105,6 +106,8 @@ class IPUStrategyV1(tf.distribute.Strategy):
         self._cpu_device = cpu_device
         self._enable_dataset_iterators = enable_dataset_iterators
         self._enable_keras_extensions = enable_keras_extensions
+        dataset_iterators.install()
+        direct_calls.install(_run_directly)
         if enable_keras_extensions:
             from keras_ext.installing import install
 
@@ -145,22 +148,69 @@ class IPUStrategyV1(tf.distribute.Strategy):
     ) -> Any:
         """Runs a tf.function on the IPU and returns its result, as tensors.
 
-        Inside a tf.function any callable is accepted and traced with it.
-        Raises ValueError for a plain Python function called eagerly, UnsupportedOperation for what XLA
-        refuses.
+        Inside a tf.function any callable is accepted and traced with it. Results are those of replica 0.
+
+        Raises:
+            ValueError: a plain Python function called eagerly.
+            TypeError: tensors of dtype float64 among the arguments or results.
+            UnsupportedOperation: operations that XLA refuses.
+            tf.errors.OutOfRangeError: an infeed's data set has ended; other errors of a data set come as they are.
         """
         if not tf.executing_eagerly():
             replica = tf.distribute.get_replica_context()
             if replica is not None and replica.strategy.extended is self.extended:
                 return fn(*args, **(kwargs or {}))
             return super().run(fn, args=args, kwargs=kwargs, options=options)
+        if isinstance(fn, ConcreteFunction):
+            fn = _calling(fn)
         if not isinstance(fn, polymorphic_function.Function):
             raise ValueError(
                 f"IPUStrategy.run does not support eager execution. Expected a tf.function. "
                 f"Received: {getattr(fn, '__name__', fn)!r}. Wrap it in @tf.function(jit_compile=True)."
             )
+        refuse_doubles((args, kwargs))
+        return self._call(fn, tuple(args), dict(kwargs or {}), refuse_doubles)
+
+    def _call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], check: Callable[[Any], None] | None) -> Any:
         with self.scope():
-            return self.extended.call_for_each_replica(call_on_engine, (fn, tuple(args), dict(kwargs or {})))
+            arguments = (fn, args, kwargs, self.ordinal, check)
+            return self.extended.call_for_each_replica(call_on_engine, arguments)
+
+    def experimental_run_v2(self, *args: Any, **kwargs: Any) -> Any:
+        """Removed. Raises RuntimeError."""
+        raise RuntimeError("Expected IPUStrategy.run. Received: experimental_run_v2, which was removed. Use run.")
+
+    def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:
+        """The sum or mean of `value` over the replicas, inside a function that `run` runs; elsewhere `value` itself.
+
+        Raises ValueError for another reduction than SUM and MEAN.
+        """
+        return reduced(_reduce_op(reduce_op), value)
+
+    def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
+        """A tuple of `value` alone."""
+        return (value,)
+
+    def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: Any = None) -> Any:
+        """What `dataset_fn` returns for the context of a single pipeline."""
+        return dataset_fn(tf.distribute.InputContext())
+
+
+def _reduce_op(reduce_op: Any) -> Any:
+    named = {"SUM": tf.distribute.ReduceOp.SUM, "MEAN": tf.distribute.ReduceOp.MEAN}
+    return named.get(reduce_op.upper(), reduce_op) if isinstance(reduce_op, str) else reduce_op
+
+
+@functools.lru_cache(maxsize=128)
+def _calling(concrete: ConcreteFunction) -> Any:
+    """A tf.function that does what a concrete function does."""
+    return tf.function(lambda *args, **kwargs: concrete(*args, **kwargs), autograph=False)
+
+
+def _run_directly(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call in a scope without `run`: NotImplemented in the scope of another kind of strategy."""
+    strategy = tf.distribute.get_strategy()
+    return strategy._call(fn, args, kwargs, None) if isinstance(strategy, IPUStrategyV1) else NotImplemented
 
 
 IPUStrategy = IPUStrategyV1

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import operator
-import re
+from enum import Enum
 from typing import SupportsIndex
 
-from engine.errors import ConfigurationError
 from ipu._config.legacy_functions import (
     auto_select_ipus,
     create_ipu_config,
@@ -29,7 +28,8 @@ from ipu._config.legacy_functions import (
     set_transfer_options,
     set_verification_options,
 )
-from ipu._device import Device, current_system, on_ipu_model
+from ipu._device import device_named, on_ipu_model, synthetic_data_categories
+from ipu._exporting import export_dataset_to_file, export_inputs_to_file, move_variable_initialization_to_cpu
 from ipu.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -50,12 +50,16 @@ __all__ = [
     "MergeRemoteBuffersBehaviour",
     "SchedulingAlgorithm",
     "SelectionOrder",
+    "SyntheticDataCategory",
     "VerificationOptions",
     "auto_select_ipus",
     "configure_ipu_system",
     "create_ipu_config",
+    "export_dataset_to_file",
+    "export_inputs_to_file",
     "get_ipu_config",
     "get_num_of_ipus_in_device",
+    "move_variable_initialization_to_cpu",
     "reset_ipu_configuration",
     "reset_ipu_seed",
     "running_on_ipu_model",
@@ -77,6 +81,7 @@ __all__ = [
     "set_serialization_options",
     "set_transfer_options",
     "set_verification_options",
+    "use_synthetic_data_for",
 ]
 
 
@@ -90,7 +95,7 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     Raises:
         ValueError: `ipu_device` names no IPU device, or one that is not configured.
     """
-    return _device_named(ipu_device).ipus
+    return device_named(ipu_device).ipus
 
 
 def reset_ipu_seed(
@@ -108,7 +113,7 @@ def reset_ipu_seed(
         seed: the new seed; of an integer of more than 64 bits the lowest 64 count.
         device: the device to which the seed will be applied.
         cpu_device: the CPU device which is on the same hardware as the IPU device.
-        experimental_identical_replicas: accepted; programs have one replica, so it changes nothing.
+        experimental_identical_replicas: accepted; replicas draw one after the other from the one generator.
 
     Raises:
         TypeError: `seed` is no integer.
@@ -116,7 +121,7 @@ def reset_ipu_seed(
     """
     from engine.ops.random import seed as seed_hidden_generator  # not at the top: configuring needs no NumPy
 
-    _device_named(device)
+    device_named(device)
     try:
         value = operator.index(seed)
     except TypeError:
@@ -124,13 +129,38 @@ def reset_ipu_seed(
     seed_hidden_generator(value)
 
 
-def _device_named(name: str) -> Device:
-    match = re.search(r"IPU:(\d+)$", name, re.IGNORECASE)
-    if match is None:
-        raise ConfigurationError(f"Expected the name of an IPU device, as '/device:IPU:0'. Received: {name!r}.")
-    return current_system().device(int(match[1]))
-
-
 def running_on_ipu_model() -> bool:
     """Check if programs are to run on the IPU model, which TF_POPLAR_FLAGS=--use_ipu_model asks for."""
     return on_ipu_model()
+
+
+class SyntheticDataCategory(Enum):
+    """What TF_POPLAR_FLAGS may ask synthetic data for."""
+
+    INFEED = "infeed"
+    OUTFEED = "outfeed"
+    SEED = "seed"
+    HOST_EMBEDDING = "hostembedding"
+    PARAMETERS = "parameters"
+
+
+def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
+    """Get whether synthetic data is asked for the given category.
+
+    TF_POPLAR_FLAGS asks for it with --use_synthetic_data, for all categories, or with --synthetic_data_categories, for
+    some. Infeed queues give zeros then, or what --synthetic_data_initializer asks for, and outfeed queues nothing;
+    seeds, parameters and the data of Keras' fit are real all the same.
+
+    Args:
+        synthetic_data_category: a SyntheticDataCategory enum value.
+
+    Raises:
+        TypeError: `synthetic_data_category` is none.
+    """
+    if not isinstance(synthetic_data_category, SyntheticDataCategory):
+        raise TypeError(
+            f"Expected a SyntheticDataCategory. Received: {synthetic_data_category!r} of type "
+            f"{type(synthetic_data_category).__name__}."
+        )
+    categories = synthetic_data_categories()
+    return categories is None or synthetic_data_category.value in categories

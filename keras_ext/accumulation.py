@@ -42,8 +42,8 @@ class AccumulationOptions(Extension):
 
         Raises ConfigurationError, a ValueError, for arguments out of range and for those that Keras fills in.
         """
-        steps = _checked_steps(gradient_accumulation_steps_per_replica)
-        reduction = _checked_reduction(gradient_accumulation_reduction_method)
+        steps = checked_steps(gradient_accumulation_steps_per_replica)
+        reduction = checked_reduction(gradient_accumulation_reduction_method)
         _check_arguments(gradient_accumulation_optimizer_kwargs)
         optimizer = getattr(self, "optimizer", None)
         if use_v2_gradient_accumulation_optimizer and optimizer is not None and not _is_keras_optimizer(optimizer):
@@ -68,7 +68,12 @@ class AccumulationOptions(Extension):
 
 def accumulation_of(model: Any) -> Accumulation:
     """What `fit` accumulates before each update of a model, in the configuration in force."""
-    _check_minimize(model)
+    from keras_ext.pipelining.micro_batches import pipeline_accumulation  # which knows these options
+
+    pipelined = pipeline_accumulation(model)
+    _check_minimize(model, pipelined is not None)
+    if pipelined is not None:
+        return pipelined
     steps = option(model, STEPS) or 1
     return Accumulation(steps, replicas_of(model.distribute_strategy), REDUCTIONS[option(model, REDUCTION, 0)])
 
@@ -78,7 +83,8 @@ def accumulator_type_of(model: Any) -> AccumulatorType:
     return option(model, ARGUMENTS, {}).get("dtype")
 
 
-def _checked_steps(steps: Any) -> int | None:
+def checked_steps(steps: Any) -> int | None:
+    """An integer of at least 1, or None; raises ConfigurationError for all else."""
     if steps is None:
         return None
     if isinstance(steps, bool) or not isinstance(steps, Integral) or steps < 1:
@@ -88,7 +94,7 @@ def _checked_steps(steps: Any) -> int | None:
     return int(steps)
 
 
-def _checked_reduction(method: Any) -> Reduction:
+def checked_reduction(method: Any) -> Reduction:
     """A name in any case, a member of GradientAccumulationReductionMethod or its value."""
     name = getattr(method, "name", method)
     if isinstance(name, Integral) and not isinstance(name, bool) and 0 <= name < len(REDUCTIONS):
@@ -128,14 +134,14 @@ def _is_keras_optimizer(optimizer: Any) -> bool:
     return hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "get_config")
 
 
-def _check_minimize(model: Any) -> None:
+def _check_minimize(model: Any, is_pipelined: bool) -> None:
     """Raises ConfigurationError for an optimizer with a `minimize` of its own, which would never be called."""
     optimizer = getattr(model, "optimizer", None)
-    if (option(model, STEPS) or 1) == 1 or optimizer is None:
+    if optimizer is None or not (is_pipelined or (option(model, STEPS) or 1) > 1):
         return
     owner = next((base for base in type(optimizer).__mro__ if "minimize" in vars(base)), None)
     if owner is not None and not owner.__module__.startswith(("keras.", "tf_keras.", "tensorflow.")):
         raise ConfigurationError(
-            f"Expected an optimizer that does not override minimize, which is not called with gradient accumulation. "
-            f"Received: {type(optimizer).__name__}. Override apply_gradients in its place."
+            f"Expected an optimizer that does not override minimize, which is not called with gradient accumulation "
+            f"and in pipelines. Received: {type(optimizer).__name__}. Override apply_gradients in its place."
         )

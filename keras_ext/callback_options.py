@@ -18,7 +18,10 @@ class CallbackOptions(Extension):
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
         """Says when `fit`, `evaluate` and `predict` call batch callbacks: after each step, or once an execution.
 
-        Asynchronous callbacks are called in order from a thread of their own while the engine goes on. One that looks
+        Asynchronous callbacks are called in order from a thread of their own while the engine goes on. A step takes a
+        batch in each replica and has one call, with the metrics of all replicas, or their predictions in the order of
+        the data; `params["steps"]`, progress bars and `steps_per_execution` count these steps, too. The steps that are
+        accumulated in an update share its logs, and are reported when it is complete. A callback that looks
         at a variable of the model waits for the end of the execution. An exception or `model.stop_training` ends the
         execution after a whole step; steps that were complete by then are still reported, but for an exception.
 

@@ -17,18 +17,23 @@ if TYPE_CHECKING:
 SHORTEST_SLEEP, LONGEST_SLEEP = 5e-5, 1e-3
 """Seconds between two looks at the engine: doubled while there is nothing new."""
 
-Report = Callable[[int, list[np.ndarray]], Any]
-"""Takes the number of a step in its execution and its results; says whether the run is to stop."""
+Report = Callable[[list[np.ndarray]], Any]
+"""Takes the results of a step, each with an axis of the engine's steps in it; says whether the run is to stop."""
 
 
 class CallbackThread:
-    """Observes one call of the engine, and reports its steps in order, each once it is complete."""
+    """Observes one call of the engine, and reports its steps in order, each once it is complete.
 
-    def __init__(self, report: Report, held: int = 0) -> None:
-        self.held = held
+    `together` of the engine's steps are one step to report; the engine waits while `depth` of those have not been
+    taken, unless that is 0.
+    """
+
+    def __init__(self, report: Report, depth: int = 0, together: int = 1) -> None:
+        self.held = depth * together
         self.stopped = False
         self.waits = 0
         self._report = report
+        self._together = together
         self._ended = threading.Event()
         self._abandoned = False
         self._failure: BaseException | None = None
@@ -74,15 +79,15 @@ class CallbackThread:
         reported, sleep = 0, SHORTEST_SLEEP
         while not self._abandoned:
             ended = self._ended.is_set()  # asked first: what is complete then was complete before
-            completed = self._call.completed()
+            completed = self._call.completed() // self._together
             for step in range(reported, completed):
                 if self._abandoned:
                     return
-                stops = self._report(step, [result[step] for result in self._call.results])
-                self._call.taken(step + 1)
-                if stops and not self.stopped:
+                first, end = step * self._together, (step + 1) * self._together
+                if self._report([result[first:end] for result in self._call.results]) and not self.stopped:
                     self.stopped = True
                     self._call.stop()
+                self._call.taken(end)  # after `stop`: an engine that waits goes on with this
             if ended:
                 return
             sleep = SHORTEST_SLEEP if completed > reported else min(2 * sleep, LONGEST_SLEEP)

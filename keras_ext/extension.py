@@ -19,6 +19,9 @@ class Extension:
     SAVED: ClassVar[dict[str, Any]] = {}
     """Options that the model's config keeps, with their defaults; a value is what JSON can hold."""
 
+    COMPUTED: ClassVar[dict[str, Callable[[Any], Any]]] = {}
+    """What gives options that the model's config keeps where nobody set them; None for none."""
+
     UNSAVED: ClassVar[tuple[str, ...]] = ()
     """Options that saving leaves out and says so."""
 

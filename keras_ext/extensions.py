@@ -1,13 +1,36 @@
-"""The documented extension classes of `keras.ipu.extensions`: which methods each kind of model gets."""
+"""The documented names of `keras.ipu.extensions`: which methods each kind of model gets, and pipeline stages."""
 
 from __future__ import annotations
 
 from keras_ext.accumulation import AccumulationOptions
 from keras_ext.callback_options import CallbackOptions
+from keras_ext.pipelining.assigning import StageAssignments
+from keras_ext.pipelining.assignments import (
+    FunctionalLayerPipelineStageAssignment,
+    ModelLayerPipelineStageAssignment,
+    SequentialLayerPipelineStageAssignment,
+)
+from keras_ext.pipelining.options import PipeliningOptions
+from keras_ext.pipelining.schedules import PipelineSchedules
+from keras_ext.pipelining.stage import PipelineStage
 from keras_ext.queue_options import QueueOptions
+from keras_ext.serving import ServingExport
+
+__all__ = [
+    "FunctionalExtension",
+    "FunctionalLayerPipelineStageAssignment",
+    "ModelExtension",
+    "ModelLayerPipelineStageAssignment",
+    "PipelineStage",
+    "SequentialExtension",
+    "SequentialLayerPipelineStageAssignment",
+]
 
 
-class _EveryModel(AccumulationOptions, CallbackOptions, QueueOptions):
+class _EveryModel(
+    *(AccumulationOptions, CallbackOptions, PipeliningOptions, PipelineSchedules),
+    *(QueueOptions, ServingExport, StageAssignments),
+):
     """What all kinds of models get; a further group of options is one more base class."""
 
 

@@ -9,20 +9,26 @@ from typing import Any
 import tensorflow as tf
 
 from engine.partition.accumulation import Accumulation
+from engine.partition.pipeline import Pipelining as EnginePipelining
 from ipu._device import current_system
 from ipu.compiler.accumulation import accumulated
 from ipu.compiler.marks import AccumulatorType, marking
+from ipu.compiler.pipelining import InferencePipelineProgram, PipelineProgram
 from ipu.compiler.program import Program
+from ipu.compiler.replication import alone
 from ipu.compiler.trace import trace_step
 from keras_ext.epochs.feeds import BatchSignature
+from keras_ext.pipelining.options import Pipelining
+from keras_ext.replication import replicas_in_scope
 
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """What a training step of several batches depends on; `metric_variables` gives TensorFlow's, once it is traced."""
+    """What a step of several batches depends on; `metric_variables` gives TensorFlow's, once it is traced."""
 
     accumulation: Accumulation
     accumulator_type: AccumulatorType
+    pipelining: Pipelining | None
     metric_variables: Callable[[], Iterable[Any]] = field(compare=False)
 
 
@@ -73,8 +79,26 @@ def compile_step(step: Callable[[Any], Any], signature: BatchSignature, updates:
         for shape, dtype in zip(signature.shapes, signature.dtypes, strict=True)
     ]
     if updates is None:
-        return Program(trace_step(flat_step, specs))
+        return Program(alone(trace_step(flat_step, specs), replicas_in_scope()))
     with marking(updates.accumulator_type) as marks:
-        traced = trace_step(flat_step, specs)
+        traced = alone(trace_step(flat_step, specs), replicas_in_scope())
     once, metrics = marks.updated_once.values(), updates.metric_variables()
-    return Program(accumulated(traced, updates.accumulation, once=once, metrics=metrics))
+    if updates.pipelining is None:
+        return Program(accumulated(traced, updates.accumulation, once=once, metrics=metrics))
+    pipelining = engine_pipelining(updates.pipelining, updates.accumulation)
+    if marks.updated_once:
+        return PipelineProgram(traced, pipelining, once=once, metrics=metrics)
+    return InferencePipelineProgram(traced, pipelining, metrics=metrics)
+
+
+def engine_pipelining(pipelining: Pipelining, accumulation: Accumulation) -> EnginePipelining:
+    """What the engine is asked for."""
+    return EnginePipelining(
+        len(pipelining.devices),
+        accumulation.steps,
+        pipelining.schedule,
+        pipelining.devices,
+        accumulation.replicas,
+        accumulation.reduction,
+        pipelining.recomputation_mode,
+    )

@@ -28,7 +28,8 @@ class QueueOptions(Extension):
     def set_infeed_queue_options(self, **kwargs: Any) -> None:
         """Sets the options of the infeed queues of `fit`, `evaluate` and `predict`.
 
-        `prefetch_depth` is the number of executions whose data are prepared ahead, 1 to 255; None or 0 means 3.
+        `prefetch_depth` is the number of executions for which tf.data prepares data ahead, 1 to 255; None or 0 means
+        3. Without it a super-batch of at most 64 MiB is prepared. Python iterators are read one execution ahead.
         Raises ConfigurationError, a ValueError, for arguments that IPUInfeedQueue lacks or that Keras fills in.
         """
         _check_names(kwargs, INFEED_ARGUMENTS, INFEED_SET_BY_KERAS, "IPUInfeedQueue")
@@ -49,9 +50,10 @@ class QueueOptions(Extension):
         options_of(self)[OUTFEED] = _plain(kwargs)
 
 
-def prefetch_depth(model: Any) -> int:
-    """For how many executions a model's data are to be prepared ahead."""
-    return option(model, INFEED, {}).get("prefetch_depth") or DEFAULT_PREFETCH_DEPTH
+def prefetch_depth(model: Any) -> int | None:
+    """For how many executions a model's data are to be prepared ahead; None where it was not said."""
+    options = option(model, INFEED, {})
+    return options["prefetch_depth"] or DEFAULT_PREFETCH_DEPTH if "prefetch_depth" in options else None
 
 
 def buffer_depth(model: Any) -> int | None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
+
+import tensorflow as tf
 
 from engine.errors import StepCountError
 from ipu._device import current_system
@@ -13,12 +17,31 @@ from keras_ext.epochs.feeds import Batches, BatchSignature, FeedIterator, take
 logger = logging.getLogger("ipu")
 
 
-def replicas_of(strategy: Any) -> int:
-    """How many replicas the models of a strategy, of one IPU each, have in the configuration in force.
+_ipus: ContextVar[int] = ContextVar("IPUs that each replica takes", default=1)
 
-    Raises ConfigurationError when the strategy's device is not configured.
+
+@contextmanager
+def ipus_of_replica(ipus: int) -> Iterator[None]:
+    """Each replica of the model that runs within takes that many IPUs."""
+    before = _ipus.set(ipus)
+    try:
+        yield
+    finally:
+        _ipus.reset(before)
+
+
+def replicas_of(strategy: Any) -> int:
+    """How many replicas the models of a strategy have in the configuration in force: one IPU each, or as said.
+
+    Raises ConfigurationError when the strategy's device is not configured, or its IPUs do not divide among replicas.
     """
-    return current_system().device(strategy.ordinal).replicas()
+    return current_system().device(strategy.ordinal).replicas(_ipus.get())
+
+
+def replicas_in_scope() -> int:
+    """How many replicas models have under the strategy in scope; 1 outside of the scope of an IPUStrategy."""
+    strategy = tf.distribute.get_strategy()
+    return replicas_of(strategy) if hasattr(strategy, "ordinal") else 1
 
 
 def steps_per_replica(batches: int | None, replicas: int) -> int | None:
@@ -28,21 +51,26 @@ def steps_per_replica(batches: int | None, replicas: int) -> int | None:
     """
     if batches is None or batches < 0 or replicas == 1:
         return batches
-    if batches < replicas:
-        raise _too_few(batches, replicas)
+    refuse_too_few(batches, replicas)
     if batches % replicas:
         _notice_dropped(batches % replicas, batches, replicas)
     return batches // replicas
 
 
-def refuse_partial_batch(rows: int | None, batch_size: int | None, replicas: int) -> None:
-    """Raises StepCountError for data whose last batch has fewer `rows` than the others; None where it has not."""
-    if replicas > 1 and rows and batch_size:
-        raise partial_batch_error(rows, batch_size, f"{replicas} replicas")
+def refuse_partial_batch(partial: tuple[int, int] | None, cause: str) -> None:
+    """Raises StepCountError for data whose last batch has `partial[0]` rows and the others `partial[1]`, if it has."""
+    if partial is not None:
+        raise _partial_batch_error(*partial, cause)
 
 
-def partial_batch_error(rows: int, batch_size: int, cause: str) -> StepCountError:
-    """The error for a batch of fewer rows than the others."""
+def refuse_unequal(taken: list[Batches], cause: str) -> None:
+    """Raises StepCountError for batches of more than one shape."""
+    if len(taken) > 1:
+        first, other = taken[0].signature, taken[1].signature
+        raise _partial_batch_error(_rows(other), _rows(first), cause)
+
+
+def _partial_batch_error(rows: int, batch_size: int, cause: str) -> StepCountError:
     return StepCountError(
         f"Expected batches of one size, with {cause}. Received: a batch of {rows} samples after batches of "
         f"{batch_size}. Batch the data set with drop_remainder=True, or give arrays whose length is a multiple of "
@@ -50,22 +78,17 @@ def partial_batch_error(rows: int, batch_size: int, cause: str) -> StepCountErro
     )
 
 
-def refuse_unequal(taken: list[Batches], cause: str) -> None:
-    """Raises StepCountError for batches of more than one shape."""
-    if len(taken) > 1:
-        first, other = taken[0].signature, taken[1].signature
-        raise partial_batch_error(_rows(other), _rows(first), cause)
-
-
 def _rows(signature: BatchSignature) -> int:
     return next((shape[0] for shape in signature.shapes if shape), 0)
 
 
-def _too_few(batches: int, replicas: int) -> StepCountError:
-    return StepCountError(
-        f"Expected at least one batch for each of {replicas} replicas. Received: a data set or number of steps of "
-        f"{batches}. Use smaller batches or more data, or set auto_select_ipus = {max(batches, 1)}."
-    )
+def refuse_too_few(batches: int, replicas: int) -> None:
+    """Raises StepCountError for fewer batches than replicas."""
+    if batches < replicas:
+        raise StepCountError(
+            f"Expected at least one batch for each of {replicas} replicas. Received: a data set or number of steps of "
+            f"{batches}. Use smaller batches or more data, or set auto_select_ipus = {max(batches, 1)}."
+        )
 
 
 def _notice_dropped(dropped: int, batches: int, replicas: int) -> None:
@@ -112,8 +135,7 @@ class ReplicaIterator(FeedIterator):
         (batches,) = taken
         self._seen += batches.steps
         rest = batches.steps % self._replicas
-        if self._seen < self._replicas:
-            raise _too_few(self._seen, self._replicas)
+        refuse_too_few(self._seen, self._replicas)
         if rest == batches.steps:
             raise StopIteration
         return [Batches(batches.signature, batches.steps - rest, batches.feeds)]

@@ -26,6 +26,11 @@ def unsaved_names(extension: type[Extension]) -> frozenset[str]:
     return frozenset(name for base in extension.__mro__ for name in vars(base).get("UNSAVED", ()))
 
 
+def computed_options(extension: type[Extension]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """The options that are computed where nobody set them, by name."""
+    return [pair for base in extension.__mro__ for pair in vars(base).get("COMPUTED", {}).items()]
+
+
 class ConfigKeeper:
     """Wraps the methods of one framework through which configs of models go."""
 
@@ -39,7 +44,9 @@ class ConfigKeeper:
         if extension is None:
             return {}
         self._tell_unsaved(model, extension)
-        return {name: value for name, value in options_of(model).items() if name in saved_names(extension)}
+        options = {name: value for name, value in options_of(model).items() if name in saved_names(extension)}
+        computed = {name: compute(model) for name, compute in computed_options(extension) if name not in options}
+        return {**options, **{name: value for name, value in computed.items() if value is not None}}
 
     def restore(self, model: Any, options: dict[str, Any]) -> None:
         """Sets the options of a config on a model of a strategy."""

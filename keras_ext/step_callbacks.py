@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_ext.callback_options import has_asynchronous_callbacks
+from keras_ext.pipelining.outfeed import has_accumulated_logs
 
 STOPS = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}
 """The model's attribute with which callbacks end a run."""
@@ -59,7 +60,7 @@ def _beginning(mode: str, begin: Callable[..., None], end: Dispatch) -> Callable
         self._ipu_execution = None
         begin(self, batch, logs)
         model = getattr(self, "_model", None) or getattr(self, "model", None)
-        if model is not None and has_asynchronous_callbacks(model):
+        if model is not None and has_asynchronous_callbacks(model) and not has_accumulated_logs(model, mode):
             self._ipu_execution = StepCallbacks(self, model, mode, batch, begin, end)
             vars(model).setdefault("_ipu_step_callbacks", {})[mode] = self._ipu_execution
 

@@ -10,13 +10,18 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import tensorflow as tf
 
-from engine.partition.accumulation import Accumulation
 from ipu.compiler.program import Program
 from keras_ext.accumulation import accumulation_of, accumulator_type_of
 from keras_ext.callback_thread import CallbackThread
 from keras_ext.epochs.feeds import Batches, BatchSignature, grouped, take, together
+from keras_ext.pipelining.options import accumulator_type_of_pipeline, pipelining_of
+from keras_ext.pipelining.outfeed import begin_execution
+from keras_ext.pipelining.running import check_batches_of_pipeline, inference_micro_batches, traced_step
+from keras_ext.pipelining.schedules import note_pipeline
 from keras_ext.program_cache import ProgramCache, Updates
 from keras_ext.queue_options import buffer_depth
+from keras_ext.queue_report import queue_report
+from keras_ext.replication import replicas_of
 from keras_ext.step_callbacks import StepCallbacks, take_callbacks
 from keras_ext.updates import as_updates
 
@@ -67,23 +72,28 @@ class StepFunction:
         known = self._programs.other_than(batches.signature)
         if known is not None:
             _notice_reload(model, known, batches.signature)
-        return self._programs.get(
-            batches.signature,
-            self._framework.optimizer(model),
-            lambda data: self._framework.step(model, self._mode, data),
-            self._updates(),
-        )
+        updates = self._updates(batches)
+        program = self._programs.get(batches.signature, self._framework.optimizer(model), self._step, updates)
+        if updates is not None and updates.pipelining is not None:
+            note_pipeline(model, self._mode, program)
+        return program
 
-    def _updates(self) -> Updates | None:
+    def _step(self, data: Any) -> Any:
+        """Traces one step."""
+        return traced_step(self.model, self._mode, data, self._framework.step)
+
+    def _updates(self, batches: Batches) -> Updates | None:
         """What makes a step of the program take several batches; None where it takes one."""
-        model, framework = self.model, self._framework
-        accumulation = accumulation_of(model) if self._mode == "train" else Accumulation()
-        if accumulation.micro_batches == 1:
+        model, framework, training = self.model, self._framework, self._mode == "train"
+        pipelining = pipelining_of(model, training)
+        accumulation = accumulation_of(model) if training else inference_micro_batches(model, pipelining, batches)
+        if accumulation.micro_batches == 1 and pipelining is None:
             return None
-        return Updates(accumulation, accumulator_type_of(model), lambda: framework.metric_variables(model))
+        accumulator_type = (accumulator_type_of if pipelining is None else accumulator_type_of_pipeline)(model)
+        return Updates(accumulation, accumulator_type, pipelining, lambda: framework.metric_variables(model))
 
-    def _results_of_step(self, program: Program, results: list[np.ndarray]) -> Any:
-        """What callbacks are told of a step."""
+    def _logs(self, program: Program, results: list[np.ndarray]) -> Any:
+        """What callbacks are told of a step, given its results with an axis of the engine's steps in it."""
         raise NotImplementedError
 
     def _run_reporting(
@@ -93,11 +103,14 @@ class StepFunction:
 
         Raises what a callback raises, after a whole step.
         """
-        # The batches of an update are one step of the engine.
-        steps = accumulation_of(self.model).micro_batches if self._mode == "train" else 1
+        if self._mode == "train":  # an update is one step of the engine
+            steps, together = accumulation_of(self.model).steps, 1
+        else:  # a batch is
+            steps, together = 1, replicas_of(self.model.distribute_strategy)
         thread = CallbackThread(
-            lambda step, results: callbacks.report(self._results_of_step(program, results), steps),
-            held=buffer_depth(self.model) or 0,
+            lambda results: callbacks.report(self._logs(program, results), steps),
+            depth=buffer_depth(self.model) or 0,
+            together=together,
         )
         try:
             results = program.run_observed(batches.steps, batches.feeds, thread)
@@ -105,6 +118,7 @@ class StepFunction:
             thread.abandon()
             raise
         thread.finish()
+        queue_report(self.model, self._mode).outfeed_waits += thread.waits
         return results, thread.stopped
 
 
@@ -128,9 +142,13 @@ class EpochFunction(StepFunction):
     def __call__(self, iterator: Iterator[Any]) -> Any:
         """Feeds from an iterator of batches; raises StopIteration when it has none left."""
         callbacks = take_callbacks(self.model, self._mode)
-        taken = take(iterator, self._framework.steps_per_execution(self.model))
+        with queue_report(self.model, self._mode).fetching():
+            taken = take(iterator, self._framework.steps_per_execution(self.model))
         if self._mode == "train":
             taken = as_updates(taken, accumulation_of(self.model))
+        else:
+            check_batches_of_pipeline(self.model, taken)
+        begin_execution(self.model, self._mode)
         for batches in taken:
             program = self.program(batches)
             if callbacks is None:
@@ -142,8 +160,8 @@ class EpochFunction(StepFunction):
                 break
         return program.pack([_log(result) for result in results])
 
-    def _results_of_step(self, program: Program, results: list[np.ndarray]) -> Any:
-        return program.pack([_log(result) for result in results])
+    def _logs(self, program: Program, results: list[np.ndarray]) -> Any:
+        return program.pack([_log(result[-1]) for result in results])
 
 
 class PredictFunction(StepFunction):
@@ -164,7 +182,9 @@ class PredictFunction(StepFunction):
         callbacks = take_callbacks(self.model, self._mode)
         stopped = False
         of_replicas = bool(data) and isinstance(data[0], Batches)
-        for batches in [together(data)] if of_replicas else grouped(data):
+        taken = [together(data)] if of_replicas else grouped(data)
+        check_batches_of_pipeline(self.model, taken)
+        for batches in taken:
             program = self.program(batches)
             if callbacks is None:
                 results = program.run(batches.steps, batches.feeds, outputs="all")
@@ -175,8 +195,8 @@ class PredictFunction(StepFunction):
                 break
         return program, [part[0] if len(part) == 1 else np.concatenate(part) for part in zip(*parts, strict=True)]
 
-    def _results_of_step(self, program: Program, results: list[np.ndarray]) -> Any:
-        return {"outputs": program.pack([tf.convert_to_tensor(result) for result in results])}
+    def _logs(self, program: Program, results: list[np.ndarray]) -> Any:
+        return {"outputs": program.pack([tf.convert_to_tensor(_all_rows(result)) for result in results])}
 
 
 def _log(result: np.ndarray) -> Any:

@@ -1,15 +1,42 @@
-"""Batches of a training run as whole updates."""
+"""Batches of a training run as whole updates: what is checked before it begins, and while it runs."""
 
 from __future__ import annotations
 
 from engine.errors import StepCountError
 from engine.partition.accumulation import Accumulation
 from keras_ext.epochs.feeds import Batches
-from keras_ext.replication import refuse_unequal
+from keras_ext.replication import refuse_partial_batch, refuse_unequal
 
 
 class AccumulationStepError(StepCountError, RuntimeError):
     """Steps of an execution that are no whole number of updates; RuntimeError is what programs for IPUs catch."""
+
+
+def check_batches(partial: tuple[int, int] | None, accumulation: Accumulation, replicas: int) -> None:
+    """Raises StepCountError for data with a partial batch, where replicas or an update take several batches.
+
+    `partial` has the rows of the partial batch and of the others; None if all are equal, or nothing is known.
+    """
+    if accumulation.steps > 1 or replicas > 1:
+        refuse_partial_batch(partial, _cause(accumulation.steps, replicas))
+
+
+def check_executions(steps: int | None, per_execution: int, accumulation: Accumulation) -> None:
+    """Raises AccumulationStepError for executions that are no whole number of updates.
+
+    `steps` are those each replica makes in an epoch, executed `per_execution` at a time, and then the rest; None if
+    they are not known or divide into whole executions.
+    """
+    each = accumulation.steps
+    if steps is not None and (steps < per_execution or per_execution % each == 0):
+        if steps % each:
+            raise _epoch_error(steps, accumulation)
+    elif per_execution % each:
+        raise AccumulationStepError(
+            f"Expected steps_per_execution to be a multiple of gradient_accumulation_steps_per_replica. Received: "
+            f"steps_per_execution={per_execution}, gradient_accumulation_steps_per_replica={each}. Nearest legal "
+            f"values of steps_per_execution: {_nearest(per_execution, each)}."
+        )
 
 
 def as_updates(taken: list[Batches], accumulation: Accumulation) -> list[Batches]:
@@ -20,27 +47,47 @@ def as_updates(taken: list[Batches], accumulation: Accumulation) -> list[Batches
     """
     if accumulation.micro_batches == 1:
         return taken
-    refuse_unequal(taken, f"{accumulation.steps} accumulation steps and {accumulation.replicas} replicas")
+    refuse_unequal(taken, _cause(accumulation.steps, accumulation.replicas))
     (batches,) = taken
-    if batches.steps % accumulation.replicas:
-        raise StepCountError(
-            f"Expected a batch for each of {accumulation.replicas} replicas. Received: {batches.steps} (train_on_batch "
-            f"gives one). Use fit, or set auto_select_ipus = 1."
-        )
-    steps = batches.steps // accumulation.replicas
-    if steps % accumulation.steps:
-        raise _indivisible(steps, accumulation)
+    if batches.steps % accumulation.micro_batches:
+        raise _execution_error(batches.steps, accumulation)
     return [Batches(batches.signature, batches.steps // accumulation.micro_batches, batches.feeds)]
 
 
-def _indivisible(steps: int, accumulation: Accumulation) -> AccumulationStepError:
-    each = accumulation.steps
-    below, above = steps // each * each, -(-steps // each) * each
-    nearest = f"{below} or {above}" if below else f"{above}"
-    return AccumulationStepError(
-        f"Expected the steps of an execution to be a multiple of gradient_accumulation_steps_per_replica. Received: "
-        f"{steps} steps (steps_per_execution, or what an epoch leaves for its last execution), "
-        f"gradient_accumulation_steps_per_replica={each}. Nearest legal numbers of steps: {nearest}. Change "
-        f"steps_per_execution, or give an epoch a multiple of {accumulation.micro_batches} batches (steps_per_epoch, "
-        f"or take() of the data set)."
+def _execution_error(batches: int, accumulation: Accumulation) -> AccumulationStepError:
+    micro_batches = accumulation.micro_batches
+    error = (
+        f"Expected a multiple of {micro_batches} batches in an execution, as many as an update takes: "
+        f"gradient_accumulation_steps_per_replica={accumulation.steps}, replicas={accumulation.replicas}. Received: "
+        f"{batches}. Nearest legal numbers: {_nearest(batches, micro_batches)}. "
     )
+    if batches == 1:
+        return AccumulationStepError(
+            error + "train_on_batch gives one: call fit on the batches of an update instead, or set "
+            "gradient_accumulation_steps_per_replica = 1 and auto_select_ipus = 1."
+        )
+    return AccumulationStepError(
+        error + "Change steps_per_execution, or the number of batches in an epoch (steps_per_epoch, or take() of the "
+        "data set)."
+    )
+
+
+def _epoch_error(steps: int, accumulation: Accumulation) -> AccumulationStepError:
+    replicas, nearest = accumulation.replicas, _nearest(steps, accumulation.steps)
+    of_batches = _nearest(steps, accumulation.steps, replicas)
+    batches = "" if replicas == 1 else f" ({of_batches} batches for all {replicas} replicas)"
+    return AccumulationStepError(
+        f"Expected the steps of an epoch to be a multiple of gradient_accumulation_steps_per_replica. Received: "
+        f"{steps} steps, gradient_accumulation_steps_per_replica={accumulation.steps}. Nearest legal numbers of "
+        f"steps: {nearest}{batches}. Change steps_per_epoch, or take() as many batches of the data set."
+    )
+
+
+def _nearest(number: int, each: int, factor: int = 1) -> str:
+    below, above = number // each * each * factor, -(-number // each) * each * factor
+    return f"{below} or {above}" if below else f"{above}"
+
+
+def _cause(steps: int, replicas: int) -> str:
+    counts = ((steps, "accumulation steps"), (replicas, "replicas"))
+    return " and ".join(f"{count} {what}" for count, what in counts if count > 1)

@@ -17,10 +17,10 @@ INSTALLING = ("ipu", "keras_ext")
 FLOORS = (
     ("keras_ext",),
     ("ipu",),
-    ("engine.compile", "engine.evaluate", "engine.lower"),
+    ("engine.compile", "engine.evaluate", "engine.loaded", "engine.lower"),
     ("engine.passes", "engine.partition", "engine.profile"),
     ("engine.ops", "engine.runtime"),
-    ("engine.program",),
+    ("engine.files", "engine.program"),
     ("engine.ir", "engine.emit", "engine.codelets", "engine.target", "engine.errors"),
 )
 HEIGHT = {name: len(FLOORS) - index for index, names in enumerate(FLOORS) for name in names}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.codelets.build import codelet, inner
-from engine.codelets.contract_fields import GROUP, Field, Layout
+from engine.codelets.contract_fields import Field, Layout
 from engine.codelets.memory import RESERVED_SCRATCH, load_i64, store_f32
 from engine.codelets.micro_kernel import panel_columns
 from engine.codelets.pack import (
@@ -19,11 +19,13 @@ from engine.codelets.vector import masks_are_cheap
 
 MASKED = masks_are_cheap()
 PANEL = panel_columns()
-K_BLOCK = 256  # a packed panel of B is 64 kB: it stays in the second-level cache, a part of it in the first
+K_BLOCK = 256  # the most: a packed panel of B is 64 kB then, of which a part stays in the first-level cache
+NEAR_K_BLOCK = 128  # a panel of B that does, whole; C is read and written twice as often
+NEAR_BLOCKS = 7  # times which that is worth
 ROW_BLOCK = 384  # rows whose block of A (384 kB) stays in the second-level cache from one panel to the next
 PACKED_ROW_BLOCK = 192
 PACK_ROWS = 48  # fewer rows than these do not pay for packing B
-DENSE_PITCH = 512  # bytes between rows of B up to which a copy is no faster to read
+DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
 
 # Scratch, behind the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
 # packed A.
@@ -95,7 +97,8 @@ def contract_block(
         fill_zero(c, field(parameters, Field.ROW_C) + 8 * row, rows, columns)
     if k_count > 0:
         padded = (columns + LANES - 1) // LANES * LANES
-        k_step = even_step(k_count, max(K_BLOCK, K_BLOCK * PANEL // padded))
+        most = NEAR_K_BLOCK if k_count <= NEAR_BLOCKS * NEAR_K_BLOCK else K_BLOCK
+        k_step = even_step(k_count, max(most, most * PANEL // padded))
         for k in range(0, k_count, k_step):
             k_now = min(k_step, k_count - k)
             first = accumulate if k == 0 else 1
@@ -133,7 +136,8 @@ def contract_k_block(
     scratch: int,
 ) -> None:
     """Rows row .. row + rows of A times rows k .. k + k_count of B, whose first column is at `b`."""
-    packs_a = field(parameters, Field.PACK_A) != 0 and row % GROUP == 0 and columns > PANEL and k_count >= LANES
+    group = field(parameters, Field.PACK_A)
+    packs_a = group != 0 and row % max(group, 1) == 0 and columns > PANEL and k_count >= LANES
     block = rows
     if columns > PANEL:
         block = PACKED_ROW_BLOCK if packs_a else ROW_BLOCK
@@ -166,7 +170,7 @@ def b_panel(
     offset_b = field(parameters, Field.OFFSET_B) + 8 * k
     source = b + column * stride
     packed_pitch = (width + LANES - 1) // LANES * LANES * 4
-    dense = pitch % 64 == 0 and 0 <= pitch <= DENSE_PITCH
+    dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > NEAR_K_BLOCK else DENSE_PITCH)
     readable = MASKED or width % LANES == 0
     if layout == Layout.ROWS and (dense or rows < PACK_ROWS) and readable:
         return source + load_i64(offset_b), pitch

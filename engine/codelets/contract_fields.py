@@ -10,6 +10,7 @@ from engine.errors import InternalError
 
 GROUP = 16  # rows of A next to each other that are packed by transposing; a multiple of all vector widths
 FAR = 2048  # bytes from one k of A to the next, from which few cache sets and many pages make packing pay
+MANY_COLUMNS = 256  # that use packed rows of A so often that it pays from an eighth of that distance on
 
 
 class Field(IntEnum):
@@ -28,7 +29,7 @@ class Field(IntEnum):
     STRIDE_B = auto()  # bytes between the columns of B
     LAYOUT_B = auto()  # a Layout
     PITCH_B = auto()  # bytes between B's rows, where the layout is ROWS; the length of a run, where it is RUNS
-    PACK_A = auto()  # 1: every GROUP rows of A lie next to each other, and its elements along k far apart
+    PACK_A = auto()  # so many rows of A lie next to each other, or 1: all; 0: packing would not pay
     ACCUMULATE = auto()  # 1: adds to C; 0: replaces C
     ROWS_PER_UNIT = auto()
     COLUMNS_PER_UNIT = auto()
@@ -115,7 +116,7 @@ def encode_contract(
         Field.STRIDE_B: stride_b,
         Field.LAYOUT_B: layout,
         Field.PITCH_B: pitch,
-        Field.PACK_A: _packs(row_a, offset_a, element_bytes),
+        Field.PACK_A: _packs(row_a, offset_a, element_bytes, columns),
         Field.ACCUMULATE: accumulate,
         Field.ROWS_PER_UNIT: rows_per_unit,
         Field.COLUMNS_PER_UNIT: columns_per_unit,
@@ -178,9 +179,18 @@ def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[La
     return Layout.ELEMENTS, 0
 
 
-def _packs(row_a: np.ndarray, offset_a: np.ndarray, element_bytes: int) -> bool:
-    """Whether the rows of A lie next to each other in aligned groups, and most elements along k far apart."""
-    steps = np.diff(row_a)
-    inside = np.arange(1, len(row_a)) % GROUP != 0
-    together = len(row_a) > 1 and bool(np.all(steps[inside] == element_bytes))
-    return together and len(offset_a) > 1 and float(np.median(np.abs(np.diff(offset_a)))) >= FAR
+def rows_together(row_a: np.ndarray, element_bytes: int) -> int:
+    """1 if all rows of A lie next to each other, GROUP if aligned groups of so many do, else 0."""
+    together = np.diff(row_a) == element_bytes
+    if len(row_a) < 2 or not bool(np.all(together[np.arange(1, len(row_a)) % GROUP != 0])):
+        return 0
+    return 1 if bool(np.all(together)) else GROUP
+
+
+def _packs(row_a: np.ndarray, offset_a: np.ndarray, element_bytes: int, columns: int) -> int:
+    """What starts of rows to pack A from must be multiples of; 0 if its elements along k are not far apart."""
+    if len(offset_a) < 2:
+        return 0
+    far = FAR // 8 if columns >= MANY_COLUMNS else FAR
+    distant = float(np.median(np.abs(np.diff(offset_a)))) >= far
+    return rows_together(row_a, element_bytes) if distant else 0

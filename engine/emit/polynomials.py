@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from engine.emit.lanes import I32, Lanes
+from engine.emit.lanes import I16, I32, Lanes
 
 LOG2_E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.693359375, -2.12194440e-4
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-EXP_HIGHEST, EXP_LOWEST = 88.72283, -104.0
+EXP_HIGHEST, EXP_LOWEST = 89.0, -104.0
 LOG = (
     *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
     *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
@@ -48,11 +48,22 @@ def horner(lanes: Lanes, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Val
     return value
 
 
-def limited(lanes: Lanes, x: ir.Value, bound: float) -> ir.Value:
-    """x between -bound and bound; what a NaN gives does not matter."""
-    builder, low, high = lanes.builder, constant(lanes, -bound), constant(lanes, bound)
-    x = builder.select(builder.fcmp_ordered("<", x, high), x, high)
-    return builder.select(builder.fcmp_ordered(">", x, low), x, low)
+def limited(lanes: Lanes, x: ir.Value, low: float, high: float) -> ir.Value:
+    """x between two bounds; NaN stays NaN."""
+    builder = lanes.builder
+    lowest, highest = constant(lanes, low), constant(lanes, high)
+    # x as the last operand is one instruction, which lets NaN through.
+    x = builder.select(builder.fcmp_ordered("<", highest, x), highest, x)
+    return builder.select(builder.fcmp_ordered(">", lowest, x), lowest, x)
+
+
+def quotient(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
+    """dividend / divisor within 2 ULP, for ordinary divisors up to 2**126: AVX-512 divides at a fourth of the speed."""
+    if lanes.width != 16:
+        return lanes.builder.fdiv(dividend, divisor)
+    estimate = lanes.call("llvm.x86.avx512.rcp14.ps.512", divisor.type, [divisor, divisor, ir.Constant(I16, -1)])
+    error = fused(lanes, lanes.builder.fneg(divisor), estimate, constant(lanes, 1.0))
+    return lanes.builder.fmul(dividend, fused(lanes, error, estimate, estimate))
 
 
 def keep_nan(lanes: Lanes, x: ir.Value, result: ir.Value) -> ir.Value:
@@ -66,24 +77,29 @@ def power_of_two(lanes: Lanes, exponent: ir.Value) -> ir.Value:
     return lanes.builder.bitcast(bits, lanes.type("f32"))
 
 
-def exponential(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """e**x: x = n ln 2 + r, a polynomial in r, times 2**n in two halves so that denormals come out right."""
+def times_power_of_two(lanes: Lanes, y: ir.Value, n: ir.Value) -> ir.Value:
+    """y * 2**n for whole n: one instruction of AVX-512; elsewhere in two halves so that denormals come out right."""
+    if lanes.width == 16:
+        # The last argument: rounded as the processor's state says.
+        arguments = [y, n, y, ir.Constant(I16, -1), ir.Constant(I32, 4)]
+        return lanes.call("llvm.x86.avx512.mask.scalef.ps.512", y.type, arguments)
     builder = lanes.builder
-    high, low = constant(lanes, EXP_HIGHEST), constant(lanes, EXP_LOWEST)
-    inside = builder.select(builder.fcmp_ordered("<", x, high), x, high)
-    inside = builder.select(builder.fcmp_ordered(">", inside, low), inside, low)
+    whole = builder.fptosi(n, lanes.of(I32))
+    half = builder.ashr(whole, lanes.splat_constant(I32, 1))
+    y = builder.fmul(y, power_of_two(lanes, half))
+    return builder.fmul(y, power_of_two(lanes, builder.sub(whole, half)))
+
+
+def exponential(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """e**x: x = n ln 2 + r, a polynomial in r, times 2**n. Beyond the bounds that is 0 or infinity by itself."""
+    builder = lanes.builder
+    inside = limited(lanes, x, EXP_LOWEST, EXP_HIGHEST)
     n = lanes.intrinsic("rint", builder.fmul(inside, constant(lanes, LOG2_E)))
     r = fused(lanes, n, constant(lanes, -LN2_HIGH), inside)
     r = fused(lanes, n, constant(lanes, -LN2_LOW), r)
     p = horner(lanes, r, EXP)
     y = builder.fadd(fused(lanes, p, builder.fmul(r, r), r), constant(lanes, 1.0))
-    whole = builder.fptosi(n, lanes.of(I32))
-    half = builder.ashr(whole, lanes.splat_constant(I32, 1))
-    y = builder.fmul(y, power_of_two(lanes, half))
-    y = builder.fmul(y, power_of_two(lanes, builder.sub(whole, half)))
-    y = builder.select(builder.fcmp_ordered(">", x, high), constant(lanes, float("inf")), y)
-    y = builder.select(builder.fcmp_ordered("<", x, low), constant(lanes, 0.0), y)
-    return keep_nan(lanes, x, y)
+    return times_power_of_two(lanes, y, n)
 
 
 def logarithm(lanes: Lanes, x: ir.Value) -> ir.Value:
@@ -116,21 +132,31 @@ def logarithm(lanes: Lanes, x: ir.Value) -> ir.Value:
 def hyperbolic_tangent(lanes: Lanes, x: ir.Value) -> ir.Value:
     """A rational function; x itself near 0 and exactly 1 far out."""
     builder = lanes.builder
-    inside = limited(lanes, x, TANH_ONE_ABOVE)
+    inside = limited(lanes, x, -TANH_ONE_ABOVE, TANH_ONE_ABOVE)
     z = builder.fmul(inside, inside)
     p = builder.fmul(horner(lanes, z, TANH_ODD), inside)
-    result = builder.fdiv(p, horner(lanes, z, TANH_EVEN))
+    result = quotient(lanes, p, horner(lanes, z, TANH_EVEN))
     magnitude = lanes.intrinsic("fabs", x)
     one = lanes.intrinsic("copysign", constant(lanes, 1.0), x)
     result = builder.select(builder.fcmp_ordered("<", magnitude, constant(lanes, TANH_LINEAR_BELOW)), x, result)
     above = builder.fcmp_ordered(">", lanes.intrinsic("fabs", result), constant(lanes, 1.0))
     far = builder.fcmp_ordered(">=", magnitude, constant(lanes, TANH_ONE_ABOVE))
-    return keep_nan(lanes, x, builder.select(builder.or_(above, far), one, result))
+    return builder.select(builder.or_(above, far), one, result)
 
 
 def error_function(lanes: Lanes, x: ir.Value) -> ir.Value:
     """A rational function on [-3.83, 3.83]."""
-    inside = limited(lanes, x, ERF_ONE_ABOVE)
+    inside = limited(lanes, x, -ERF_ONE_ABOVE, ERF_ONE_ABOVE)
     z = lanes.builder.fmul(inside, inside)
     p = lanes.builder.fmul(horner(lanes, z, ERF_ODD), inside)
-    return keep_nan(lanes, x, lanes.builder.fdiv(p, horner(lanes, z, ERF_EVEN)))
+    return quotient(lanes, p, horner(lanes, z, ERF_EVEN))
+
+
+def logistic(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """1 / (1 + e**-x); 0 where that is a denormal."""
+    builder, one = lanes.builder, constant(lanes, 1.0)
+    divisor = builder.fadd(one, exponential(lanes, builder.fneg(x)))
+    if lanes.width != 16:
+        return builder.fdiv(one, divisor)
+    beyond = builder.fcmp_ordered(">", divisor, constant(lanes, 2.0**126))
+    return builder.select(beyond, constant(lanes, 0.0), quotient(lanes, one, divisor))

@@ -108,11 +108,9 @@ def _estimated_reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
 def emit_logistic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """1 / (1 + exp(-x))."""
     builder, one = lanes.builder, lanes.constant(op.element_type, 1)
-    minus = builder.fneg(operands[0])
-    if op.element_type == "f64":
-        power = lanes.each_lane("exp", REGISTER_TYPES["f64"], [minus])
-    else:
-        power = polynomials.exponential(lanes, minus)
+    if op.element_type != "f64":
+        return polynomials.logistic(lanes, operands[0])
+    power = lanes.each_lane("exp", REGISTER_TYPES["f64"], [builder.fneg(operands[0])])
     return builder.fdiv(one, builder.fadd(one, power))
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HOLDS_ANYTHING = "holds_anything"
+"""The attribute of a loop's initial values that no turn reads: they need not be written."""
+
 
 @dataclass(frozen=True, slots=True)
 class WindowDimension:

@@ -32,6 +32,7 @@ class TripCounts:
 
     def __init__(self, module: Module) -> None:
         self._counts: dict[Instruction, int | None] = {}
+        self._growths: dict[tuple[Instruction, Path], int | None] = {}
         self._callers: dict[Instruction, list[Instruction]] = {}
         for computation in module.computations():
             for instruction in computation.instructions:
@@ -86,9 +87,13 @@ class TripCounts:
         return None if start is None or growth is None else (start + term.offset, growth)
 
     def _growth(self, loop: Instruction, element: Path) -> int | None:
-        body, _ = loop.called
-        new = self._sum(body.root, element, lambda _, path: _Sum(0, path))
-        return new.offset if new is not None and new.element == element else None
+        key = (loop, element)
+        if key not in self._growths:
+            self._growths[key] = None  # what depends on itself is not known
+            body, _ = loop.called
+            new = self._sum(body.root, element, lambda _, path: _Sum(0, path))
+            self._growths[key] = new.offset if new is not None and new.element == element else None
+        return self._growths[key]
 
     def _start(self, loop: Instruction, element: Path) -> int | None:
         """The initial value of an element of a loop's state, where it is a constant."""
@@ -136,8 +141,10 @@ class TripCounts:
         growth = self._growth(loop, path)
         if growth == 0:
             return self._sum(loop.operands[0], path, lookup)
+        if growth is None:
+            return None
         turns, start = self.turns(loop), self._start(loop, path)
-        return None if growth is None or turns is None or start is None else _Sum(start + growth * turns)
+        return None if turns is None or start is None else _Sum(start + growth * turns)
 
 
 def _is_integer(instruction: Instruction) -> bool:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import UnsupportedOperation
-from engine.ir import Instruction, Module, Shape
+from engine.ir import Computation, Instruction, Module, Shape
 from engine.ir.affine import MOVING, loop_index, pull
 from engine.ir.trip_counts import TripCounts
 from engine.lower.rows import Rows
 from engine.lower.views import View, through, whole
-from engine.program.program import Buffer, ComputeSet, Mark, Partition, Region
+from engine.program.program import Buffer, ComputeSet, Mark, Partition, ProgramQueue, Region
 
 Value = Buffer | tuple["Value", ...]
 Lowering = Callable[["Context", Instruction], Value]
@@ -67,11 +67,14 @@ class Context:
         self.trip_counts = TripCounts(module)
         self.turn: Turn | None = None
         self.rows: Rows | None = None
+        self.loop_body: Computation | None = None
         self.counters = 0
         self.turned: dict[Instruction, View] = {}
+        self.turned_in: dict[Instruction, dict[Instruction, View]] = {}
         self._labels = 0
         self.feeds: dict[int, Buffer] = {}
         self.variables: dict[int, Buffer] = {}
+        self.queues: dict[str, ProgramQueue] = {}
 
     def new_buffer(self, name: str, shape: Shape, permanent: bool = False) -> Buffer:
         return Buffer(name, shape, permanent=permanent)

@@ -10,7 +10,7 @@ from math import ceil
 
 import numpy as np
 
-from engine.codelets.contract_fields import Field, contract_units, encode_contract
+from engine.codelets.contract_fields import GROUP, Field, contract_units, encode_contract, rows_together
 from engine.emit.nest import Constant, Input, Reduction
 from engine.errors import UnsupportedOperation
 from engine.lower.context import Context
@@ -23,6 +23,7 @@ SMALL = 150_000
 """Multiply-adds below which one unit does it all."""
 MOST_UNITS = 64
 PANEL = 64
+LEAST_HEIGHT = 24
 LONG_K = 2048
 FEW_ROWS = 128
 FEW_SPLITS = 8
@@ -121,13 +122,21 @@ def _even_grid(contraction: Contraction) -> Grid:
     if panels >= 2 and rows < 96:
         cut = Grid(max(rows, 1), PANEL * -(-panels // units), max(k, 1))
     else:
-        height = max(24, ceil(ceil(rows / units) / 6) * 6)
-        cut = Grid(height, max(columns, 1), max(k, 1))
+        grouped = rows_together(contraction.row_a, contraction.c.shape.dtype.itemsize) == GROUP
+        cut = Grid(_height(rows, units, GROUP if grouped else 2), max(columns, 1), max(k, 1))
     made = -(-rows // cut.rows) * -(-columns // cut.columns) * batches
     if made < 8 and k >= LONG_K and rows * columns <= 1 << 20:
         splits = min(16, k // (LONG_K // 4))
         return Grid(whole.rows, whole.columns, -(-k // splits))
     return cut
+
+
+def _height(rows: int, units: int, step: int) -> int:
+    """A multiple of `step` that cuts rows into at most so many units, an even number of about equal halves."""
+    most = max(1, min(units, rows // LEAST_HEIGHT) // 2)
+    heights = [-(-rows // (2 * pairs * step)) * step for pairs in range(most, max(1, most // 2) - 1, -1)]
+    # An odd number of units is as bad as a last one that lacks rows: one of two workers waits.
+    return min(heights, key=lambda height: height * ceil(ceil(rows / height) / 2))
 
 
 def _grid_of_weight(contraction: Contraction, whole: Grid) -> Grid:

@@ -11,10 +11,11 @@ from math import prod
 
 from engine.ir import Computation, Instruction
 from engine.ir.affine import MOVING
+from engine.lower.branches import branch_results
 from engine.lower.context import Context, Turn, Value, lowering
 from engine.lower.copies import copy
 from engine.lower.rows import rows_of
-from engine.lower.state import initial_state, leaves, like
+from engine.lower.state import initial_state, leaves
 from engine.lower.turned_weights import turn_weights
 from engine.lower.views import whole
 from engine.program.program import Buffer, Region
@@ -56,15 +57,16 @@ def _repeat(context: Context, instruction: Instruction, turns: int) -> Value:
     """The same without a condition."""
     state = initial_state(context, instruction, turns)
     turn = Turn(instruction, turns, context.counters)
-    turn_weights(context, instruction, state)
+    turned = turn_weights(context, instruction, state)
+    context.turned_in |= turned
     again = context.new_label()
     begin = len(context.compute_sets)
     context.mark("label", again)
     context.counters += 1
     _lower_body(context, instruction, state, turn)
     context.counters -= 1
-    for dot in instruction.called[0].instructions:
-        context.turned.pop(dot, None)
+    for steering in turned:
+        del context.turned_in[steering]
     end = len(context.compute_sets)
     long = _is_long(context, begin, turns)
     context.mark("repeat", again, when=long, turn=turn)
@@ -74,16 +76,17 @@ def _repeat(context: Context, instruction: Instruction, turns: int) -> Value:
 
 def _lower_body(context: Context, instruction: Instruction, state: Value, turn: Turn | None) -> None:
     """A turn's compute sets, in units along its rows, and its new values put into the state."""
-    body, around = instruction.called[0], context.rows
-    context.rows = rows_of(body)
+    body, around = instruction.called[0], (context.rows, context.loop_body, context.turned)
+    context.rows, context.loop_body, context.turned = rows_of(body), body, context.turned_in.get(instruction, {})
     _assign(context, instruction.name, state, lower_computation(context, body, state, turn))
-    context.rows = around
+    context.rows, context.loop_body, context.turned = around
 
 
 def _is_long(context: Context, begin: int, turns: int) -> bool:
-    """Whether nobody would wait for the end of a loop over the compute sets from `begin` on."""
+    """Whether nobody would wait for the end of a loop over the compute sets from `begin` on, or it waits for a host."""
     inner = any(r.long for r in context.regions if r.begin >= begin)
-    return inner or turns * _work(context, begin) >= LONG
+    waits = any(m.kind == "leave" and m.position > begin for m in context.marks)
+    return inner or waits or turns * _work(context, begin) >= LONG
 
 
 def _work(context: Context, begin: int) -> int:
@@ -98,25 +101,34 @@ def _work(context: Context, begin: int) -> int:
 
 @lowering("conditional")
 def lower_conditional(context: Context, instruction: Instruction) -> Value:
-    """Branches that stay branches: each copies its result to where the conditional's lies."""
+    """Branches that stay branches: each copies its result to where the conditional's lies, if it is not there."""
     choice, *arguments = instruction.operands
     if choice.array_shape.element_type != "pred":
         raise context.unsupported(instruction)
     values = [context.value(a) for a in arguments]
     predicate = context.buffer(choice)
-    result = like(context, instruction.name, instruction.shape)
+    result = branch_results(context, instruction, values[0])
     otherwise, done = context.new_label(), context.new_label()
     context.mark("branch", otherwise, predicate, when=False)
     start = len(context.compute_sets)
-    _assign(context, instruction.name, result, lower_computation(context, instruction.called[0], values[0]))
+    _lower_branch(context, instruction, 0, values[0], result)
     context.mark("jump", done)
     context.mark("label", otherwise)
     middle = len(context.compute_sets)
-    _assign(context, instruction.name, result, lower_computation(context, instruction.called[1], values[1]))
+    _lower_branch(context, instruction, 1, values[1], result)
     context.mark("label", done)
     end = len(context.compute_sets)
     context.regions += [Region(start, middle, repeats=False), Region(middle, end, repeats=False)]
     return result
+
+
+def _lower_branch(context: Context, instruction: Instruction, number: int, argument: Value, result: Value) -> None:
+    """A branch's compute sets, in a loop in units along its own rows, and its values put into the result."""
+    branch, around = instruction.called[number], (context.rows, context.turned)
+    context.rows = rows_of(branch) if context.loop_body is not None else None
+    context.turned = context.turned_in.get(instruction, {})
+    _assign(context, instruction.name, result, lower_computation(context, branch, argument))
+    context.rows, context.turned = around
 
 
 def lower_computation(context: Context, computation: Computation, argument: Value, turn: Turn | None = None) -> Value:

@@ -121,6 +121,8 @@ def _may_write(program: Program, uses: _Uses, at: int, source: Buffer, target: B
     first = writers[0]
     if target.kind == "variable" and any(r.long and first < r.end for r in program.regions):
         return False  # an interruption may leave the loop, and the step has then not begun
+    if target.kind == "variable" and any(m.kind == "leave" and first < m.position for m in program.marks):
+        return False  # so it is where the program waits for the host
     if first >= at:
         return False
     used = uses.reads_between(target, begin, at) or uses.writes_between(target, begin, at)

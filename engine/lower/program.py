@@ -17,6 +17,7 @@ from engine.lower import (  # noqa: F401  (they register their lowerings)
     fusion,
     indexing,
     linear_algebra,
+    queues,
     random,
     select_and_scatter,
     sort,
@@ -50,7 +51,7 @@ def lower_module(module: Module, roles: list[str], constants: dict[int, np.ndarr
     _update_variables(context, results, updated)
     program = Program(
         *(module.name, context.compute_sets, context.feeds, context.variables, kept, shapes),
-        *(context.marks, context.regions),
+        *(context.marks, context.regions, context.queues),
     )
     return sum_rows_where_read(move_out_of_loops(write_in_place(program)))
 

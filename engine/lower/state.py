@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.ir import AnyShape, Computation, Instruction, Shape
 from engine.ir.affine import MOVING
+from engine.ir.attributes import HOLDS_ANYTHING
 from engine.lower.context import Context, Value
 from engine.lower.copies import copy
 from engine.lower.dynamic_slices import line_in
@@ -35,6 +36,9 @@ def initial_state(context: Context, loop: Instruction, turns: int = 0) -> Value:
         name = f"{loop.name}.state.{k}"
         if k in overwritten:
             state.append(like(context, name, shape))
+        elif k not in unchanged and initial.opcode == "tuple" and initial.operands[k].get(HOLDS_ANYTHING):
+            # What waits there from turn to turn, nothing else may use, even before the first turn has written it.
+            state.append(context.new_buffer(name, shape, permanent=True))
         elif initial.opcode == "tuple" and k not in unchanged and _is_move(context, initial.operands[k]):
             state.append(_moved(context, name, initial.operands[k]))
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.ir import Computation, DotDimensionNumbers, Instruction, Shape
 from engine.ir.affine import MOVING, row_major_strides
 from engine.lower.context import Context, Value
@@ -9,43 +11,73 @@ from engine.lower.copies import copy
 from engine.lower.views import View, whole
 
 
-def turn_weights(context: Context, loop: Instruction, state: Value) -> None:
-    """Notes for each dot of the body whose second operand never changes, and ends in what is summed over, a copy.
+def turn_weights(context: Context, loop: Instruction, state: Value) -> dict[Instruction, dict[Instruction, View]]:
+    """For each dot of the body whose second operand never changes, and ends in what is summed over, a copy of that.
 
-    The copy has its dimensions the other way round: the codelet reads it as it lies.
+    The copy has its dimensions the other way round: the codelet reads it as it lies. Dots are given for the loop, and
+    for each conditional of its body: two of them may share a branch, with a weight for each.
     """
     body = loop.called[0]
     assert isinstance(state, tuple)
+    turned: dict[Instruction, dict[Instruction, View]] = {}
+    found = {loop: list(_dots_of(body))}
+    for each in body.instructions:
+        if each.opcode == "conditional":
+            found[each] = list(_dots_in_branches(body, each))
+    for steering, dots in found.items():
+        for dot, element, number in dots:
+            weight = dot.operands[1]
+            numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
+            contracting = numbers.rhs_contracting_dimensions
+            if numbers.rhs_batch_dimensions or weight.array_shape != _typed(weight, dot):
+                continue
+            view = _view(context, weight, element, state[number])
+            if _is_summed_innermost(view, contracting):
+                name = f"{loop.name}.{weight.name}.turned"
+                turned.setdefault(steering, {})[dot] = _turned(context, name, view, contracting, dot.op_name)
+    return turned
+
+
+Found = tuple[Instruction, Instruction, int]
+"""A dot whose weight no turn changes, what reads it from the argument of the dot's computation, its number."""
+
+
+def _dots_of(body: Computation) -> Iterator[Found]:
     for dot in body.instructions:
-        if dot.opcode != "dot":
-            continue
-        weight = dot.operands[1]
-        numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
-        contracting = numbers.rhs_contracting_dimensions
-        element = _unchanging(body, weight)
-        if element is None or numbers.rhs_batch_dimensions or weight.array_shape != _typed(weight, dot):
-            continue
-        value = state[element["tuple_index"]]
-        view = _view(context, weight, element, value)
-        if _is_summed_innermost(view, contracting):
-            name = f"{loop.name}.{weight.name}.turned"
-            context.turned[dot] = _turned(context, name, view, contracting, dot.op_name)
+        element = _read(dot.operands[1]) if dot.opcode == "dot" else None
+        if element is not None and _is_unchanged(body, element):
+            yield dot, element, element["tuple_index"]
+
+
+def _dots_in_branches(body: Computation, conditional: Instruction) -> Iterator[Found]:
+    for branch, argument in zip(conditional.called, conditional.operands[1:], strict=True):
+        for dot in branch.instructions if argument.opcode == "tuple" else ():
+            read = _read(dot.operands[1]) if dot.opcode == "dot" else None
+            if read is not None and _is_unchanged(body, given := argument.operands[read["tuple_index"]]):
+                yield dot, read, given["tuple_index"]
 
 
 def _typed(weight: Instruction, dot: Instruction) -> Shape:
     return weight.array_shape.with_type(dot.array_shape.element_type)
 
 
-def _unchanging(body: Computation, weight: Instruction) -> Instruction | None:
-    """The element of the state that a weight is, seen through moves, if the body hands that element on."""
+def _read(weight: Instruction) -> Instruction | None:
+    """The element of a computation's argument that a weight is, seen through moves."""
     while weight.opcode in MOVING:
         weight = weight.operands[0]
-    if weight.opcode != "get-tuple-element" or weight.operands[0].opcode != "parameter" or body.root.opcode != "tuple":
-        return None
-    number = weight["tuple_index"]
-    new = body.root.operands[number]
-    same = new.opcode == "get-tuple-element" and new.operands[0] is weight.operands[0] and new["tuple_index"] == number
-    return weight if same else None
+    return weight if _is_read(weight) else None
+
+
+def _is_read(instruction: Instruction) -> bool:
+    return instruction.opcode == "get-tuple-element" and instruction.operands[0].opcode == "parameter"
+
+
+def _is_unchanged(body: Computation, element: Instruction) -> bool:
+    """Whether an instruction reads an element of the state that the body hands on."""
+    if not _is_read(element) or body.root.opcode != "tuple":
+        return False
+    new = body.root.operands[element["tuple_index"]]
+    return _is_read(new) and new["tuple_index"] == element["tuple_index"]
 
 
 def _view(context: Context, weight: Instruction, element: Instruction, value: Value) -> View:

@@ -8,6 +8,7 @@ from engine.ops import (  # noqa: F401
     indexing,
     linear_algebra,
     normalization,
+    queues,
     random,
     reduction,
     shaping,

@@ -12,9 +12,8 @@ from engine.ir.module import topological
 from engine.partition.accumulation import Accumulation
 from engine.partition.copies import Copies, with_own_names
 from engine.partition.marks import Cut, accumulator_of
+from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.passes.loops.distribute import KEEPS_ITS_WORK
-
-INDEX = "s32"
 
 
 class MicroBatchLoop:
@@ -50,16 +49,19 @@ class MicroBatchLoop:
         }
         shape = TupleShape(tuple(i.shape for i in self.initial))
         body = _Body(shape, self.accumulation, counter)
-        new = {p: body.feed(place, p) if self._is_feed(p) else body.element(place) for p, place in given.items()}
+        turn = body.turn
+        new = {p: body.element(place) for p, place in given.items()}
+        new |= {p: turn.feed(array, p) for p, array in new.items() if self._is_feed(p)}
         for number, place in states.items():
-            new[self.module.entry.parameters[number]] = body.row(place) if number in rows else body.element(place)
+            state = body.element(place)
+            new[self.module.entry.parameters[number]] = turn.row(state) if number in rows else state
         copies = Copies(body.builder, new)
         following = {counter: body.next_index()}
         for mark, place in zip(parts.marks, gradients, strict=True):
-            following[place] = body.accumulated(place, copies.of(mark.operands[0]))
+            following[place] = turn.accumulated(mark, body.element(place), copies.of(mark.operands[0]))
         for number, place in states.items():
             value = copies.of(parts.moving[number])
-            following[place] = body.with_row(place, value) if number in rows else value
+            following[place] = turn.with_row(body.element(place), value) if number in rows else value
         for value, place in zip(parts.last, lasts, strict=True):
             following[place] = copies.of(value)
         loop = self._while(body, shape, following)
@@ -101,13 +103,10 @@ class _Body:
 
     def __init__(self, shape: TupleShape, accumulation: Accumulation, counter: int) -> None:
         self.builder = Builder("micro_batch")
-        self.accumulation, self.counter = accumulation, counter
+        self.counter = counter
         self._state = self.builder.parameter_of(shape)
         self._elements: dict[int, Instruction] = {}
-        self._index = self.element(counter)
-        replicas = self.builder.constant(accumulation.replicas, INDEX)
-        self._replica = self.builder.elementwise("remainder", self._index, replicas)
-        self._step = self.builder.divide(self._index, replicas)
+        self.turn = MicroBatch(self.builder, accumulation, self.element(counter))
 
     def element(self, place: int) -> Instruction:
         """An element of the state."""
@@ -117,57 +116,4 @@ class _Body:
 
     def next_index(self) -> Instruction:
         """The number of the micro-batch after this one."""
-        return self.builder.add(self._index, self.builder.constant(1, INDEX))
-
-    def feed(self, place: int, parameter: Instruction) -> Instruction:
-        """The rows of this micro-batch."""
-        dimensions = parameter.array_shape.dimensions
-        rows = dimensions[0] if dimensions else 1
-        start = self.builder.multiply(self._index, self.builder.constant(rows, INDEX))
-        sliced = self._slice(place, start, (rows, *dimensions[1:]))
-        return sliced if dimensions else self.builder.reshape(sliced, ())
-
-    def row(self, place: int) -> Instruction:
-        """This replica's value of a variable."""
-        dimensions = self.element(place).array_shape.dimensions[1:]
-        return self.builder.reshape(self._slice(place, self._replica, (1, *dimensions)), dimensions)
-
-    def with_row(self, place: int, value: Instruction) -> Instruction:
-        """All replicas' values of a variable, this one's new."""
-        rows = self.element(place)
-        row = self.builder.reshape(value, (1, *value.array_shape.dimensions))
-        starts = self._starts(self._replica, rows)
-        return self.builder.instruction("dynamic-update-slice", rows.shape, (rows, row, *starts))
-
-    def accumulated(self, place: int, gradient: Instruction) -> Instruction:
-        """The gradients so far with this one's part: `reduction` over steps, the sum over replicas."""
-        b, total = self.builder, self.element(place)
-        element_type, dimensions = total.array_shape.element_type, total.array_shape.dimensions
-        if gradient.array_shape.element_type != element_type:
-            gradient = b.convert(gradient, element_type)
-        if self.accumulation.reduction == "mean":
-            gradient = b.divide(gradient, b.splat(self.accumulation.steps, dimensions, element_type))
-        elif self.accumulation.reduction == "running_mean":
-            count = b.convert(self.builder.add(self._step, b.constant(1, INDEX)), "f32")
-            gradient = b.divide(gradient, self._spread(count, total))
-            # All replicas' means are in one sum: it shrinks once for each round of replicas.
-            one = b.constant(1.0)
-            first = b.compare(self._replica, b.constant(0, INDEX), "EQ")
-            kept = b.select(first, b.divide(b.subtract(count, one), count), one)
-            total = b.multiply(total, self._spread(kept, total))
-        return b.add(total, gradient)
-
-    def _spread(self, scalar: Instruction, like: Instruction) -> Instruction:
-        element_type = like.array_shape.element_type
-        scalar = scalar if element_type == "f32" else self.builder.convert(scalar, element_type)
-        return self.builder.broadcast(scalar, like.array_shape.dimensions, ())
-
-    def _slice(self, place: int, start: Instruction, sizes: tuple[int, ...]) -> Instruction:
-        array = self.element(place)
-        shape = array.array_shape.with_dimensions(sizes)
-        operands = (array, *self._starts(start, array))
-        return self.builder.instruction("dynamic-slice", shape, operands, dynamic_slice_sizes=sizes)
-
-    def _starts(self, first: Instruction, array: Instruction) -> list[Instruction]:
-        zero = self.builder.constant(0, INDEX)
-        return [first, *[zero] * (array.array_shape.rank - 1)]
+        return self.builder.add(self.turn.index, self.builder.constant(1, INDEX))

@@ -15,7 +15,8 @@ from engine.ir import Instruction, Module
 from engine.ir.module import topological
 
 GRADIENT = "ipu.gradient"
-"""The target of a mark's custom call. Its backend_config is JSON: the names "variable" and "accumulator" (a type)."""
+"""The target of a mark's custom call. Its backend_config is JSON: the names "variable" and "accumulator" (a type), and
+whether the marked is a "total", a sum whatever the reduction of gradients is."""
 
 
 def is_mark(instruction: Instruction) -> bool:
@@ -23,9 +24,12 @@ def is_mark(instruction: Instruction) -> bool:
     return instruction.opcode == "custom-call" and instruction.get("custom_call_target") == GRADIENT
 
 
-def mark_config(variable: str, accumulator: str | None) -> str:
-    """The backend_config of a mark: whose gradient it is, and the accumulator's element type if another is asked."""
-    return json.dumps({"variable": variable, "accumulator": accumulator})
+def mark_config(variable: str, accumulator: str | None, total: bool = False) -> str:
+    """The backend_config of a mark: whose gradient it is, and the accumulator's element type if another is asked.
+
+    A `total` is no gradient but anything else that is summed over micro-batches.
+    """
+    return json.dumps({"variable": variable, "accumulator": accumulator, "total": total})
 
 
 def variable_of(mark: Instruction) -> str:
@@ -36,6 +40,11 @@ def variable_of(mark: Instruction) -> str:
 def accumulator_of(mark: Instruction) -> str:
     """The element type in which a gradient is accumulated."""
     return json.loads(mark["backend_config"])["accumulator"] or mark.array_shape.element_type
+
+
+def is_total(mark: Instruction) -> bool:
+    """Whether the marked is summed whatever the reduction of gradients is."""
+    return bool(json.loads(mark["backend_config"])["total"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +62,32 @@ class Cut:
     last: tuple[Instruction, ...]
 
 
-def cut(module: Module, roles: Sequence[str], once: Collection[int], names: Mapping[int, str]) -> Cut:
+def cut(
+    module: Module, roles: Sequence[str], once: Collection[int], names: Mapping[int, str], *, training: bool = True
+) -> Cut:
     """Cuts a module that has been inlined.
 
     `once` are the numbers of parameters that only the optimizer updates, with or without a gradient (its count of
-    steps); `names` those of variables, for messages. Raises ConfigurationError for steps that cannot be cut.
+    steps); `names` those of variables, for messages. Only what is not `training` may be without marks. Raises
+    ConfigurationError for steps that cannot be cut.
     """
     marks = _marks(module)
-    after = _users(module, marks)
+    if training:
+        _require_marks(marks)
+    after = users_of(module, marks)
     _refuse_gradients_after_updates(marks, after)
     results = module.results
     moving = {n: results[k] for n, k in module.aliases.items() if n not in once and results[k] not in after}
     updates = {n: results[k] for n, k in module.aliases.items() if n not in moving}
     sources = [p for p in module.entry.parameters if (n := p["parameter_number"]) in moving or roles[n] == "feed"]
-    varying = _users(module, sources, beyond_marks=False)
+    varying = users_of(module, sources, beyond_marks=False)
     for number, value in updates.items():
-        found = _frontier([value], varying)
+        found = frontier([value], varying)
         if found:
             raise _update_from_batch(names.get(number, f"parameter {number}"), found[0])
     aliased = set(module.aliases.values())
     outputs = {k: result for k, result in enumerate(results) if k not in aliased}
-    return Cut(tuple(marks), moving, updates, outputs, tuple(_frontier(outputs.values(), varying)))
+    return Cut(tuple(marks), moving, updates, outputs, tuple(frontier(outputs.values(), varying)))
 
 
 def _marks(module: Module) -> list[Instruction]:
@@ -85,16 +99,19 @@ def _marks(module: Module) -> list[Instruction]:
             f"loop or a condition, that of {variable_of(inner[0])!r} first. Apply them outside of it to accumulate "
             f"gradients or to use more than one IPU."
         )
+    return marks
+
+
+def _require_marks(marks: Collection[Instruction]) -> None:
     if not marks:
         raise ConfigurationError(
             "Expected a training step that applies gradients with a Keras optimizer. Received: one that applies none. "
             "Call optimizer.apply_gradients in train_step, or set gradient_accumulation_steps_per_replica = 1 and "
             "auto_select_ipus = 1."
         )
-    return marks
 
 
-def _users(module: Module, sources: Iterable[Instruction], *, beyond_marks: bool = True) -> set[Instruction]:
+def users_of(module: Module, sources: Iterable[Instruction], *, beyond_marks: bool = True) -> set[Instruction]:
     """The sources and all that depends on them."""
     found = set(sources)
     for instruction in module.entry.instructions:
@@ -116,7 +133,7 @@ def _refuse_gradients_after_updates(marks: Iterable[Instruction], after: set[Ins
         )
 
 
-def _frontier(roots: Iterable[Instruction], varying: set[Instruction]) -> list[Instruction]:
+def frontier(roots: Iterable[Instruction], varying: set[Instruction]) -> list[Instruction]:
     """What the roots take from the gradient part, other than through marks."""
     found: dict[Instruction, None] = {}
     pending = list(roots)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
@@ -52,10 +53,22 @@ def repeat(
     module = run_passes(module, BEFORE)
     parts = cut(module, roles, once, names or {})
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names or {})
-    return _Repetition(module, roles, accumulation, parts, kinds).run()
+    repetition = Repetition(module, roles, accumulation, parts, kinds)
+    return repetition.run(MicroBatchLoop(repetition.entry, module, roles, accumulation, parts))
 
 
-class _Repetition:
+class Loop(Protocol):
+    """Adds a loop to an entry computation; afterwards its results are here, as `MicroBatchLoop` describes them."""
+
+    reduced: dict[Instruction, Instruction]
+    last: dict[Instruction, Instruction]
+    moved: dict[int, Instruction]
+
+    def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
+        """Adds the loop, given the entry's parameters and those of the replicas' rows."""
+
+
+class Repetition:
     """Builds the new entry computation: parameters, loop, update part."""
 
     def __init__(
@@ -65,13 +78,13 @@ class _Repetition:
         self.rows = tuple(number for number, kind in kinds.items() if kind == "rows")
         self.entry = Builder(module.entry.name)
 
-    def run(self) -> Repeated:
+    def run(self, loop: Loop) -> Repeated:
+        """The step around a loop that has been made for `entry`."""
         old = self.module.entry.parameters
         parameters = [self.entry.parameter_of(self._parameter_shape(p)) for p in old]
         for new, parameter in zip(parameters, old, strict=True):
             new.name, new.op_name = parameter.name, parameter.op_name
         rows = {number: self.entry.parameter_of(self._rows_shape(number)) for number in self.rows}
-        loop = MicroBatchLoop(self.entry, self.module, self.roles, self.accumulation, self.parts)
         loop.run(parameters, rows)
         known = dict(zip(old, parameters, strict=True))
         copies = Copies(self.entry, {**known, **loop.reduced, **loop.last})

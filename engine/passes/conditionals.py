@@ -2,7 +2,8 @@
 
 Branches are pure, so computing those that are not taken changes nothing but time; on a BSP machine, where every tile
 runs the same program, it saves the host's decision. Branches that hold loops or draw random numbers stay branches,
-chosen by predicates: a branch index becomes one comparison for each branch but the last.
+chosen by predicates: a branch index becomes one comparison for each branch but the last. So do two of which one has
+much to do and the other nearly nothing, as in an update of weights that waits for the last of several batches.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ from engine.passes.inline_calls import inline_calls
 from engine.passes.rewriting import RuleSet, make, rewrite
 
 RULES = RuleSet()
+STAYS = "stays_a_branch"
+"""The attribute of conditionals that are there to save work: what is not taken is not done."""
+LARGE = 2**16
+"""Elements from which on work is worth a decision, if the other branch has less than 1/16 of them."""
+FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "reshape", "broadcast", "iota", "copy"})
 STAYS_A_BRANCH = frozenset({"while", "custom-call", "rng", "rng-bit-generator", "infeed", "outfeed"})
 
 
@@ -26,8 +32,10 @@ def conditionals_to_selects(module: Module) -> Module:
 def select_between_branches(instruction: Instruction) -> Instruction | None:
     """Calls all branches and selects by the predicate, or by the branch index (out of range: the last)."""
     choice, *arguments = instruction.operands
-    if not all(_only_computes(branch) for branch in instruction.called):
+    if instruction.get(STAYS) or not all(_only_computes(branch) for branch in instruction.called):
         return None if choice.array_shape.element_type == "pred" else _by_predicates(instruction)
+    if choice.array_shape.element_type == "pred" and _is_worth_a_decision(*instruction.called):
+        return None
     results = [
         make(instruction, "call", branch.root.shape, (argument,), called=(branch,))
         for branch, argument in zip(instruction.called, arguments, strict=True)
@@ -89,6 +97,22 @@ def _only_computes(branch: Computation) -> bool:
         i.opcode not in STAYS_A_BRANCH and all(_only_computes(callee) for callee in i.called)
         for i in branch.instructions
     )
+
+
+def _is_worth_a_decision(one: Computation, other: Computation) -> bool:
+    less, more = sorted((_work(one), _work(other)))
+    return more >= LARGE and less * 16 < more
+
+
+def _work(branch: Computation) -> int:
+    """The elements that a branch computes, or sums over."""
+    work = 0
+    for instruction in branch.instructions:
+        if instruction.opcode not in FREE:
+            shapes = [s for each in (instruction, *instruction.operands) for s in each.tuple_shapes]
+            inner = instruction.opcode == "call"
+            work += sum(map(_work, instruction.called)) if inner else max(s.elements for s in shapes)
+    return work
 
 
 def _select(like: Instruction, taken: Instruction, yes: Instruction, no: Instruction, shape: AnyShape) -> Instruction:

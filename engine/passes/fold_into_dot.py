@@ -1,4 +1,4 @@
-"""Folds transposes, reversals and padding into the dots and convolutions they feed or follow."""
+"""Folds transposes, reversals, padding and sums over batches into the dots and convolutions they feed or follow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RULES = RuleSet(dot.RULES, convolution.RULES)
 
 
 def fold_into_dot(module: Module) -> Module:
-    """Only a dot or convolution that nothing else reads takes on a transpose of its result."""
+    """Only a dot or convolution that nothing else reads takes on a transpose, or a sum, of its result."""
     return rewrite(rewrite_each(module, _fold_results), RULES)
 
 
@@ -19,13 +19,17 @@ def _fold_results(computation: Computation) -> Visit:
     alone = {
         i
         for i in computation.instructions
-        if i.opcode == "transpose" and len(users[i.operands[0]]) == 1 and i.operands[0] is not computation.root
+        if i.opcode in ("transpose", "reduce")
+        and len(users[i.operands[0]]) == 1
+        and i.operands[0] is not computation.root
     }
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
         if before not in alone:
             return None
         product = instruction.operands[0]
+        if instruction.opcode == "reduce":
+            return dot.summed_dot(instruction, product) if product.opcode == "dot" else None
         if product.opcode == "dot":
             return dot.transposed_dot(instruction, product)
         return convolution.transposed_convolution(instruction, product) if product.opcode == "convolution" else None

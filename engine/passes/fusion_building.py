@@ -6,6 +6,7 @@ from engine.emit.lanes import ITEM_BYTES
 from engine.ir import Computation, Instruction, Shape, TupleShape
 from engine.passes.fusible import is_elementwise, is_moving, is_scalar_constant, is_unit_reshape
 from engine.passes.groups import Group, Groups
+from engine.passes.recomputed import Recomputed
 
 
 def build_fusions(computation: Computation, groups: Groups, callees: dict[Computation, Computation]) -> Computation:
@@ -24,6 +25,7 @@ class _Builder:
         self.new: dict[Instruction, Instruction] = {}
         self.instructions: list[Instruction] = []
         self.made: set[Group] = set()
+        self.recomputed = Recomputed(groups, self.users, self._is_free)
 
     def need(self, instruction: Instruction) -> None:
         """Makes sure the instruction exists in the new computation, whatever it needs before it (no recursion)."""
@@ -90,10 +92,18 @@ class _Builder:
         return self.groups.of.get(instruction) is group
 
     def _is_read_outside(self, member: Instruction, group: Group) -> bool:
+        if member in self.recomputed:
+            return False
         return member is self.root or any(not self._inside(u, group) for u in self.users[member])
 
     def _sees_through(self, instruction: Instruction) -> bool:
         """Whether a codelet computes an instruction outside its group anew, or reads it in place."""
+        if instruction in self.groups.of:
+            return self.recomputed.is_on_the_way(instruction)
+        return self._is_free(instruction)
+
+    def _is_free(self, instruction: Instruction) -> bool:
+        """Whether an instruction in no group needs no memory of its own."""
         if instruction in self.groups.of:
             return False
         if is_scalar_constant(instruction):

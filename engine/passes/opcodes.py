@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.ir import Instruction
+from engine.ir.device_operations import is_queue
 from engine.ir.shape import FLOATS
 
 ELEMENTWISE_UNARY = frozenset(
@@ -57,7 +58,9 @@ def is_commutative(instruction: Instruction) -> bool:
 
 
 def _acts_outside(instruction: Instruction) -> bool:
-    return instruction.opcode in SIDE_EFFECTS or instruction.get("custom_call_has_side_effect", False)
+    if instruction.opcode in SIDE_EFFECTS or instruction.get("custom_call_has_side_effect", False):
+        return True
+    return is_queue(instruction)
 
 
 def has_side_effect(instruction: Instruction) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.ir import Instruction, Module
 from engine.ir.affine import MOVING
+from engine.passes.opcodes import has_side_effect
 
 SEEN_THROUGH = MOVING | {"get-tuple-element", "tuple", "bitcast"}
 
@@ -11,15 +12,18 @@ SEEN_THROUGH = MOVING | {"get-tuple-element", "tuple", "bitcast"}
 def readers_before_updates(module: Module) -> dict[Instruction, list[Instruction]]:
     """For each instruction that makes a variable's new value, the other readers of the old one.
 
+    What has side effects counts as one: it may wait for the host, who may end the step while variables are as before.
     Readers that need the new value themselves, and those that would close a cycle, are left out: there the new
     value gets memory of its own.
     """
     users = module.entry.users()
     parameters = module.entry.parameters
+    acting = [i for i in module.entry.instructions if has_side_effect(i)]
     before: dict[Instruction, list[Instruction]] = {}
     for number, result in module.aliases.items():
         writer = _maker(module.results[result])
-        for reader in _readers(parameters[number], users):
+        others = acting if writer.opcode != "parameter" else []
+        for reader in dict.fromkeys([*_readers(parameters[number], users), *others]):
             if reader is not writer and not _reaches(writer, reader, users, before):
                 before.setdefault(writer, []).append(reader)
     return before

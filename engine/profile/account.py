@@ -9,6 +9,7 @@ from engine.profile.collectives import all_reduce_cycles
 from engine.profile.exchange import Layouts
 from engine.profile.loops import runs_of, unknown_loops
 from engine.profile.memory import Memory, account_memory, buffer_names, label_of
+from engine.profile.streams import host_bytes, host_cycles, samples_of
 from engine.profile.superstep import superstep
 from engine.profile.vertices import is_listed, work_of
 from engine.program.program import Program
@@ -39,6 +40,8 @@ class ComputeSetCost:
 @dataclass(frozen=True, slots=True)
 class Account:
     """One step on one target. Cycles are tile clock cycles; each replica is a chip and takes them side by side.
+
+    `host_bytes` go from the host and to it: feeds and results, and the rows of queues, turn by turn.
 
     `assumed` are the opcodes that have no row of their own in the table of cycles. `unknown_loops` is the number of
     loops whose trip count shows only while they run: they count as if their body ran once.
@@ -124,8 +127,7 @@ def account(program: Program, target: Target, replicas: int = 1, partials_type: 
         ComputeSetCost(s.name, label_of(s, names), n * c.compute, n * c.exchange, n * c.sync, c.tiles, live, n)
         for s, c, live, n in zip(program.compute_sets, steps, memory.live_bytes, runs_of(program), strict=True)
     )
-    fed = sum(buffer.shape.bytes for buffer in program.feeds.values())
-    returned = sum(shape.bytes for shape in program.output_shapes)
+    fed, returned = host_bytes(program)
     return Account(
         program_name=program.name,
         target=target,
@@ -134,8 +136,8 @@ def account(program: Program, target: Target, replicas: int = 1, partials_type: 
         costs=costs,
         between_ipus=all_reduce_cycles(program, target, replicas),
         host_bytes=(fed, returned),
-        host=_host_cycles(fed, returned, target),
-        samples_per_replica=_samples(program),
+        host=host_cycles(fed, returned, target),
+        samples_per_replica=samples_of(program),
         assumed=_assumed(program),
         unknown_loops=unknown_loops(program),
     )
@@ -158,20 +160,6 @@ def check_fit(account: Account) -> None:
         f"gradient accumulation with a smaller micro-batch; half precision; "
         f"or pipelining over more IPUs, at least {chips}."
     )
-
-
-def _host_cycles(fed: int, returned: int, target: Target) -> int:
-    seconds = fed / target.host_to_device_bytes_per_second + returned / target.device_to_host_bytes_per_second
-    return -int(-seconds * target.clock_hz // 1)
-
-
-def _samples(program: Program) -> int:
-    """Rows of the first feed that has rows; 1 if none has."""
-    for number in sorted(program.feeds):
-        shape = program.feeds[number].shape
-        if shape.rank:
-            return shape.dimensions[0]
-    return 1
 
 
 def _assumed(program: Program) -> tuple[str, ...]:

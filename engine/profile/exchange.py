@@ -43,9 +43,9 @@ class Layouts:
         return span.buffer.kind == "arena" and span.buffer.shape.elements in updated
 
     def moves(self, span: Span, units: int) -> bool:
-        """Whether a span is read in another order than it lies in. Scalar constants are on every tile."""
+        """Whether a span is read in another order than it lies. Scalar constants are on every tile, rings on none."""
         buffer = span.buffer
-        if buffer.kind == "constant" and buffer.shape.elements == 1:
+        if buffer.kind == "queue" or (buffer.kind == "constant" and buffer.shape.elements == 1):
             return False
         return layout_of(buffer, span.partition, units) != self._written.get(buffer, LINEAR)
 

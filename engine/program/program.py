@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from engine.emit.nest import Nest
+from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape
 
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Memory for one array. `kind` is "arena", "variable", "constant" or "feed".
+    """Memory for one array. `kind` is "arena", "variable", "constant", "feed" or "queue" (the ring bound for a call).
 
     `index` is the entry parameter's number for a variable or a feed; `value` the contents of a constant.
     `permanent` arena buffers keep their contents from step to step.
@@ -75,7 +76,8 @@ class ComputeSet:
     """One codelet run by many vertices. `codelet` is a Nest or a Numba codelet.
 
     `keep` are tables that the parameters point to. With `one_worker` all units run on one worker. `overwrites` is a
-    buffer it reads that may also be where it writes.
+    buffer it reads that may also be where it writes. `calls` are codelets that this one calls, with the parameter words
+    that have their addresses.
     """
 
     name: str
@@ -91,13 +93,15 @@ class ComputeSet:
     keep: list[np.ndarray] = field(default_factory=list)
     one_worker: bool = False
     overwrites: Buffer | None = None
+    calls: tuple[tuple[int, Nest | Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Something before compute set `position` that steers: all workers meet here.
 
-    `kind` is "label" (a place to go to), "jump" (go to the label) or "branch" (go there if the predicate is `when`).
+    `kind` is "label" (a place to go to), "jump" (go to the label), "branch" (go there if the predicate is `when`) or
+    "leave" (the step ends here if the compute set before has waited for the host in vain).
     Where `when` is set, a jump is a place at which an interrupted call leaves its step; so it is with a "repeat", which
     goes back to the label until there were so many `turns`. Each worker counts them, in its counter number `counter`.
     """
@@ -126,6 +130,16 @@ class Region:
     long: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramQueue:
+    """A queue of a program: buffers that stand for its ring's control block and slots, and for the call block."""
+
+    signature: QueueSignature
+    control: Buffer
+    leaves: tuple[Buffer, ...]
+    call: Buffer
+
+
 @dataclass(eq=False, slots=True)
 class Program:
     """Compute sets in order, and which buffers are the program's face to the outside.
@@ -141,3 +155,4 @@ class Program:
     output_shapes: list[Shape]
     marks: list[Mark] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
+    queues: dict[str, ProgramQueue] = field(default_factory=dict)

@@ -34,3 +34,11 @@ class DeviceBuffer:
         if value.shape != self._value.shape or value.dtype != self._value.dtype:
             raise ValueError(f"Expected a value of {self.shape}. Received: {value.dtype}{list(value.shape)}.")
         self._value[...] = value
+
+    def begins_with(self, other: DeviceBuffer) -> bool:
+        """Whether this value's first bytes are all those of another one."""
+        size = other.shape.bytes
+        words = size // 8 * 8
+        mine, its = self._memory[:size], other._memory[:size]
+        same = np.array_equal(mine[:words].view(np.uint64), its[:words].view(np.uint64))
+        return same and np.array_equal(mine[words:], its[words:])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,9 +21,13 @@ from engine.codelets.rows import (
 from engine.emit.library import addresses_of
 from engine.emit.nest import Nest
 from engine.errors import InternalError, StepCountError
+from engine.ir.device_operations import QueueSignature
+from engine.program.effort import effort_of, is_fine_grained
+from engine.program.hand_over import hand_over_units
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Mark, Partition, Program, Relocation, Span
 from engine.program.syncs import free_repeats, meet_again, meetings, ranges_of, syncs
+from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
 from engine.runtime.executor import (
     Column,
@@ -40,7 +44,8 @@ from engine.runtime.executor import (
 from engine.runtime.feeds import RowFeed
 from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.quiet import quiet_openblas
-from engine.runtime.threads import worker_count
+from engine.runtime.rings import AnyRing
+from engine.runtime.threads import is_worker_count_given, worker_count
 from engine.runtime.workers import completed_steps, run_table
 
 Progress = Callable[[str, int, int], None]
@@ -59,29 +64,36 @@ class Executable:
         self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
         pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
         self._outfeeds = [_outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
-        self._all_sets = [*self._infeeds, *program.compute_sets, *self._outfeeds]
-        self.plan = plan_memory(program)
+        self._running = hand_over_units(program)
+        self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
+        self.plan = plan_memory(self._running)
         self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))
         self._constants: dict[Buffer, np.ndarray] = {}
         self._variables: list[DeviceBuffer] = []
+        self._queues = BoundQueues(program.queues)
         self._addresses: dict[Buffer, int] = {}
         self._codelets = self._compile(progress)
         self._place()
         self._tables: dict[tuple[bool, int], np.ndarray] = {}
         self._scratch_bytes = max((s.scratch_bytes for s in self._all_sets), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        loops = any(r.repeats for r in program.regions)
-        self._effort = (
-            INLINE_EFFORT
-            if loops
-            else sum(s.effort.multiply_adds + sum(s.effort.elements.values()) for s in program.compute_sets)
-        )
+        self._effort = effort_of(program)
+        # Who waits for a host, or turns for who knows how long, must stay interruptible.
+        self._may_take_long = bool(program.queues) or any(region.repeats for region in program.regions)
+        self._is_fine_grained = is_fine_grained(program)
 
     def _compile(self, progress: Progress | None) -> list[int]:
-        nests = [s.codelet for s in self._all_sets if isinstance(s.codelet, Nest)]
+        called = [codelet for s in self._all_sets for codelet in (s.codelet, *(c for _, c in s.calls))]
         listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
-        generated = addresses_of(nests, listener)
-        return [generated[s.codelet] if isinstance(s.codelet, Nest) else int(s.codelet.address) for s in self._all_sets]
+        generated = addresses_of([codelet for codelet in called if isinstance(codelet, Nest)], listener)
+
+        def address(codelet: Any) -> int:
+            return generated[codelet] if isinstance(codelet, Nest) else int(codelet.address)
+
+        for compute_set in self._all_sets:
+            for word, codelet in compute_set.calls:
+                compute_set.parameters[word] = address(codelet)
+        return [address(s.codelet) for s in self._all_sets]
 
     def _place(self) -> None:
         """Gives every buffer but the variables its address, and permanent ones their contents."""
@@ -136,6 +148,19 @@ class Executable:
         self._variables = list(variables)
         self._tables.clear()
 
+    def _bind_queues(self, queues: Mapping[str, AnyRing]) -> None:
+        addresses = self._queues.bind(queues)
+        if addresses:
+            self._addresses |= addresses
+            for compute_set in self._all_sets:
+                self._relocate(compute_set, "queue")
+            self._tables.clear()
+
+    @property
+    def queues(self) -> dict[str, QueueSignature]:
+        """The queues of the program by name: direction, and the shapes of an element's leaves."""
+        return {name: queue.signature for name, queue in self.program.queues.items()}
+
     def _location(self, buffer: Buffer) -> tuple[int, int]:
         address = self._addresses[buffer]
         return address, address + buffer.shape.bytes
@@ -147,8 +172,8 @@ class Executable:
         return self._tables[key]
 
     def _build_table(self, all_outputs: bool, workers: int) -> np.ndarray:
-        sets = self._all_sets if all_outputs else [*self._infeeds, *self.program.compute_sets]
-        moved = [replace(mark, position=mark.position + len(self._infeeds)) for mark in self.program.marks]
+        sets = self._all_sets if all_outputs else [*self._infeeds, *self._running.compute_sets]
+        moved = [replace(mark, position=mark.position + len(self._infeeds)) for mark in self._running.marks]
         marks: dict[int, list[Mark]] = {mark.position: [] for mark in moved}
         for mark in moved:
             marks[mark.position].append(mark)
@@ -185,9 +210,12 @@ class Executable:
         for mark in marks:
             if not met and workers > 1 and mark not in free:
                 rows.append(sync_row(workers))
-            met = mark.kind == "jump"
+            met = mark.kind in ("jump", "leave")
             if mark.kind == "label":
                 labels[mark.label] = len(rows)
+            elif mark.kind == "leave":
+                labels[-len(rows)] = len(rows) + 1
+                rows.append(jump_row(workers, -len(rows), leaves=True))
             elif mark.kind == "repeat":
                 rows.append(repeat_row(workers, mark.label, mark.turns, mark.counter, mark.when))
             elif mark.predicate is None:
@@ -202,34 +230,46 @@ class Executable:
         variables: list[DeviceBuffer],
         outputs: Literal["last", "all"] = "last",
         observer: Observer | None = None,
+        queues: Mapping[str, AnyRing] | None = None,
     ) -> list[np.ndarray]:
         """Runs `steps` steps; variables are updated in place.
 
         Returns the results that no variable takes: of the last step, or of all steps with a leading [steps], fewer if
         the observer ended the call. An observer follows it from another thread, so it needs the outputs of all steps.
-        Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short.
+        `queues` has a ring for each of the program's queues; elements that a call does not take stay for the next one.
+        Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short;
+        ConfigurationError for rings that do not fit; the error of a ring that the program has found closed: the step
+        in which this happened counts as not begun.
         """
         self._check(steps, feeds)
         self._bind(variables)
+        self._bind_queues(queues or {})
         held = [self._point(number, feed) for number, feed in zip(sorted(self.program.feeds), feeds, strict=True)]
         rings = (
             [np.zeros((steps, *s.dimensions), s.dtype) for s in self.program.output_shapes] if outputs == "all" else []
         )
         for block, ring in zip(self._outfeed_blocks, rings, strict=False):
             point_feed(block, ring)
-        small = steps * self._effort < INLINE_EFFORT
-        workers = 1 if small else worker_count()
+        small = not self._may_take_long and steps * self._effort < INLINE_EFFORT
+        alone = small or (self._is_fine_grained and not is_worker_count_given())
+        workers = 1 if alone else worker_count()
         scratch, state = self._workspace_for(workers)
         table = self._table(outputs == "all", workers)
-        if observer is None:
-            run_table(table, steps, workers, scratch, state, inline=small)
-        else:
-            observer.begin(RunningCall(state, rings))
-            try:
-                run_table(table, steps, workers, scratch, state, held=observer.held)
-            finally:
-                observer.end(completed_steps(state))
-            rings = [ring[: completed_steps(state)] for ring in rings]
+        self._queues.begin(state)
+        try:
+            if observer is None:
+                run_table(table, steps, workers, scratch, state, inline=small)
+            else:
+                observer.begin(RunningCall(state, rings))
+                try:
+                    run_table(table, steps, workers, scratch, state, held=observer.held)
+                finally:
+                    observer.end(completed_steps(state))
+                rings = [ring[: completed_steps(state)] for ring in rings]
+        finally:
+            self._queues.end()
+        if completed_steps(state) < steps:
+            self._queues.raise_if_ended()
         del held
         return rings if outputs == "all" else [self._read(k) for k in range(len(self.program.outputs))]
 

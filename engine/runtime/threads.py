@@ -23,8 +23,18 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def most_workers() -> int:
+    """How many workers may help each other: those without a core would only keep the others waiting."""
+    return usable_cores()
+
+
+def is_worker_count_given() -> bool:
+    """Whether NUMBA_NUM_THREADS says how many workers are wanted, even where fewer would do."""
+    return bool(os.environ.get("NUMBA_NUM_THREADS", "").strip())
+
+
 def worker_count() -> int:
-    """NUMBA_NUM_THREADS if it is set, else the usable cores. Read at each call.
+    """NUMBA_NUM_THREADS if it is set, but not more than the usable cores, which are the default. Read at each call.
 
     Raises ConfigurationError if the variable is not a positive number.
     """
@@ -36,7 +46,7 @@ def worker_count() -> int:
             f"Expected a positive number in NUMBA_NUM_THREADS. Received: {text!r}. "
             f"Nearest legal value: 1; unset it to use all {usable_cores()} cores."
         )
-    return int(text)
+    return min(int(text), most_workers())
 
 
 Stop = Callable[[bool], None]

@@ -14,7 +14,7 @@ from engine.runtime.threads import run_workers
 
 
 @cache
-def _yield_address() -> int:
+def yield_address() -> int:
     """The address of a C function `int f(void)` that lets another thread run."""
     function = ctypes.CDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
@@ -30,7 +30,7 @@ def _prepare(table: np.ndarray, steps: int, workers: int, scratch: np.ndarray, s
     state[State.TABLE] = table.ctypes.data
     state[State.ROWS], state[State.COLUMNS] = table.shape
     state[State.STEPS] = state[State.STOP_AT] = steps
-    state[State.YIELD] = _yield_address()
+    state[State.YIELD] = yield_address()
     state[State.HELD] = held
 
 

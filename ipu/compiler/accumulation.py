@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from engine.ir import Shape, shape_of
+from engine.ir import Shape
 from engine.partition.accumulation import Accumulation
 from engine.partition.repeat import repeat
 from engine.runtime.buffers import DeviceBuffer
@@ -34,13 +34,13 @@ class ReplicaRows:
 
     def device_buffer(self) -> DeviceBuffer:
         """The rows, all equal to the variable unless their first one is."""
-        value = self._variable.device_buffer().read()
+        first = self._variable.device_buffer()
         if self._buffer is None:
-            shape = shape_of(value)
+            shape = first.shape
             self._buffer = DeviceBuffer(Shape(shape.element_type, (self._replicas, *shape.dimensions)))
-        elif self._buffer.read()[0].tobytes() == value.tobytes():
+        elif self._buffer.begins_with(first):
             return self._buffer
-        self._buffer.write(np.ascontiguousarray(np.broadcast_to(value, self._buffer.shape.dimensions)))
+        self._buffer.write(np.broadcast_to(first.read(), self._buffer.shape.dimensions))
         return self._buffer
 
     def device_written(self) -> None:
@@ -56,19 +56,40 @@ def accumulated(
     Raises ConfigurationError for steps that cannot be cut at their gradients, and for metrics that replicas cannot
     share.
     """
-    parameters = [number for number, role in enumerate(traced.roles) if role == "variable"]
-    by_number = dict(zip(parameters, traced.variables, strict=True))
-    numbers = {id(_tensorflow_variable(variable)): number for number, variable in by_number.items()}
+    numbers = variable_numbers(traced)
     repeated = repeat(
         traced.module,
         traced.roles,
         accumulation,
-        once={numbers[id(variable)] for variable in once if id(variable) in numbers},
-        metrics={numbers[id(variable)] for variable in metrics if id(variable) in numbers},
-        names={number: _tensorflow_variable(variable).name for number, variable in by_number.items()},
+        once=numbers.of(once),
+        metrics=numbers.of(metrics),
+        names=numbers.names,
     )
-    rows = [ReplicaRows(by_number[number], accumulation.replicas) for number in repeated.rows]
+    rows = [ReplicaRows(numbers.variables[number], accumulation.replicas) for number in repeated.rows]
     return replace(traced, module=repeated.module, roles=repeated.roles, variables=[*traced.variables, *rows])
+
+
+@dataclass(frozen=True, slots=True)
+class VariableNumbers:
+    """The variables of a traced step by the numbers of their parameters."""
+
+    variables: dict[int, IPUVariable | HostVariable]
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Their names, for messages."""
+        return {number: _tensorflow_variable(variable).name for number, variable in self.variables.items()}
+
+    def of(self, wanted: Iterable[Any]) -> set[int]:
+        """The numbers of those TensorFlow variables that the step has."""
+        numbers = {id(_tensorflow_variable(variable)): number for number, variable in self.variables.items()}
+        return {numbers[id(variable)] for variable in wanted if id(variable) in numbers}
+
+
+def variable_numbers(traced: TracedStep) -> VariableNumbers:
+    """The variables of a step as it was traced."""
+    parameters = [number for number, role in enumerate(traced.roles) if role == "variable"]
+    return VariableNumbers(dict(zip(parameters, traced.variables, strict=True)))
 
 
 def _tensorflow_variable(variable: IPUVariable | HostVariable) -> Any:

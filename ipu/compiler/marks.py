@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.ops import gen_resource_variable_ops
+from tensorflow.python.ops.resource_variable_ops import get_eager_safe_handle_data
 
 from engine.errors import ConfigurationError
+from engine.ir.device_operations import PIPELINE_TURN, UPDATED_ONCE
 from engine.ir.shape import ELEMENT_TYPES
 from engine.partition.marks import GRADIENT, mark_config
 
@@ -73,9 +76,43 @@ def mark_gradient(marks: Marks, gradient: Any, variable: Any) -> Any:
         wanted = wanted(variable)
     accumulator = None if wanted is None else accumulator_element_type(wanted)
     config = mark_config(getattr(variable, "path", None) or variable.name, accumulator)
-    (marked,) = gen_xla_ops.xla_custom_call_v2([gradient], GRADIENT, config, False, [gradient.dtype], [gradient.shape])
-    marked.set_shape(gradient.shape)
-    return marked
+    return _passed(GRADIENT, gradient, config)
+
+
+def mark_total(tensor: tf.Tensor) -> tf.Tensor:
+    """What the sum of a tensor over the micro-batches of an update is, after the last one."""
+    return _passed(GRADIENT, tensor, mark_config(tensor.name, None, total=True))
+
+
+def mark_pipeline_turn(turn: tf.Tensor, config: str) -> tf.Tensor:
+    """The number of a loop's turn, in a loop that is to become a pipeline."""
+    return _passed(PIPELINE_TURN, turn, config)
+
+
+def mark_updated_once(value: tf.Tensor) -> tf.Tensor:
+    """The new value of a variable that changes once in each execution of a pipeline."""
+    return _passed(UPDATED_ONCE, value, "")
+
+
+def mark_written_once(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
+    """Marks what variables that these operations write are afterwards; returns the operations that do that."""
+    writing = [operation for operation in operations if operation.type != "ReadVariableOp"]
+    written = {each.ref(): each for operation in writing for each in operation.inputs if each.dtype == tf.resource}
+    with tf.control_dependencies(list(operations)):
+        return [_rewritten(handle) for handle in written.values()]
+
+
+def _rewritten(handle: tf.Tensor) -> tf.Operation:
+    (data,) = get_eager_safe_handle_data(handle).shape_and_type
+    value = gen_resource_variable_ops.read_variable_op(handle, tf.as_dtype(data.dtype))
+    return gen_resource_variable_ops.assign_variable_op(handle, mark_updated_once(value))
+
+
+def _passed(target: str, tensor: tf.Tensor, config: str) -> tf.Tensor:
+    """A tensor that has passed a custom call which the engine takes out."""
+    (same,) = gen_xla_ops.xla_custom_call_v2([tensor], target, config, False, [tensor.dtype], [tensor.shape])
+    same.set_shape(tensor.shape)
+    return same
 
 
 def is_function_of_variables(accumulator_type: Any) -> bool:

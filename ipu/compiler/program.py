@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -13,13 +13,18 @@ from engine.errors import ConfigurationError
 from engine.ir import Module
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.feeds import RowFeed
+from ipu._config.enumerations import DeviceConnectionType
+from ipu._device import current_system
+from ipu.compiler.executable_files import store_executable
 from ipu.compiler.progress import compile_progress
 from ipu.compiler.trace import TracedStep
 from ipu.compiler.variables import Occupation
+from ipu.queues.registry import bound, signatures
 
 if TYPE_CHECKING:
     from engine.program.program import Program as EngineProgram
     from engine.runtime.observer import Observer
+    from engine.runtime.rings import AnyRing
 
 
 class Executable(Protocol):
@@ -32,6 +37,7 @@ class Executable(Protocol):
         variables: list[DeviceBuffer],
         outputs: Literal["last", "all"] = "last",
         observer: Observer | None = None,
+        queues: Mapping[str, AnyRing] | None = None,
     ) -> list[np.ndarray]:
         """Runs `steps` steps; returns the results that are not variable updates."""
 
@@ -53,7 +59,10 @@ def use_definitions(enabled: bool = True) -> Iterator[None]:
 
 
 def build_executable(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> Executable:
-    """The one place where a module becomes executable; raises UnsupportedOperation, OutOfTileMemory."""
+    """The one place where a module becomes executable; raises UnsupportedOperation, OutOfTileMemory.
+
+    Raises as well what `store_executable` does where executables are to be stored.
+    """
     if _definitions_alone:
         from engine.evaluate import EvaluatedExecutable
 
@@ -61,8 +70,15 @@ def build_executable(module: Module, roles: list[str], constants: dict[int, np.n
     # Numba and LLVM take long to load: not before there is something to compile.
     from engine.compile import compile_module
 
+    folder = store_executable(module, roles, constants)
     with compile_progress() as progress:
-        return compile_module(module, roles, constants, progress=progress.generated)
+        executable = compile_module(module, roles, constants, progress=progress.generated, folder=folder)
+    connection = current_system().config.device_connection.type
+    if connection in (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER):
+        from ipu.compiler.connection import DetachedExecutable
+
+        return DetachedExecutable(executable, connection is DeviceConnectionType.PRE_COMPILE)
+    return executable
 
 
 _noticed_types: set[str] = set()
@@ -89,6 +105,7 @@ class Program:
     def __init__(self, traced: TracedStep) -> None:
         self._traced = traced
         _notice_wide_types(traced)
+        self._queues = signatures(traced.module)
         self._executable = build_executable(traced.module, traced.roles, traced.constants)
 
     @property
@@ -96,35 +113,54 @@ class Program:
         """The compute sets of one step. Raises ConfigurationError for a program on the definitions alone."""
         from engine.runtime.executable import Executable as CompiledExecutable
 
-        if isinstance(self._executable, CompiledExecutable):
-            return self._executable.program
+        executable = getattr(self._executable, "executable", self._executable)
+        if isinstance(executable, CompiledExecutable):
+            return executable.program
         raise ConfigurationError("Expected a program on tiles. Received: one that runs on the definitions alone.")
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
-        """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps]."""
-        return self._run(steps, feeds, outputs, None)
+        """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps].
+
+        Raises what a data set that feeds the program raises, tf.errors.OutOfRangeError at its end, and leaves the
+        variables alone then; FailedPreconditionError for a queue that is not initialized.
+        """
+        if not self._queues:
+            return self._run(steps, feeds, outputs, None)
+        with self._occupying(), bound(self._queues, self._traced.replicas) as rings:
+            return self._run(steps, feeds, outputs, None, rings)
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
         """Runs up to `steps` steps while `observer` follows; returns the flat results of all that were made.
 
         Other threads that look at a variable of the program wait for the end.
         """
+        with self._occupying():
+            return self._run(steps, feeds, "all", observer)
+
+    @contextlib.contextmanager
+    def _occupying(self) -> Iterator[None]:
+        """Other threads that look at a variable of the program wait within."""
         occupation = Occupation()
         for variable in self._traced.variables:
             variable.occupation = occupation
         try:
-            return self._run(steps, feeds, "all", observer)
+            yield
         finally:
             for variable in self._traced.variables:
                 variable.occupation = None
             occupation.end()
 
     def _run(
-        self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"], observer: Observer | None
+        self,
+        steps: int,
+        feeds: list[RowFeed],
+        outputs: Literal["last", "all"],
+        observer: Observer | None,
+        rings: Mapping[str, AnyRing] | None = None,
     ) -> list[np.ndarray]:
         buffers = [variable.device_buffer() for variable in self._traced.variables]
         try:
-            return self._executable.run(steps, feeds, buffers, outputs, observer)
+            return self._executable.run(steps, feeds, buffers, outputs, observer, rings)
         finally:
             # An interrupted call has made whole steps, so the device still holds the newest values.
             for variable in self._traced.updated:

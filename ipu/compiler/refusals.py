@@ -13,6 +13,10 @@ _PREFIX = "Failed getting HLO text: '"
 _GENERATED_SCOPES = frozenset({"gradient_tape", "PartitionedCall", "StatefulPartitionedCall"})
 
 
+class ShapeFromValues(UnsupportedOperation):
+    """Shapes depend on the values of arguments or variables."""
+
+
 def refusal(error: Exception) -> UnsupportedOperation:
     """The error to raise from XLA's; its message ends with the first line of XLA's own."""
     message = str(error).removeprefix(_PREFIX)
@@ -21,7 +25,8 @@ def refusal(error: Exception) -> UnsupportedOperation:
     node = nodes[-1] if nodes else ""
     operation = _operation(message, node)
     where = f" at {node!r}{_layer(node)}" if node else ""
-    return UnsupportedOperation(
+    kind = ShapeFromValues if _is_about_constants(message) else UnsupportedOperation
+    return kind(
         f"Expected operations that XLA can compile with static shapes. Received: {operation}{where}. "
         f"{_advice(message)} XLA says: {first_line}"
     )
@@ -39,7 +44,11 @@ def _layer(node: str) -> str:
     return f" in layer {scopes[-1]!r}" if scopes else ""
 
 
+def _is_about_constants(message: str) -> bool:
+    return "compile-time constant" in message or "must be a constant" in message
+
+
 def _advice(message: str) -> str:
-    if "compile-time constant" in message or "must be a constant" in message:
+    if _is_about_constants(message):
         return "Its shape depends on values known only at run time: compute it from static shapes or constants."
     return "Run it on the host, in the input pipeline (for example with tf.data's map), or replace the layer."

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import compiler_ir
 
 from engine.errors import UnsupportedOperation
 from engine.ir import Module
+from ipu.compiler.handles import HandleVariable, is_variable
 from ipu.compiler.hlo import import_hlo
 from ipu.compiler.refusals import refusal
+from ipu.compiler.traced_pipelines import with_traced_pipelines
 from ipu.compiler.variables import HostVariable, IPUVariable, engine_trace
 
 
@@ -23,7 +26,7 @@ class TracedStep:
 
     `roles` has one entry for each parameter of `module`; `variables` those with the role "variable", in
     order, and `updated` the ones the step assigns; `constants` the host values of the others.
-    `pack` builds the structure the function returns from its flat results.
+    `pack` builds the structure the function returns from its flat results. `replicas` run the module together.
     """
 
     module: Module
@@ -32,6 +35,7 @@ class TracedStep:
     updated: list[IPUVariable | HostVariable]
     constants: dict[int, np.ndarray]
     pack: Callable[[Sequence[Any]], Any]
+    replicas: int = 1
 
 
 def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> TracedStep:
@@ -52,7 +56,9 @@ def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
     """
     captured = concrete.captured_inputs
     arguments = concrete.inputs[: len(concrete.inputs) - len(captured)]
-    by_handle: dict[int, Any] = {id(v._handle): v for v in concrete.graph.variables if hasattr(v, "_handle")}
+    # An IPUVariable is among `used`, and fetches its value when it is asked for `_handle`.
+    others = [v for v in concrete.graph.variables if not isinstance(v, IPUVariable) and hasattr(v, "_handle")]
+    by_handle: dict[int, Any] = {id(v._handle): v for v in others}
     by_handle.update(used)
     roles = ["feed"] * len(arguments)
     resources: dict[int, IPUVariable | HostVariable] = {}
@@ -64,13 +70,15 @@ def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
             continue
         roles.append("variable")
         resources[number] = _variable(by_handle.get(id(tensor)), tensor)
-    module = import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
+    module = with_traced_pipelines(import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments])))
     updated = [variable for number, variable in resources.items() if number in module.aliases]
     pack = concrete.function_type.pack_output
     return TracedStep(module, roles, list(resources.values()), updated, constants, pack)
 
 
 def _variable(variable: Any, handle: Any) -> IPUVariable | HostVariable:
+    if variable is None and is_variable(handle):
+        return HostVariable(HandleVariable(handle))
     if variable is None:
         raise UnsupportedOperation(
             f"Expected resources that are variables. Received: {getattr(handle, 'name', handle)!r}, "
@@ -91,6 +99,14 @@ def _emit(concrete: Any, specs: list[tf.TensorSpec]) -> bytes:
             "Encode text on the host, in the input pipeline."
         )
     try:
-        return compiler_ir.from_concrete_function(concrete, specs)(stage="hlo_serialized")
+        # What compiler_ir.from_concrete_function does, which takes no specs for a wish to find out itself.
+        return context.context().get_compiler_ir(
+            device_name=compiler_ir.maybe_get_device_name(None),
+            platform_name=None,
+            function_name=concrete.name,
+            flat_args=specs,
+            captured_inputs=concrete.captured_inputs,
+            stage="hlo_serialized",
+        )
     except (tf.errors.OpError, ValueError) as error:
         raise refusal(error) from error

@@ -21,16 +21,18 @@ MOST_ROWS_GUESSED = 256
 """The rows assumed for a batch whose size tf.data does not know."""
 
 
-def super_batches(dataset: Any, steps: int) -> Iterable[Any]:
+def super_batches(dataset: Any, steps: int, executions_ahead: int | None = None) -> Iterable[Any]:
     """An iterable over the batches of `dataset` whose iterators `take` up to `steps` of them at the price of one.
 
-    The batches as they are, one prefetched, where a super-batch has no advantage (one step at a time) or tf.data
-    cannot make one: for anything but tensors of numbers with at most the first dimension unknown.
+    The data of `executions_ahead` times `steps` are prepared ahead, those of one super-batch if it is None. The
+    batches come as they are where a super-batch has no advantage (one step at a time) or tf.data cannot make one:
+    for anything but tensors of numbers with at most the first dimension unknown.
     """
     if not isinstance(dataset, tf.data.Dataset):
         return dataset
     together = _together(dataset, steps)
-    return SuperBatches(dataset, together) if together > 1 else dataset.prefetch(1)
+    ahead = 1 if executions_ahead is None else executions_ahead * (steps // together)
+    return SuperBatches(dataset, together, ahead) if together > 1 else dataset.prefetch(ahead)
 
 
 def _together(dataset: Any, steps: int) -> int:
@@ -50,11 +52,11 @@ def _is_regular(spec: Any) -> bool:
 
 
 class SuperBatches:
-    """An epoch over a tf.data set, `together` batches in one tensor, the next of which tf.data prepares meanwhile."""
+    """An epoch over a tf.data set, `together` batches in one tensor; tf.data prepares the next `ahead` meanwhile."""
 
-    def __init__(self, dataset: Any, together: int) -> None:
+    def __init__(self, dataset: Any, together: int, ahead: int = 1) -> None:
         # Ragged: the last batch may have fewer rows, and so may any other one.
-        self._dataset = dataset.ragged_batch(together).prefetch(1)
+        self._dataset = dataset.ragged_batch(together).prefetch(ahead)
 
     def __iter__(self) -> SuperBatchIterator:
         return SuperBatchIterator(iter(self._dataset))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -56,3 +57,22 @@ def with_plain_steps(arguments: dict[str, Any]) -> dict[str, Any]:
 def dense(gradient: Any) -> Any:
     """In a step for the engine: IndexedSlices as a tensor. Their size is known only at run time, and rows repeat."""
     return tf.convert_to_tensor(gradient) if tracing() and isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def making(mode: str, make: Callable[[Any], Any], original: KerasFunction, strategy_attribute: str) -> KerasFunction:
+    """`original`, which makes a model's function of `mode`; for models of ours `make` does, of the model.
+
+    `strategy_attribute` is the attribute in which a model keeps the strategy it was created under.
+    """
+    attribute = f"{mode}_function"
+
+    @functools.wraps(original)
+    def make_function(self: Any, force: bool = False) -> Any:
+        if not serves(getattr(self, strategy_attribute)):
+            return original(self, force)
+        refuse_eager_execution(self)
+        if getattr(self, attribute) is None or force:
+            setattr(self, attribute, make(self))
+        return getattr(self, attribute)
+
+    return make_function

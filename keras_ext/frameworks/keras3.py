@@ -24,26 +24,30 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from engine.errors import ConfigurationError
+from engine.partition.accumulation import Accumulation
 from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.ipu_strategy import IPUStrategyV1
-from keras_ext import extension, step_callbacks
+from keras_ext import extension, runs, step_callbacks
 from keras_ext.epochs.feeds import RowBatches
+from keras_ext.epochs.partial_batch import partial_batch
+from keras_ext.epochs.passes import Passes
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
-from keras_ext.frameworks import keras3_layers, keras3_metrics
+from keras_ext.frameworks import keras3_backup, keras3_graphs, keras3_layers, keras3_metrics
 from keras_ext.frameworks.common import (
     KerasFunction,
     dense,
+    making,
     plain_outside,
-    refuse_eager_execution,
     serves,
     with_plain_steps,
 )
 from keras_ext.frameworks.keras3_saving import keep_options
-from keras_ext.replication import ReplicatedBatches, refuse_partial_batch, replicas_of, steps_per_replica
+from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
+from keras_ext.training import EpochFunction, Mode, PredictFunction
+from keras_ext.updates import check_batches, check_executions
 
 
 class Keras3:
@@ -74,10 +78,30 @@ class IPUEpochIterator(EpochIterator):
     def __init__(self, distribute_strategy: Any = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._data: Iterable[Any] | None = None
+        self._passes: Passes | None = None
         self._replicas = replicas_of(distribute_strategy)
         # Keras counts the batches of all replicas here, and the steps of each everywhere else.
-        self.steps_per_epoch = steps_per_replica(self.steps_per_epoch, self._replicas)
+        batches = self.steps_per_epoch
+        self.steps_per_epoch = steps_per_replica(batches, self._replicas)
         self._count_steps()
+        run = runs.opening()
+        accumulation = Accumulation() if run is None else run.accumulation()
+        check_batches(self._partial_batch(batches), accumulation, self._replicas)
+        check_executions(self._steps_of_a_pass(), self.steps_per_execution, accumulation)
+        if run is not None and isinstance(self.data_adapter, TFDatasetAdapter):
+            self._passes = run.passes = Passes(self._for_replicas(), goes_on=self.steps_per_epoch is not None)
+
+    def _partial_batch(self, batches: int | None) -> tuple[int, int] | None:
+        adapter = self.data_adapter
+        if isinstance(adapter, TFDatasetAdapter):
+            return partial_batch(adapter.get_tf_dataset(), batches)
+        rows = adapter.partial_batch_size if isinstance(adapter, ArrayDataAdapter) else None
+        return (rows, adapter.batch_size) if rows else None
+
+    def _steps_of_a_pass(self) -> int | None:
+        """The steps that end with a last execution; None if Keras' epochs are of whole executions, or of any length."""
+        steps = self._num_batches
+        return None if steps is None or 0 < (self.steps_per_epoch or 0) < steps else steps
 
     def reset(self) -> None:
         """Makes ready for the next run."""
@@ -89,10 +113,11 @@ class IPUEpochIterator(EpochIterator):
             self._num_batches = steps_per_replica(self._num_batches, self._replicas)
         elif self._num_batches is not None:
             self._num_batches //= self._replicas
-        if self._replicas > 1 and isinstance(self.data_adapter, ArrayDataAdapter):
-            refuse_partial_batch(self.data_adapter.partial_batch_size, self.data_adapter.batch_size, self._replicas)
 
     def _get_iterator(self) -> Iterable[Any]:
+        return self._for_replicas() if self._passes is None else self._passes
+
+    def _for_replicas(self) -> Iterable[Any]:
         batches = self._batches()
         return batches if self._replicas == 1 else ReplicatedBatches(batches, self._replicas)
 
@@ -136,7 +161,7 @@ def _batches(adapter: Any, steps: int) -> Iterable[Any]:
         rows = tree.map_structure(_whole_array, _sliceable(adapter._inputs), none_is_leaf=False)
         return RowBatches(tree.lists_to_tuples(rows), adapter._batch_size, adapter._shuffle)
     if isinstance(adapter, TFDatasetAdapter):
-        return super_batches(adapter.get_tf_dataset(), steps)
+        return super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead())
     _refuse_no_batches(adapter)
     # Workers that a PyDataset asks for read ahead themselves.
     return adapter if getattr(adapter, "enqueuer", None) is not None else ReadAhead(adapter.get_numpy_iterator)
@@ -169,7 +194,8 @@ def install() -> None:
     framework = Keras3()
     for mode, kind in (("train", EpochFunction), ("test", EpochFunction), ("predict", PredictFunction)):
         name = f"make_{mode}_function"
-        setattr(trainer, name, _making(framework, mode, kind, getattr(trainer, name)))
+        make = functools.partial(kind, framework, mode=mode)
+        setattr(trainer, name, making(mode, make, getattr(trainer, name), "_distribute_strategy"))
     trainer.predict_on_batch = _without_tensors(trainer.predict_on_batch)
     trainer._maybe_symbolic_build = _building_once(trainer._maybe_symbolic_build)
     base_trainer.Trainer.compile = _compiling_in_scope(base_trainer.Trainer.compile)
@@ -181,23 +207,11 @@ def install() -> None:
     keep_options(ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values())))
     # Ending a batch, Keras hands callbacks that allow it to several threads.
     step_callbacks.install(CallbackList, direct="_")
+    runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
+    keras3_backup.install()
+    keras3_graphs.install()
     keras3_layers.install()
     keras3_metrics.install()
-
-
-def _making(framework: Keras3, mode: Mode, kind: type[StepFunction], original: KerasFunction) -> KerasFunction:
-    attribute = f"{mode}_function"
-
-    @functools.wraps(original)
-    def make_function(self: Any, force: bool = False) -> Any:
-        if not serves(self._distribute_strategy):
-            return original(self, force)
-        refuse_eager_execution(self)
-        if getattr(self, attribute) is None or force:
-            setattr(self, attribute, kind(framework, self, mode))
-        return getattr(self, attribute)
-
-    return make_function
 
 
 def _without_tensors(original: KerasFunction) -> KerasFunction:

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
-from tf_keras.src.callbacks import BackupAndRestore, CallbackList
+from tf_keras.src.callbacks import CallbackList
 from tf_keras.src.engine import data_adapter
 from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential
@@ -21,21 +21,21 @@ from tf_keras.src.optimizers.legacy import optimizer_v2
 
 from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.compiler.variables import tracing
-from ipu.ipu_strategy import IPUStrategyV1
-from keras_ext import extension, step_callbacks
+from keras_ext import extension, runs, step_callbacks
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
+from keras_ext.frameworks import tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import (
     KerasFunction,
     dense,
+    making,
     plain_outside,
-    refuse_eager_execution,
     serves,
     with_plain_steps,
 )
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
 from keras_ext.frameworks.tf_keras_saving import keep_options
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
+from keras_ext.training import EpochFunction, Mode, PredictFunction
 
 OPTIMIZERS = (
     optimizers.Optimizer,
@@ -99,7 +99,8 @@ def install() -> None:
     framework = TFKeras()
     for mode, kind in (("train", EpochFunction), ("test", EpochFunction), ("predict", PredictIteratorFunction)):
         name = f"make_{mode}_function"
-        setattr(Model, name, _making(framework, mode, kind, getattr(Model, name)))
+        make = functools.partial(kind, framework, mode=mode)
+        setattr(Model, name, making(mode, make, getattr(Model, name), "_distribution_strategy"))
     Model.compile = _compiling(Model.compile)
     Model.distribute_strategy = property(_distribute_strategy, doc=Model.distribute_strategy.__doc__)
     data_adapter.get_data_handler = _choosing_handler(data_adapter.get_data_handler)
@@ -108,38 +109,14 @@ def install() -> None:
         optimizer.apply_gradients = _with_dense_gradients(optimizer.apply_gradients)
     kinds = {Sequential: SequentialExtension, Functional: FunctionalExtension, Model: ModelExtension}
     keep_options(ConfigKeeper(extension.install(Model, kinds, "_distribution_strategy"), list(kinds.values())))
+    tf_keras_graphs.install()
     step_callbacks.install(CallbackList)
-    BackupAndRestore.on_train_begin = _with_our_strategy(BackupAndRestore.on_train_begin)
+    runs.install(Model, lambda model: serves(getattr(model, "_distribution_strategy", None)))
+    tf_keras_backup.install()
     sgd.SGD.update_step = _without_idle_velocities(sgd.SGD.update_step)
     loss_scale_optimizer.strategy_supports_loss_scaling = _supporting_loss_scaling(
         loss_scale_optimizer.strategy_supports_loss_scaling
     )
-
-
-def _with_our_strategy(on_train_begin: Any) -> Any:
-    """The callback has a list of the strategies it works with."""
-
-    @functools.wraps(on_train_begin)
-    def begin(callback: Any, logs: Any = None) -> None:
-        callback._supported_strategies = (*callback._supported_strategies, IPUStrategyV1)
-        on_train_begin(callback, logs)
-
-    return begin
-
-
-def _making(framework: TFKeras, mode: Mode, kind: type[StepFunction], original: KerasFunction) -> KerasFunction:
-    attribute = f"{mode}_function"
-
-    @functools.wraps(original)
-    def make_function(self: Any, force: bool = False) -> Any:
-        if not serves(self._distribution_strategy):
-            return original(self, force)
-        refuse_eager_execution(self)
-        if getattr(self, attribute) is None or force:
-            setattr(self, attribute, kind(framework, self, mode))
-        return getattr(self, attribute)
-
-    return make_function
 
 
 def _compiling(original: KerasFunction) -> KerasFunction:

@@ -10,9 +10,14 @@ import tensorflow as tf
 from tf_keras import backend
 from tf_keras.src.engine import data_adapter, training_utils
 
+from engine.partition.accumulation import Accumulation
 from keras_ext.epochs.feeds import Batches, RowBatches, RowIterator
+from keras_ext.epochs.partial_batch import partial_batch
+from keras_ext.epochs.passes import Passes
 from keras_ext.epochs.super_batches import super_batches
-from keras_ext.replication import ReplicatedBatches, refuse_partial_batch, replicas_of, steps_per_replica
+from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
+from keras_ext.runs import executions_ahead, opening
+from keras_ext.updates import check_batches, check_executions
 
 ARRAY_ADAPTERS = (data_adapter.TensorLikeDataAdapter, data_adapter.ListsOfScalarsDataAdapter)
 
@@ -128,6 +133,11 @@ class RowsAdapter(data_adapter.DataAdapter):
         """The rows of the last batch where they are fewer."""
         return self._dataset.rows % self._batch_size or None
 
+    def partial_batch(self) -> tuple[int, int] | None:
+        """The rows of the last batch, if they are fewer, and of the others."""
+        rows = self.partial_batch_size()
+        return None if rows is None else (rows, self._batch_size)
+
     def should_recreate_iterator(self) -> bool:
         """No: with `steps_per_epoch` an epoch goes on where the last one stopped."""
         return False
@@ -140,10 +150,20 @@ class IPUDataHandler(data_adapter.DataHandler):
         self._replicas = replicas
         self._counted: int | None = None
         super().__init__(*data, **arguments)
-        if isinstance(self._adapter, RowsAdapter):
-            refuse_partial_batch(self._adapter.partial_batch_size(), self._adapter.batch_size(), replicas)
-        batches = super_batches(self._dataset, int(self._steps_per_execution.numpy()) * replicas)
+        steps, run = int(self._steps_per_execution.numpy()), opening()
+        accumulation = Accumulation() if run is None else run.accumulation()
+        check_batches(self._partial_batch(), accumulation, replicas)
+        check_executions(self._inferred_steps, steps, accumulation)
+        batches = super_batches(self._dataset, steps * replicas, executions_ahead())
         self._dataset = batches if replicas == 1 else ReplicatedBatches(batches, replicas)
+        if run is not None and isinstance(self._adapter, data_adapter.DatasetAdapter):
+            goes_on = not self._adapter.should_recreate_iterator()
+            self._dataset = run.passes = Passes(self._dataset, goes_on, unused=1)
+
+    def _partial_batch(self) -> tuple[int, int] | None:
+        if isinstance(self._adapter, RowsAdapter):
+            return self._adapter.partial_batch()
+        return partial_batch(self._dataset, self._steps_per_epoch)
 
     def _infer_steps(self, steps: int | None, dataset: Any) -> int | None:
         """Keras counts the batches of all replicas here, and the steps of each everywhere else."""

@@ -44,6 +44,7 @@ STRUCTURED = {
     "f32, f64, complex": "cholesky fft triangular-solve",
     "unsigned integers": "rng-bit-generator",
     "pred, integers, floats": "rng",
+    "every element type, as an infeed or an outfeed": "custom-call",
 }
 
 

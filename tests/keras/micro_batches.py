@@ -49,11 +49,10 @@ class Loop:
         self.kit, self.model, self.optimizer = kit, model, optimizer
         self.steps, self.replicas, self.reduction = steps, replicas, reduction
         self.loss = loss_of(kit)
-        optimizer.build(model.trainable_variables)
+        if hasattr(optimizer, "build"):
+            optimizer.build(model.trainable_variables)
         # In a graph as in fit: Nadam of tf_keras behaves differently outside of one.
-        self.apply = tf.function(
-            lambda grads: optimizer.apply_gradients(list(zip(grads, model.trainable_variables, strict=True)))
-        )
+        self.apply = tf.function(self._applying)
         self.statistics = [self._moving() for _ in range(replicas)]
         self.losses: list[float] = []
         self.right: list[float] = []
@@ -83,9 +82,21 @@ class Loop:
         with tf.GradientTape() as tape:
             logits = self.model(x, training=True)
             loss = self.loss(y, logits)
+            scaled = self._scaled(loss)
         self.losses.append(float(loss))
         self.right.append(float(np.mean(np.argmax(logits, 1) == y)))
-        return tape.gradient(loss, [self.kit.variable(w) for w in self.model.trainable_variables])
+        gradients = tape.gradient(scaled, [self.kit.variable(w) for w in self.model.trainable_variables])
+        # Keras 3 divides by the scale of a loss where it applies gradients, tf_keras before.
+        unscaled = getattr(self.optimizer, "get_unscaled_gradients", None)
+        return gradients if unscaled is None else unscaled(gradients)
+
+    def _scaled(self, loss: Any) -> Any:
+        """What a train_step takes gradients of."""
+        scale = getattr(self.optimizer, "scale_loss", None) or getattr(self.optimizer, "get_scaled_loss", None)
+        return loss if scale is None else scale(loss)
+
+    def _applying(self, gradients: list[Any]) -> None:
+        self.optimizer.apply_gradients(list(zip(gradients, self.model.trainable_variables, strict=True)))
 
     def _apply(self, gradients: list[list[Any]]) -> None:
         """Reduces over each replica's steps, sums over replicas, applies once."""

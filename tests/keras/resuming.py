@@ -1,7 +1,7 @@
 """A training that may be killed and started again.
 
-`python -m tests.keras.resuming FRAMEWORK DIRECTORY` kills itself. Nothing is random: Keras 3 does not save the state of
-its seed generators.
+`python -m tests.keras.resuming FRAMEWORK DATA DIRECTORY` kills itself. Everything random goes on where it was: the
+order of the rows, Dropout, and noise that a layer draws without a seed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu.ipu_strategy import IPUStrategy
+from ipu.utils import reset_ipu_seed
 from tests.keras.helpers import CLASSES, FEATURES, KITS, data
 
 EPOCHS = 4
@@ -39,24 +40,47 @@ def killer(keras: Any) -> Any:
     return Killer()
 
 
-def train(framework: str, directory: Path | None, *callbacks: Any) -> Any:
+DATA = ("arrays", "dataset", "endless")
+
+
+def arguments_of_fit(kind: str) -> dict[str, Any]:
+    """Shuffled rows in batches of 8: arrays, a data set of an epoch, or one that begins again within an epoch."""
+    if kind == "arrays":
+        return {"x": X, "y": Y, "batch_size": 8}
+    rows = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(len(X))
+    if kind == "dataset":
+        return {"x": rows.batch(8, drop_remainder=True)}
+    return {"x": rows.repeat().batch(8, drop_remainder=True), "steps_per_epoch": 6}
+
+
+def train(framework: str, kind: str, directory: Path | None, *callbacks: Any) -> Any:
     """The model after its epochs, backed up in `directory`; one of two executions of each epoch is in its middle."""
     keras = KITS[framework].keras
     keras.utils.set_random_seed(11)
+    reset_ipu_seed(11)
     layers = keras.layers
+
+    class Noise(layers.Layer):  # type: ignore[name-defined, misc]
+        def call(self, x: Any) -> Any:
+            if framework == "tf_keras":
+                return x + tf.random.normal(tf.shape(x), stddev=0.1)
+            return x + keras.random.normal(keras.ops.shape(x), stddev=0.1)
+
     with IPUStrategy().scope():
         model = keras.Sequential(
             [
                 layers.Input((FEATURES,)),
                 layers.Dense(16, "relu"),
                 layers.BatchNormalization(),
+                layers.Dropout(0.3),
+                Noise(),
+                layers.Dropout(0.2, seed=5),
                 layers.Dense(CLASSES, "softmax"),
             ]
         )
         model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", steps_per_execution=3)
     backup = [] if directory is None else [keras.callbacks.BackupAndRestore(str(directory))]
-    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8, drop_remainder=True)
-    model.fit(dataset, epochs=EPOCHS, shuffle=False, verbose=0, callbacks=[*backup, *callbacks])
+    model.fit(**arguments_of_fit(kind), epochs=EPOCHS, verbose=0, callbacks=[*backup, *callbacks])
     return model
 
 
@@ -67,4 +91,4 @@ def state(model: Any) -> list[np.ndarray]:
 
 
 if __name__ == "__main__":
-    train(sys.argv[1], Path(sys.argv[2]), killer(KITS[sys.argv[1]].keras))
+    train(*sys.argv[1:3], Path(sys.argv[3]), killer(KITS[sys.argv[1]].keras))

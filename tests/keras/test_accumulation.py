@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,24 +23,37 @@ from tests.keras.micro_batches import (
 )
 
 BATCH, UPDATES = 3, 2
-OPTIMIZERS = {
-    "SGD": {"learning_rate": 0.05, "momentum": 0.9, "nesterov": True},
-    "Adam": {"learning_rate": 0.01},
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "SGD": {"learning_rate": 0.05, "momentum": 0.9, "nesterov": True, "clipvalue": 0.1},
+    "Adam": {"learning_rate": 0.01, "amsgrad": True},
     "AdamW": {"learning_rate": 0.01, "weight_decay": 0.1, "clipnorm": 0.5},
-    "RMSprop": {"learning_rate": 0.01, "centered": True},
-    "Adagrad": {"learning_rate": 0.05, "use_ema": True},
-    "Adadelta": {"learning_rate": 0.5},
-    "Adamax": {"learning_rate": 0.01},
+    "RMSprop": {"learning_rate": 0.01, "centered": True, "momentum": 0.5},
+    "Adagrad": {"learning_rate": 0.05, "use_ema": True, "ema_momentum": 0.6},
+    "Adadelta": {"learning_rate": 0.5, "use_ema": True, "ema_momentum": 0.6, "ema_overwrite_frequency": 3},
+    "Adamax": {"learning_rate": 0.01, "weight_decay": 0.05},
     "Nadam": {"learning_rate": 0.01},
-    "Ftrl": {"learning_rate": 0.05},
+    "Ftrl": {"learning_rate": 0.05, "l1_regularization_strength": 0.01},
     "Lion": {"learning_rate": 0.001, "global_clipnorm": 1.0},
+    "Adafactor": {"learning_rate": 0.05},
+    "Lamb": {"learning_rate": 0.02, "weight_decay": 0.01},
+    "Muon": {"learning_rate": 0.02},
+    "LossScale": {"learning_rate": 0.05},
+    "legacy.SGD": {"learning_rate": 0.05, "momentum": 0.9, "global_clipnorm": 1.0},
+    "legacy.Adam": {"learning_rate": 0.01},
 }
+ONLY_IN = {"Lamb": "keras", "Muon": "keras", "legacy.SGD": "tf_keras", "legacy.Adam": "tf_keras"}
 
 
 def decaying(kit: Kit, name: str, **arguments: Any) -> Any:
-    """An optimizer whose learning rate falls by half with each update."""
-    schedule = kit.keras.optimizers.schedules.ExponentialDecay(arguments.pop("learning_rate"), 1, 0.5, staircase=True)
-    return getattr(kit.keras.optimizers, name)(schedule, **arguments)
+    """An optimizer whose learning rate falls by half with each update; a loss scale doubles with each second one."""
+    optimizers = kit.keras.optimizers
+    schedule = optimizers.schedules.ExponentialDecay(arguments.pop("learning_rate"), 1, 0.5, staircase=True)
+    if name == "LossScale":
+        inner = optimizers.SGD(schedule, momentum=0.9)
+        if kit.is_keras3:
+            return optimizers.LossScaleOptimizer(inner, initial_scale=8.0, dynamic_growth_steps=2)
+        return kit.keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=8.0, dynamic_growth_steps=2)
+    return attrgetter(name)(optimizers)(schedule, **arguments)
 
 
 def check(kit: Kit, name: str, steps: int, replicas: int, reduction: str, make: Any = decaying) -> None:
@@ -53,7 +67,7 @@ def check(kit: Kit, name: str, steps: int, replicas: int, reduction: str, make: 
     for _ in range(2):
         loop.run(batches_of(x, y, BATCH))
     history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0, epochs=2).history
-    if "use_ema" in OPTIMIZERS[name]:
+    if OPTIMIZERS[name].get("use_ema"):
         loop.optimizer.finalize_variable_values(plain.trainable_variables)
     assert_same_weights(model, plain)
     assert int(model.optimizer.iterations.numpy()) == 2 * UPDATES
@@ -76,8 +90,10 @@ def test_steps_and_replicas_of_tf_keras(kit: Kit, steps: int, replicas: int) -> 
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers(kit: Kit, name: str) -> None:
-    check(kit, name, 2, 2, "sum")
+@pytest.mark.parametrize(("steps", "replicas"), [(2, 2), (3, 1)])
+def test_optimizers(kit: Kit, name: str, steps: int, replicas: int) -> None:
+    if ONLY_IN.get(name, kit.keras.__name__) == kit.keras.__name__:
+        check(kit, name, steps, replicas, "sum")
 
 
 @pytest.mark.parametrize("reduction", ["sum", "MEAN", "running_mean"])
@@ -172,7 +188,9 @@ def test_an_execution_is_a_whole_number_of_updates(kit: Kit) -> None:
     x, y = data(BATCH * 8)
     model = ipu_twin(kit, network(kit), "sgd", steps_per_execution=8)
     model.set_gradient_accumulation_options(3)
-    with pytest.raises(RuntimeError, match=r"8 steps.*=3\. Nearest legal numbers of steps: 6 or 9"):
+    with pytest.raises(
+        RuntimeError, match=r"steps_per_execution=8.*=3\. Nearest legal values of steps_per_execution: 6 or 9"
+    ):
         model.fit(x, y, batch_size=BATCH, verbose=0)
 
 
@@ -180,7 +198,7 @@ def test_the_last_execution_is_a_whole_number_of_updates(kit: Kit) -> None:
     x, y = data(BATCH * 10)
     model = ipu_twin(kit, network(kit), "sgd", steps_per_execution=4)
     model.set_gradient_accumulation_options(4)
-    with pytest.raises(RuntimeError, match="2 steps.*=4. Nearest legal numbers of steps: 4"):
+    with pytest.raises(RuntimeError, match="10 steps.*=4. Nearest legal numbers of steps: 8 or 12"):
         model.fit(x, y, batch_size=BATCH, verbose=0)
     model.set_gradient_accumulation_options(2)
     model.fit(x, y, batch_size=BATCH, verbose=0)
@@ -203,4 +221,18 @@ def test_minimize_of_an_optimizer_would_not_be_called(kit: Kit) -> None:
     model = ipu_twin(kit, network(kit), Own(0.1), steps_per_execution=2)
     model.set_gradient_accumulation_options(2)
     with pytest.raises(ValueError, match="override minimize.*Own"):
+        model.fit(x, y, batch_size=BATCH, verbose=0)
+
+
+@keras3_only  # tf_keras' own layer cannot be built with TensorFlow's Keras beside it
+def test_weights_that_each_batch_changes_are_refused(kit: Kit) -> None:
+    layers = kit.keras.layers
+    with IPUStrategy().scope():
+        hidden = layers.SpectralNormalization(layers.Dense(4))
+        model = kit.keras.Sequential([layers.Input((FEATURES,)), hidden, layers.Dense(CLASSES)])
+        model.compile("adam", loss_of(kit), steps_per_execution=2)
+    x, y = data(BATCH * 2)
+    model.fit(x, y, batch_size=BATCH, verbose=0)
+    model.set_gradient_accumulation_options(2)
+    with pytest.raises(ValueError, match="an update of '.*kernel.*gradient_accumulation_steps_per_replica = 1"):
         model.fit(x, y, batch_size=BATCH, verbose=0)

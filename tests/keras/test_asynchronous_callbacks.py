@@ -12,6 +12,7 @@ import pytest
 
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit, data
+from tests.keras.micro_batches import configure
 
 X, Y = data(80)
 STEPS = 10
@@ -202,3 +203,51 @@ def test_every_kind_of_model(kit: Kit, keras: Any) -> None:
         callback = recorder(keras)
         run(model, "fit", callback)
         assert callback.calls == every_step(STEPS)
+
+
+def test_the_batches_of_an_update_share_their_logs(kit: Kit, keras: Any) -> None:
+    callback = recorder(keras)
+    model = asynchronous(kit)
+    model.set_gradient_accumulation_options(5)
+    run(model, "fit", callback)
+    assert callback.calls == every_step(STEPS)
+    losses = [float(logs["loss"]) for logs in callback.logs]
+    assert len(set(losses[:5])) == len(set(losses[5:])) == 1
+    assert losses[0] != losses[5]
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+@pytest.mark.parametrize("depth", [None, 1])
+def test_each_step_of_replicas(kit: Kit, keras: Any, method: str, depth: int | None) -> None:
+    """A call for each step of all replicas: the metrics of all, and predictions in the order of the data."""
+    configure(2)
+    steps = STEPS // 2
+    single, model = kit.ipu_model(steps_per_execution=1), asynchronous(kit, steps_per_execution=steps)
+    model.set_weights(single.get_weights())
+    if depth is not None:
+        model.set_outfeed_queue_options(buffer_depth=depth)
+    expected, received = recorder(keras), recorder(keras)
+    run(single, method, expected), run(model, method, received)
+    assert received.calls == expected.calls == every_step(steps)
+    assert received.params["steps"] == steps
+    for one, two in zip(received.logs, expected.logs, strict=True):
+        assert one.keys() == two.keys()
+        for key in one:
+            np.testing.assert_array_equal(one[key], two[key])
+    if method == "predict":
+        assert all(logs["outputs"].shape == (16, 3) for logs in received.logs)
+
+
+def test_stops_after_a_whole_update_of_replicas(kit: Kit, keras: Any) -> None:
+    def stop(batch: int, logs: Any, model: Any) -> None:
+        if batch == 2:
+            model.stop_training = True
+
+    configure(2)
+    model = asynchronous(kit, steps_per_execution=8)
+    model.set_gradient_accumulation_options(2)
+    model.set_outfeed_queue_options(buffer_depth=1)
+    callback = recorder(keras, stop)
+    model.fit(X[:64], Y[:64], batch_size=4, shuffle=False, verbose=0, callbacks=[callback])
+    assert callback.calls == every_step(4)
+    assert int(kit.variable(model.optimizer.iterations).numpy()) == 2

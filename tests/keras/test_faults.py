@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.keras.helpers import KITS, Kit, data
-from tests.keras.resuming import state, train
+from keras_ext.random_states import random_states, restore_random_states
+from tests.keras.helpers import KITS, Kit, data, keras3_only
+from tests.keras.resuming import DATA, state, train
 
 ROOT = Path(__file__).parents[2]
 X, Y = data(48)
@@ -36,10 +37,12 @@ def completed(kit: Kit, start: list[np.ndarray], batches: int) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")  # Keras 3, which leaves data sets as they are
+@pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("framework", KITS)
-def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, tmp_path: Path) -> None:
+def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.keras.resuming", framework, str(tmp_path)],
+        [sys.executable, "-m", "tests.keras.resuming", framework, kind, str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         timeout=300,
@@ -49,10 +52,40 @@ def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, tmp_path: Path) -
     epochs: list[int] = []
     keras = KITS[framework].keras
     resumed = train(
-        framework, tmp_path, keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: epochs.append(epoch))
+        framework,
+        kind,
+        tmp_path,
+        keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: epochs.append(epoch)),
     )
     assert epochs == [2, 3]
-    same_state(resumed, train(framework, None))
+    same_state(resumed, train(framework, kind, None))
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+@keras3_only
+def test_plain_keras_reads_a_backup(kit: Kit, keras: Any, tmp_path: Path) -> None:
+    """The file has one group more than Keras writes."""
+    model, plain = kit.ipu_model(), kit.compiled(kit.sequential())
+    for each, callback in ((model, keras.callbacks.BackupAndRestore(tmp_path, delete_checkpoint=False)), (plain, None)):
+        each.fit(X, Y, verbose=0, callbacks=[] if callback is None else [callback])
+    plain.load_weights(tmp_path / "latest.weights.h5")
+    same_state(plain, model)
+    again = kit.compiled(kit.sequential())
+    again.fit(X, Y, epochs=2, verbose=0, callbacks=[keras.callbacks.BackupAndRestore(tmp_path)])
+    assert again.history.epoch == [1]
+
+
+def test_a_backup_of_another_model_is_refused(kit: Kit) -> None:
+    if kit.is_keras3:
+        generators = [kit.keras.random.SeedGenerator(number).state for number in range(3)]
+    else:
+        generators = [tf.Variable([number, 0]) for number in range(3)]
+    states = random_states(generators)
+    generators[0].assign([7, 7])
+    restore_random_states(states, generators)
+    np.testing.assert_array_equal(np.asarray(generators[0]), [0, 0])
+    with pytest.raises(ValueError, match="as many random layers as the one that was backed up: 3 .* Received: 2"):
+        restore_random_states(states, generators[:2])
 
 
 @pytest.mark.parametrize("broken_at", [0, 3, 4])

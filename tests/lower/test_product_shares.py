@@ -21,6 +21,9 @@ FORMS = {"NN": ((1,), (0,)), "TN": ((0,), (0,)), "NT": ((1,), (1,))}
         ("NT", 32, 784, 256),
         ("NN", 512, 512, 512),
         ("TN", 784, 256, 32),
+        ("NN", 256, 256, 784),
+        ("TN", 784, 256, 256),
+        ("TN", 128, 512, 1024),
     ],
 )
 def test_neither_of_two_workers_has_much_more(form: str, rows: int, columns: int, k: int) -> None:

@@ -167,3 +167,36 @@ def test_padding_of_channels_stays():
     numbers = ConvolutionDimensionNumbers(0, 2, (1,), 1, 2, (0,), 0, 2, (1,))
     root = b.convolution(lhs, b.parameter("f32", (2, 2, 3)), (WindowDimension(2),), numbers)
     assert alive(fold_into_dot(b.module(root))) == ["pad", "convolution"]
+
+
+def shared_weight_gradient(b, initial=0.0, kind="f32", dimensions=(0,)):
+    """The sum over batches (and maybe more) of a product of each."""
+    x, gradient = b.parameter(kind, (3, 2, 5, 4)), b.parameter(kind, (2, 5, 3, 6))
+    product = b.dot(x, gradient, DotDimensionNumbers((2,), (1,), (0, 1), (2, 0)))
+    zero = b.convert(b.constant(initial), kind) if kind != "f32" else b.constant(initial)
+    return product, b.reduce(product, zero, dimensions)
+
+
+@pytest.mark.parametrize("dimensions", [(0,), (1,), (0, 1)])
+def test_sum_over_batches_is_part_of_the_dot(dimensions):
+    b = Builder()
+    _, total = shared_weight_gradient(b, dimensions=dimensions)
+    module = b.module(total)
+    after = dead_code(fold_into_dot(module))
+    assert_same_results(module, after, tolerance=1e-5)
+    assert alive(after) == ["dot"]
+
+
+@pytest.mark.parametrize("options", [{"initial": 1.0}, {"kind": "bf16"}, {"dimensions": (0, 2)}])
+def test_other_sums_stay(options):
+    b = Builder()
+    _, total = shared_weight_gradient(b, **options)
+    module = b.module(total)
+    assert opcodes(dead_code(fold_into_dot(module)))["reduce"] == 1
+
+
+def test_sum_of_a_dot_that_is_read_elsewhere_stays():
+    b = Builder()
+    product, total = shared_weight_gradient(b)
+    module = b.module(b.tuple(product, total))
+    assert opcodes(dead_code(fold_into_dot(module)))["reduce"] == 1

@@ -119,3 +119,22 @@ def test_unknown_trip_counts_are_said(module: object, unknown: int, words: str) 
 
 def test_known_trip_counts_need_no_words() -> None:
     assert "trip count" not in summary(account(built(products(3)), MK2))
+
+
+def test_an_inner_loop_goes_on_with_what_the_inner_loop_left() -> None:
+    """The inner loop starts where it ended in the turn before: the trip count is not known, and asking for it ends."""
+    b = Builder("going on")
+    _, total = loop(
+        *(b, [b.constant(0, "s32"), b.constant(0, "s32")], below(4)),
+        lambda s, e: [
+            next_count(s, e[0]),
+            loop(
+                s,
+                [e[1]],
+                lambda c, i: c.compare(i[0], c.constant(100, "s32"), "LT"),
+                lambda t, i: [next_count(t, i[0])],
+            )[0],
+        ],
+    )
+    turns = [r.turns for r in built(b.module(b.tuple(total))).regions if r.repeats]
+    assert sorted(turns, key=str) == [4, None]

@@ -28,7 +28,7 @@ from engine.runtime.executor import (
     sync_row,
 )
 from engine.runtime.workers import completed_steps
-from tests.runtime.programs import Journal, Machine, count, log_call, words
+from tests.runtime.programs import Journal, Machine, count, living_workers, log_call, words
 
 WORKERS = [1, 2, 4]
 
@@ -189,7 +189,7 @@ def test_a_loop_without_end_is_left_between_two_turns(workers: int, interrupt: C
     assert completed_steps(machine.state) == 0
     assert counters.min() == counters.max() > 0
     assert not after.any()
-    assert threading.active_count() == 1
+    assert not living_workers()
     assert machine.run(s.table(s.count(after)), 3) == 3
     np.testing.assert_array_equal(after, 3)
 
@@ -212,7 +212,7 @@ def test_all_workers_leave_at_the_same_jump_whenever_they_are_asked(
         finally:
             timer.join()
     assert not after.any()
-    assert threading.active_count() == 1
+    assert not living_workers()
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -256,5 +256,5 @@ def test_two_interruptions_wait_for_the_workers_too() -> None:
         machine.run(endless(s, counters, after), 10)
     for timer in timers:
         timer.join()
-    assert threading.active_count() == 1
+    assert not living_workers()
     assert counters.min() == counters.max() > 0

@@ -18,7 +18,7 @@ from engine.errors import ConfigurationError, InternalError
 from engine.runtime import threads
 from engine.runtime.executor import compute_row, even_ranges, new_scratch, step_table, sync_row
 from engine.runtime.workers import completed_steps, request_stop, run_table
-from tests.runtime.programs import Machine, count, dawdle, words
+from tests.runtime.programs import Machine, count, dawdle, living_workers, words
 
 
 def counting_table(counters: np.ndarray, workers: int, pauses: int) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -52,7 +52,7 @@ def test_interrupt_stops_at_a_step_boundary(workers: int, interrupt: Callable[[]
     completed = completed_steps(machine.state)
     assert completed > 0
     np.testing.assert_array_equal(counters, completed)
-    assert threading.active_count() == 1
+    assert not living_workers()
     assert machine.run(table, 3) == 3
 
 
@@ -69,7 +69,7 @@ def test_interrupts_at_any_moment_leave_whole_steps() -> None:
             assert len(set(counters.tolist())) == 1
         finally:
             timer.join()
-    assert threading.active_count() == 1
+    assert not living_workers()
 
 
 def test_stop_from_another_thread() -> None:
@@ -109,7 +109,7 @@ def test_a_failing_worker_frees_the_others(failing: int) -> None:
 
     with pytest.raises(InternalError, match="inside"):
         threads.run_workers(work, 2, stop=lambda impatient: None, abort=aborted.set)
-    assert threading.active_count() == 1
+    assert not living_workers()
 
 
 def test_workers_waiting_for_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_workers_waiting_for_a_thread_that_cannot_start(monkeypatch: pytest.Monk
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(InternalError, match="can't start"):
         machine.run(table, 100)
-    assert threading.active_count() == 1
+    assert not living_workers()
     np.testing.assert_array_equal(counters, 0)
 
 
@@ -166,6 +166,8 @@ def test_worker_count_reads_the_environment_late(monkeypatch: pytest.MonkeyPatch
     assert threads.worker_count() == threads.usable_cores() >= 1
     monkeypatch.setenv("NUMBA_NUM_THREADS", "3")
     assert threads.worker_count() == 3
+    monkeypatch.setattr(threads, "most_workers", lambda: 2)
+    assert threads.worker_count() == 2
     for wrong in ("0", "-1", "many", "1.5"):
         monkeypatch.setenv("NUMBA_NUM_THREADS", wrong)
         with pytest.raises(ConfigurationError, match="Nearest legal value"):

@@ -14,11 +14,6 @@ from ipu.compiler.variables import IPUVariable
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
 
 
-@pytest.fixture
-def strategy() -> IPUStrategyV1:
-    return IPUStrategy()
-
-
 def test_alias_and_properties(strategy: IPUStrategyV1) -> None:
     assert IPUStrategy is IPUStrategyV1
     assert isinstance(strategy, tf.distribute.Strategy)
@@ -181,9 +176,4 @@ def test_refused_operation_is_named(strategy: IPUStrategyV1) -> None:
         return tf.range(limit)
 
     with pytest.raises(UnsupportedOperation, match="Range at 'range'. Its shape depends on values"):
-        strategy.run(range_of, args=(tf.constant(3),))
-
-
-def test_reduce_and_local_results(strategy: IPUStrategyV1) -> None:
-    assert strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(3.0), axis=None) == 3.0
-    assert strategy.experimental_local_results(5) == (5,)
+        strategy.run(range_of, args=(tf.constant(3.0),))

@@ -10,6 +10,7 @@ from engine.ir.trip_counts import TripCounts
 from engine.passes import construct
 from engine.passes.loops.rebuilding import element_of, parameter_of, tuple_of
 from engine.passes.loops.view import LoopView, Stand, remade
+from engine.passes.opcodes import has_side_effect
 from engine.passes.rewriting import Visit, rewrite_each
 
 
@@ -98,8 +99,9 @@ class _Pruning:
                 self.stands[k] = first
 
     def _live(self) -> set[int]:
-        """The elements that stay: asked for after the loop, by the condition, or by one that stays."""
+        """The elements that stay: asked for after the loop, by the condition, by a side effect or by one that stays."""
         pending = [k for k in self.used if k not in self.results]
+        pending += self._acting()
         pending += self._needs(self.view.condition.root)
         live: set[int] = set()
         while pending:
@@ -109,6 +111,14 @@ class _Pruning:
                 live.add(stand)
                 pending += self._needs(self.view.following[stand])
         return live
+
+    def _acting(self) -> list[int]:
+        """The elements, tokens among them, whose values follow from something with a side effect."""
+        acting: set[Instruction] = set()
+        for instruction in self.view.body.instructions:
+            if has_side_effect(instruction) or any(operand in acting for operand in instruction.operands):
+                acting.add(instruction)
+        return [k for k, following in enumerate(self.view.following) if following in acting]
 
     def _needs(self, root: Instruction) -> set[int]:
         found = (self.view.element(i) for i in topological([root]))

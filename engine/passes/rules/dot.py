@@ -1,9 +1,11 @@
-"""Transposes on either side of a dot become part of its dimension numbers."""
+"""Transposes on either side of a dot, and sums of its batches, become part of its dimension numbers."""
 
 from __future__ import annotations
 
 from engine.ir import DotDimensionNumbers, Instruction
+from engine.ops.apply import single_operation
 from engine.passes.rewriting import RuleSet, changed
+from engine.passes.splats import is_splat_of
 
 RULES = RuleSet()
 
@@ -68,6 +70,27 @@ def transposed_dot(transpose: Instruction, dot: Instruction) -> Instruction | No
         return changed(dot, shape=transpose.shape, dot_dimension_numbers=new)
     new = DotDimensionNumbers(rhs_contracting, lhs_contracting, rhs_batch, lhs_batch)
     return _with_operands_exchanged(changed(dot, shape=transpose.shape, operands=(rhs, lhs), dot_dimension_numbers=new))
+
+
+def summed_dot(reduce: Instruction, dot: Instruction) -> Instruction | None:
+    """The dot that also sums over batches which a reduce adds up: the gradient of weights that many batches share."""
+    numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
+    summed = reduce["dimensions"]
+    if len(reduce.operands) != 2 or reduce.array_shape.element_type not in ("f32", "f64"):
+        return None
+    if single_operation(reduce.called[0]) != "add" or not is_splat_of(reduce.operands[1], 0):
+        return None
+    if any(d >= len(numbers.lhs_batch_dimensions) for d in summed):
+        return None
+    lhs, rhs = numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions
+    kept = [d for d in range(len(lhs)) if d not in summed]
+    new = DotDimensionNumbers(
+        numbers.lhs_contracting_dimensions + tuple(lhs[d] for d in summed),
+        numbers.rhs_contracting_dimensions + tuple(rhs[d] for d in summed),
+        tuple(lhs[d] for d in kept),
+        tuple(rhs[d] for d in kept),
+    )
+    return changed(dot, shape=reduce.shape, dot_dimension_numbers=new)
 
 
 def _with_operands_exchanged(dot: Instruction) -> Instruction:

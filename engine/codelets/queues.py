@@ -1,0 +1,246 @@
+"""Queues between host and device: rings of slots, with a wait for the other side.
+
+A ring's control block has one word in each CONTROL_LINE; the slots of each leaf lie one after the other. Only one
+worker waits, takes and publishes. What it needs to know of the running call it finds in a *call block* of addresses,
+which the host writes before each call.
+
+Whoever waits in vain, because the ring is closed or the call is to end inside its step, asks all workers to leave the
+step; they do at the jump that follows, with a barrier between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.memory import (
+    I32,
+    VOID,
+    call0,
+    intrinsic,
+    load_acquire,
+    pause,
+    store_i64,
+    store_release,
+)
+from engine.codelets.rows import copy_bytes, word
+
+CONTROL_LINE = 16  # words: two cache lines, as processors fetch them in pairs
+SPINS = 60
+YIELDS = 1000
+NAP_MICROSECONDS = 50
+LEAVE_INSIDE_STEP = 2
+
+
+class Ring(IntEnum):
+    """Words of a control block, a line apart."""
+
+    WRITTEN = 0  # rows that the producer has finished
+    READ = 1  # rows whose slots the consumer has given back
+    CLOSED = 2  # the host sends or takes nothing any more
+    WAITS = 3  # how often the device waited for the host
+    ENDED = 4  # the device has found the ring closed
+    TAKEN = 5  # infeeds: rows that the device has taken; the last may still be in use
+    SLOTS = 6  # never changes
+    WORDS = 7
+
+
+class Call(IntEnum):
+    """Words of a call block: addresses."""
+
+    STOP = 0
+    LEAVE_AT = 1
+    PASSED = 2  # the number of barriers the waiting worker has passed
+    ABORT = 3
+    YIELD = 4  # int f(void)
+    NAP = 5  # f(int microseconds)
+    WORDS = 6
+
+
+class Queue(IntEnum):
+    """Parameters of the one-worker codelets. From LEAVES on: ring memory, arena memory, bytes, of each leaf."""
+
+    CALL = 0  # address of the call block
+    RING = 1  # address of the control block
+    SLOT = 2  # address of the number of the slot in use
+    COUNT = 3  # leaves that are copied at once
+    LEAVES = 4
+
+
+class Leaf(IntEnum):
+    """Parameters of `infeed_copy` and `outfeed_copy`, the first WORDS those of a leaf from Queue.LEAVES on."""
+
+    RING = 0  # address of the slots
+    ARENA = 1
+    BYTES = 2
+    WORDS = 3
+    SLOT = 3  # address of the number of the slot in use
+    UNIT = 4  # bytes of a unit
+    ALL_WORDS = 5
+
+
+@intrinsic
+def call_with_int(typing_context: Any, address: types.Type, argument: types.Type) -> tuple[Any, Callable]:
+    """Calls `void f(int)` at an address."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        function = ir.FunctionType(VOID, [I32])
+        builder.call(builder.inttoptr(arguments[0], function.as_pointer()), [builder.trunc(arguments[1], I32)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+@inner
+def _control(ring: int, index: int) -> int:
+    return ring + 8 * CONTROL_LINE * index
+
+
+@inner
+def _leave(call: int) -> None:
+    """All workers leave the step at the next jump that allows it, if they have passed one more barrier."""
+    store_release(word(call, Call.STOP), LEAVE_INSIDE_STEP)
+    if load_acquire(word(call, Call.LEAVE_AT)) == 0:
+        store_release(word(call, Call.LEAVE_AT), word(word(call, Call.PASSED), 0) + 1)
+
+
+@inner
+def _wait(call: int, ring: int, index: int, least: int) -> bool:
+    """Waits until a word of the ring is at least so much; False if the step is left instead."""
+    if load_acquire(_control(ring, index)) >= least:
+        return True
+    waits = _control(ring, Ring.WAITS)
+    store_release(waits, word(waits, 0) + 1)
+    turns = 0
+    while load_acquire(_control(ring, index)) < least:
+        if load_acquire(_control(ring, Ring.CLOSED)) != 0:
+            if load_acquire(_control(ring, index)) >= least:
+                return True
+            store_release(_control(ring, Ring.ENDED), 1)
+            _leave(call)
+            return False
+        if load_acquire(word(call, Call.STOP)) == LEAVE_INSIDE_STEP or load_acquire(word(call, Call.ABORT)) != 0:
+            _leave(call)
+            return False
+        turns += 1
+        if turns < SPINS:
+            pause()
+        elif turns < YIELDS:
+            call0(word(call, Call.YIELD))
+        else:
+            call_with_int(word(call, Call.NAP), NAP_MICROSECONDS)
+    return True
+
+
+@inner
+def _next_row(parameters: int) -> int:
+    """Gives the last row's slot back and waits for another row: the number of its slot, -1 if there is none."""
+    ring = word(parameters, Queue.RING)
+    taken = word(_control(ring, Ring.TAKEN), 0)
+    store_release(_control(ring, Ring.READ), taken)
+    if not _wait(word(parameters, Queue.CALL), ring, Ring.WRITTEN, taken + 1):
+        return -1
+    store_release(_control(ring, Ring.TAKEN), taken + 1)
+    return taken % word(_control(ring, Ring.SLOTS), 0)
+
+
+@inner
+def _free_slot(parameters: int) -> int:
+    """Waits for room: the number of a slot, -1 if the step is left."""
+    ring = word(parameters, Queue.RING)
+    slots, written = word(_control(ring, Ring.SLOTS), 0), word(_control(ring, Ring.WRITTEN), 0)
+    if load_acquire(_control(ring, Ring.CLOSED)) != 0:
+        store_release(_control(ring, Ring.ENDED), 1)
+        _leave(word(parameters, Queue.CALL))
+        return -1
+    if not _wait(word(parameters, Queue.CALL), ring, Ring.READ, written - slots + 1):
+        return -1
+    return written % slots
+
+
+@inner
+def _publish(parameters: int) -> None:
+    written = _control(word(parameters, Queue.RING), Ring.WRITTEN)
+    store_release(written, word(written, 0) + 1)
+
+
+@codelet
+def infeed_wait(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Takes the next row: the number of its slot goes to SLOT."""
+    slot = _next_row(parameters)
+    if slot >= 0:
+        store_i64(word(parameters, Queue.SLOT), slot)
+
+
+@codelet
+def infeed_row(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Takes the next row and copies all its leaves to the arena."""
+    slot = _next_row(parameters)
+    if slot < 0:
+        return
+    for k in range(word(parameters, Queue.COUNT)):
+        leaf = parameters + 8 * (Queue.LEAVES + k * Leaf.WORDS)
+        size = word(leaf, Leaf.BYTES)
+        copy_bytes(word(leaf, Leaf.ARENA), word(leaf, Leaf.RING) + slot * size, size)
+
+
+@codelet
+def infeed_copy(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Copies the units lo <= i < hi of a leaf from the slot in use to the arena."""
+    size = word(parameters, Leaf.BYTES)
+    source = word(parameters, Leaf.RING) + word(word(parameters, Leaf.SLOT), 0) * size
+    start, end = lo * word(parameters, Leaf.UNIT), min(hi * word(parameters, Leaf.UNIT), size)
+    copy_bytes(word(parameters, Leaf.ARENA) + start, source + start, end - start)
+
+
+@codelet
+def outfeed_wait(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Waits for room: the number of a free slot goes to SLOT."""
+    slot = _free_slot(parameters)
+    if slot >= 0:
+        store_i64(word(parameters, Queue.SLOT), slot)
+
+
+@codelet
+def outfeed_row(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Waits for room, copies all leaves of a row from the arena and hands the row over."""
+    slot = _free_slot(parameters)
+    if slot < 0:
+        return
+    for k in range(word(parameters, Queue.COUNT)):
+        leaf = parameters + 8 * (Queue.LEAVES + k * Leaf.WORDS)
+        size = word(leaf, Leaf.BYTES)
+        copy_bytes(word(leaf, Leaf.RING) + slot * size, word(leaf, Leaf.ARENA), size)
+    _publish(parameters)
+
+
+@codelet
+def outfeed_copy(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Copies the units lo <= i < hi of a leaf from the arena to the slot in use."""
+    size = word(parameters, Leaf.BYTES)
+    target = word(parameters, Leaf.RING) + word(word(parameters, Leaf.SLOT), 0) * size
+    start, end = lo * word(parameters, Leaf.UNIT), min(hi * word(parameters, Leaf.UNIT), size)
+    copy_bytes(target + start, word(parameters, Leaf.ARENA) + start, end - start)
+
+
+@codelet
+def outfeed_publish(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Hands the row over, once all its leaves are copied."""
+    _publish(parameters)
+
+
+@codelet
+def store_word(address: int, value: int, _: int, __: int) -> None:
+    """For the host: stores an int64; everything before it is done before it."""
+    store_release(address, value)
+
+
+@codelet
+def load_word(address: int, target: int, _: int, __: int) -> None:
+    """For the host: loads an int64 into another word; nothing after it is done before it."""
+    store_i64(target, load_acquire(address))

@@ -1,0 +1,21 @@
+"""Compiled programs as files: what they hold, and how they are written and read. docs/executable_format.md."""
+
+from engine.files.executable_file import (
+    SUFFIX,
+    ExecutableFile,
+    Signature,
+    TensorInfo,
+    read_executable,
+    tensor_info,
+    write_executable,
+)
+
+__all__ = [
+    "SUFFIX",
+    "ExecutableFile",
+    "Signature",
+    "TensorInfo",
+    "read_executable",
+    "tensor_info",
+    "write_executable",
+]

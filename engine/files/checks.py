@@ -1,0 +1,232 @@
+"""What a module from a file must keep to beyond the shape rules, so that no program reads or writes outside its memory.
+
+The rules of engine.ir trust the compiler that made a module in most of its attributes; here nobody is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from math import prod
+
+from engine.ir import Instruction, Module, Shape
+from engine.ir.device_operations import INFEED, is_queue, queue_of
+from engine.ir.shape import INTEGERS
+from engine.ir.shape_rules import RULES, array_operands, array_result, require
+from engine.ir.verifier import verify
+
+Check = Callable[[Instruction], None]
+CHECKS: dict[str, Check] = {}
+NOT_IN_FILES = frozenset({"fusion"})
+"""Made by passes, which no file has seen."""
+TOKEN = Shape("s32")
+
+
+def check_module(module: Module) -> None:
+    """Raises InternalError for the first broken rule; the caller says which file it is."""
+    room = _memory()
+    for computation in module.computations():
+        for instruction in computation.instructions:
+            require(
+                (instruction.opcode in RULES or instruction.opcode in CHECKS)
+                and instruction.opcode not in NOT_IN_FILES,
+                f"Expected operations that the engine has. Received: {instruction.opcode!r:.80}.",
+            )
+            size = sum(shape.bytes for shape in instruction.tuple_shapes)
+            require(size <= room, f"Expected at most the {room} bytes of this machine. Received: {instruction.shape}.")
+            require("literal" not in instruction.attributes or instruction.opcode == "constant", "Expected no literal.")
+    verify(module)
+    for computation in module.computations():
+        for instruction in computation.instructions:
+            check = CHECKS.get(instruction.opcode)
+            if check is not None:
+                check(instruction)
+
+
+def _memory() -> int:
+    """The machine's memory in bytes, or no limit where nobody knows it."""
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 1 << 40
+
+
+def check_for(*opcodes: str) -> Callable[[Check], Check]:
+    """Registers the check of the opcodes; it runs after the shape rules, and may raise InternalError."""
+
+    def register(function: Check) -> Check:
+        CHECKS.update(dict.fromkeys(opcodes, function))
+        return function
+
+    return register
+
+
+def different(dimensions: Sequence[int], rank: int, name: str) -> None:
+    """Raises InternalError unless these are different dimensions of an array of that rank."""
+    require(
+        len(set(dimensions)) == len(dimensions) and all(0 <= d < rank for d in dimensions),
+        f"Expected different {name} below {rank}. Received: {tuple(dimensions)}.",
+    )
+
+
+def same_types(shapes: Sequence[Shape]) -> None:
+    """Raises InternalError unless all have one element type."""
+    kinds = sorted({shape.element_type for shape in shapes})
+    require(len(kinds) <= 1, f"Expected one element type. Received: {', '.join(kinds)}.")
+
+
+def integer_scalars(shapes: Sequence[Shape]) -> None:
+    """Raises InternalError unless all are scalars of one integer type."""
+    same_types(shapes)
+    for shape in shapes:
+        require(not shape.rank and shape.element_type in INTEGERS, f"Expected integer scalars. Received: {shape}.")
+
+
+@check_for("parameter")
+def _parameter(instruction: Instruction) -> None:
+    require(not instruction.operands and not instruction.called, "Expected a parameter without operands.")
+
+
+@check_for("bitcast")
+def _bitcast(instruction: Instruction) -> None:
+    (x,), result = array_operands(instruction, 1), array_result(instruction)
+    require(x.with_dimensions(result.dimensions) == result and x.elements == result.elements, f"Expected {x}.")
+
+
+@check_for("reverse")
+def _reverse(instruction: Instruction) -> None:
+    different(instruction["dimensions"], instruction.array_shape.rank, "dimensions")
+
+
+@check_for("get-dimension-size", "set-dimension-size")
+def _dimension(instruction: Instruction) -> None:
+    different(instruction["dimensions"], array_operands(instruction)[0].rank, "dimensions")
+    require(len(instruction["dimensions"]) == 1, "Expected one dimension.")
+    integer_scalars(array_operands(instruction)[1:])
+
+
+@check_for("reduce-precision")
+def _reduce_precision(instruction: Instruction) -> None:
+    exponent, mantissa = instruction["exponent_bits"], instruction["mantissa_bits"]
+    require(1 <= exponent <= 11 and 0 <= mantissa <= 52, f"Expected bits of a float. Received: {exponent}, {mantissa}.")
+
+
+@check_for("dot")
+def _dot(instruction: Instruction) -> None:
+    lhs, rhs = array_operands(instruction, 2)
+    n = instruction["dot_dimension_numbers"]
+    different((*n.lhs_batch_dimensions, *n.lhs_contracting_dimensions), lhs.rank, "dimensions of the left side")
+    different((*n.rhs_batch_dimensions, *n.rhs_contracting_dimensions), rhs.rank, "dimensions of the right side")
+
+
+@check_for("convolution")
+def _convolution(instruction: Instruction) -> None:
+    lhs, rhs = array_operands(instruction, 2)
+    n = instruction["convolution_dimension_numbers"]
+    same_types([lhs, rhs, instruction.array_shape])
+    spatial = len(instruction["window"])
+    require(lhs.rank == rhs.rank == instruction.array_shape.rank == spatial + 2, "Expected arrays of one rank.")
+    for name, order in (
+        ("input", (n.input_batch_dimension, n.input_feature_dimension, *n.input_spatial_dimensions)),
+        ("kernel", (n.kernel_input_feature_dimension, n.kernel_output_feature_dimension, *n.kernel_spatial_dimensions)),
+        ("output", (n.output_batch_dimension, n.output_feature_dimension, *n.output_spatial_dimensions)),
+    ):
+        require(sorted(order) == list(range(lhs.rank)), f"Expected an order of the {name}'s dimensions: {order}.")
+
+
+@check_for("select-and-scatter")
+def _select_and_scatter(instruction: Instruction) -> None:
+    operand, _, _ = array_operands(instruction, 3)
+    select, scatter = instruction.called
+    require(len(instruction["window"]) == operand.rank, "Expected a window of the operand's rank.")
+    require(select.root.shape == Shape("pred"), f"Expected a choice pred[]. Received: {select.root.shape}.")
+    require(scatter.root.shape == operand.with_dimensions(()), f"Expected a scalar. Received: {scatter.root.shape}.")
+
+
+@check_for("dynamic-slice", "dynamic-update-slice")
+def _dynamic(instruction: Instruction) -> None:
+    shapes = array_operands(instruction)
+    arrays = 1 if instruction.opcode == "dynamic-slice" else 2
+    same_types(shapes[:arrays])
+    integer_scalars(shapes[arrays:])
+
+
+@check_for("sort")
+def _sort(instruction: Instruction) -> None:
+    shapes = array_operands(instruction)
+    different(instruction["dimensions"], shapes[0].rank, "dimensions")
+
+
+@check_for("map")
+def _map(instruction: Instruction) -> None:
+    shapes = array_operands(instruction)
+    require(len({s.dimensions for s in shapes}) == 1, "Expected operands of the same dimensions.")
+    require(not instruction.called[0].root.array_shape.rank, "Expected a body that returns a scalar.")
+
+
+@check_for("batch-norm-training", "batch-norm-inference", "batch-norm-grad")
+def _batch_norm(instruction: Instruction) -> None:
+    operand, *features = array_operands(instruction)
+    index = instruction["feature_index"]
+    different((index,), operand.rank, "feature index")
+    same_types([operand, *features])
+    if instruction.opcode == "batch-norm-grad":
+        require(features[-1] == operand and len(features) == 4, f"Expected a gradient {operand}.")
+        features = features[:-1]
+    count = {"batch-norm-training": 2, "batch-norm-inference": 4}.get(instruction.opcode, 3)
+    require(len(features) == count, f"Expected {count} arrays of features. Received: {len(features)}.")
+    for each in features:
+        require(each.dimensions == (operand.dimensions[index],), f"Expected one value a feature. Received: {each}.")
+
+
+@check_for("cholesky", "triangular-solve")
+def _factored(instruction: Instruction) -> None:
+    a, *others = array_operands(instruction)
+    same_types([a, *others])
+    require(a.rank >= 2 and a.dimensions[-1] == a.dimensions[-2], f"Expected square matrices. Received: {a}.")
+    for b in others:
+        rows = b.dimensions[-2 if instruction["left_side"] else -1] if b.rank == a.rank else -1
+        fits = rows == a.dimensions[-1] and b.dimensions[:-2] == a.dimensions[:-2]
+        require(fits, f"Expected right sides that fit {a}. Received: {b}.")
+
+
+@check_for("fft")
+def _fft(instruction: Instruction) -> None:
+    (x,), result = array_operands(instruction, 1), array_result(instruction)
+    lengths, name = tuple(instruction["fft_length"]), instruction["fft_type"]
+    require(0 < len(lengths) <= x.rank and prod(lengths) > 0, f"Expected lengths for {x}. Received: {lengths}.")
+    whole = x.dimensions[: x.rank - len(lengths)] + lengths
+    half = (*whole[:-1], whole[-1] // 2 + 1)
+    wide = {"c64": "f32", "c128": "f64", "f32": "f32", "f64": "f64"}.get(x.element_type, "")
+    complex_type = {"f32": "c64", "f64": "c128"}.get(wide, "")
+    expected = {
+        "RFFT": (Shape(wide, whole), Shape(complex_type, half)),
+        "IRFFT": (Shape(complex_type, half), Shape(wide, whole)),
+    }.get(name, (Shape(complex_type, whole), Shape(complex_type, whole)))
+    require((x, result) == expected, f"Expected {name} from {expected[0]} to {expected[1]}. Received: {x}, {result}.")
+
+
+@check_for("rng")
+def _rng(instruction: Instruction) -> None:
+    scalar = array_result(instruction).with_dimensions(())
+    require(array_operands(instruction) == [scalar, scalar], f"Expected two operands {scalar}.")
+
+
+@check_for("rng-bit-generator")
+def _random_bits(instruction: Instruction) -> None:
+    bits = instruction.tuple_shapes[1]
+    require(bits.element_type in INTEGERS, f"Expected bits of an integer type. Received: {bits}.")
+
+
+@check_for("custom-call")
+def _custom_call(instruction: Instruction) -> None:
+    require(is_queue(instruction), f"Expected a queue. Received: {instruction.get('custom_call_target')!r:.80}.")
+    require(bool(queue_of(instruction)), "Expected a queue with a name.")
+    operands, shape = array_operands(instruction), instruction.shape
+    flat = isinstance(shape, Shape) or all(isinstance(each, Shape) for each in shape.elements)
+    require(flat and bool(operands), f"Expected arrays, the last one a token. Received: {shape}.")
+    tokens = [operands[-1:], list(instruction.tuple_shapes[-1:])]
+    require(tokens == [[TOKEN], [TOKEN]], "Expected a token s32[] in and out.")
+    if instruction["custom_call_target"] == INFEED:
+        require(len(operands) == 1 and len(instruction.tuple_shapes) > 1, "Expected an infeed of a token.")
+    else:
+        require(len(operands) > 1 and len(instruction.tuple_shapes) == 1, "Expected an outfeed that gives a token.")

@@ -1,0 +1,125 @@
+"""The outer form of an executable file: a magic number, a version, a header, sections, and a checksum for each.
+
+Integers are little-endian. docs/executable_format.md describes every byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import InvalidFile
+
+MAGIC = b"\x89IPUEXE\n"
+VERSION = 1
+ALIGNMENT = 64
+PREFIX = struct.Struct("<8sIIQ32s")
+"""Magic number, version, zero, length of the header, sha256 of the header."""
+MOST_HEADER_BYTES = 1 << 26
+
+
+def pack(header: Mapping[str, Any], sections: Mapping[str, bytes]) -> bytes:
+    """A whole file. The header gets the place, size and checksum of each section under "sections"."""
+    places, body = {}, b""
+    for name, content in sections.items():
+        body += bytes(-len(body) % ALIGNMENT)
+        places[name] = {"offset": len(body), "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        body += content
+    text = json.dumps({**header, "sections": places}, separators=(",", ":")).encode()
+    text += b" " * (-(PREFIX.size + len(text)) % ALIGNMENT)
+    return PREFIX.pack(MAGIC, VERSION, 0, len(text), hashlib.sha256(text).digest()) + text + body
+
+
+def unpack(data: bytes, origin: str) -> tuple[dict[str, Any], dict[str, memoryview]]:
+    """The header and the sections of a file, `origin` being its name in messages.
+
+    Raises InvalidFile for another kind of file, another version, one that is cut off, longer, or altered.
+    """
+    header, start = _header(data, origin)
+    places = header.pop("sections", None)
+    if not isinstance(places, dict):
+        raise invalid(origin, "a header with its sections", "one without")
+    sections, end = {}, 0
+    for name, place in places.items():
+        offset, size = _natural(place, "offset", origin), _natural(place, "bytes", origin)
+        if offset < end or offset > end + ALIGNMENT or start + offset + size > len(data):
+            raise invalid(origin, f"section {name!r} within {len(data)} bytes", "a file that is cut off or spliced")
+        end = offset + size
+        sections[name] = memoryview(data)[start + offset : start + end]
+        if hashlib.sha256(sections[name]).hexdigest() != place.get("sha256"):
+            raise invalid(origin, f"section {name!r} as it was written", "one that has been altered")
+    if start + end != len(data):
+        raise invalid(origin, f"{start + end} bytes", f"{len(data)}")
+    return header, sections
+
+
+def _header(data: bytes, origin: str) -> tuple[dict[str, Any], int]:
+    if len(data) < PREFIX.size or not data.startswith(MAGIC):
+        raise invalid(origin, "an executable of this engine", "another kind of file, or the beginning of one")
+    _, version, reserved, length, checksum = PREFIX.unpack_from(data)
+    if version != VERSION or reserved:
+        advice = "Export the program again with this version" if version < VERSION else "Install a newer version"
+        raise InvalidFile(f"Expected version {VERSION} of the format in {origin}. Received: {version}. {advice}.")
+    start = PREFIX.size + length
+    if length > MOST_HEADER_BYTES or start > len(data):
+        raise invalid(origin, f"a header of {length} bytes", f"a file of {len(data)} bytes, which is cut off")
+    text = data[PREFIX.size : start]
+    if hashlib.sha256(text).digest() != checksum:
+        raise invalid(origin, "a header as it was written", "one that has been altered")
+    header = parse(text, origin)
+    if not isinstance(header, dict):
+        raise invalid(origin, "a header that is a JSON object", type(header).__name__)
+    return header, start
+
+
+def parse(text: bytes | memoryview, origin: str) -> Any:
+    """A JSON value, without NaN; raises InvalidFile for anything else."""
+    try:
+        return json.loads(bytes(text), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise invalid(origin, "JSON", f"text that is not ({error})") from error
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _natural(place: Any, name: str, origin: str) -> int:
+    value = place.get(name) if isinstance(place, dict) else None
+    if type(value) is not int or value < 0:
+        raise invalid(origin, f"{name} of a section: an integer of at least 0", repr(value))
+    return value
+
+
+def invalid(origin: str, expected: str, received: str) -> InvalidFile:
+    """The error for a file that is not what it should be."""
+    return InvalidFile(f"Expected {expected} in {origin}. Received: {received}. Copy or export the program again.")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file that others see whole or not at all; raises OSError if it cannot be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    """What the process takes away from the rights of new files; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,89 @@
+"""Modules that the passes have prepared, kept on disk: the next process with the same module begins at the lowering.
+
+They are found by what they were made of: the module, and every source file of the engine. Like compiled code, they are
+only read from folders that the user keeps for this; a program in a file from elsewhere goes through all passes.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from engine import cache_directory as disk
+from engine.errors import InternalError, InvalidFile
+from engine.files.arrays import ArrayReader, ArrayWriter
+from engine.files.container import pack, parse, unpack
+from engine.files.modules import read_module, unnamed, write_module
+from engine.ir import Module
+
+FEWEST_INSTRUCTIONS = 1000
+"""Smaller modules are prepared as fast as they are read."""
+SHORTEST = 0.1
+"""Seconds: what took less is not kept."""
+
+logger = logging.getLogger("ipu")
+
+
+@cache
+def fingerprint() -> str:
+    """A hash of all that passes depend on besides the module: the engine's sources, Python and NumPy."""
+    digest = hashlib.sha256(repr((sys.version_info, np.__version__, sys.byteorder)).encode())
+    root = Path(__file__).parent.parent
+    for source in sorted(root.rglob("*.py")):
+        digest.update(str(source.relative_to(root)).encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def prepared(module: Module, prepare: Callable[[Module], Module], folder: Path | None = None) -> Module:
+    """`prepare(module)`, from the disk if an earlier process has kept it there.
+
+    `folder` is the one to keep it in; the user's cache if there is none given. A folder that cannot be written is no
+    error, and neither is a damaged file.
+    """
+    if sum(len(computation.instructions) for computation in module.computations()) < FEWEST_INSTRUCTIONS:
+        return prepare(module)
+    try:
+        content = _encoded(unnamed(module))
+    except InternalError:
+        return prepare(module)  # an attribute that files do not have: not a module that was traced
+    root = disk.user_cache() / "software-ipu" if folder is None else folder
+    path = root / f"programs-{fingerprint()}" / hashlib.sha256(content).hexdigest()[:32]
+    kept = disk.load(path)
+    if kept is not None:
+        try:
+            return replace(_decoded(kept, str(path)), name=module.name)
+        except InvalidFile as error:
+            logger.warning("The program is compiled anew: %s", error)
+    start = time.perf_counter()
+    result = prepare(module)
+    if time.perf_counter() - start >= SHORTEST:
+        disk.store(path, _encoded(result))
+    return result
+
+
+def _encoded(module: Module) -> bytes:
+    arrays = ArrayWriter()
+    text = json.dumps(write_module(module, arrays), separators=(",", ":"), allow_nan=False)
+    return pack({}, {"module": text.encode(), "arrays": arrays.content()})
+
+
+def _decoded(content: bytes, origin: str) -> Module:
+    _, sections = unpack(content, origin)
+    # Many objects are made here and none is garbage: the collector would look at all of them again and again.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return read_module(parse(sections["module"], origin), ArrayReader(sections["arrays"]))
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,110 @@
+"""Custom calls that are the device's own: queues to and from the host, and collectives between replicas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engine.ir.module import Computation, Instruction, Module
+from engine.ir.shape import Shape
+
+INFEED = "ipu.infeed"
+"""(token) -> (element leaves..., token); config {"queue": name}."""
+OUTFEED = "ipu.outfeed"
+"""(leaves..., token) -> token; config {"queue": name}."""
+CROSS_REPLICA_SUM = "ipu.cross_replica_sum"
+CROSS_REPLICA_MEAN = "ipu.cross_replica_mean"
+ALL_GATHER = "ipu.all_gather"
+ALL_TO_ALL = "ipu.all_to_all"
+REDUCE_SCATTER = "ipu.reduce_scatter"
+REPLICA_INDEX = "ipu.replica_index"
+ASSUME_EQUAL = "ipu.assume_equal"
+ACCUMULATION_TURN = "ipu.accumulation_turn"
+"""A mark that hands on its operand: gradients are accumulated here; config {"num_mini_batches": n}."""
+PIPELINE_TURN = "ipu.pipeline_turn"
+"""A mark that hands on its operand: the body of the loop that it is in, one micro-batch, is to become a pipeline."""
+UPDATED_ONCE = "ipu.updated_once"
+"""A mark that hands on its operand: the new value of a variable that changes once in each execution of a pipeline."""
+
+QUEUES = frozenset({INFEED, OUTFEED})
+"""Ordered by a token, an s32 scalar: the last operand and the last result. They stay in a module to its end."""
+COLLECTIVES = frozenset(
+    {
+        CROSS_REPLICA_SUM,
+        CROSS_REPLICA_MEAN,
+        ALL_GATHER,
+        ALL_TO_ALL,
+        REDUCE_SCATTER,
+        REPLICA_INDEX,
+        ASSUME_EQUAL,
+        ACCUMULATION_TURN,
+    }
+)
+"""Replaced before a module is compiled."""
+
+Direction = Literal["infeed", "outfeed"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSignature:
+    """What a program exchanges with the host by one queue: the leaves of each element."""
+
+    direction: Direction
+    shapes: tuple[Shape, ...]
+
+
+def target_of(instruction: Instruction) -> str | None:
+    """The target of a custom call; None for any other instruction."""
+    return instruction.get("custom_call_target") if instruction.opcode == "custom-call" else None
+
+
+def config_of(instruction: Instruction) -> dict[str, Any]:
+    """The configuration of one of these custom calls, empty if it has none."""
+    text = instruction.get("backend_config", "")
+    return dict(json.loads(text)) if text else {}
+
+
+def queue_config(queue: str) -> str:
+    """The backend_config of an infeed or an outfeed."""
+    return json.dumps({"queue": queue})
+
+
+def is_queue(instruction: Instruction) -> bool:
+    """Whether it takes an element from the host or hands one over."""
+    return target_of(instruction) in QUEUES
+
+
+def is_collective(instruction: Instruction) -> bool:
+    """Whether it is an operation between replicas."""
+    return target_of(instruction) in COLLECTIVES
+
+
+def queue_of(instruction: Instruction) -> str:
+    """The name of the queue of an infeed or an outfeed."""
+    return str(config_of(instruction)["queue"])
+
+
+def queue_leaves(instruction: Instruction) -> tuple[Shape, ...]:
+    """The shapes of an element's leaves, without the token."""
+    if target_of(instruction) == INFEED:
+        return instruction.tuple_shapes[:-1]
+    return tuple(operand.array_shape for operand in instruction.operands[:-1])
+
+
+def queue_signature(instruction: Instruction) -> QueueSignature:
+    """The direction and leaves of an infeed or an outfeed."""
+    direction: Direction = "infeed" if target_of(instruction) == INFEED else "outfeed"
+    return QueueSignature(direction, queue_leaves(instruction))
+
+
+def queue_operations(module: Module) -> Iterator[Instruction]:
+    """All infeeds and outfeeds of a module, those in loops and branches too."""
+    for computation in module.computations():
+        yield from queue_operations_in(computation)
+
+
+def queue_operations_in(computation: Computation) -> Iterator[Instruction]:
+    """The infeeds and outfeeds of one computation, without those it calls."""
+    return (i for i in computation.instructions if is_queue(i))

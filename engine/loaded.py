@@ -1,0 +1,160 @@
+"""What `engine.load` gives: a compiled program from a file, ready to run, without TensorFlow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.compile import compile_module
+from engine.errors import ConfigurationError, InvalidFile, IPUError
+from engine.files import ExecutableFile, Signature, TensorInfo
+from engine.ir.device_operations import queue_of, queue_operations
+from engine.ir.shape import shape_of
+from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.executable import Executable
+from engine.runtime.feeds import RowFeed
+from engine.values import as_array
+
+Inputs = Mapping[str, Any] | Sequence[Any]
+Outputs = dict[str, np.ndarray] | list[np.ndarray]
+
+
+class LoadedExecutable:
+    """A program with its variables, which many threads may run; their calls take turns.
+
+    `name` is the module's, `signature` its inputs and outputs, `metadata` what the exporter noted.
+    """
+
+    def __init__(self, file: ExecutableFile, weights: Mapping[str, Any] | None = None, origin: str = "a file") -> None:
+        self.name: str = file.module.name
+        self.signature: Signature = file.signature
+        self.metadata: dict[str, str] = dict(file.metadata)
+        queues = sorted({queue_of(each) for each in queue_operations(file.module)})
+        if queues:
+            raise ConfigurationError(
+                f"Expected a program that takes inputs and gives outputs in {origin}. Received: one with the queues "
+                f"{', '.join(queues)}. Run it with ipu.embedded_runtime."
+            )
+        self._variables = device_buffers(file, weights or {})
+        self._executable = compile_file(file, origin)
+        self._lock = threading.Lock()
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Name, shape (with the batch) and dtype of each input."""
+        return self.signature.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Name, shape (with the batch) and dtype of each output."""
+        return self.signature.outputs
+
+    @property
+    def batch_size(self) -> int | None:
+        """The first dimension of all inputs and outputs; None if they do not agree in one."""
+        sizes = {info.shape[:1] for info in (*self.inputs, *self.outputs)}
+        return sizes.pop()[0] if len(sizes) == 1 and () not in sizes else None
+
+    def run(self, inputs: Inputs) -> Outputs:
+        """Runs the program once, on inputs of exactly the shapes of `inputs`.
+
+        Inputs by name give outputs by name; a list of them, in order, gives a list. Raises ValueError for missing or
+        unknown inputs and other shapes, TypeError for values that the input's dtype cannot hold.
+        """
+        feeds = []
+        for info, value in zip(self.inputs, self._ordered(inputs), strict=True):
+            array = as_array(value, info.name, info.dtype)
+            if array.shape != info.shape:
+                raise _wrong_shape(info, list(info.shape), array)
+            feeds.append(RowFeed(array if array.ndim else array[None]))
+        with self._lock:
+            results = self._executable.run(1, feeds, self._variables)
+        return self._named(inputs, results)
+
+    def run_rows(self, inputs: Inputs) -> Outputs:
+        """Runs any number of rows, the same for all inputs: in batches, of which zeros fill up the last.
+
+        Inputs and outputs are as for `run`, but for the number of rows. Raises ValueError as well for a program without
+        a batch size, TypeError as `run` does.
+        """
+        batch = self.batch_size
+        if not batch:
+            raise ConfigurationError("Expected inputs and outputs with one batch size. Received: a program without it.")
+        arrays: list[np.ndarray] = []
+        for info, value in zip(self.inputs, self._ordered(inputs), strict=True):
+            array = as_array(value, info.name, info.dtype)
+            if array.shape[1:] != info.shape[1:] or not array.ndim or len(array) != len((arrays or [array])[0]):
+                rows = len(arrays[0]) if arrays else "any number of"
+                raise _wrong_shape(info, [rows, *info.shape[1:]], array)
+            arrays.append(array)
+        rows = len(arrays[0]) if arrays else batch
+        if not rows:
+            return self._named(inputs, [np.zeros((0, *info.shape[1:]), info.dtype) for info in self.outputs])
+        steps = -(-rows // batch)
+        feeds = [RowFeed(_filled_up(array, steps * batch)) for array in arrays]
+        with self._lock:
+            results = self._executable.run(steps, feeds, self._variables, "all")
+        return self._named(inputs, [result.reshape(-1, *result.shape[2:])[:rows] for result in results])
+
+    def _ordered(self, inputs: Inputs) -> list[Any]:
+        names = [info.name for info in self.inputs]
+        if isinstance(inputs, Mapping):
+            if set(inputs) != set(names):
+                raise ConfigurationError(f"Expected inputs {names}. Received: {list(inputs)!r:.200}.")
+            return [inputs[name] for name in names]
+        if not isinstance(inputs, list | tuple):
+            raise TypeError(f"Expected a dict, a list or a tuple of inputs. Received: {type(inputs).__name__}.")
+        if len(inputs) != len(names):
+            raise ConfigurationError(f"Expected {len(names)} inputs, {names}. Received: {len(inputs)}.")
+        return list(inputs)
+
+    def _named(self, inputs: Inputs, results: list[np.ndarray]) -> Outputs:
+        if not isinstance(inputs, Mapping):
+            return results
+        return {info.name: result for info, result in zip(self.outputs, results, strict=True)}
+
+
+def compile_file(file: ExecutableFile, origin: str) -> Executable:
+    """The executable of a file's module; raises InvalidFile for one that no compiler of this project has made."""
+    try:
+        return compile_module(file.module, file.roles, file.constants)
+    except (IPUError, MemoryError):
+        raise
+    except Exception as error:
+        raise InvalidFile(
+            f"Expected a program that can be compiled in {origin}. Received: one that leads to {error!r:.200}."
+        ) from error
+
+
+def device_buffers(file: ExecutableFile, weights: Mapping[str, Any]) -> list[DeviceBuffer]:
+    """A buffer for each variable, with its value."""
+    missing = file.missing()
+    if set(weights) != set(missing):
+        raise ConfigurationError(f"Expected weights {list(missing)}. Received: {list(weights)!r:.200}.")
+    given = iter(missing.items())
+    buffers = []
+    for number, role in enumerate(file.roles):
+        if role != "variable":
+            continue
+        value = file.variables.get(number)
+        if value is None:
+            name, info = next(given)
+            value = as_array(weights[name], name, info.dtype)
+            if value.shape != info.shape:
+                raise _wrong_shape(info, list(info.shape), value)
+        buffers.append(DeviceBuffer(shape_of(value)))
+        buffers[-1].write(value)
+    return buffers
+
+
+def _filled_up(array: np.ndarray, rows: int) -> np.ndarray:
+    if len(array) == rows:
+        return array
+    return np.concatenate([array, np.zeros((rows - len(array), *array.shape[1:]), array.dtype)])
+
+
+def _wrong_shape(info: TensorInfo, expected: list[Any], array: np.ndarray) -> ConfigurationError:
+    return ConfigurationError(f"Expected {info.name!r} to be {info.dtype}{expected}. Received: {list(array.shape)}.")

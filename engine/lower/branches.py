@@ -1,0 +1,73 @@
+"""Where the results of a `conditional` lie: state that a branch hands on stays where it is."""
+
+from __future__ import annotations
+
+from engine.ir import Computation, Instruction
+from engine.ir.affine import MOVING
+from engine.lower.context import Context, Value
+from engine.lower.state import like
+
+PASSES_ON = MOVING | {"tuple", "get-tuple-element", "while", "conditional"}
+"""What may hand on memory of an operand, or reads it only when somebody asks."""
+
+
+def branch_results(context: Context, instruction: Instruction, argument: Value) -> Value:
+    """The buffers of a conditional's result, given the value of the first branch's argument.
+
+    An element that one branch hands on lies where the argument's element does, if that is the state of the loop around
+    it and nobody reads it after the conditional.
+    """
+    results = like(context, instruction.name, instruction.shape)
+    body = context.loop_body
+    operand = instruction.operands[1]
+    if body is None or operand is not instruction.operands[2] or operand.opcode != "tuple":
+        return results
+    users = body.users()
+    if instruction not in users or users[operand] != [instruction]:
+        return results
+    assert isinstance(results, tuple) and isinstance(argument, tuple)
+    places, taken = list(results), set[int]()
+    for branch in instruction.called:
+        for number, handed_on in _handed_on(branch):
+            element = operand.operands[handed_on]
+            if (
+                handed_on not in taken
+                and places[number] is results[number]
+                and _is_free(element, instruction, body, users)
+            ):
+                taken.add(handed_on)
+                places[number] = argument[handed_on]
+    return tuple(places)
+
+
+def _handed_on(branch: Computation) -> list[tuple[int, int]]:
+    """Elements of the result that are elements of the argument: their numbers in both."""
+    root = branch.root
+    if root.opcode != "tuple":
+        return []
+    return [
+        (number, each["tuple_index"])
+        for number, each in enumerate(root.operands)
+        if each.opcode == "get-tuple-element" and each.operands[0].opcode == "parameter"
+    ]
+
+
+def _is_free(
+    element: Instruction, conditional: Instruction, body: Computation, users: dict[Instruction, list[Instruction]]
+) -> bool:
+    """Whether a value is memory of the loop's own, from its state or a conditional, and read no later than here."""
+    if element.opcode != "get-tuple-element" or element.operands[0].opcode not in ("parameter", "conditional"):
+        return False
+    source, number, reader = element.operands[0], element["tuple_index"], conditional.operands[1]
+    others = [u for u in users[source] if u is not element and u.get("tuple_index", number) == number]
+    if others or reader not in users[element] or reader.operands.count(element) != 1:
+        return False
+    order = {each: place for place, each in enumerate(body.instructions)}
+    pending = [user for user in users[element] if user is not reader]
+    while pending:
+        user = pending.pop()
+        if order[user] > order[conditional] or user is body.root:
+            return False
+        if user.opcode in PASSES_ON and user is not conditional:
+            pending += users[user]
+    return True

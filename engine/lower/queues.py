@@ -1,0 +1,189 @@
+"""Lowers infeeds and outfeeds: a wait for the host, and copies between the ring and the arena.
+
+Small rows take one compute set on one worker; of large ones each leaf is copied by all workers between the wait and,
+for an outfeed, the handing over. Behind every wait is a place to leave the step, so that nothing works with a row that
+is not there. The token is only an order; the instructions are lowered in it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.codelets.build import Codelet
+from engine.codelets.queues import (
+    CONTROL_LINE,
+    Call,
+    Leaf,
+    Queue,
+    Ring,
+    infeed_copy,
+    infeed_row,
+    infeed_wait,
+    outfeed_copy,
+    outfeed_publish,
+    outfeed_row,
+    outfeed_wait,
+)
+from engine.errors import ConfigurationError
+from engine.ir import Instruction, Shape
+from engine.ir.device_operations import INFEED, QueueSignature, is_queue, queue_of, queue_signature
+from engine.lower.context import Context, Value, lowering
+from engine.program.program import Buffer, ComputeSet, Effort, Partition, ProgramQueue, Relocation, Span
+
+SMALL_ROW = 16384
+"""Bytes of a row that one worker copies sooner than several meet."""
+UNIT_BYTES = 16384
+"""Of a leaf without rows of its own."""
+
+Placed = list[tuple[Buffer, Buffer]]
+"""Leaves that have any bytes: their slots, and the arrays in the arena."""
+
+
+@lowering("custom-call")
+def lower_custom_call(context: Context, instruction: Instruction) -> Value:
+    """An infeed's leaves and the token, or an outfeed's token: the operand's, as nobody looks at its value."""
+    if not is_queue(instruction):
+        raise context.unsupported(instruction)
+    queue = _queue(context, instruction)
+    token = context.buffer(instruction.operands[-1])
+    if instruction["custom_call_target"] == INFEED:
+        arrays = [context.result_buffer(instruction, k) for k in range(len(queue.leaves))]
+        _infeed(context, instruction, queue, _placed(queue, arrays))
+        return (*arrays, token)
+    arrays = [context.buffer(operand) for operand in instruction.operands[:-1]]
+    _outfeed(context, instruction, queue, _placed(queue, arrays))
+    return token if isinstance(instruction.shape, Shape) else (token,)
+
+
+def _queue(context: Context, instruction: Instruction) -> ProgramQueue:
+    """The program's queue of that name. Raises ConfigurationError if it is used with other leaves elsewhere."""
+    name, signature = queue_of(instruction), queue_signature(instruction)
+    known = context.queues.get(name)
+    if known is None:
+        known = context.queues[name] = _new_queue(context, name, signature)
+    if known.signature != signature:
+        raise ConfigurationError(
+            f"Expected each use of queue {name!r} to be {_described(known.signature)}. "
+            f"Received: {_described(signature)}. Make another queue for other elements."
+        )
+    return known
+
+
+def _new_queue(context: Context, name: str, signature: QueueSignature) -> ProgramQueue:
+    control = Buffer(f"{name} control", Shape("s64", (CONTROL_LINE * Ring.WORDS,)), "queue")
+    leaves = tuple(Buffer(f"{name} leaf {k}", shape, "queue") for k, shape in enumerate(signature.shapes))
+    others = [queue.call for queue in context.queues.values()]
+    call = others[0] if others else Buffer("call block", Shape("s64", (Call.WORDS,)), "queue")
+    return ProgramQueue(signature, control, leaves, call)
+
+
+def _described(signature: QueueSignature) -> str:
+    return f"an {signature.direction} of ({', '.join(map(str, signature.shapes))})"
+
+
+def _placed(queue: ProgramQueue, arrays: list[Buffer]) -> Placed:
+    return [(slots, array) for slots, array in zip(queue.leaves, arrays, strict=True) if slots.shape.bytes]
+
+
+def _infeed(context: Context, instruction: Instruction, queue: ProgramQueue, placed: Placed) -> None:
+    slots, arrays = [Span(s) for s, _ in placed], [Span(a) for _, a in placed]
+    if _bytes(placed) <= SMALL_ROW:
+        _emit(context, instruction, "infeed", infeed_row, queue, None, placed, slots, [*slots, *arrays])
+        context.mark("leave", 0)
+        return
+    slot = context.new_buffer(f"{instruction.name}.slot", Shape("s64"))
+    # The wait gives the slots of the row before back to the host: nobody may still copy from them.
+    _emit(context, instruction, "infeed.wait", infeed_wait, queue, slot, [], [], [*slots, Span(slot)])
+    context.mark("leave", 0)
+    for ring, array in placed:
+        units, unit_bytes, partition = _units(array.shape)
+        reads, writes = [Span(ring, partition), Span(slot)], [Span(array, partition)]
+        _copy(context, instruction, infeed_copy, (ring, array, slot), units, unit_bytes, reads, writes)
+
+
+def _outfeed(context: Context, instruction: Instruction, queue: ProgramQueue, placed: Placed) -> None:
+    slots, arrays = [Span(s) for s, _ in placed], [Span(a) for _, a in placed]
+    if _bytes(placed) <= SMALL_ROW:
+        _emit(context, instruction, "outfeed", outfeed_row, queue, None, placed, arrays, slots)
+        context.mark("leave", 0)
+        return
+    slot = context.new_buffer(f"{instruction.name}.slot", Shape("s64"))
+    _emit(context, instruction, "outfeed.wait", outfeed_wait, queue, slot, [], [], [*slots, Span(slot)])
+    context.mark("leave", 0)
+    for ring, array in placed:
+        units, unit_bytes, partition = _units(array.shape)
+        reads, writes = [Span(array, partition), Span(slot)], [Span(ring, partition)]
+        _copy(context, instruction, outfeed_copy, (ring, array, slot), units, unit_bytes, reads, writes)
+    _emit(context, instruction, "outfeed.publish", outfeed_publish, queue, None, [], slots, [])
+
+
+def _bytes(placed: Placed) -> int:
+    return sum(slots.shape.bytes for slots, _ in placed)
+
+
+def _units(shape: Shape) -> tuple[int, int, Partition]:
+    """How many units copy an array, the bytes of each, and which elements these are: rows where there are any."""
+    if shape.rank and shape.dimensions[0] > 1:
+        rows = shape.dimensions[0]
+        return rows, shape.bytes // rows, Partition(shape.elements // rows, rows, 1)
+    item = shape.dtype.itemsize
+    return -(-shape.bytes // UNIT_BYTES), UNIT_BYTES, Partition(1, shape.elements, UNIT_BYTES // item)
+
+
+def _emit(
+    context: Context,
+    instruction: Instruction,
+    name: str,
+    codelet: Codelet,
+    queue: ProgramQueue,
+    slot: Buffer | None,
+    placed: Placed,
+    reads: list[Span],
+    writes: list[Span],
+) -> None:
+    """What one worker does: to wait, to hand over, and with `placed` leaves to copy them."""
+    parameters = np.zeros(Queue.LEAVES + Leaf.WORDS * len(placed), np.int64)
+    parameters[Queue.COUNT] = len(placed)
+    relocations = [Relocation(int(Queue.CALL), queue.call), Relocation(int(Queue.RING), queue.control)]
+    if slot is not None:
+        relocations.append(Relocation(int(Queue.SLOT), slot))
+    for number, (ring, array) in enumerate(placed):
+        word = Queue.LEAVES + number * Leaf.WORDS
+        parameters[word + Leaf.BYTES] = ring.shape.bytes
+        relocations += [Relocation(word + Leaf.RING, ring), Relocation(word + Leaf.ARENA, array)]
+    control = Span(queue.control)
+    context.emit(
+        ComputeSet(
+            *(f"{instruction.name}.{name}", codelet, parameters, relocations, 1),
+            *([control, *reads], [control, *writes]),
+            effort=Effort({"copy": sum(ring.shape.elements for ring, _ in placed)}),
+            op_name=instruction.op_name,
+            one_worker=True,
+        )
+    )
+
+
+def _copy(
+    context: Context,
+    instruction: Instruction,
+    codelet: Codelet,
+    places: tuple[Buffer, Buffer, Buffer],
+    units: int,
+    unit_bytes: int,
+    reads: list[Span],
+    writes: list[Span],
+) -> None:
+    """A leaf copied by all workers; `places` are its slots, its array and the number of the slot."""
+    ring, array, slot = places
+    parameters = np.zeros(Leaf.ALL_WORDS, np.int64)
+    parameters[[Leaf.BYTES, Leaf.UNIT]] = ring.shape.bytes, unit_bytes
+    words = (Leaf.RING, ring), (Leaf.ARENA, array), (Leaf.SLOT, slot)
+    relocations = [Relocation(int(word), buffer) for word, buffer in words]
+    context.emit(
+        ComputeSet(
+            *(f"{instruction.name}.{ring.name}", codelet, parameters, relocations, units),
+            *(reads, writes),
+            effort=Effort({"copy": ring.shape.elements}),
+            op_name=instruction.op_name,
+        )
+    )

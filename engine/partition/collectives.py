@@ -1,0 +1,160 @@
+"""What collectives are when all replicas are in one program: sums, concatenations and slices over the copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import numpy as np
+
+from engine.errors import ConfigurationError
+from engine.ir import Instruction, Shape
+from engine.ir.builder import Builder
+from engine.ir.device_operations import (
+    ALL_GATHER,
+    ALL_TO_ALL,
+    CROSS_REPLICA_MEAN,
+    CROSS_REPLICA_SUM,
+    REDUCE_SCATTER,
+    config_of,
+    target_of,
+)
+
+Copies = Sequence[Instruction]
+"""One instruction for each replica."""
+
+
+def meet(b: Builder, collective: Instruction, copies: Copies) -> list[Instruction]:
+    """Each replica's result of a collective of all replicas' operands, in the order of the replicas.
+
+    Raises ConfigurationError if the replicas cannot be divided into groups as asked, or for an unknown operation.
+    """
+    config, replicas = config_of(collective), len(copies)
+    target = target_of(collective)
+    if target == ALL_TO_ALL:
+        _check_all_to_all(collective, config["number_of_replicas"], replicas)
+        return _all_to_all(b, copies, config["split_dimension"], config["concat_dimension"])
+    size = config.get("replica_group_size") or replicas
+    if size < 0 or replicas % size:
+        raise ConfigurationError(
+            f"Expected a replica group size that divides the number of replicas, {replicas}. Received: {size} for "
+            f"{_place(collective)}. Nearest: {_nearest_divisor(replicas, size)}."
+        )
+    groups = [copies[start : start + size] for start in range(0, replicas, size)]
+    match target:
+        case str() if target == CROSS_REPLICA_SUM:
+            return [result for group in groups for result in [_added(b, group)] * size]
+        case str() if target == CROSS_REPLICA_MEAN:
+            return [result for group in groups for result in [_mean(b, group)] * size]
+        case str() if target == ALL_GATHER:
+            return [result for group in groups for result in [stacked(b, group)] * size]
+    assert target == REDUCE_SCATTER
+    return [result for group in groups for result in _reduce_scatter(b, collective, config["operation"], group)]
+
+
+def stacked(b: Builder, copies: Copies) -> Instruction:
+    """The copies along a new first dimension."""
+    rows = [b.reshape(copy, (1, *copy.array_shape.dimensions)) for copy in copies]
+    return b.concatenate(rows, 0) if len(rows) > 1 else rows[0]
+
+
+def _added(b: Builder, copies: Copies) -> Instruction:
+    opcode = "or" if copies[0].array_shape.element_type == "pred" else "add"
+    return _folded(b, opcode, copies)
+
+
+def _folded(b: Builder, opcode: str, copies: Copies) -> Instruction:
+    return reduce(lambda one, other: b.elementwise(opcode, one, other), copies)
+
+
+def _mean(b: Builder, copies: Copies) -> Instruction:
+    total = _added(b, copies)
+    shape = total.array_shape
+    if len(copies) == 1:
+        return total
+    return b.divide(total, b.splat(len(copies), shape.dimensions, shape.element_type))
+
+
+def _all_to_all(b: Builder, copies: Copies, split: int, joined: int) -> list[Instruction]:
+    """Replica r has block r of every replica's operand."""
+    size = copies[0].array_shape.dimensions[split] // len(copies)
+
+    def block(copy: Instruction, number: int) -> Instruction:
+        ranges = [(0, length) for length in copy.array_shape.dimensions]
+        ranges[split] = (number * size, (number + 1) * size)
+        return b.slice(copy, *ranges)
+
+    if len(copies) == 1:
+        return list(copies)
+    return [b.concatenate([block(copy, number) for copy in copies], joined) for number in range(len(copies))]
+
+
+def _check_all_to_all(collective: Instruction, number: int, replicas: int) -> None:
+    if number != replicas:
+        raise ConfigurationError(
+            f"Expected the replication factor of all_to_all to be the number of replicas. Received: {number} for "
+            f"{_place(collective)}. Nearest: {replicas}."
+        )
+
+
+def _square(b: Builder, copy: Instruction) -> Instruction:
+    return b.multiply(copy, copy)
+
+
+def _is_true(b: Builder, copy: Instruction) -> Instruction:
+    shape = copy.array_shape
+    return b.compare(copy, b.splat(0, shape.dimensions, shape.element_type), "NE")
+
+
+OPERATIONS: dict[str, tuple[str, Callable[[Builder, Instruction], Instruction] | None]] = {
+    "ADD": ("add", None),
+    "MUL": ("multiply", None),
+    "MIN": ("minimum", None),
+    "MAX": ("maximum", None),
+    "LOGICAL_AND": ("and", _is_true),
+    "LOGICAL_OR": ("or", _is_true),
+    "SQUARE_ADD": ("add", _square),
+}
+"""The operations of reduce-scatter: what combines two copies, and what is made of each of them before."""
+
+
+def _reduce_scatter(b: Builder, collective: Instruction, operation: str, copies: Copies) -> list[Instruction]:
+    """Replica r has slice r of what the operands are reduced to; LOCAL takes the slice from its own operand."""
+    if operation == "LOCAL":
+        wholes = list(copies)
+    else:
+        wholes = [_reduced(b, collective, operation, copies)] * len(copies)
+    (length,) = wholes[0].array_shape.dimensions
+    size = -(-length // len(copies))
+    missing = size * len(copies) - length
+    if missing:
+        zero = b.constant(np.zeros((), wholes[0].array_shape.dtype), wholes[0].array_shape.element_type)
+        wholes = [b.pad(whole, zero, (0, missing)) for whole in wholes]
+    return [b.slice(whole, (r * size, (r + 1) * size)) for r, whole in enumerate(wholes)]
+
+
+def _reduced(b: Builder, collective: Instruction, operation: str, copies: Copies) -> Instruction:
+    if operation == "MEAN":
+        return _mean(b, copies)
+    if operation not in OPERATIONS:
+        raise ConfigurationError(
+            f"Expected an operation of reduce_scatter among {', '.join([*OPERATIONS, 'MEAN', 'LOCAL'])}. Received: "
+            f"{operation!r} for {_place(collective)}. Nearest: 'ADD'."
+        )
+    opcode, before = OPERATIONS[operation]
+    total = _folded(b, opcode, [before(b, copy) for copy in copies] if before else copies)
+    element_type = copies[0].array_shape.element_type
+    return (
+        total
+        if total.array_shape == Shape(element_type, total.array_shape.dimensions)
+        else b.convert(total, element_type)
+    )
+
+
+def _nearest_divisor(number: int, wanted: int) -> int:
+    divisors = [each for each in range(1, number + 1) if number % each == 0]
+    return min(divisors, key=lambda each: abs(each - wanted))
+
+
+def _place(instruction: Instruction) -> str:
+    return instruction.op_name or instruction.name

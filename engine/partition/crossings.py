@@ -1,0 +1,128 @@
+"""What each part of a pipeline computes, and the values that cross from one part to later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from engine.errors import InternalError, UnsupportedOperation
+from engine.ir import Instruction, Module, Shape
+from engine.partition.marks import Cut
+from engine.partition.stages import FEED, Placement, acts_each_time
+
+MOVED_AGAIN = frozenset({"broadcast", "reshape", "tuple"})
+"""Opcodes that cost less to do again than to store."""
+
+
+@dataclass(eq=False, slots=True)
+class PartPlan:
+    """One part: forward or backward of a stage.
+
+    `reads` are values and variables of earlier positions; `feeds` and `shared` the parameters that it needs besides,
+    `variables` those, with their numbers, that are updated here; `copied` is what it computes, in order. It makes
+    `crossings` (variables among them: their old values), the marked gradients `marks`, the new values of `states`
+    (parameter numbers), and `last`.
+    """
+
+    position: int
+    crossings: list[Instruction] = field(default_factory=list)
+    marks: list[Instruction] = field(default_factory=list)
+    states: list[int] = field(default_factory=list)
+    last: list[Instruction] = field(default_factory=list)
+    reads: list[Instruction] = field(default_factory=list)
+    feeds: list[Instruction] = field(default_factory=list)
+    shared: list[Instruction] = field(default_factory=list)
+    variables: dict[Instruction, int] = field(default_factory=dict)
+    copied: list[Instruction] = field(default_factory=list)
+
+
+def plan_parts(
+    module: Module, roles: Sequence[str], parts: Cut, placement: Placement, *, recompute: bool = False
+) -> list[PartPlan]:
+    """The parts by position. With `recompute` backward parts run their stage's forward part again.
+
+    Raises UnsupportedOperation for tuples that cross as a whole.
+    """
+    position, parameters = placement.position, module.entry.parameters
+    plans = [PartPlan(p) for p in range(2 * placement.stages)]
+
+    def at(instruction: Instruction) -> PartPlan:
+        return plans[max(position.get(instruction, 0), 0)]
+
+    for mark in parts.marks:
+        at(mark.operands[0]).marks.append(mark)
+    for value in parts.last:
+        at(value).last.append(value)
+    for number, value in parts.moving.items():
+        made, read = position.get(value, FEED), position[parameters[number]]
+        plans[max(made, read)].states.append(number)
+    moving = {parameters[number] for number in parts.moving}
+    order = {instruction: k for k, instruction in enumerate(module.entry.instructions)}
+    for plan in reversed(plans):
+        results = [parts.moving[number] for number in plan.states]
+        roots = [*plan.crossings, *(mark.operands[0] for mark in plan.marks), *results, *plan.last]
+        again = 2 * placement.stages - 1 - plan.position if recompute and plan.position >= placement.stages else None
+        found = _Walk(plan.position, position, again).run(roots)
+        for instruction in sorted(found.copied, key=order.__getitem__):
+            if instruction.opcode != "parameter":
+                plan.copied.append(instruction)
+            elif roles[instruction["parameter_number"]] == "feed":
+                plan.feeds.append(instruction)
+            elif instruction in moving:
+                plan.variables[instruction] = instruction["parameter_number"]
+            else:
+                plan.shared.append(instruction)
+        plan.reads = sorted(found.crossings, key=order.__getitem__)
+        for value in plan.reads:
+            _require_array(value)
+            if value not in (writer := plans[position[value]]).crossings:
+                writer.crossings.append(value)
+    return plans
+
+
+class _Walk:
+    """From results to what they are computed from, as far as one part computes it."""
+
+    def __init__(self, position: int, placed: dict[Instruction, int], again: int | None) -> None:
+        self.position, self.placed, self.again = position, placed, again
+        self.copied: set[Instruction] = set()
+        self.crossings: set[Instruction] = set()
+
+    def run(self, roots: Iterable[Instruction]) -> _Walk:
+        pending = list(roots)
+        while pending:
+            instruction = pending.pop()
+            if instruction in self.copied or instruction in self.crossings:
+                continue
+            if self._is_computed(instruction):
+                self.copied.add(instruction)
+                pending += instruction.operands
+            else:
+                self.crossings.add(instruction)
+        return self
+
+    def _is_computed(self, instruction: Instruction) -> bool:
+        at = self.placed.get(instruction, self.position)
+        if at in (self.position, FEED):
+            return True
+        if at > self.position:
+            raise InternalError(f"Expected {instruction!r} before position {self.position}. Received: {at}.")
+        if instruction.opcode == "parameter":
+            return False
+        if instruction.opcode == "get-tuple-element":
+            return self._is_computed(instruction.operands[0])
+        return _costs_nothing(instruction) or (at == self.again and not acts_each_time(instruction))
+
+
+def _costs_nothing(instruction: Instruction) -> bool:
+    if instruction.opcode == "convert":
+        return instruction.operands[0].array_shape.bytes <= instruction.array_shape.bytes
+    return instruction.opcode in MOVED_AGAIN
+
+
+def _require_array(value: Instruction) -> None:
+    if not isinstance(value.shape, Shape):
+        raise UnsupportedOperation(
+            f"Expected arrays to cross from one pipeline stage to another. Received: a tuple, the result of "
+            f"{value.opcode} %{value.name} ({value.op_name}). Put what uses it into the same stage."
+        )

@@ -1,0 +1,90 @@
+"""One micro-batch's data in a loop over all: its rows of feeds, its replica's variables, its part of a sum."""
+
+from __future__ import annotations
+
+from engine.ir import Instruction
+from engine.ir.builder import Builder
+from engine.partition.accumulation import Accumulation
+from engine.partition.marks import is_total
+
+INDEX = "s32"
+"""The element type of a micro-batch's number."""
+
+
+class MicroBatch:
+    """Micro-batch number `index`, in the computation that is being built."""
+
+    def __init__(self, builder: Builder, accumulation: Accumulation, index: Instruction) -> None:
+        self._builder, self._accumulation, self.index = builder, accumulation, index
+        self._replica: Instruction | None = None
+
+    def feed(self, array: Instruction, parameter: Instruction) -> Instruction:
+        """The rows for a parameter of one micro-batch, of an array for all."""
+        dimensions = parameter.array_shape.dimensions
+        rows = dimensions[0] if dimensions else 1
+        start = self._builder.multiply(self.index, self._builder.constant(rows, INDEX))
+        sliced = self._slice(array, start, (rows, *dimensions[1:]))
+        return sliced if dimensions else self._builder.reshape(sliced, ())
+
+    def row(self, rows: Instruction) -> Instruction:
+        """This replica's value of a variable."""
+        return self.taken(rows, self.replica)
+
+    def with_row(self, rows: Instruction, value: Instruction) -> Instruction:
+        """All replicas' values of a variable, this one's new."""
+        return self.put(rows, self.replica, value)
+
+    def taken(self, rows: Instruction, number: Instruction) -> Instruction:
+        """The element of an array along its first dimension."""
+        dimensions = rows.array_shape.dimensions[1:]
+        return self._builder.reshape(self._slice(rows, number, (1, *dimensions)), dimensions)
+
+    def put(self, rows: Instruction, number: Instruction, value: Instruction) -> Instruction:
+        """An array with an element along its first dimension replaced."""
+        row = self._builder.reshape(value, (1, *value.array_shape.dimensions))
+        starts = self._starts(number, rows)
+        return self._builder.instruction("dynamic-update-slice", rows.shape, (rows, row, *starts))
+
+    @property
+    def replica(self) -> Instruction:
+        """The number of the replica whose micro-batch it is."""
+        if self._replica is None:
+            self._replica = self._builder.elementwise("remainder", self.index, self._replicas())
+        return self._replica
+
+    def accumulated(self, mark: Instruction, total: Instruction, gradient: Instruction) -> Instruction:
+        """What a mark has so far with this one's part: gradients by `reduction` over steps, the sum over replicas."""
+        b = self._builder
+        element_type, dimensions = total.array_shape.element_type, total.array_shape.dimensions
+        if gradient.array_shape.element_type != element_type:
+            gradient = b.convert(gradient, element_type)
+        reduction = "sum" if is_total(mark) else self._accumulation.reduction
+        if reduction == "mean":
+            gradient = b.divide(gradient, b.splat(self._accumulation.steps, dimensions, element_type))
+        elif reduction == "running_mean":
+            step = b.divide(self.index, self._replicas())
+            count = b.convert(b.add(step, b.constant(1, INDEX)), "f32")
+            gradient = b.divide(gradient, self._spread(count, total))
+            # All replicas' means are in one sum: it shrinks once for each round of replicas.
+            one = b.constant(1.0)
+            first = b.compare(self.replica, b.constant(0, INDEX), "EQ")
+            kept = b.select(first, b.divide(b.subtract(count, one), count), one)
+            total = b.multiply(total, self._spread(kept, total))
+        return b.add(total, gradient)
+
+    def _replicas(self) -> Instruction:
+        return self._builder.constant(self._accumulation.replicas, INDEX)
+
+    def _spread(self, scalar: Instruction, like: Instruction) -> Instruction:
+        element_type = like.array_shape.element_type
+        scalar = scalar if element_type == "f32" else self._builder.convert(scalar, element_type)
+        return self._builder.broadcast(scalar, like.array_shape.dimensions, ())
+
+    def _slice(self, array: Instruction, start: Instruction, sizes: tuple[int, ...]) -> Instruction:
+        shape = array.array_shape.with_dimensions(sizes)
+        operands = (array, *self._starts(start, array))
+        return self._builder.instruction("dynamic-slice", shape, operands, dynamic_slice_sizes=sizes)
+
+    def _starts(self, first: Instruction, array: Instruction) -> list[Instruction]:
+        zero = self._builder.constant(0, INDEX)
+        return [first, *[zero] * (array.array_shape.rank - 1)]

@@ -1,0 +1,129 @@
+"""Turns a step with stages into a pipeline: the parts of many micro-batches in the order of a schedule, one update."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.ir import Module
+from engine.partition.accumulation import Accumulation, Reduction
+from engine.partition.crossings import plan_parts
+from engine.partition.marks import Cut, cut
+from engine.partition.pipeline_loop import PipelineLoop
+from engine.partition.pipeline_part import Outputs
+from engine.partition.pipeline_report import PipelineReport, report_on
+from engine.partition.repeat import BEFORE, Repeated, Repetition
+from engine.partition.replicas import kinds_of
+from engine.partition.schedule import Schedule, ScheduleKind, devices_of, make_schedule
+from engine.partition.schedule_checks import check_count, check_pipeline, recomputation_of
+from engine.partition.stages import place
+from engine.passes.pipeline import run_passes
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelining:
+    """How a step becomes a pipeline (Graphcore's documentation, "Pipelined training").
+
+    `steps` is the gradient accumulation count of each replica, or of inference the micro-batches of an execution;
+    `device_mapping` has for each stage its IPU, or a list of those of its concurrent parts; `recomputation_mode` a
+    name of `RecomputationMode`, None where recomputation is not allowed. With `accumulate_outputs` the results of an
+    update's micro-batches are summed, otherwise training returns the last one's. `option` is what users call `steps`.
+    `empty_stages` says that stages may compute nothing.
+    """
+
+    stages: int
+    steps: int
+    schedule: ScheduleKind = "Grouped"
+    device_mapping: Sequence[int | Sequence[int]] | None = None
+    replicas: int = 1
+    reduction: Reduction = "sum"
+    recomputation_mode: str | None = None
+    accumulate_outputs: bool = False
+    option: str = "gradient_accumulation_steps_per_replica"
+    empty_stages: bool = False
+
+    def make_schedule(self, training: bool) -> Schedule:
+        """The schedule of one replica.
+
+        Raises ConfigurationError for options that contradict each other, UnsupportedOperation for what no schedule
+        does, StepCountError for counts without whole periods.
+        """
+        devices = devices_of(self.stages, self.device_mapping)
+        check_pipeline(self.schedule, self.stages, devices, training=training)
+        check_count(self.schedule, devices, self.steps, training=training, option=self.option)
+        recomputation = recomputation_of(self.recomputation_mode, self.schedule) if training else "none"
+        return make_schedule(self.schedule, devices, self.steps, training=training, recomputation=recomputation)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelined(Repeated):
+    """A step that is a pipeline, like `Repeated`: its schedule, and what it keeps where."""
+
+    schedule: Schedule
+    report: PipelineReport
+
+
+def pipeline(
+    module: Module,
+    roles: Sequence[str],
+    pipelining: Pipelining,
+    *,
+    once: Collection[int] = (),
+    metrics: Collection[int] = (),
+    names: Mapping[int, str] | None = None,
+) -> Pipelined:
+    """The step that makes one update from `steps * replicas` of the batches of `module`, which was traced with marks.
+
+    Parameters, `once`, `metrics` and `names` are as for `repeat`. Raises the errors of `Pipelining.make_schedule`, and
+    ConfigurationError for steps that cannot be cut at their gradients or into their stages.
+    """
+    schedule = pipelining.make_schedule(training=True)
+    module = run_passes(module, BEFORE)
+    parts = cut(module, roles, once, names or {})
+    outputs: Outputs = "sum" if pipelining.accumulate_outputs else "last"
+    return pipelined(module, roles, pipelining, schedule, parts, outputs, metrics, names or {})
+
+
+def inference_pipeline(
+    module: Module,
+    roles: Sequence[str],
+    pipelining: Pipelining,
+    *,
+    metrics: Collection[int] = (),
+    names: Mapping[int, str] | None = None,
+) -> Pipelined:
+    """The same for a step without an update. Results have a leading axis of all micro-batches, in order, or are sums.
+
+    Raises as `pipeline`.
+    """
+    schedule = pipelining.make_schedule(training=False)
+    module = run_passes(module, BEFORE)
+    parts = cut(module, roles, (), names or {}, training=False)
+    outputs: Outputs = "sum" if pipelining.accumulate_outputs else "all"
+    return pipelined(module, roles, pipelining, schedule, parts, outputs, metrics, names or {})
+
+
+def pipelined(
+    module: Module,
+    roles: Sequence[str],
+    pipelining: Pipelining,
+    schedule: Schedule,
+    parts: Cut,
+    outputs: Outputs,
+    metrics: Collection[int],
+    names: Mapping[int, str],
+) -> Pipelined:
+    """The pipeline of a module that has been inlined and cut into `parts`. Raises ConfigurationError as `pipeline`."""
+    accumulation = Accumulation(pipelining.steps, pipelining.replicas, pipelining.reduction)
+    in_turn = schedule.kind == "Sequential"
+    empty = pipelining.empty_stages
+    placement = place(module, roles, parts, pipelining.stages, in_turn=in_turn, empty_stages=empty, names=names)
+    # One micro-batch at a time stores nothing for others: recomputation would only cost time there.
+    recompute = schedule.recomputation != "none" and not in_turn
+    plans = plan_parts(module, roles, parts, placement, recompute=recompute)
+    kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
+    repetition = Repetition(module, roles, accumulation, parts, kinds)
+    loop = PipelineLoop(repetition.entry, module, roles, accumulation, parts, plans, schedule, outputs)
+    repeated = repetition.run(loop)
+    report = report_on(schedule, placement, plans)
+    return Pipelined(repeated.module, repeated.roles, repeated.rows, schedule, report)

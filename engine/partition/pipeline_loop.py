@@ -1,0 +1,231 @@
+"""The loop over a pipeline's schedule: a turn is one period, in which each part that has a micro-batch runs once.
+
+In the ramps at the beginning and at the end some parts have none: each is a branch, taken or not. Values that cross to
+later parts wait in rings for as many turns as the schedule says. Where a micro-batch goes through all parts in one
+turn there are neither branches nor rings. Replicas take turns, so each keeps to the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.ir import Instruction, Module, Shape, TupleShape
+from engine.ir.attributes import HOLDS_ANYTHING
+from engine.ir.builder import Builder
+from engine.partition.accumulation import Accumulation
+from engine.partition.copies import with_own_names
+from engine.partition.crossings import PartPlan
+from engine.partition.marks import Cut, accumulator_of
+from engine.partition.micro_batch import INDEX, MicroBatch
+from engine.partition.pipeline_part import Outputs, Places, add_part
+from engine.partition.schedule import Part, Schedule
+from engine.passes.conditionals import STAYS
+from engine.passes.loops.distribute import KEEPS_ITS_WORK
+
+SMALL_BYTES = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A part as the loop runs it, `delay` turns after a micro-batch's beginning; replicas' turns count one by one."""
+
+    part: Part
+    plan: PartPlan
+    delay: int
+
+
+def items_of(schedule: Schedule, plans: Sequence[PartPlan], replicas: int) -> list[Item]:
+    """The parts in the order of a turn. A recomputation is part of the backward that comes next on its IPU.
+
+    Of parts that share a slot those come first that read what the others make: it need not be kept for them.
+    """
+    parts = [part for part in schedule.parts if part.kind != "recompute"]
+    ordered = sorted(parts, key=lambda part: (part.start % schedule.period, -schedule.position(part)))
+    return [Item(part, plans[schedule.position(part)], schedule.turn_of(part) * replicas) for part in ordered]
+
+
+def waiting(items: Sequence[Item]) -> dict[tuple[Instruction, int], int]:
+    """For each value and the position of each reader, of how many micro-batches it is kept at most until it is read."""
+    order = {item: number for number, item in enumerate(items)}
+    writers = {value: item for item in items for value in item.plan.crossings}
+    return {
+        (value, item.plan.position): item.delay - writer.delay + (order[writer] < order[item])
+        for item in items
+        for value in item.plan.reads
+        for writer in (writers[value],)
+    }
+
+
+def ring_depths(waits: Mapping[tuple[Instruction, int], int]) -> dict[Instruction, int]:
+    """The depth of the ring of each value that needs one; small ones are all as deep, so they share a slot's number."""
+    depths: dict[Instruction, int] = {}
+    for (value, _), depth in waits.items():
+        if depth > 1:
+            depths[value] = max(depths.get(value, 0), depth)
+    deepest = max(depths.values(), default=0)
+    return {value: deepest if value.array_shape.bytes < SMALL_BYTES else depth for value, depth in depths.items()}
+
+
+class PipelineLoop:
+    """Adds the loop to the entry computation; afterwards its results are here, as in `MicroBatchLoop`."""
+
+    def __init__(
+        self,
+        entry: Builder,
+        module: Module,
+        roles: Sequence[str],
+        accumulation: Accumulation,
+        parts: Cut,
+        plans: Sequence[PartPlan],
+        schedule: Schedule,
+        outputs: Outputs = "last",
+    ) -> None:
+        self.entry, self.module, self.roles = entry, module, roles
+        self.accumulation, self.parts = accumulation, parts
+        self.items = items_of(schedule, plans, accumulation.replicas)
+        self.total = accumulation.micro_batches
+        self.turns = self.total + max(item.delay for item in self.items)
+        self.places = Places(outputs)
+        self.initial: list[Instruction] = []
+        self.reduced: dict[Instruction, Instruction] = {}
+        self.last: dict[Instruction, Instruction] = {}
+        self.moved: dict[int, Instruction] = {}
+
+    def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
+        """Adds the loop, given the entry's parameters and those of the replicas' rows."""
+        entry, parts, places = self.entry, self.parts, self.places
+        counter = self._add(entry.constant(0, INDEX))
+        places.rows = set(rows)
+        for mark in parts.marks:
+            places.gradients[mark] = self._add(self._zeros(mark.array_shape.with_type(accumulator_of(mark))))
+        for number in parts.moving:
+            places.states[number] = self._add(rows.get(number, parameters[number]))
+        for value in parts.last:
+            leading = (self.total,) if places.outputs == "all" else ()
+            places.lasts[value] = self._add(self._zeros(value.array_shape, leading))
+        given = {p for item in self.items for p in (*item.plan.feeds, *item.plan.shared)}
+        for parameter, new in zip(self.module.entry.parameters, parameters, strict=True):
+            if parameter in given:
+                places.given[parameter] = self._add(new)
+        if self.turns > self.total:
+            self._add_crossings()
+        loop = self._while(counter)
+        for mark, place in places.gradients.items():
+            total = entry.get_tuple_element(loop, place)
+            same = total.shape == mark.shape
+            self.reduced[mark] = total if same else entry.convert(total, mark.array_shape.element_type)
+        self.last = {value: entry.get_tuple_element(loop, place) for value, place in places.lasts.items()}
+        self.moved = {number: entry.get_tuple_element(loop, place) for number, place in places.states.items()}
+
+    def _add(self, initial: Instruction) -> int:
+        """A further element of the loop's state; returns its place."""
+        self.initial.append(initial)
+        return len(self.initial) - 1
+
+    def _zeros(self, shape: Shape, leading: tuple[int, ...] = ()) -> Instruction:
+        return self.entry.splat(np.zeros((), shape.dtype), (*leading, *shape.dimensions), shape.element_type)
+
+    def _add_crossings(self) -> None:
+        places, waits = self.places, waiting(self.items)
+        for (value, position), depth in waits.items():
+            if depth == 1:
+                if value not in places.holders:
+                    places.holders[value] = self._add(self._anything(value.array_shape))
+                places.held[value, position] = places.holders[value]
+        places.depths = ring_depths(waits)
+        for value, depth in places.depths.items():
+            shape = value.array_shape
+            places.rings[value] = self._add(self._anything(shape.with_dimensions((depth, *shape.dimensions))))
+
+    def _anything(self, shape: Shape) -> Instruction:
+        zero = self.entry.constant(0, shape.element_type)
+        return self.entry.instruction("broadcast", shape, (zero,), (), dimensions=(), **{HOLDS_ANYTHING: True})
+
+    def _while(self, counter: int) -> Instruction:
+        shape = TupleShape(tuple(i.shape for i in self.initial))
+        body = Builder("pipeline_turn")
+        state = body.parameter_of(shape)
+        elements = {place: body.get_tuple_element(state, place) for place in range(len(self.initial))}
+        index = elements[counter]
+        if self.turns == self.total:
+            turn, before = MicroBatch(body, self.accumulation, index), dict(elements)
+            crossed: dict[Instruction, Instruction] = {}
+            for item in self.items:
+                elements |= add_part(body, turn, self.parts, item.plan, self.places, before, crossed, {})
+        else:
+            numbers = _Numbers(body, self.items, [self.places.depths_of(i.plan) for i in self.items], index, self.total)
+            for item in self.items:
+                self._branch(body, item, numbers, elements)
+        elements[counter] = body.add(index, body.constant(1, INDEX))
+        root = body.tuple(*(elements[place] for place in range(len(self.initial))))
+        condition = Builder("more_turns")
+        counted = condition.get_tuple_element(condition.parameter_of(shape), counter)
+        test = condition.compare(counted, condition.constant(self.turns, INDEX), "LT")
+        called = (with_own_names(body.build(root)), condition.build(test))
+        initial = self.entry.tuple(*self.initial)
+        return self.entry.instruction("while", shape, (initial,), called, **{KEEPS_ITS_WORK: True})
+
+    def _branch(self, body: Builder, item: Item, numbers: _Numbers, elements: dict[int, Instruction]) -> None:
+        """Runs a part if it has a micro-batch in this turn; `elements` have their values after it."""
+        changing = self.places.changing(item.plan)
+        constant = [self.places.given[p] for p in (*item.plan.feeds, *item.plan.shared)]
+        argument = body.tuple(
+            *(elements[place] for place in (*changing, *constant)), numbers.micro_batches, numbers.slots
+        )
+        name = f"{item.part.kind}_{item.part.stage}"
+        skip = Builder(f"no_{name}")
+        old = skip.parameter_of(argument.shape)
+        kept = skip.build(skip.tuple(*(skip.get_tuple_element(old, k) for k in range(len(changing)))))
+        run = Builder(name)
+        taken = run.parameter_of(argument.shape)
+        inside = {place: run.get_tuple_element(taken, k) for k, place in enumerate((*changing, *constant))}
+        micro_batch, slots = numbers.inside(run, taken, item)
+        turn = MicroBatch(run, self.accumulation, micro_batch)
+        inside |= add_part(run, turn, self.parts, item.plan, self.places, dict(inside), {}, slots)
+        new = with_own_names(run.build(run.tuple(*(inside[place] for place in changing))))
+        shape = TupleShape(tuple(self.initial[place].shape for place in changing))
+        operands = (numbers.has_one(body, item), argument, argument)
+        done = body.instruction("conditional", shape, operands, (new, kept), **{STAYS: True})
+        for k, place in enumerate(changing):
+            elements[place] = body.get_tuple_element(done, k)
+
+
+class _Numbers:
+    """The numbers of all parts in a turn, computed at once: of their micro-batches, and of slots in rings."""
+
+    def __init__(
+        self, body: Builder, items: Sequence[Item], depths: Sequence[Sequence[int]], turn: Instruction, total: int
+    ) -> None:
+        self._item = {item: number for number, item in enumerate(items)}
+        pairs = [(item, depth) for item, its_depths in zip(items, depths, strict=True) for depth in its_depths]
+        self._slot = {pair: number for number, pair in enumerate(pairs)}
+        self.micro_batches = self._begun(body, turn, items)
+        begun = body.compare(self.micro_batches, body.splat(0, (len(items),), INDEX), "GE")
+        before_end = body.compare(self.micro_batches, body.splat(total, (len(items),), INDEX), "LT")
+        self._has_one = body.elementwise("and", begun, before_end)
+        ring = body.constant(np.array([depth for _, depth in pairs], np.int32), INDEX)
+        self.slots = body.elementwise("remainder", self._begun(body, turn, [item for item, _ in pairs]), ring)
+
+    def has_one(self, body: Builder, item: Item) -> Instruction:
+        """Whether a part has a micro-batch in this turn."""
+        return _element(body, self._has_one, self._item[item])
+
+    def inside(self, run: Builder, taken: Instruction, item: Item) -> tuple[Instruction, dict[int, Instruction]]:
+        """A part's micro-batch and its slots in rings of each depth, of an argument that ends with all numbers."""
+        count = len(taken.tuple_shapes)
+        micro_batches, slots = (run.get_tuple_element(taken, place) for place in (count - 2, count - 1))
+        own = {depth: _element(run, slots, n) for (its, depth), n in self._slot.items() if its is item}
+        return _element(run, micro_batches, self._item[item]), own
+
+    @staticmethod
+    def _begun(body: Builder, turn: Instruction, items: Sequence[Item]) -> Instruction:
+        """For each part how many turns ago it has begun."""
+        delays = body.constant(np.array([item.delay for item in items], np.int32), INDEX)
+        return body.subtract(body.broadcast(turn, (len(items),), ()), delays)
+
+
+def _element(builder: Builder, vector: Instruction, number: int) -> Instruction:
+    return builder.reshape(builder.slice(vector, (number, number + 1)), ())

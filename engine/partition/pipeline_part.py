@@ -1,0 +1,109 @@
+"""One part of a pipeline for one micro-batch: from the loop's state before it to what it changes there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.ir import Instruction
+from engine.ir.builder import Builder
+from engine.partition.crossings import PartPlan
+from engine.partition.marks import Cut
+from engine.partition.micro_batch import MicroBatch
+from engine.passes.rewriting import changed
+
+Outputs = Literal["last", "all", "sum"]
+"""What becomes of the micro-batches' results: the last one's, all with a leading axis, or their sum."""
+
+
+@dataclass(slots=True)
+class Places:
+    """Where in the loop's state everything is; `rows` are the variables of replicas.
+
+    A value waits for the readers in `held` (by value and position) as long as that of the next micro-batch does not
+    come: where it is made. For others it waits in a ring of `depths`.
+    """
+
+    outputs: Outputs
+    rows: Collection[int] = ()
+    gradients: dict[Instruction, int] = field(default_factory=dict)
+    states: dict[int, int] = field(default_factory=dict)
+    lasts: dict[Instruction, int] = field(default_factory=dict)
+    given: dict[Instruction, int] = field(default_factory=dict)
+    depths: dict[Instruction, int] = field(default_factory=dict)
+    rings: dict[Instruction, int] = field(default_factory=dict)
+    held: dict[tuple[Instruction, int], int] = field(default_factory=dict)
+    holders: dict[Instruction, int] = field(default_factory=dict)
+
+    def changing(self, plan: PartPlan) -> list[int]:
+        """What a part reads or writes and some part changes."""
+        places = [
+            p for value in plan.crossings for p in (self.holders.get(value), self.rings.get(value)) if p is not None
+        ]
+        places += [self.held.get((value, plan.position), self.rings.get(value, 0)) for value in plan.reads]
+        places += [self.gradients[mark] for mark in plan.marks]
+        places += [self.states[number] for number in plan.states]
+        places += [self.lasts[value] for value in plan.last]
+        return list(dict.fromkeys(places))
+
+    def depths_of(self, plan: PartPlan) -> list[int]:
+        """The depths of the rings that a part reads or writes."""
+        read = [value for value in plan.reads if (value, plan.position) not in self.held]
+        return sorted({self.depths[value] for value in (*read, *plan.crossings) if value in self.rings})
+
+
+def add_part(
+    builder: Builder,
+    turn: MicroBatch,
+    parts: Cut,
+    plan: PartPlan,
+    places: Places,
+    elements: Mapping[int, Instruction],
+    crossed: dict[Instruction, Instruction],
+    slots: Mapping[int, Instruction],
+) -> dict[int, Instruction]:
+    """Adds a part's instructions; returns the new values of the elements that it changes.
+
+    `crossed` has the values that come from earlier parts of the same turn, and gets those that this one makes;
+    `slots` are the micro-batch's places in rings, by their depths.
+    """
+    new = {p: elements[places.given[p]] for p in plan.shared}
+    new |= {p: turn.feed(elements[places.given[p]], p) for p in plan.feeds}
+    for value in plan.reads:
+        if value in crossed:
+            new[value] = crossed[value]
+        elif (value, plan.position) in places.held:
+            new[value] = elements[places.held[value, plan.position]]
+        else:
+            new[value] = turn.taken(elements[places.rings[value]], slots[places.depths[value]])
+    for parameter, number in plan.variables.items():
+        state = elements[places.states[number]]
+        new[parameter] = turn.row(state) if number in places.rows else state
+    for each in plan.copied:
+        new[each] = changed(each, operands=[new[operand] for operand in each.operands])
+        builder.instructions.append(new[each])
+    following: dict[int, Instruction] = {}
+    for value in plan.crossings:
+        crossed[value] = new[value]
+        if value in places.holders:
+            following[places.holders[value]] = new[value]
+        if value in places.rings:
+            place = places.rings[value]
+            following[place] = turn.put(elements[place], slots[places.depths[value]], new[value])
+    for mark in plan.marks:
+        place = places.gradients[mark]
+        following[place] = turn.accumulated(mark, elements[place], new[mark.operands[0]])
+    for number in plan.states:
+        place, value = places.states[number], new[parts.moving[number]]
+        following[place] = turn.with_row(elements[place], value) if number in places.rows else value
+    for value in plan.last:
+        place = places.lasts[value]
+        following[place] = _kept(turn, places.outputs, elements[place], new[value], builder)
+    return following
+
+
+def _kept(turn: MicroBatch, outputs: Outputs, old: Instruction, new: Instruction, builder: Builder) -> Instruction:
+    if outputs == "all":
+        return turn.put(old, turn.index, new)
+    return builder.add(old, new) if outputs == "sum" else new

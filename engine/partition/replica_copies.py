@@ -1,0 +1,287 @@
+"""Copies the instructions of one replica for all of them, into a computation that is being built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.errors import ConfigurationError
+from engine.ir import AnyShape, Computation, Instruction, Shape, TupleShape
+from engine.ir.builder import Builder
+from engine.ir.device_operations import (
+    ASSUME_EQUAL,
+    COLLECTIVES,
+    INFEED,
+    OUTFEED,
+    QUEUES,
+    REPLICA_INDEX,
+    target_of,
+)
+from engine.partition.collectives import meet, stacked
+from engine.partition.copies import with_own_names
+from engine.partition.uniformity import Kind, LoopKinds, Uniformity, element_range, is_ordered
+from engine.passes.rewriting import changed
+
+FOLD = 0x9E3779B97F4A7C15
+"""Replica r's random numbers are those of the key, xor r times this odd number (2**64 over the golden ratio)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An array as the replicas hold it: one instruction for all of them, or one for each."""
+
+    kind: Kind
+    copies: tuple[Instruction, ...]
+
+    def of(self, place: int) -> Instruction:
+        """The copy of the replica at a place."""
+        return self.copies[place if len(self.copies) > 1 else 0]
+
+    def only(self, place: int) -> Held:
+        """The same for one replica alone."""
+        return Held(self.kind, (self.of(place),))
+
+
+Value = list[Held]
+"""The leaves of an instruction's value, one for an array."""
+
+
+class ReplicaCopies:
+    """Copies computations for some of the replicas: for all, or for one where control flow parts them."""
+
+    def __init__(self, builder: Builder, uniformity: Uniformity, replicas: tuple[int, ...]) -> None:
+        self.b, self.uniformity, self.replicas = builder, uniformity, replicas
+
+    @property
+    def _together(self) -> bool:
+        return len(self.replicas) == self.uniformity.replicas
+
+    def run(self, computation: Computation, arguments: Sequence[Value]) -> dict[Instruction, Value]:
+        """The values of all instructions of a computation, which are added to the one being built."""
+        values: dict[Instruction, Value] = {}
+        for instruction in computation.instructions:
+            if instruction.opcode == "parameter":
+                values[instruction] = arguments[instruction["parameter_number"]]
+            else:
+                values[instruction] = self._value(instruction, [values[o] for o in instruction.operands])
+        return values
+
+    def _value(self, instruction: Instruction, operands: list[Value]) -> Value:
+        match instruction.opcode:
+            case "tuple":
+                return [leaf for operand in operands for leaf in operand]
+            case "get-tuple-element":
+                return operands[0][element_range(instruction.operands[0].shape, instruction["tuple_index"])]
+            case "optimization-barrier":
+                return operands[0]
+            case "while":
+                return self._while(instruction, operands[0])
+            case "conditional":
+                return self._conditional(instruction, operands)
+            case "rng-bit-generator":
+                return self._random_bits(instruction, operands)
+            case "custom-call" if target_of(instruction) in COLLECTIVES | QUEUES or is_ordered(instruction):
+                return self._device_operation(instruction, operands)
+        return self._copied(instruction, operands)
+
+    # Anything that only computes
+
+    def _copied(self, instruction: Instruction, operands: Sequence[Value]) -> Value:
+        kinds = self.uniformity.after(instruction, [tuple(leaf.kind for leaf in value) for value in operands])
+        count = len(self.replicas) if Kind.VARYING in kinds else 1
+        results = [self._leaves(self._copy(instruction, operands, place)) for place in range(count)]
+        return [Held(kind, tuple(copies)) for kind, copies in zip(kinds, zip(*results, strict=True), strict=True)]
+
+    def _copy(self, instruction: Instruction, operands: Sequence[Value], place: int) -> Instruction:
+        shapes = [operand.shape for operand in instruction.operands]
+        taken = [self._joined(shape, value, place) for shape, value in zip(shapes, operands, strict=True)]
+        return self._add(instruction, taken)
+
+    def _add(self, like: Instruction, operands: Iterable[Instruction]) -> Instruction:
+        copy = changed(like, operands=operands)
+        self.b.instructions.append(copy)
+        return copy
+
+    def _joined(self, shape: AnyShape, value: Value, place: int) -> Instruction:
+        """One replica's copy of a value, a tuple if that is its shape."""
+        if isinstance(shape, Shape):
+            return value[0].of(place)
+        ranges = [element_range(shape, index) for index in range(len(shape.elements))]
+        parts = zip(shape.elements, ranges, strict=True)
+        return self.b.tuple(*(self._joined(element, value[where], place) for element, where in parts))
+
+    def _leaves(self, value: Instruction) -> list[Instruction]:
+        if isinstance(value.shape, Shape):
+            return [value]
+        elements = [self.b.get_tuple_element(value, index) for index in range(len(value.shape.elements))]
+        return [leaf for element in elements for leaf in self._leaves(element)]
+
+    # Random numbers
+
+    def _random_bits(self, instruction: Instruction, operands: list[Value]) -> Value:
+        """Replicas that share a variable's state draw from keys of their own; the new state is replica 0's."""
+        (state,) = operands[0]
+        if state.kind is not Kind.STATE or self.uniformity.replicas == 1:
+            return self._copied(instruction, operands)
+        calls = [self._add(instruction, [self._folded(state.of(0), replica)]) for replica in self.replicas]
+        following = self.b.get_tuple_element(calls[0], 0)
+        if self.replicas[0] != 0:
+            following = self._folded(following, self.replicas[0])
+        bits = tuple(self.b.get_tuple_element(call, 1) for call in calls)
+        return [Held(Kind.STATE, (following,)), Held(Kind.VARYING, bits)]
+
+    def _folded(self, state: Instruction, replica: int) -> Instruction:
+        """The state with a replica's key, which is its first word; folding twice is folding not at all."""
+        if replica == 0:
+            return state
+        words = np.zeros(state.array_shape.dimensions, state.array_shape.dtype)
+        words[:1] = np.array(replica * FOLD % 2**64, np.uint64)
+        return self.b.elementwise("xor", state, self.b.constant(words, state.array_shape.element_type))
+
+    # Queues and collectives
+
+    def _device_operation(self, instruction: Instruction, operands: list[Value]) -> Value:
+        target = target_of(instruction)
+        if target == REPLICA_INDEX:
+            indices = tuple(self.b.constant(replica, "s32") for replica in self.replicas)
+            return [Held(self.uniformity.different, indices)]
+        if target == ASSUME_EQUAL:
+            return [Held(min(leaf.kind, Kind.STATE), leaf.copies[:1]) for leaf in operands[0]]
+        if not self._together:
+            raise _parted(instruction)
+        if target == OUTFEED:
+            return self._outfeed(instruction, operands)
+        if target == INFEED or target not in COLLECTIVES:
+            return self._in_turn(instruction, operands)
+        (operand,) = operands[0]
+        copies = meet(self.b, instruction, [operand.of(replica) for replica in self.replicas])
+        (kind,) = self.uniformity.after(instruction, [(operand.kind,)])
+        # Where groups of fewer replicas were given one value, they have one result too.
+        copies = copies if kind is Kind.VARYING else copies[:1]
+        return [Held(kind, tuple(copies))]
+
+    def _outfeed(self, instruction: Instruction, operands: list[Value]) -> Value:
+        """One row of all replicas, along a new first dimension if there are more than one."""
+        *leaves, (token,) = operands
+        if len(self.replicas) == 1:
+            taken = [leaf.of(0) for (leaf,) in leaves]
+        else:
+            taken = [stacked(self.b, [leaf.of(place) for place in self.replicas]) for (leaf,) in leaves]
+        call = self._add(instruction, [*taken, token.of(0)])
+        return [Held(Kind.STATE, (each,)) for each in self._leaves(call)]
+
+    def _in_turn(self, instruction: Instruction, operands: list[Value]) -> Value:
+        """Each replica's execution takes the token of the one before."""
+        *leaves, (token,) = operands
+        following, results = token.of(0), []
+        for place in range(len(self.replicas)):
+            taken = [self._joined(o.shape, v, place) for o, v in zip(instruction.operands, leaves, strict=False)]
+            *elements, following = self._leaves(self._add(instruction, [*taken, following]))
+            results.append(elements)
+        held = [Held(self.uniformity.different, copies) for copies in zip(*results, strict=True)]
+        return [*held, Held(Kind.STATE, (following,))]
+
+    # Control flow
+
+    def _while(self, loop: Instruction, initial: Value) -> Value:
+        kinds = self.uniformity.loop(loop, tuple(leaf.kind for leaf in initial))
+        if not kinds.divergent or len(self.replicas) == 1:
+            turned = self._one_while(loop, initial, kinds.state)
+            return [Held(kind, leaf.copies) for leaf, kind in zip(turned, kinds.results, strict=True)]
+        each = [
+            ReplicaCopies(self.b, self.uniformity, (replica,))._one_while(
+                loop, [leaf.only(place) for leaf in initial], kinds.state
+            )
+            for place, replica in enumerate(self.replicas)
+        ]
+        return _side_by_side(kinds, initial, each)
+
+    def _one_while(self, loop: Instruction, initial: Value, kinds: Sequence[Kind]) -> Value:
+        state = self._as_kinds(initial, kinds)
+        shape = TupleShape(tuple(copy.shape for leaf in state for copy in leaf.copies))
+        body, condition = loop.called
+        builder, results = self._inside(body, state, shape)
+        following = self._as_kinds(results, kinds)
+        root = builder.tuple(*(copy for leaf in following for copy in leaf.copies))
+        test, (more,) = self._inside(condition, state, shape)
+        called = (with_own_names(builder.build(root)), with_own_names(test.build(more.copies[0])))
+        made = changed(loop, shape=shape, operands=(self._flat_tuple(state),), called=called)
+        self.b.instructions.append(made)
+        return _regrouped(self.b, made, state)
+
+    def _conditional(self, instruction: Instruction, operands: list[Value]) -> Value:
+        (choice,), *arguments = operands
+        if choice.kind is not Kind.VARYING or len(self.replicas) == 1:
+            return self._one_conditional(instruction, choice, arguments)
+        each = []
+        for place, replica in enumerate(self.replicas):
+            own = [[leaf.only(place) for leaf in value] for value in arguments]
+            copies = ReplicaCopies(self.b, self.uniformity, (replica,))
+            each.append(copies._one_conditional(instruction, choice.only(place), own))
+        return [Held(Kind.VARYING, tuple(leaf.copies[0] for leaf in leaves)) for leaves in zip(*each, strict=True)]
+
+    def _one_conditional(self, instruction: Instruction, choice: Held, arguments: list[Value]) -> Value:
+        kinds = self.uniformity.after(
+            instruction, [(choice.kind,), *(tuple(leaf.kind for leaf in value) for value in arguments)]
+        )
+        tuples, called = [], []
+        results: Value = []
+        for branch, value in zip(instruction.called, arguments, strict=True):
+            operand = self._flat_tuple(value)
+            builder, found = self._inside(branch, value, operand.shape)
+            results = self._as_kinds(found, kinds)
+            root = builder.tuple(*(copy for leaf in results for copy in leaf.copies))
+            tuples.append(operand)
+            called.append(with_own_names(builder.build(root)))
+        made = changed(instruction, shape=called[0].root.shape, operands=(choice.of(0), *tuples), called=tuple(called))
+        self.b.instructions.append(made)
+        return _regrouped(self.b, made, results)
+
+    def _inside(self, computation: Computation, value: Value, shape: AnyShape) -> tuple[Builder, Value]:
+        """A computation's copies in a builder of its own, whose one parameter has all copies of a value."""
+        builder = Builder(computation.name)
+        inner = _regrouped(builder, builder.parameter_of(shape), value)
+        found = ReplicaCopies(builder, self.uniformity, self.replicas).run(computation, [inner])
+        return builder, found[computation.root]
+
+    def _flat_tuple(self, value: Value) -> Instruction:
+        return self.b.tuple(*(copy for leaf in value for copy in leaf.copies))
+
+    def _as_kinds(self, value: Value, kinds: Sequence[Kind]) -> Value:
+        """The leaves with a copy for each replica where the kind asks for it."""
+        assert all(leaf.kind <= kind for leaf, kind in zip(value, kinds, strict=True))
+        return [
+            Held(kind, tuple(leaf.of(place) for place in range(len(self.replicas) if kind is Kind.VARYING else 1)))
+            for leaf, kind in zip(value, kinds, strict=True)
+        ]
+
+
+def _regrouped(b: Builder, flat: Instruction, like: Value) -> Value:
+    """The elements of a flat tuple, as leaves with as many copies as those of a value."""
+    value, index = [], 0
+    for leaf in like:
+        copies = tuple(b.get_tuple_element(flat, index + place) for place in range(len(leaf.copies)))
+        value.append(Held(leaf.kind, copies))
+        index += len(copies)
+    return value
+
+
+def _side_by_side(kinds: LoopKinds, initial: Value, each: Sequence[Value]) -> Value:
+    """The results of loops that ran for each replica: what turns hand on is what it was before."""
+    value = []
+    for leaf, kind in enumerate(kinds.results):
+        varies = kind is Kind.VARYING
+        copies = tuple(own[leaf].copies[0] for own in each) if varies else initial[leaf].copies
+        value.append(Held(kind, copies))
+    return value
+
+
+def _parted(instruction: Instruction) -> ConfigurationError:
+    return ConfigurationError(
+        f"Expected queues and collectives only where all replicas come. Received: {target_of(instruction)} "
+        f"({instruction.op_name or instruction.name}) in a loop or a branch whose condition differs between replicas. "
+        f"Make the condition the same on all of them (cross_replica_sum), or mark it with "
+        f"cross_replica_ops.assume_equal_across_replicas."
+    )

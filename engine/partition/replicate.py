@@ -1,0 +1,101 @@
+"""Turns a program of one replica into one of R replicas: copies of what differs, one of what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.errors import ConfigurationError
+from engine.ir import Instruction, Module
+from engine.ir.builder import Builder
+from engine.partition.accumulation_turns import without_accumulation_turns
+from engine.partition.collectives import stacked
+from engine.partition.copies import with_own_names
+from engine.partition.replica_copies import Held, ReplicaCopies, Value
+from engine.partition.uniformity import Kind, Uniformity
+from engine.passes.common_subexpressions import common_subexpressions
+from engine.passes.dead_code import dead_code
+from engine.passes.inline_calls import inline_calls
+from engine.passes.pipeline import Pass, run_passes
+from engine.passes.simplify_shapes import simplify_shapes
+
+BEFORE: tuple[Pass, ...] = (without_accumulation_turns, inline_calls, dead_code)
+AFTER: tuple[Pass, ...] = (inline_calls, common_subexpressions, simplify_shapes, dead_code)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """A program of several replicas.
+
+    Parameters and results have the numbers of the original program's; a result that differs between replicas is
+    replica 0's. New variables come after them, [replicas, ...]: `rows` says of which variables they are the replicas'
+    own values.
+    """
+
+    module: Module
+    roles: list[str]
+    rows: tuple[int, ...]
+
+
+def replicate(
+    module: Module, roles: Sequence[str], replicas: int, names: Mapping[int, str] | None = None
+) -> Replicated:
+    """The program that does what `replicas` replicas of `module` do, which meet at collectives.
+
+    Arguments ("feed") and constants are the same for all replicas, elements of infeeds are not: replica r takes each
+    R-th, beginning with the r-th. Of a variable whose new value may differ between replicas, each replica has its own.
+    An outfeed hands over rows [replicas, ...] of all replicas if there are more than one. Replicas draw different
+    random numbers where the generator's state is a variable's, and the same ones where it is made of constants and
+    arguments. `names` are those of variables, for printouts.
+    Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
+    that only some replicas enter; StepCountError for gradients accumulated in a loop of other numbers of turns.
+    """
+    if replicas < 1:
+        raise ConfigurationError(f"Expected at least 1 replica. Received: {replicas}. Nearest: 1.")
+    replicated = _Replication(run_passes(module, BEFORE), roles, replicas, names or {}).run()
+    return Replicated(run_passes(replicated.module, AFTER), replicated.roles, replicated.rows)
+
+
+class _Replication:
+    """Builds the new entry computation."""
+
+    def __init__(self, module: Module, roles: Sequence[str], replicas: int, names: Mapping[int, str]) -> None:
+        self.module, self.roles, self.replicas, self.names = module, roles, replicas, names
+        self.uniformity = Uniformity(replicas)
+        self.entry = Builder(module.entry.name)
+
+    def run(self) -> Replicated:
+        kinds = self.uniformity.variables(self.module, self.roles)
+        rows = tuple(number for number, kind in kinds.items() if kind is Kind.VARYING)
+        old = self.module.entry.parameters
+        held: list[Value] = []
+        for parameter in old:
+            new = self.entry.parameter_of(parameter.array_shape)
+            new.name, new.op_name = parameter.name, parameter.op_name
+            held.append([Held(kinds[parameter["parameter_number"]], (new,))])
+        for number in rows:
+            held[number] = [self._rows(number, old[number])]
+        copies = ReplicaCopies(self.entry, self.uniformity, tuple(range(self.replicas)))
+        values = copies.run(self.module.entry, held)
+        results = [values[result][0] for result in self.module.results]
+        moved = [self._moved(results[self.module.aliases[number]]) for number in rows]
+        root = self.entry.tuple(*(result.copies[0] for result in results), *moved)
+        aliases = dict(self.module.aliases)
+        aliases.update({len(old) + k: len(results) + k for k in range(len(rows))})
+        computation = with_own_names(self.entry.build(root))
+        roles = [*self.roles, *["variable"] * len(rows)]
+        return Replicated(Module(self.module.name, computation, aliases), roles, rows)
+
+    def _rows(self, number: int, variable: Instruction) -> Held:
+        """The replicas' own values of a variable: the rows of a further one."""
+        shape = variable.array_shape
+        parameter = self.entry.parameter_of(shape.with_dimensions((self.replicas, *shape.dimensions)))
+        parameter.name, parameter.op_name = f"{variable.name}.rows", self.names.get(number, variable.op_name)
+        copies = []
+        for replica in range(self.replicas):
+            row = self.entry.slice(parameter, (replica, replica + 1), *((0, size) for size in shape.dimensions))
+            copies.append(self.entry.reshape(row, shape.dimensions))
+        return Held(Kind.VARYING, tuple(copies))
+
+    def _moved(self, held: Held) -> Instruction:
+        return stacked(self.entry, [held.of(replica) for replica in range(self.replicas)])

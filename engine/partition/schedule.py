@@ -1,0 +1,197 @@
+"""Pipeline schedules as data: in which slot of time which IPU runs which part of which micro-batch.
+
+All three schedules are periodic: a part (forward, recompute or backward of a stage) runs once in each period, and
+micro-batch m's turn of it comes m periods after micro-batch 0's. A slot is as long as its longest row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+ScheduleKind = Literal["Grouped", "Interleaved", "Sequential"]
+"""Names of `PipelineSchedule` (Graphcore's documentation, "Pipelined training")."""
+Recomputation = Literal["none", "then_backpropagate", "with_backpropagation"]
+"""Forward parts that run again before their backward parts: not, in rows of their own, or within the backward row."""
+Kind = Literal["forward", "recompute", "backward", "update"]
+Devices = tuple[tuple[int, ...], ...]
+"""For each stage the IPUs it is on: one, or one for each of its concurrent parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one IPU does in one slot. The update has no micro-batch."""
+
+    slot: int
+    ipu: int
+    stage: int
+    kind: Kind
+    micro_batch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stage's forward, recompute or backward: micro-batch 0's runs at `start`, in slots of which some stay empty."""
+
+    kind: Kind
+    stage: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All rows of one execution of a pipeline on one replica, in order; `parts` and `period` say how they repeat."""
+
+    kind: ScheduleKind
+    stages: int
+    devices: Devices
+    micro_batches: int
+    training: bool
+    recomputation: Recomputation
+    period: int
+    parts: tuple[Part, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def slots(self) -> int:
+        """The slots of one execution, with those of the update."""
+        return self.rows[-1].slot + 1
+
+    @property
+    def ipus(self) -> tuple[int, ...]:
+        """The IPUs that have a stage."""
+        return tuple(sorted({ipu for ipus in self.devices for ipu in ipus}))
+
+    def part(self, kind: Kind, stage: int) -> Part:
+        """The part of a kind and a stage."""
+        return next(part for part in self.parts if (part.kind, part.stage) == (kind, stage))
+
+    def position(self, part: Part) -> int:
+        """A part's place in a micro-batch's way: forward through the stages, and back."""
+        return part.stage if part.kind == "forward" else 2 * self.stages - 1 - part.stage
+
+    def turn_of(self, part: Part) -> int:
+        """How many periods micro-batch 0's turn of a part comes after the beginning."""
+        return part.start // self.period
+
+    def depth(self, writer: Part, reader: Part) -> int:
+        """How many micro-batches' values from one part are kept at most until another has read them."""
+        return (reader.start - writer.start) // self.period + 1
+
+    def stash_depths(self) -> tuple[int, ...]:
+        """For each stage the micro-batches whose activations its IPU holds at most, that in work included."""
+        if not self.training:
+            return (0,) * self.stages
+        return tuple(self.depth(self.part("forward", s), self.part("backward", s)) for s in range(self.stages))
+
+    def bubbles(self, durations: Mapping[tuple[Kind, int], float] | None = None) -> dict[int, float]:
+        """For each IPU the share of the time, the update apart, in which it waits.
+
+        `durations` are those of (kind, stage); every row takes as long as any other where they are not given.
+        """
+        longest: dict[int, float] = {}
+        busy = dict.fromkeys(self.ipus, 0.0)
+        for row in self.rows:
+            if row.kind != "update":
+                taken = durations[row.kind, row.stage] if durations else 1.0
+                longest[row.slot] = max(longest.get(row.slot, 0.0), taken)
+                busy[row.ipu] += taken
+        total = sum(longest.values())
+        return {ipu: 1 - taken / total for ipu, taken in busy.items()}
+
+
+def devices_of(stages: int, device_mapping: Sequence[int | Sequence[int]] | None) -> Devices:
+    """For each stage its IPUs, by default the one of its number."""
+    mapping = range(stages) if device_mapping is None else device_mapping
+    return tuple((each,) if isinstance(each, int) else tuple(each) for each in mapping)
+
+
+def make_schedule(
+    kind: ScheduleKind,
+    devices: Devices,
+    micro_batches: int,
+    *,
+    training: bool,
+    recomputation: Recomputation = "none",
+) -> Schedule:
+    """The schedule of one execution on one replica. Its arguments have been checked (`check_pipeline`)."""
+    recomputes = training and recomputation == "then_backpropagate"
+    make = {"Grouped": _grouped, "Interleaved": _interleaved, "Sequential": _sequential}[kind]
+    period, parts = make(devices, training, recomputes)
+    ordered = tuple(sorted(parts, key=lambda part: (part.start, part.stage)))
+    rows = _rows(devices, micro_batches, period, ordered)
+    if training:
+        rows += _updates(devices, rows[-1].slot + 1)
+    mode: Recomputation = recomputation if training else "none"
+    return Schedule(kind, len(devices), devices, micro_batches, training, mode, period, ordered, tuple(rows))
+
+
+def _grouped(devices: Devices, training: bool, recomputes: bool) -> tuple[int, list[Part]]:
+    """All IPUs go forward, then all backward. An IPU of several stages takes them one after the other."""
+    stages = len(devices)
+    lanes, width = _lanes(devices)
+    period = width * (1 + training + recomputes)
+    parts = []
+    for stage, lane in enumerate(lanes):
+        parts.append(Part("forward", stage, period * stage + lane))
+        turn = period * (2 * stages - 1 - stage)
+        if recomputes:
+            parts.append(Part("recompute", stage, turn + width + lane))
+        if training:
+            parts.append(Part("backward", stage, turn + period - width + lane))
+    return period, parts
+
+
+def _interleaved(devices: Devices, training: bool, recomputes: bool) -> tuple[int, list[Part]]:
+    """Each IPU goes forward and backward in turn: its neighbours go the other way at that time."""
+    if not training:
+        return _grouped(devices, training, recomputes)
+    stages, period = len(devices), 3 if recomputes else 2
+    parts = []
+    for stage in range(stages):
+        backward = stage + period * (stages - 1 - stage) + period - 1
+        parts += [Part("forward", stage, stage), Part("backward", stage, backward)]
+        parts += [Part("recompute", stage, backward - 1)] if recomputes else []
+    return period, parts
+
+
+def _sequential(devices: Devices, training: bool, recomputes: bool) -> tuple[int, list[Part]]:
+    """One stage of one micro-batch at a time."""
+    kinds: list[tuple[Kind, int]] = [("forward", stage) for stage in range(len(devices))]
+    for stage in reversed(range(len(devices) if training else 0)):
+        kinds += [("recompute", stage)] if recomputes else []
+        kinds += [("backward", stage)]
+    return len(kinds), [Part(kind, stage, start) for start, (kind, stage) in enumerate(kinds)]
+
+
+def _lanes(devices: Devices) -> tuple[list[int], int]:
+    """For each stage the number of the slot, among those in which all IPUs do the like, that it takes."""
+    taken: dict[int, int] = {}
+    lanes = []
+    for ipus in devices:
+        lane = max(taken.get(ipu, 0) for ipu in ipus)
+        taken.update(dict.fromkeys(ipus, lane + 1))
+        lanes.append(lane)
+    return lanes, max(taken.values())
+
+
+def _rows(devices: Devices, micro_batches: int, period: int, parts: Sequence[Part]) -> list[Row]:
+    """The rows in order, slots in which no IPU has anything to do left out."""
+    items = [(part.start + period * m, part, m) for part in parts for m in range(micro_batches)]
+    numbers = {slot: number for number, slot in enumerate(sorted({slot for slot, _, _ in items}))}
+    return [
+        Row(numbers[slot], ipu, part.stage, part.kind, m)
+        for slot, part, m in sorted(items, key=lambda item: (item[0], item[1].stage))
+        for ipu in dict.fromkeys(devices[part.stage])
+    ]
+
+
+def _updates(devices: Devices, slot: int) -> list[Row]:
+    lanes, _ = _lanes(devices)
+    rows = [
+        Row(slot + lane, ipu, stage, "update", None)
+        for stage, lane in enumerate(lanes)
+        for ipu in dict.fromkeys(devices[stage])
+    ]
+    return sorted(rows, key=lambda row: (row.slot, row.stage))

@@ -1,0 +1,237 @@
+"""Places each instruction of a step in a stage of a pipeline, by the name scopes that were traced with it.
+
+A stage's scope is a component `ipu_stage_<k>` of the op_name (TensorFlow adds `_<n>` to one entered again); that of
+gradients is `gradient_tape` or `gradients`. Positions 0 to N - 1 are the stages' forward parts, N to 2N - 1 their
+backward parts, the last stage's first: within a micro-batch values only flow to the same or to later positions.
+What has no scope goes where its value is read, or where it is computed from more than it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.errors import ConfigurationError
+from engine.ir import Instruction, Module
+from engine.ir.module import topological
+from engine.partition.marks import Cut, is_mark, is_total
+from engine.partition.own_states import NOWHERE, owners_by_themselves
+
+STAGE = "ipu_stage_"
+"""What begins the name of a stage's scope; its number follows."""
+_STAGE_SCOPE = re.compile(rf"(?:^|/){STAGE}(\d+)(?:_\d+)?(?=/|$)")
+_GRADIENT_SCOPE = re.compile(r"(?:^|/)gradient(?:_tape|s)(?:_\d+)?(?=/|$)")
+FEED = -1
+"""The position of feeds: each part takes its rows itself."""
+DRAWS = frozenset({"rng", "infeed", "outfeed"})
+"""Opcodes that do something else each time they run."""
+
+
+def stage_of(instruction: Instruction) -> int | None:
+    """The stage in whose scope an instruction was traced."""
+    found = _STAGE_SCOPE.findall(instruction.op_name)
+    return int(found[-1]) if found else None
+
+
+def acts_each_time(instruction: Instruction) -> bool:
+    """Whether an instruction must run exactly once for each micro-batch."""
+    effects = instruction.opcode == "custom-call" and bool(instruction.get("custom_call_has_side_effect"))
+    return instruction.opcode in DRAWS or effects
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where what differs from micro-batch to micro-batch is computed, in the module's order; what is not here is the
+    same for all. A variable that the gradient part updates is where its new value is."""
+
+    stages: int
+    position: dict[Instruction, int]
+
+    def stage(self, position: int) -> int:
+        """The stage of a position."""
+        return position if position < self.stages else 2 * self.stages - 1 - position
+
+
+def place(
+    module: Module,
+    roles: Sequence[str],
+    parts: Cut,
+    stages: int,
+    *,
+    in_turn: bool = False,
+    empty_stages: bool = False,
+    names: Mapping[int, str] | None = None,
+) -> Placement:
+    """The positions of a module that has been inlined and cut.
+
+    `in_turn` says that a micro-batch only begins when the one before is through, so variables may change anywhere.
+    Raises ConfigurationError for scopes of stages that do not exist or, without `empty_stages`, hold nothing, and for
+    values or variables that an earlier stage would need from a later one.
+    """
+    placing = _Placing(module, roles, parts, stages, in_turn, names or {})
+    placing.check_scopes(empty_stages)
+    return placing.run()
+
+
+class _Placing:
+    def __init__(
+        self, module: Module, roles: Sequence[str], parts: Cut, stages: int, in_turn: bool, names: Mapping[int, str]
+    ) -> None:
+        self.stages, self.in_turn, self.names, self.parts = stages, in_turn, names, parts
+        self.roots = [*(m.operands[0] for m in parts.marks), *parts.moving.values(), *parts.last]
+        parameters = module.entry.parameters
+        self.owned = {parameters[number]: value for number, value in parts.moving.items()}
+        feeds = {p for p in parameters if roles[p["parameter_number"]] == "feed"}
+        needed = set(topological(self.roots)) | set(self.owned)
+        self.needed = [i for i in module.entry.instructions if i in needed]
+        self.feeds = feeds
+        self.varying: dict[Instruction, None] = {}
+        for i in self.needed:
+            if i in feeds or i in self.owned or acts_each_time(i) or any(o in self.varying for o in i.operands):
+                self.varying[i] = None
+        self.users: dict[Instruction, list[Instruction]] = {i: [] for i in self.needed}
+        for i in self.needed:
+            for operand in dict.fromkeys(i.operands):
+                self.users[operand].append(i)
+        self._refuse_marks()
+        self.backward = self._backward()
+        self.wanted = {i: w for i in self.varying if (w := self._wanted(i)) is not None}
+        self.latest = self._latest()
+
+    def run(self) -> Placement:
+        fixed = owners_by_themselves(list(self.varying), self.owned, self.users, self.latest)
+        flowing = self._sweep(fixed, {})
+        for instruction, wanted in self.wanted.items():
+            if flowing[instruction] > wanted and instruction not in fixed:
+                raise self._out_of_order(instruction, flowing)
+        if self.in_turn:
+            return Placement(self.stages, flowing)
+        owners = dict.fromkeys(self.owned, 0)
+        while True:
+            position = self._sweep(fixed, owners)
+            new = {v: max(owners[v], position[value]) for v, value in self.owned.items() if value in position}
+            if all(new[v] == owners[v] for v in new):
+                break
+            owners |= new
+        self._refuse_late_states(position, fixed)
+        return Placement(self.stages, position)
+
+    def check_scopes(self, empty_stages: bool) -> None:
+        """Raises ConfigurationError for scopes of stages beyond the last, and for stages without any."""
+        found = {stage: i for i in self.needed if (stage := stage_of(i)) is not None}
+        beyond = [stage for stage in found if stage >= self.stages]
+        if beyond:
+            raise ConfigurationError(
+                f"Expected stages 0 to {self.stages - 1}. Received: {found[beyond[0]].op_name!r} in stage {beyond[0]}."
+            )
+        empty = [stage for stage in range(self.stages) if stage not in found]
+        if empty and not empty_stages:
+            raise ConfigurationError(
+                f"All stages in a pipeline must have at least one layer: expected something computed in each of "
+                f"stages 0 to {self.stages - 1}. Received: nothing in stage {empty[0]}. Assign a layer to it that the "
+                f"loss depends on, or number the stages without gaps."
+            )
+
+    def _refuse_marks(self) -> None:
+        if any(is_mark(i) for i in self.needed):
+            raise ConfigurationError(
+                "Expected results of a pipelined training step that come either from a batch or from the optimizer's "
+                "update. Received: one that is computed from both. Return them apart, or use no pipelining."
+            )
+
+    def _backward(self) -> set[Instruction]:
+        """What belongs to the gradients: by its scope, or because it follows from such. Without marks, nothing."""
+        if all(is_total(mark) for mark in self.parts.marks):
+            return set()
+        after: set[Instruction] = set()
+        for i in self.needed:
+            if _GRADIENT_SCOPE.search(i.op_name) or any(operand in after for operand in i.operands):
+                after.add(i)
+        labelled = [i for i in self.needed if i not in after and stage_of(i) is not None]
+        results = [i for i in (*self.parts.moving.values(), *self.parts.last) if i not in after]
+        forward = set(topological([*labelled, *results]))
+        return {i for i in self.needed if i not in forward}
+
+    def _wanted(self, instruction: Instruction) -> int | None:
+        stage = stage_of(instruction)
+        if stage is None or instruction.opcode in ("parameter", "get-tuple-element"):
+            return None
+        return 2 * self.stages - 1 - stage if instruction in self.backward else stage
+
+    def _latest(self) -> dict[Instruction, int]:
+        """The earliest position at which a value is read; its own if it has a scope."""
+        latest: dict[Instruction, int] = {}
+        for i in reversed(self.needed):
+            latest[i] = self.wanted.get(i, min((latest[user] for user in self.users[i]), default=NOWHERE))
+        return latest
+
+    def _sweep(self, fixed: Mapping[Instruction, int], owners: Mapping[Instruction, int]) -> dict[Instruction, int]:
+        """Positions in the module's order: `owners` are those of variables, which nothing reads earlier."""
+        position: dict[Instruction, int] = {}
+        for i in self.varying:
+            operands = [operand for operand in i.operands if operand in position]
+            least = max((position[operand] for operand in operands), default=0)
+            least = max(least, 0)
+            if i in self.feeds:
+                position[i] = FEED
+            elif i in fixed:
+                position[i] = fixed[i]
+            elif i in self.owned:
+                position[i] = owners.get(i, 0)
+            elif i.opcode == "get-tuple-element" and operands:
+                position[i] = position[operands[0]]
+            elif i in self.wanted:
+                position[i] = max(least, self.wanted[i])
+            elif any(operand not in self.feeds for operand in operands) and self._gathers(i):
+                position[i] = max(least, self.stages if i in self.backward else 0)
+            else:
+                position[i] = max(least, self._where_read(i))
+        return position
+
+    def _gathers(self, instruction: Instruction) -> bool:
+        """Whether less crosses to its readers if it is computed where its operands are (a sum of gradients, say)."""
+        taken = [operand for operand in dict.fromkeys(instruction.operands) if operand in self.varying]
+        sizes = [sum(shape.bytes for shape in each.tuple_shapes) for each in (*taken, instruction)]
+        return sum(sizes[:-1]) > sizes[-1]
+
+    def _where_read(self, instruction: Instruction) -> int:
+        reader = self.latest[instruction]
+        first, last = (self.stages, NOWHERE) if instruction in self.backward else (0, self.stages - 1)
+        return max(first, min(reader, last)) if reader < NOWHERE else first
+
+    def _out_of_order(self, late: Instruction, position: Mapping[Instruction, int]) -> ConfigurationError:
+        placement = Placement(self.stages, dict(position))
+        operand = max((o for o in late.operands if o in position), key=lambda o: position[o])
+        stage, source = placement.stage(self.wanted[late]), placement.stage(position[operand])
+        backward = self.wanted[late] >= self.stages
+        what = "gradients from the same and later stages" if backward else "values from the same and earlier stages"
+        advice = f"Assign {_layer(late)} to stage {source}" + (" or below." if backward else " or above.")
+        return ConfigurationError(
+            f"Expected each pipeline stage to take {what} only. Received: {late.opcode} %{late.name} of stage {stage} "
+            f"({late.op_name}), which takes {operand.opcode} %{operand.name} of stage {source} "
+            f"({operand.op_name or 'no scope'}). {advice}"
+        )
+
+    def _refuse_late_states(self, position: Mapping[Instruction, int], fixed: Mapping[Instruction, int]) -> None:
+        """What was put off for a variable's sake may only serve variables."""
+        states = set(self.parts.moving.values())
+        others = set(topological([*(m.operands[0] for m in self.parts.marks), *self.parts.last]))
+        for i, wanted in self.wanted.items():
+            if position[i] > wanted and i in others and i not in fixed and i not in states:
+                number = next(v["parameter_number"] for v in topological([i]) if v in self.owned)
+                variable = self.names.get(number, f"parameter {number}")
+                placement = Placement(self.stages, dict(position))
+                raise ConfigurationError(
+                    f"Expected variables that change with each batch to be used in the stage that updates them, or in "
+                    f"later ones. Received: {i.opcode} %{i.name} of stage {placement.stage(wanted)} ({i.op_name}), "
+                    f"which depends on {variable!r}, updated in stage {placement.stage(position[i])}. Put both layers "
+                    f"into one stage, or use PipelineSchedule.Sequential."
+                )
+
+
+def _layer(instruction: Instruction) -> str:
+    """The scope after the stage's, which is the layer's."""
+    match = _STAGE_SCOPE.search(instruction.op_name)
+    rest = instruction.op_name[match.end() :].strip("/") if match else ""
+    return repr(rest.rsplit("/", 1)[0] or instruction.op_name)

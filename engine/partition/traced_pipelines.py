@@ -1,0 +1,126 @@
+"""Makes pipelines of loops that were traced as such: the body, one micro-batch, becomes the execution of a schedule.
+
+The body holds a mark of the target PIPELINE_TURN whose configuration is that of the pipeline. What the body reads and
+writes of the loop's state are variables of the pipeline; those that change once in each execution are marked, too.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from engine.errors import ConfigurationError
+from engine.ir import Computation, Instruction, Module, Shape, TupleShape
+from engine.ir.builder import Builder
+from engine.ir.device_operations import PIPELINE_TURN, UPDATED_ONCE, config_of, target_of
+from engine.partition.copies import Copies, with_own_names
+from engine.partition.marks import cut
+from engine.partition.pipeline import Pipelined, Pipelining, pipelined
+from engine.partition.repeat import BEFORE
+from engine.passes.inline_calls import inline_calls
+from engine.passes.pipeline import run_passes
+from engine.passes.rewriting import changed, rewrite
+
+
+def pipeline_config(pipelining: Pipelining, training: bool) -> str:
+    """The backend_config of the mark of a loop that is to become a pipeline of one replica."""
+    return json.dumps({"pipelining": asdict(pipelining), "training": training})
+
+
+def with_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
+    """The module with its pipelines, and each of these, in the module's order.
+
+    Raises ConfigurationError for loops that cannot be cut into their stages, or are inside another pipeline, and all
+    that `Pipelining.make_schedule` raises.
+    """
+    if not any(_is_turn(i) for c in module.computations() for i in c.instructions):
+        return module, []
+    module = run_passes(module, (inline_calls,))
+    made: list[Pipelined] = []
+
+    def visit(before: Instruction, loop: Instruction) -> Instruction | None:
+        turns = [i for i in loop.called[0].instructions if _is_turn(i)] if loop.opcode == "while" else []
+        if not turns:
+            return None
+        pipeline = _pipeline(loop, turns[0])
+        made.append(pipeline.pipelined)
+        return changed(loop, called=(pipeline.body(loop.called[0]), loop.called[1]))
+
+    return rewrite(module, visit), made
+
+
+def _is_turn(instruction: Instruction) -> bool:
+    return target_of(instruction) == PIPELINE_TURN
+
+
+class _Body:
+    """A loop's new body; `numbers` are those of the state's elements that it changes, in the order of its results."""
+
+    def __init__(self, made: Pipelined, numbers: list[int]) -> None:
+        self.pipelined, self._numbers = made, numbers
+
+    def body(self, old: Computation) -> Computation:
+        """The computation in place of the old one."""
+        builder = Builder(old.name)
+        state = builder.parameter_of(old.parameters[0].shape)
+        elements = [builder.get_tuple_element(state, k) for k in range(len(state.tuple_shapes))]
+        entry = self.pipelined.module.entry
+        copies = Copies(builder, dict(zip(entry.parameters, elements, strict=True)))
+        for number, result in zip(self._numbers, self.pipelined.module.results, strict=True):
+            elements[number] = copies.of(result)
+        return with_own_names(builder.build(builder.tuple(*elements)))
+
+
+def _pipeline(loop: Instruction, turn: Instruction) -> _Body:
+    config = config_of(turn)
+    pipelining, training = Pipelining(**config["pipelining"]), bool(config["training"])
+    schedule = pipelining.make_schedule(training)
+    module = run_passes(_as_module(loop.called[0]), BEFORE)
+    new = dict(enumerate(module.results))
+    numbers = [k for k, parameter in enumerate(module.entry.parameters) if new[k] is not parameter]
+    once = {k for k in numbers if target_of(new[k]) == UPDATED_ONCE}
+    module = _with_results(module, numbers)
+    roles = ["variable"] * len(module.entry.parameters)
+    names = {k: each.op_name or each.name for k, each in enumerate(loop.operands[0].operands)}
+    parts = cut(module, roles, once, names, training=training)
+    return _Body(pipelined(module, roles, pipelining, schedule, parts, "last", (), names), numbers)
+
+
+def _as_module(body: Computation) -> Module:
+    """The body with a parameter and a result for each element of the state."""
+    state = body.parameters[0]
+    builder = Builder(body.name)
+    assert isinstance(state.shape, TupleShape)
+    shapes = [shape for shape in state.shape.elements if isinstance(shape, Shape)]
+    if len(shapes) < len(state.shape.elements):
+        raise ConfigurationError(
+            "Expected a pipeline whose state are arrays. Received: one with tuples. Use no TensorArray from outside "
+            "of the stages."
+        )
+    parameters = [builder.parameter_of(shape) for shape in shapes]
+    copies = Copies(builder, {state: builder.tuple(*parameters)})
+    root = copies.of(body.root)
+    results = [builder.get_tuple_element(root, k) for k in range(len(shapes))]
+    aliases = {k: k for k in range(len(shapes))}
+    return Module(body.name, with_own_names(builder.build(builder.tuple(*results))), aliases)
+
+
+def _with_results(module: Module, numbers: list[int]) -> Module:
+    """The module that gives the new values of these variables only, without marks of pipelines."""
+    entry = module.entry
+    root = Builder().tuple(*(module.results[k] for k in numbers))
+    instructions = [i for i in entry.instructions if i is not entry.root]
+    kept = Computation(entry.name, [*instructions, root], root)
+    aliases = {number: place for place, number in enumerate(numbers)}
+    return _without_marks(Module(module.name, with_own_names(kept), aliases))
+
+
+def _without_marks(module: Module) -> Module:
+    inner = [i for c in module.computations() if c is not module.entry for i in c.instructions if _is_turn(i)]
+    if inner:
+        raise ConfigurationError(
+            "Expected one pipeline for each loop of a program. Received: a pipeline inside a stage of another. Call "
+            "pipeline() outside of stages."
+        )
+    marks = (PIPELINE_TURN, UPDATED_ONCE)
+    return rewrite(module, lambda _, each: each.operands[0] if target_of(each) in marks else None)

@@ -1,0 +1,206 @@
+"""Which values are the same on all replicas: an analysis to a fixed point through loops and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
+from engine.ir.device_operations import (
+    ALL_GATHER,
+    ALL_TO_ALL,
+    ASSUME_EQUAL,
+    CROSS_REPLICA_MEAN,
+    CROSS_REPLICA_SUM,
+    INFEED,
+    OUTFEED,
+    REDUCE_SCATTER,
+    REPLICA_INDEX,
+    config_of,
+    target_of,
+)
+
+GATHERING = frozenset({ALL_GATHER, CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM})
+"""Collectives after which all replicas of a group have the same value."""
+
+
+class Kind(IntEnum):
+    """How far a value may differ between replicas; what is computed from several values is of the greatest kind."""
+
+    FIXED = 0
+    """The same, and made of constants and arguments alone."""
+    STATE = 1
+    """The same, and made of variables too."""
+    VARYING = 2
+
+
+Kinds = tuple[Kind, ...]
+"""The kinds of a value's leaves: one for an array, those of all elements for a tuple."""
+
+
+def leaf_shapes(shape: AnyShape) -> list[Shape]:
+    """The arrays in a shape, in order, tuples in tuples too."""
+    if isinstance(shape, Shape):
+        return [shape]
+    return [leaf for element in shape.elements for leaf in leaf_shapes(element)]
+
+
+def element_range(shape: AnyShape, index: int) -> slice:
+    """Where the leaves of a tuple's element stand among the tuple's."""
+    assert isinstance(shape, TupleShape)
+    start = sum(len(leaf_shapes(element)) for element in shape.elements[:index])
+    return slice(start, start + len(leaf_shapes(shape.elements[index])))
+
+
+@dataclass(frozen=True, slots=True)
+class LoopKinds:
+    """The kinds of a loop's state during its turns, and those of its results.
+
+    If the number of turns differs between replicas (`divergent`), so does all that turns change.
+    """
+
+    state: Kinds
+    results: Kinds
+    divergent: bool
+
+
+class Uniformity:
+    """The analysis of one module for a number of replicas; results are kept for each computation and its kinds."""
+
+    def __init__(self, replicas: int) -> None:
+        self.replicas = replicas
+        self.different = Kind.VARYING if replicas > 1 else Kind.STATE
+        """What the replicas' numbers, elements and random numbers are."""
+        self._computations: dict[tuple[Computation, Kinds], Kinds] = {}
+        self._loops: dict[tuple[Instruction, Kinds], LoopKinds] = {}
+
+    def variables(self, module: Module, roles: Sequence[str]) -> dict[int, Kind]:
+        """The kind of each entry parameter: a variable varies if its new value may."""
+        kinds = {number: Kind.STATE if role == "variable" else Kind.FIXED for number, role in enumerate(roles)}
+        while True:
+            results = self.results(module, kinds)
+            moved = {
+                number
+                for number, index in module.aliases.items()
+                if results[index] is Kind.VARYING and kinds[number] is not Kind.VARYING
+            }
+            if not moved:
+                return kinds
+            kinds.update(dict.fromkeys(moved, Kind.VARYING))
+
+    def results(self, module: Module, kinds: Mapping[int, Kind]) -> Kinds:
+        """The kinds of the module's results, given those of its parameters."""
+        arguments = [(kinds[number],) for number in range(len(module.entry.parameters))]
+        values = self._values(module.entry, arguments)
+        return tuple(values[result][0] for result in module.results)
+
+    def computation(self, computation: Computation, arguments: Kinds) -> Kinds:
+        """The kinds of a computation's results, given those of its one parameter."""
+        key = (computation, arguments)
+        if key not in self._computations:
+            self._computations[key] = self._values(computation, [arguments])[computation.root]
+        return self._computations[key]
+
+    def loop(self, loop: Instruction, initial: Kinds) -> LoopKinds:
+        """What holds in each turn of a `while`, given the kinds of its initial state."""
+        key = (loop, initial)
+        if key not in self._loops:
+            self._loops[key] = self._loop(loop, initial)
+        return self._loops[key]
+
+    def after(self, instruction: Instruction, operands: Sequence[Kinds]) -> Kinds:
+        """The kinds of an instruction's results, given those of its operands."""
+        match instruction.opcode:
+            case "tuple":
+                return tuple(kind for operand in operands for kind in operand)
+            case "get-tuple-element":
+                return operands[0][element_range(instruction.operands[0].shape, instruction["tuple_index"])]
+            case "optimization-barrier":
+                return operands[0]
+            case "while":
+                return self.loop(instruction, operands[0]).results
+            case "conditional":
+                return self._conditional(instruction, operands)
+        most = max((kind for operand in operands for kind in operand), default=Kind.FIXED)
+        leaves = len(leaf_shapes(instruction.shape))
+        match instruction.opcode:
+            case "rng":
+                return (self.different,) * leaves
+            case "rng-bit-generator":
+                return (most, Kind.FIXED if most is Kind.FIXED else self.different)
+            case "custom-call":
+                return self._custom_call(instruction, most, leaves)
+        return (most,) * leaves
+
+    def _values(self, computation: Computation, arguments: Sequence[Kinds]) -> dict[Instruction, Kinds]:
+        values: dict[Instruction, Kinds] = {}
+        for instruction in computation.instructions:
+            if instruction.opcode == "parameter":
+                values[instruction] = arguments[instruction["parameter_number"]]
+            else:
+                values[instruction] = self.after(instruction, [values[operand] for operand in instruction.operands])
+        return values
+
+    def _loop(self, loop: Instruction, initial: Kinds) -> LoopKinds:
+        body, condition = loop.called
+        state = initial
+        while True:
+            following = tuple(map(max, state, self.computation(body, state)))
+            if following == state:
+                break
+            state = following
+        divergent = self.computation(condition, state) == (Kind.VARYING,)
+        if not divergent:
+            return LoopKinds(state, state, False)
+        kept = passed_on(body)
+        results = tuple(kind if leaf in kept else Kind.VARYING for leaf, kind in enumerate(state))
+        return LoopKinds(state, results, True)
+
+    def _conditional(self, instruction: Instruction, operands: Sequence[Kinds]) -> Kinds:
+        (choice,), *arguments = operands
+        branches = [self.computation(*each) for each in zip(instruction.called, arguments, strict=True)]
+        return tuple(max(choice, *kinds) for kinds in zip(*branches, strict=True))
+
+    def _custom_call(self, instruction: Instruction, most: Kind, leaves: int) -> Kinds:
+        target = target_of(instruction)
+        if target in GATHERING:
+            group = config_of(instruction).get("replica_group_size") or self.replicas
+            return (min(most, Kind.STATE) if group == self.replicas else most,)
+        if target in (ALL_TO_ALL, REDUCE_SCATTER, REPLICA_INDEX):
+            return (self.different,) * leaves
+        if target == ASSUME_EQUAL:
+            return (min(most, Kind.STATE),) * leaves
+        if target == INFEED:
+            return (*[self.different] * (leaves - 1), Kind.STATE)
+        if target == OUTFEED:
+            return (Kind.STATE,)
+        if is_ordered(instruction):
+            return (*[self.different] * (leaves - 1), Kind.STATE)
+        return (most,) * leaves
+
+
+def is_ordered(instruction: Instruction) -> bool:
+    """Whether a custom call takes a token as its last operand and has the next one as its last result."""
+    if instruction.opcode != "custom-call" or not instruction.get("custom_call_has_side_effect", False):
+        return False
+    shapes = leaf_shapes(instruction.shape)
+    token = Shape("s32")
+    return bool(instruction.operands and shapes) and instruction.operands[-1].shape == shapes[-1] == token
+
+
+def passed_on(body: Computation) -> set[int]:
+    """The leaves of a loop's state that a turn hands on as they are."""
+    origins: dict[Instruction, list[int | None]] = {}
+    for instruction in body.instructions:
+        match instruction.opcode:
+            case "parameter":
+                origins[instruction] = list(range(len(leaf_shapes(instruction.shape))))
+            case "tuple":
+                origins[instruction] = [leaf for operand in instruction.operands for leaf in origins[operand]]
+            case "get-tuple-element":
+                (operand,) = instruction.operands
+                origins[instruction] = origins[operand][element_range(operand.shape, instruction["tuple_index"])]
+            case _:
+                origins[instruction] = [None] * len(leaf_shapes(instruction.shape))
+    return {leaf for leaf, origin in enumerate(origins[body.root]) if origin == leaf}

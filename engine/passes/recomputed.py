@@ -1,0 +1,105 @@
+"""Which members of a group other groups compute anew from what lies in memory anyway, instead of reading a result.
+
+The backward pass wants much that the forward pass had at hand: what an activation was given, a normalised array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.ir import Instruction, Shape
+from engine.passes.fusible import is_elementwise, is_scalar_constant, is_unit_reshape
+from engine.passes.groups import Group, Groups
+
+LEAST_ELEMENTS = 1 << 17
+"""Smaller results stay in a cache near the processor."""
+MOST_COST = 16
+"""Operations on a point that take about as long as writing it and reading it again."""
+COSTS = {"exponential": 8, "logistic": 12, "tanh": 16, "erf": 12, "log": 12, "divide": 6, "sqrt": 8, "rsqrt": 3}
+OTHER_COST = 1
+SMALL = 8
+"""How many times smaller an array is that costs next to nothing to read."""
+PRODUCTS = frozenset({"dot", "convolution"})
+"""What lies in memory whatever reads it."""
+
+
+class Recomputed:
+    """The members of all groups of a computation that are no results for that reason."""
+
+    def __init__(
+        self, groups: Groups, users: dict[Instruction, list[Instruction]], is_free: Callable[[Instruction], bool]
+    ) -> None:
+        """`is_free` says of what is in no group whether a codelet sees through it."""
+        self.groups, self.users, self.is_free = groups, users, is_free
+        self._chosen: dict[Group, tuple[set[Instruction], set[Instruction]]] = {}
+
+    def __contains__(self, instruction: Instruction) -> bool:
+        return instruction in self._of(instruction)[0]
+
+    def is_on_the_way(self, instruction: Instruction) -> bool:
+        """Whether other groups see through a member, as it is one of these or they need it for one."""
+        return instruction in self._of(instruction)[1]
+
+    def _of(self, instruction: Instruction) -> tuple[set[Instruction], set[Instruction]]:
+        group = self.groups.of.get(instruction)
+        if group is None:
+            return set(), set()
+        if group not in self._chosen:
+            self._chosen[group] = self._choose(group)
+        return self._chosen[group]
+
+    def _choose(self, group: Group) -> tuple[set[Instruction], set[Instruction]]:
+        """What is recomputed, never all results of a group, and what that takes of the group."""
+        read = {m: None for m in self.groups.members(group) if self._is_read_outside(m, group)}
+        ways = {m: way for m in read if self._may_be_read_anew(m, group) and (way := self._way_to(m, group))}
+        if not ways or len(ways) == len(read):
+            return set(), set()
+        results = read.keys() - ways.keys()
+        return set(ways), set().union(*ways.values()) - results
+
+    def _is_read_outside(self, member: Instruction, group: Group) -> bool:
+        return not self.users[member] or bool(self._readers_outside(member, group))
+
+    def _readers_outside(self, member: Instruction, group: Group) -> list[Instruction]:
+        return [u for u in self.users[member] if self.groups.of.get(u) is not group]
+
+    def _may_be_read_anew(self, member: Instruction, group: Group) -> bool:
+        shape = member.shape
+        if not isinstance(shape, Shape) or shape.elements < LEAST_ELEMENTS or is_unit_reshape(member):
+            return False
+        readers = self._readers_outside(member, group)
+        return bool(readers) and all(
+            u in self.groups.of and not is_unit_reshape(u) and _reads_pointwise(u, member) for u in readers
+        )
+
+    def _way_to(self, member: Instruction, group: Group) -> set[Instruction]:
+        """The members it is made of, if that is few operations on one product and on smaller arrays; else none."""
+        cost, large, way = 0, set(), set()
+        stack, seen = [member], {member}
+        while stack:
+            current = stack.pop()
+            if self.groups.of.get(current) is group:
+                if current.opcode == "reduce" or not is_elementwise(current):
+                    return set()
+                way.add(current)
+                cost += COSTS.get(current.opcode, OTHER_COST)
+            elif not self.is_free(current):
+                if current in self.groups.of or not isinstance(current.shape, Shape):
+                    return set()
+                if current.shape.elements * SMALL > member.array_shape.elements:
+                    # A parameter may be a variable, and updated before the group runs.
+                    if current.opcode not in PRODUCTS:
+                        return set()
+                    large.add(current)
+                continue
+            if cost > MOST_COST:
+                return set()
+            fresh = [o for o in current.operands if o not in seen and not is_scalar_constant(o)]
+            seen.update(fresh)
+            stack += fresh
+        return way if len(large) <= 1 else set()
+
+
+def _reads_pointwise(user: Instruction, operand: Instruction) -> bool:
+    """A reduce reads its arrays point by point, but not its initial values."""
+    return user.opcode != "reduce" or operand not in user.operands[len(user.operands) // 2 :]

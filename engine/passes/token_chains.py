@@ -1,0 +1,28 @@
+"""Checks that the queue operations of loops and branches are in the chain of tokens their computations hand on."""
+
+from __future__ import annotations
+
+from engine.errors import InternalError
+from engine.ir import Module, topological
+from engine.ir.device_operations import is_queue, queue_of
+from engine.passes.opcodes import has_side_effect
+
+
+def check_token_chains(module: Module) -> Module:
+    """The module as it is. Passes make bodies anew from their roots, which would drop what no root needs.
+
+    Raises InternalError for an infeed or an outfeed, or what calls one, whose token does not reach the root of a
+    computation that is called.
+    """
+    for computation in module.computations():
+        if computation is module.entry or not any(has_side_effect(i) for i in computation.instructions):
+            continue
+        reached = set(topological([computation.root]))
+        for instruction in computation.instructions:
+            if instruction not in reached and has_side_effect(instruction):
+                what = f"{queue_of(instruction)!r}" if is_queue(instruction) else instruction.opcode
+                raise InternalError(
+                    f"Expected the token of {what} to be among the results of {computation.name}. "
+                    f"Received: %{instruction.name}, whose token is dropped. Assign it to the token's variable."
+                )
+    return module

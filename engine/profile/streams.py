@@ -1,0 +1,45 @@
+"""What a step exchanges with the host: feeds and results, and the rows of its queues, turn by turn."""
+
+from __future__ import annotations
+
+from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
+from engine.profile.loops import runs_of
+from engine.program.program import Program
+from engine.target import Target
+
+FROM_HOST, TO_HOST = (infeed_copy, infeed_row), (outfeed_copy, outfeed_row)
+
+
+def host_bytes(program: Program) -> tuple[int, int]:
+    """Bytes of a step from the host and to it. Loops whose trip count does not follow from the program turn once."""
+    fed = sum(buffer.shape.bytes for buffer in program.feeds.values())
+    returned = sum(shape.bytes for shape in program.output_shapes)
+    if not program.queues:
+        return fed, returned
+    leaves = {leaf for queue in program.queues.values() for leaf in queue.leaves}
+    for compute_set, runs in zip(program.compute_sets, runs_of(program), strict=True):
+        if compute_set.codelet in FROM_HOST:
+            fed += runs * sum(span.buffer.shape.bytes for span in compute_set.reads if span.buffer in leaves)
+        elif compute_set.codelet in TO_HOST:
+            returned += runs * sum(span.buffer.shape.bytes for span in compute_set.writes if span.buffer in leaves)
+    return fed, returned
+
+
+def host_cycles(fed: int, returned: int, target: Target) -> int:
+    """Cycles of the transfer of so many bytes from the host and to it."""
+    seconds = fed / target.host_to_device_bytes_per_second + returned / target.device_to_host_bytes_per_second
+    return -int(-seconds * target.clock_hz // 1)
+
+
+def samples_of(program: Program) -> int:
+    """Rows of the first feed that has rows, or of all elements of the first infeed leaf that has; else 1."""
+    for number in sorted(program.feeds):
+        shape = program.feeds[number].shape
+        if shape.rank:
+            return shape.dimensions[0]
+    for compute_set, runs in zip(program.compute_sets, runs_of(program), strict=True):
+        if compute_set.codelet in FROM_HOST:
+            for span in compute_set.reads:
+                if any(span.buffer in queue.leaves for queue in program.queues.values()) and span.buffer.shape.rank:
+                    return runs * span.buffer.shape.dimensions[0]
+    return 1

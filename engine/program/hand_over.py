@@ -1,0 +1,169 @@
+"""Units of a compute set followed at once by the same units of one that reads what they wrote.
+
+The weight gradient of a dense layer goes to its optimizer so, piece by piece, without ever lying in memory as a whole.
+It is a matter of the host's caches: the program that the device model accounts for has the two compute sets.
+A product of a long k is left alone: what its units share, packed once for all of them, is worth more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from engine.codelets.contract_fields import Field
+from engine.codelets.hand_over import HandOver, hand_over, hand_over_scratch_bytes
+from engine.emit.nest import Nest
+from engine.program.program import Buffer, ComputeSet, Program, Relocation, Span
+
+MOST_PIECE_BYTES = 1 << 17
+"""What a unit may hand over, to be still in the cache when it is read."""
+LEAST_BYTES = 1 << 17
+"""Arrays below this stay in a near cache anyway."""
+LONGEST_K = 256
+"""What a product adds up, for its units to share nothing that is worth packing once."""
+
+
+def hand_over_units(program: Program) -> Program:
+    """The program as it is run on the host; the given one is left as it is."""
+    sets = list(program.compute_sets)
+    merged: dict[int, ComputeSet] = {}
+    gone: set[int] = set()
+    users = _users(program)
+    for at, reader in enumerate(sets):
+        if not isinstance(reader.codelet, Nest) or not any(s.buffer.kind == "variable" for s in reader.writes):
+            continue
+        for span in reader.reads:
+            writer_at = _writer(program, users, span, at, merged, gone)
+            if writer_at is not None:
+                merged[at] = _merged(sets[writer_at], reader, span)
+                gone.add(writer_at)
+                break
+    return _assembled(program, merged, sorted(gone)) if merged else program
+
+
+def _users(program: Program) -> Counter[Buffer]:
+    """In how many ways each buffer is used, counting the program's outputs and predicates."""
+    users: Counter[Buffer] = Counter(program.outputs)
+    users.update(mark.predicate for mark in program.marks if mark.predicate is not None)
+    for compute_set in program.compute_sets:
+        users.update(span.buffer for span in (*compute_set.reads, *compute_set.writes))
+    return users
+
+
+def _writer(
+    program: Program, users: Counter[Buffer], span: Span, at: int, merged: dict[int, ComputeSet], gone: set[int]
+) -> int | None:
+    """The compute set whose units can be followed by those of compute set `at`, which reads `span`."""
+    buffer = span.buffer
+    if buffer.kind != "arena" or buffer.permanent or buffer.shape.bytes < LEAST_BYTES or not _piece_bytes(span):
+        return None
+    reader = program.compute_sets[at]
+    for before in range(at - 1, -1, -1):
+        writer = program.compute_sets[before]
+        if any(written.buffer is buffer for written in writer.writes):
+            if before in gone or before in merged or not _fit(writer, reader, span, users):
+                return None
+            return before if _may_wait(program, before, at) else None
+    return None
+
+
+def _fit(writer: ComputeSet, reader: ComputeSet, span: Span, users: Counter[Buffer]) -> bool:
+    """Whether unit by unit the reader can follow the writer, and no unit touches what another one does."""
+    if writer.units != reader.units or writer.units < 2 or writer.one_worker or reader.one_worker:
+        return False
+    if writer.overwrites or reader.overwrites or not _shares_nothing(writer):
+        return False
+    if any(written.partition != span.partition for written in writer.writes if written.buffer is span.buffer):
+        return False
+    written = {s.buffer for s in writer.writes}
+    if len(written) != 1 or written & {s.buffer for s in reader.writes}:
+        return False
+    if not _goes_through_scratch(writer, reader, span.buffer, users):
+        return False
+    own = {(s.buffer, s.partition) for s in reader.writes}
+    touched = {s.buffer for s in reader.writes}
+    return all(s.partition is not None and (s.buffer, s.partition) in own for s in writer.reads if s.buffer in touched)
+
+
+def _shares_nothing(writer: ComputeSet) -> bool:
+    """Whether a compute set is a product whose units are as fast one by one."""
+    return getattr(writer.codelet, "name", "") == "contract_f32" and writer.parameters[Field.K] <= LONGEST_K
+
+
+def _goes_through_scratch(writer: ComputeSet, reader: ComputeSet, buffer: Buffer, users: Counter[Buffer]) -> bool:
+    """Whether nobody else wants a buffer, which each of the two reaches by one address."""
+    reached = [[r.offset for r in each.relocations if r.buffer is buffer] for each in (writer, reader)]
+    return users[buffer] == 2 and reached == [[0], [0]]
+
+
+def _piece_bytes(span: Span) -> int:
+    """The bytes of each unit's piece, if the pieces lie one after the other and are small; else 0."""
+    partition, shape = span.partition, span.buffer.shape
+    if partition is None or partition.inner * partition.extent != shape.elements:
+        return 0
+    size = partition.inner * partition.grain * shape.dtype.itemsize
+    return size if size <= MOST_PIECE_BYTES else 0
+
+
+def _may_wait(program: Program, before: int, at: int) -> bool:
+    """Whether compute set `before` may run as late as `at`."""
+    if any(before < mark.position <= at for mark in program.marks):
+        return False
+    writer = program.compute_sets[before]
+    reads, writes = {s.buffer for s in writer.reads}, {s.buffer for s in writer.writes}
+    for between in program.compute_sets[before + 1 : at]:
+        if any(s.buffer in reads or s.buffer in writes for s in between.writes):
+            return False
+        if any(s.buffer in writes for s in between.reads):
+            return False
+    return True
+
+
+def _merged(writer: ComputeSet, reader: ComputeSet, span: Span) -> ComputeSet:
+    """The two as one compute set."""
+    (written,) = (r.word for r in writer.relocations if r.buffer is span.buffer)
+    (read,) = (r.word for r in reader.relocations if r.buffer is span.buffer)
+    piece = _piece_bytes(span)
+    words = len(writer.parameters), len(reader.parameters)
+    head = np.zeros(HandOver.WORDS, np.int64)
+    head[HandOver.WRITER_WORDS :] = (*words, written, read, piece)
+    first, second = len(head), len(head) + words[0]
+    kept = [(first, writer), (second, reader)]
+    relocations = [
+        Relocation(start + r.word, r.buffer, r.offset)
+        for start, each in kept
+        for r in each.relocations
+        if r.buffer is not span.buffer
+    ]
+    return ComputeSet(
+        f"{writer.name} {reader.name}",
+        hand_over,
+        np.concatenate([head, writer.parameters, reader.parameters]),
+        relocations,
+        reader.units,
+        [*writer.reads, *(s for s in reader.reads if s.buffer is not span.buffer)],
+        list(reader.writes),
+        replace(writer.effort, elements={**writer.effort.elements, **reader.effort.elements}),
+        hand_over_scratch_bytes(sum(words), piece, max(writer.scratch_bytes, reader.scratch_bytes)),
+        writer.op_name,
+        keep=[*writer.keep, *reader.keep],
+        calls=((int(HandOver.WRITER), writer.codelet), (int(HandOver.READER), reader.codelet)),
+    )
+
+
+def _assembled(program: Program, merged: dict[int, ComputeSet], gone: list[int]) -> Program:
+    """The program with merged compute sets in the place of their readers."""
+
+    def moved(position: int) -> int:
+        return position - bisect_left(gone, position)
+
+    missing = set(gone)
+    return replace(
+        program,
+        compute_sets=[merged.get(at, s) for at, s in enumerate(program.compute_sets) if at not in missing],
+        marks=[replace(m, position=moved(m.position)) for m in program.marks],
+        regions=[replace(r, begin=moved(r.begin), end=moved(r.end)) for r in program.regions],
+    )

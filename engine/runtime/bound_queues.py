@@ -1,0 +1,87 @@
+"""The rings behind a program's queues, from call to call."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+
+from engine.codelets.queues import Call
+from engine.errors import ConfigurationError
+from engine.ir.device_operations import QueueSignature
+from engine.program.program import Buffer, ProgramQueue
+from engine.runtime.executor import State
+from engine.runtime.rings import AnyRing, InfeedRing
+from engine.runtime.workers import yield_address
+
+
+@cache
+def _nap_address() -> int:
+    """The address of a C function `f(unsigned microseconds)` that sleeps, or at least lets another thread run."""
+    function = ctypes.CDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).usleep
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+def check_rings(queues: Mapping[str, QueueSignature], rings: Mapping[str, AnyRing]) -> None:
+    """Raises ConfigurationError unless each queue has a ring of its own, of its direction, shapes and dtypes."""
+    for name, wanted in queues.items():
+        expected = f"an {wanted.direction} ring of ({', '.join(map(str, wanted.shapes))}) for queue {name!r}"
+        ring = rings.get(name)
+        if ring is None:
+            known = ", ".join(sorted(rings)) or "none"
+            raise ConfigurationError(f"Expected {expected}. Received: no ring; there are rings for: {known}.")
+        direction = "infeed" if isinstance(ring, InfeedRing) else "outfeed"
+        if direction != wanted.direction or ring.shapes != wanted.shapes:
+            received = f"an {direction} ring of ({', '.join(map(str, ring.shapes))})"
+            raise ConfigurationError(f"Expected {expected}. Received: {received}. Make the ring of the queue's shapes.")
+    used = [rings[name] for name in queues]
+    if len({id(ring) for ring in used}) < len(used):
+        raise ConfigurationError("Expected a ring of its own for each queue. Received: one ring for several queues.")
+
+
+class BoundQueues:
+    """Which ring each queue of a program has, and the call block through which waiting codelets know the call."""
+
+    def __init__(self, queues: Mapping[str, ProgramQueue]) -> None:
+        self._queues = dict(queues)
+        self._signatures = {name: queue.signature for name, queue in queues.items()}
+        self._rings: dict[str, AnyRing] = {}
+        self._call = np.zeros(Call.WORDS, np.int64)
+
+    def bind(self, rings: Mapping[str, AnyRing]) -> dict[Buffer, int]:
+        """The addresses that have changed since the last call; raises ConfigurationError for rings that do not fit."""
+        if len(self._rings) == len(self._queues) and all(rings.get(n) is r for n, r in self._rings.items()):
+            return {}
+        check_rings(self._signatures, rings)
+        self._rings = {name: rings[name] for name in self._queues}
+        addresses: dict[Buffer, int] = {}
+        for name, queue in self._queues.items():
+            ring = self._rings[name]
+            addresses |= {queue.call: self._call.ctypes.data, queue.control: ring.address}
+            addresses |= dict(zip(queue.leaves, ring.leaf_addresses, strict=True))
+        return addresses
+
+    def begin(self, state: np.ndarray) -> None:
+        """A call with this state block begins."""
+        if not self._queues:
+            return
+        words = {Call.STOP: State.STOP, Call.LEAVE_AT: State.LEAVE_AT, Call.PASSED: State.ARRIVALS}
+        for word, place in (words | {Call.ABORT: State.ABORT}).items():
+            self._call[word] = state.ctypes.data + 8 * place
+        self._call[Call.YIELD], self._call[Call.NAP] = yield_address(), _nap_address()
+        for ring in self._rings.values():
+            ring.begin()
+
+    def end(self) -> None:
+        """The call is over, however it went."""
+        for ring in self._rings.values():
+            ring.settle()
+
+    def raise_if_ended(self) -> None:
+        """Raises the error of a ring that the program has found closed."""
+        for ring in self._rings.values():
+            if ring.ended:
+                raise ring.error

@@ -1,0 +1,36 @@
+"""Variables of which a trace has nothing but the handle, as TensorFlow's training operations take it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import gen_resource_variable_ops
+
+
+class HandleVariable:
+    """What a variable outside of the strategy is for the engine: a value to read and to replace."""
+
+    def __init__(self, handle: Any) -> None:
+        (data,) = handle._handle_data.shape_and_type
+        self.name = "variable"
+        self._handle = handle
+        self._dtype = tf.as_dtype(data.dtype)
+
+    def numpy(self) -> Any:
+        """The value, as an array."""
+        with ops.init_scope(), context.eager_mode():
+            return gen_resource_variable_ops.read_variable_op(self._handle, self._dtype).numpy()
+
+    def assign(self, value: Any) -> None:
+        """Replaces the value."""
+        with ops.init_scope(), context.eager_mode():
+            gen_resource_variable_ops.assign_variable_op(self._handle, tf.constant(value, self._dtype))
+
+
+def is_variable(handle: Any) -> bool:
+    """Whether a resource is a variable, and no table or iterator."""
+    data = getattr(handle, "_handle_data", None)
+    return bool(data is not None and data.is_set and len(data.shape_and_type) == 1)

@@ -1,0 +1,55 @@
+"""Makes a traced step one of all replicas, with the variables that they have rows of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError, StepCountError
+from engine.ir.device_operations import is_collective, target_of
+from engine.partition.replicate import replicate
+from ipu.compiler.accumulation import ReplicaRows
+from ipu.compiler.trace import TracedStep
+
+
+class AccumulationLoopError(StepCountError, tf.errors.FailedPreconditionError):
+    """Gradients are accumulated in a loop whose number of turns is no multiple of the batches in an update."""
+
+    def __init__(self, message: str) -> None:
+        tf.errors.FailedPreconditionError.__init__(self, None, None, message)
+
+
+def alone(traced: TracedStep, replicas: int) -> TracedStep:
+    """A step whose replicas are run one after the other, so that they cannot meet.
+
+    Raises ConfigurationError for collectives of more than one replica.
+    """
+    found = [i for c in traced.module.computations() for i in c.instructions if is_collective(i)]
+    if found and replicas > 1:
+        raise ConfigurationError(
+            f"Expected Keras models without operations between replicas: fit, evaluate and predict reduce gradients "
+            f"and metrics over replicas themselves. Received: {target_of(found[0])} "
+            f"({found[0].op_name or found[0].name}) with {replicas} replicas. Write the training loop in a tf.function "
+            f"for IPUStrategy.run, or set auto_select_ipus = 1."
+        )
+    return replicated(traced, 1) if found else traced
+
+
+def replicated(traced: TracedStep, replicas: int) -> TracedStep:
+    """The step that `replicas` replicas make together; with one, collectives become what they are for one.
+
+    Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
+    that only some replicas enter; AccumulationLoopError, a FailedPreconditionError, where gradients are accumulated
+    outside of a loop or in one whose number of turns is no multiple of the batches in an update.
+    """
+    numbers = [number for number, role in enumerate(traced.roles) if role == "variable"]
+    by_number = dict(zip(numbers, traced.variables, strict=True))
+    names = {number: getattr(variable, "name", "") for number, variable in by_number.items()}
+    try:
+        made = replicate(traced.module, traced.roles, replicas, names)
+    except StepCountError as error:
+        raise AccumulationLoopError(str(error)) from error
+    rows = [ReplicaRows(by_number[number], replicas) for number in made.rows]
+    variables = [*traced.variables, *rows]
+    return replace(traced, module=made.module, roles=made.roles, variables=variables, replicas=replicas)

@@ -1,0 +1,5 @@
+"""The documented path of `ipu.ops.cross_replica_ops`."""
+
+from ipu.ops.cross_replica_ops import assume_equal_across_replicas, cross_replica_mean, cross_replica_sum
+
+__all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]

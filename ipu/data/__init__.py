@@ -1,0 +1,1 @@
+"""Data sets: the package of `tensorflow.python.ipu.data`."""

@@ -1,0 +1,1 @@
+"""Data set wrappers, a module for each documented module."""

@@ -1,0 +1,46 @@
+"""Dataset wrappers: the public name of `tensorflow.python.ipu.data.ops.dataset_ops` (Python API, 18.11.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
+
+from engine.errors import ConfigurationError
+
+__all__ = ["BufferDataset"]
+
+
+class BufferDataset(dataset_ops.UnaryUnchangedStructureDataset):
+    """A Dataset which makes sure there is a multiple of buffer_size number of elements available.
+
+    It reads `buffer_size` elements before it gives the first of them; a rest of fewer is left out.
+
+    Args:
+        input_dataset: the input dataset, of any structure.
+        buffer_size: the number of dataset elements which will be available.
+
+    Raises:
+        TypeError: `input_dataset` is no tf.data.Dataset.
+        ValueError: `buffer_size` is no integer of at least 1.
+    """
+
+    def __init__(self, input_dataset: tf.data.Dataset, buffer_size: int) -> None:
+        if not isinstance(input_dataset, tf.data.Dataset):
+            raise TypeError(
+                f"Expected input_dataset to be a tf.data.Dataset. Received: {type(input_dataset).__name__}."
+            )
+        if isinstance(buffer_size, bool) or not isinstance(buffer_size, int) or buffer_size < 1:
+            raise ConfigurationError(
+                f"Expected buffer_size to be an integer of at least 1. Received: {buffer_size!r}. Nearest: 1."
+            )
+        windows = input_dataset.window(buffer_size, drop_remainder=True)
+        buffered = windows.flat_map(_elements)
+        super().__init__(input_dataset, buffered._variant_tensor)
+
+
+def _elements(*window: Any) -> tf.data.Dataset:
+    """The elements of a window, which is a structure of data sets."""
+    structure = window if len(window) > 1 else window[0]
+    return structure if isinstance(structure, tf.data.Dataset) else tf.data.Dataset.zip(structure)

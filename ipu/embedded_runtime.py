@@ -1,0 +1,19 @@
+"""Running compiled programs from files: the public names of `tensorflow.python.ipu.embedded_runtime`."""
+
+from __future__ import annotations
+
+from ipu.ops.embedded_runtime import (
+    RuntimeContext,
+    embedded_runtime_call,
+    embedded_runtime_start,
+    embedded_runtime_start_and_call,
+    embedded_runtime_stop,
+)
+
+__all__ = [
+    "RuntimeContext",
+    "embedded_runtime_call",
+    "embedded_runtime_start",
+    "embedded_runtime_start_and_call",
+    "embedded_runtime_stop",
+]

@@ -1,0 +1,15 @@
+"""An alternative path of `ipu.optimizers.gradient_accumulation_optimizer` (Python API, table 18.1)."""
+
+from ipu.optimizers.gradient_accumulation_optimizer import (
+    CrossReplicaGradientAccumulationOptimizer,
+    CrossReplicaGradientAccumulationOptimizerV2,
+    GradientAccumulationOptimizer,
+    GradientAccumulationOptimizerV2,
+)
+
+__all__ = [
+    "CrossReplicaGradientAccumulationOptimizer",
+    "CrossReplicaGradientAccumulationOptimizerV2",
+    "GradientAccumulationOptimizer",
+    "GradientAccumulationOptimizerV2",
+]

@@ -1,0 +1,153 @@
+"""`repeat` and `while_loop`: loops that run on the device without coming back to the host (section 18.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.autograph.impl import api as autograph
+
+from ipu.compiler.loop_context import loop_body
+from ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipu.queues.elements import arguments_of
+from ipu.queues.signatures import accepts, requirement
+
+
+@autograph.autograph_artifact
+def repeat(
+    n: Any, body: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None, use_while_v1: bool = True
+) -> Any:
+    """A loop of `n` iterations; the arguments of `body` are the loop's tensors, then an element of the infeed.
+
+    Args:
+        n: the number of iterations: an integer or an int32 scalar.
+        body: takes the loop's tensors and returns them anew, of the same dtypes and shapes, then operations if any.
+            A dict with string keys from the infeed is given by name, a tuple spread, anything else as one argument.
+        inputs: the first values: a list of tensors, one tensor, or None for none.
+        infeed_queue: an IPUInfeedQueue whose elements the body takes.
+        use_while_v1: accepted; there is one kind of loop.
+
+    Returns:
+        The tensors after the last iteration: a list of several, one by itself, or for none an operation.
+
+    Raises:
+        TypeError: `body` cannot be called with the arguments there are, or returns other numbers or dtypes of tensors.
+        ValueError: `body` returns operations before tensors.
+    """
+    first = _listed(inputs)
+
+    _check(body, len(first), infeed_queue, "body")
+    count = tf.get_static_value(n) if tf.is_tensor(n) else int(n)
+    trip_count = None if count is None else max(int(count), 0)
+    return _loop(lambda *loop: True, body, first, infeed_queue, n if count is None else trip_count, trip_count)
+
+
+@autograph.autograph_artifact
+def while_loop(
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: Any = None,
+    maximum_iterations: Any = None,
+    use_while_v1: bool = True,
+) -> Any:
+    """A loop that runs as long as `condition` of its tensors is true; otherwise as `repeat`.
+
+    Args:
+        condition: takes the loop's tensors, without an element of the infeed, and returns a boolean scalar.
+        body: takes the loop's tensors and returns them anew, see `repeat`.
+        inputs: the first values: a list of tensors, one tensor, or None for none.
+        infeed_queue: an IPUInfeedQueue whose elements the body takes.
+        maximum_iterations: the most iterations, or None.
+        use_while_v1: accepted; there is one kind of loop.
+
+    Returns:
+        The tensors after the last iteration: a list of several, one by itself, or for none an operation.
+
+    Raises:
+        TypeError: `body` or `condition` cannot be called with the arguments there are, or `body` returns other numbers
+            or dtypes of tensors.
+        ValueError: `body` returns operations before tensors.
+    """
+    first = _listed(inputs)
+    _check(body, len(first), infeed_queue, "body")
+    _check(condition, len(first), None, "condition")
+
+    return _loop(condition, body, first, infeed_queue, maximum_iterations, None)
+
+
+def _loop(
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    inputs: Sequence[Any],
+    infeed_queue: IPUInfeedQueue | None,
+    maximum_iterations: Any,
+    trip_count: int | None,
+) -> Any:
+    """The loop's result for the first values `inputs`."""
+    values = [value if isinstance(value, tf.TensorArray) else tf.convert_to_tensor(value) for value in inputs]
+    types = [value.dtype for value in values]
+    # Python's control flow on tensors works in them where it does in the calling function.
+    condition, body = (autograph.tf_convert(f, ag_ctx.control_status_ctx()) for f in (condition, body))
+
+    def within(counter: Any, *loop: Any) -> Any:
+        return condition(*loop)
+
+    def turn(counter: Any, *loop: Any) -> list[Any]:
+        positional, named = ((), {}) if infeed_queue is None else arguments_of(infeed_queue._dequeue())
+        with loop_body(trip_count, counter):
+            tensors, operations = _split(_listed(body(*loop, *positional, **named)))
+        if [tensor.dtype for tensor in tensors] != types:
+            raise TypeError(
+                f"Expected the loop body to return {len(types)} tensors of the dtypes of its inputs, "
+                f"{[t.name for t in types]}. Received: {[tensor.dtype.name for tensor in tensors]}."
+            )
+        with tf.control_dependencies(operations):
+            kept = [tensor if isinstance(tensor, tf.TensorArray) else tf.identity(tensor) for tensor in tensors]
+            return [counter + 1, *kept]
+
+    _, *results = tf.while_loop(
+        within, turn, [tf.constant(0), *values], parallel_iterations=1, maximum_iterations=maximum_iterations
+    )
+    if not values:
+        return tf.no_op()
+    return list(results) if len(values) > 1 else results[0]
+
+
+def _split(outputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Tensors, and the operations after them."""
+    outputs = [
+        output if isinstance(output, tf.Operation | tf.TensorArray) else tf.convert_to_tensor(output)
+        for output in outputs
+    ]
+    operations = [output for output in outputs if isinstance(output, tf.Operation)]
+    tensors = [output for output in outputs if not isinstance(output, tf.Operation)]
+    if any(isinstance(output, tf.Operation) for output in outputs[: len(tensors)]):
+        raise ValueError(
+            "Expected the loop body to return zero or more tensors followed by zero or more operations. "
+            "Received: an operation before a tensor."
+        )
+    return tensors, operations
+
+
+def _listed(values: Any) -> list[Any]:
+    if values is None:
+        return []
+    return list(values) if isinstance(values, tuple | list) else [values]
+
+
+def _check(function: Callable[..., Any], inputs: int, infeed_queue: Any, what: str) -> None:
+    """Raises TypeError when the function cannot be called with so many tensors and an element of the infeed."""
+    if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
+        raise TypeError(f"Expected infeed_queue to be an IPUInfeedQueue. Received: {infeed_queue!r}.")
+    positional, named = ((), {}) if infeed_queue is None else arguments_of(infeed_queue.element_spec)
+    if accepts(function, inputs + len(positional), list(named)):
+        return
+    from_infeed = f" and {len(positional) + len(named)} from the infeed" if infeed_queue is not None else ""
+    names = f" (by the names {', '.join(named)})" if named else ""
+    raise TypeError(
+        f"Supplied loop {what} function cannot be called with the specified inputs. Received: {inputs} "
+        f"inputs{from_infeed}{names}, but the loop {what} needs {requirement(function)}."
+    )

@@ -1,0 +1,1 @@
+"""Operations for use in functions that run on the IPU, a module for each documented module."""

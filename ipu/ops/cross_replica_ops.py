@@ -1,0 +1,59 @@
+"""Cross replica operators: the public names of `tensorflow.python.ipu.cross_replica_ops`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu.compiler import collectives
+
+__all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
+
+
+def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
+    """Sum the input tensor across replicas (Python API, 18.14.11).
+
+    Its gradient is the cross-replica sum of the replicas' gradients.
+
+    Args:
+        x: the local tensor, of a numeric type and any shape that is known when the program is built.
+        replica_group_size: the number of replicas in each group, which are consecutive. None is one group of all.
+        name: optional op name.
+
+    Returns:
+        A tensor like `x`, the same for all replicas of a group. The sum is taken in the order of the replicas.
+
+    Raises:
+        ValueError: called outside of a function that runs on the IPU, or, when the program is built, with a group
+            size that does not divide the number of replicas.
+        TypeError: `x` is not numeric.
+    """
+    return collectives.cross_replica_sum(x, replica_group_size, name)
+
+
+def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
+    """Compute the mean of the input tensor across replicas: `cross_replica_sum` over the size of the group.
+
+    Args, results and errors are those of `cross_replica_sum`; integers are divided towards zero.
+    """
+    return collectives.cross_replica_mean(x, replica_group_size, name)
+
+
+def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
+    """Mark the given tensors as equal across replicas (Python API, 18.14.11).
+
+    All replicas go on with the values that replica 0 has, so that control flow which depends on them is the same on
+    all of them, and may have collectives and queues inside.
+
+    Args:
+        tensors: a tensor or a structure of tensors.
+        inplace: whether the tensors are copied; it makes no difference here.
+
+    Returns:
+        A tensor, or a structure of tensors, like `tensors`.
+
+    Raises:
+        ValueError: called outside of a function that runs on the IPU.
+    """
+    return tf.nest.map_structure(collectives.assume_equal, tensors)

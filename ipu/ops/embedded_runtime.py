@@ -1,0 +1,141 @@
+"""Running compiled programs from files: the public names of `tensorflow.python.ipu.ops.embedded_runtime`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from engine.files import TensorInfo
+from ipu.compiler.file_runtime import Runtime, start
+
+__all__ = [
+    "RuntimeContext",
+    "embedded_runtime_call",
+    "embedded_runtime_start",
+    "embedded_runtime_start_and_call",
+    "embedded_runtime_stop",
+]
+DTYPES = (tf.int8, tf.uint8, tf.int32, tf.float16, tf.float32)
+Inputs = Sequence[Any] | Mapping[str, Any]
+
+
+class RuntimeContext:
+    """A program that has been started: made by `embedded_runtime_start`, for `embedded_runtime_call`."""
+
+    def __init__(self, name: str, executable_file: str, runtime: Runtime) -> None:
+        self.name = name
+        self.executable_file = executable_file
+        self.runtime = runtime
+
+    def output_types(self) -> list[tf.DType]:
+        """The dtype of each output."""
+        return [tf.dtypes.as_dtype(info.dtype) for info in self.runtime.outputs]
+
+    def signature(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
+        """Shape, dtype and name of each input, and of each output, of a call."""
+        inputs, outputs = ([_spec(info) for info in each] for each in (self.runtime.inputs, self.runtime.outputs))
+        return inputs, outputs
+
+
+def embedded_runtime_start(
+    executable_file: Any, inputs: Inputs | None = None, name: str = "engine", timeout: int = 5000
+) -> RuntimeContext:
+    """Start a program from an executable file.
+
+    Args:
+        executable_file: the path, a string or a scalar tensor of strings.
+        inputs: values of what is not streamed: variables that are not frozen, and the function's arguments where it
+            reads a queue. A list in the program's order, or a dict by name.
+        name: the name of the program in messages.
+        timeout: microseconds after which a program that waits for more requests than there are is given zeros, whose
+            results nobody sees.
+
+    Returns:
+        The context to call it by.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no executable, altered or of another version; or inputs are missing, unknown or of another
+            shape.
+        TypeError: an input of another dtype.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, int) or timeout < 0:
+        raise ConfigurationError(f"Expected timeout to be microseconds, 0 or more. Received: {timeout!r}. Nearest: 0.")
+    path = executable_file.numpy() if isinstance(executable_file, tf.Tensor) else executable_file
+    path = path.decode() if isinstance(path, bytes) else str(path)
+    given = {} if inputs is None else inputs
+    values = {k: _value(v) for k, v in given.items()} if isinstance(given, Mapping) else [_value(v) for v in given]
+    return RuntimeContext(name, path, start(path, values, timeout / 1e6))
+
+
+def embedded_runtime_call(inputs: Sequence[Any], context: RuntimeContext) -> list[tf.Tensor]:
+    """Call a program that has been started, from any thread; inside a tf.function too.
+
+    Args:
+        inputs: a tensor for each input, of its shape and dtype.
+        context: what `embedded_runtime_start` returned.
+
+    Returns:
+        A list of tensors, the outputs.
+
+    Raises:
+        ValueError: too few or too many inputs, or one of another shape.
+        TypeError: an input of another dtype, or `context` is no context.
+    """
+    if not isinstance(context, RuntimeContext):
+        raise TypeError(f"Expected a context of embedded_runtime_start. Received: {context!r}.")
+    runtime = context.runtime
+    if len(inputs) != len(runtime.inputs):
+        raise ConfigurationError(
+            f"Embedded application runtime expects {len(runtime.inputs)} inputs, "
+            f"{[info.name for info in runtime.inputs]}. Received: {len(inputs)}."
+        )
+    tensors = [tf.convert_to_tensor(each) for each in inputs]
+    for position, (info, tensor) in enumerate(zip(runtime.inputs, tensors, strict=True)):
+        _check(position, info, tensor)
+    if tf.executing_eagerly():
+        return [tf.constant(result) for result in runtime.call([tensor.numpy() for tensor in tensors])]
+    results = tf.numpy_function(lambda *arrays: runtime.call(list(arrays)), tensors, context.output_types())
+    results = list(results) if isinstance(results, list | tuple) else [results]
+    return [tf.ensure_shape(result, info.shape) for result, info in zip(results, runtime.outputs, strict=True)]
+
+
+def embedded_runtime_start_and_call(
+    executable_file: Any, startup_inputs: Inputs, call_inputs: Sequence[Any], name: str = "engine", timeout: int = 5000
+) -> list[tf.Tensor]:
+    """Start a program and call it once: `embedded_runtime_start`, then `embedded_runtime_call`."""
+    return embedded_runtime_call(call_inputs, embedded_runtime_start(executable_file, startup_inputs, name, timeout))
+
+
+def embedded_runtime_stop(context: RuntimeContext) -> None:
+    """Raises NotImplementedError: a program stops when nobody holds its context any longer."""
+    raise NotImplementedError(
+        f"Expected programs to stop by themselves. Received: a request to stop {getattr(context, 'name', context)!r}. "
+        "Delete the context."
+    )
+
+
+def _check(position: int, info: TensorInfo, tensor: tf.Tensor) -> None:
+    if tensor.dtype != tf.dtypes.as_dtype(info.dtype):
+        advice = "" if tensor.dtype in DTYPES else f" Programs take {', '.join(d.name for d in DTYPES)}."
+        raise TypeError(
+            f"Expected input {info.name!r} at position {position} to be {info.dtype}. "
+            f"Received: {tensor.dtype.name}. Cast it with tf.cast.{advice}"
+        )
+    if not tensor.shape.is_compatible_with(info.shape):
+        raise ConfigurationError(
+            f"Mismatched input shape at position {position} ({info.name!r}). Expected {list(info.shape)}. "
+            f"Received: {tensor.shape}."
+        )
+
+
+def _spec(info: TensorInfo) -> tf.TensorSpec:
+    return tf.TensorSpec(info.shape, tf.dtypes.as_dtype(info.dtype), info.name)
+
+
+def _value(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, tf.Tensor | tf.Variable) else value

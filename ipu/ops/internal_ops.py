@@ -1,0 +1,58 @@
+"""Graphcore utility operations: the public names of `tensorflow.python.ipu.internal_ops`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.impl import api as autograph
+from tensorflow.python.framework import ops
+
+from engine.ir.device_operations import OUTFEED
+from ipu.compiler.device_calls import ordered_call, require_trace
+from ipu.compiler.loop_context import current_counter
+from ipu.queues.printer import Printer
+
+__all__ = ["get_current_iteration_counter", "print_tensor"]
+
+
+@autograph.autograph_artifact
+def print_tensor(input: Any, name: str = "") -> tf.Tensor:
+    """Print the specified input each time the program comes by (Python API, 18.14.4).
+
+    Args:
+        input: the tensor to print, of any static shape and a numeric or boolean dtype.
+        name: optional op name, which is printed before the value, after the names of the scopes.
+
+    Returns:
+        The input as a tensor whose computation includes the printing to the standard error. It is printed whether the
+        tensor is used or not; with R > 1 replicas as one array [R, ...].
+
+    Raises:
+        RuntimeError: called outside of a tf.function that runs on the device.
+    """
+    require_trace("print_tensor")
+    tensor = tf.convert_to_tensor(input)
+    graph = ops.get_default_graph()
+    path = graph.unique_name("print_tensor", mark_as_used=True)
+    printer = Printer(f"{path}/{name}" if name else path)
+    # Programs know the printer by name only: it lives as long as the traced function.
+    graph._ipu_printers = [*getattr(graph, "_ipu_printers", []), printer]
+    _, operation = ordered_call(OUTFEED, [tensor], {"queue": printer.name})
+    with tf.control_dependencies([operation]):
+        return tf.identity(tensor)
+
+
+def get_current_iteration_counter() -> tf.Tensor:
+    """The number of iterations that the innermost loop of `ipu.loops` has completed, int32[].
+
+    Raises:
+        RuntimeError: called outside of the body of a loop.
+    """
+    counter = current_counter()
+    if counter is None:
+        raise RuntimeError(
+            "Expected get_current_iteration_counter in the body of loops.repeat or loops.while_loop. "
+            "Received: a call outside of any."
+        )
+    return tf.identity(counter)

@@ -1,0 +1,195 @@
+"""Pipelining operators: the public names of `tensorflow.python.ipu.pipelining_ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.impl import api as autograph
+
+from engine.errors import ConfigurationError
+from engine.partition.schedule import Row
+from ipu.compiler.traced_pipelines import latest
+from ipu.pipelining.arguments import checked_arguments
+from ipu.pipelining.errors import PipelineRuntimeError, PipelineTypeError
+from ipu.pipelining.execution import run_pipeline
+from ipu.pipelining.options import PipelineSchedule, PipelineStageOptions, RecomputationMode
+
+__all__ = [
+    "OptimizerFunctionOutput",
+    "PipelineSchedule",
+    "PipelineStageOptions",
+    "RecomputationMode",
+    "get_pipeline_schedule",
+    "pipeline",
+    "recomputation_checkpoint",
+]
+
+
+class OptimizerFunctionOutput:
+    """What an `optimizer_function` of a pipeline returns (Python API, 18.14.6).
+
+    Args:
+        opt: a Keras optimizer, or one of TensorFlow 1 (tf.compat.v1.train.Optimizer).
+        loss: the tensor whose gradients are taken.
+        compute_gradients_args: further positional arguments of compute_gradients of a TensorFlow 1 optimizer.
+        compute_gradients_kwargs: its further keyword arguments.
+        apply_gradients_args: further positional arguments of apply_gradients, after the gradients and variables.
+        apply_gradients_kwargs: its further keyword arguments.
+        variables: with a Keras optimizer, what to train; None means all trainable variables that the stages use.
+
+    Raises:
+        TypeError: `opt` is no optimizer, or `loss` no tensor.
+        ValueError: compute_gradients arguments with a Keras optimizer, or `variables` with another.
+    """
+
+    def __init__(
+        self,
+        opt: Any,
+        loss: Any,
+        compute_gradients_args: Any = None,
+        compute_gradients_kwargs: Any = None,
+        apply_gradients_args: Any = None,
+        apply_gradients_kwargs: Any = None,
+        variables: Any = None,
+    ) -> None:
+        is_first = isinstance(opt, tf.compat.v1.train.Optimizer)
+        if not is_first and not (hasattr(opt, "apply_gradients") and hasattr(opt, "get_config")):
+            raise PipelineTypeError(
+                f"Expected opt to be an optimizer of Keras or of tf.compat.v1.train. Received: {opt!r}."
+            )
+        if not tf.is_tensor(loss):
+            raise PipelineTypeError(f"Expected loss to be a tensor. Received: {loss!r}.")
+        if not is_first and (compute_gradients_args or compute_gradients_kwargs):
+            raise ConfigurationError(
+                "Expected compute_gradients_args and compute_gradients_kwargs only with a TensorFlow 1 optimizer. "
+                f"Received: them with {type(opt).__name__}. Leave them out."
+            )
+        if is_first and variables is not None:
+            raise ConfigurationError(
+                f"Expected variables only with a Keras optimizer. Received: them with {type(opt).__name__}. Pass "
+                "compute_gradients_kwargs={'var_list': ...}."
+            )
+        self.opt = opt
+        self.loss = loss
+        self.compute_gradients_args = tuple(compute_gradients_args or ())
+        self.compute_gradients_kwargs = dict(compute_gradients_kwargs or {})
+        self.apply_gradients_args = tuple(apply_gradients_args or ())
+        self.apply_gradients_kwargs = dict(apply_gradients_kwargs or {})
+        self.variables = None if variables is None else list(variables)
+
+
+@autograph.do_not_convert
+def pipeline(
+    computational_stages: Any,
+    gradient_accumulation_count: Any = None,
+    gradient_accumulation_dtype: Any = None,
+    repeat_count: int = 1,
+    batch_serialization_iterations: int = 1,
+    inputs: Any = None,
+    infeed_queue: Any = None,
+    outfeed_queue: Any = None,
+    optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
+    device_mapping: Any = None,
+    pipeline_schedule: PipelineSchedule | None = None,
+    recomputation_mode: RecomputationMode | None = None,
+    forward_propagation_stages_poplar_options: Any = None,
+    backward_propagation_stages_poplar_options: Any = None,
+    weight_update_poplar_options: PipelineStageOptions | None = None,
+    offload_weight_update_variables: bool | None = None,
+    replicated_optimizer_state_sharding: bool = False,
+    offload_activations: bool | None = None,
+    offload_gradient_accumulation_buffers: bool | None = None,
+    replicated_weight_sharding: bool | None = None,
+    offload_weights: bool | None = None,
+    continuous_weight_updates: bool = False,
+    outfeed_loss: bool = False,
+    accumulate_outfeed: bool = False,
+    accumulate_outfeed_dtype: Any = None,
+    outfeed_mask: Any = None,
+    reduction_method: Any = "sum",
+    name: str | None = None,
+) -> tf.Operation:
+    """Runs stages one after the other on many micro-batches, and updates variables once (Python API, 18.14.6).
+
+    The first stage takes `inputs`, then an element of the infeed: a dict by name, a tuple spread. Each following one
+    takes what the one before returned: a list or tuple spread, anything else as one argument. A stage that is a list
+    of functions runs them concurrently on the same arguments; their outputs are concatenated.
+
+    Args:
+        computational_stages: a list of at least two functions, or lists of functions.
+        gradient_accumulation_count: the number of micro-batches, of which gradients are accumulated: an integer that
+            the schedule can take, or an integer tensor.
+        gradient_accumulation_dtype: the dtype gradients are accumulated in, or a function of the variable; None is
+            the gradient's own.
+        repeat_count: how often all of that is done.
+        batch_serialization_iterations: how many times more micro-batches there are, for Sequential pipelines.
+        inputs: tensors for the first stage, the same for all micro-batches.
+        infeed_queue: an IPUInfeedQueue; one element for each micro-batch.
+        outfeed_queue: an IPUOutfeedQueue for what the last stage returns; needed if it returns tensors.
+        optimizer_function: takes what the last stage returned, returns an OptimizerFunctionOutput. None: no training.
+        device_mapping: the IPU of each stage, a list for concurrent functions; stage k is on IPU k otherwise.
+        pipeline_schedule: Grouped if None.
+        recomputation_mode: Auto if None; in force where IPUConfig.allow_recompute is set.
+        forward_propagation_stages_poplar_options: None, or a PipelineStageOptions for each stage.
+        backward_propagation_stages_poplar_options: the same for backward passes.
+        weight_update_poplar_options: None, or a PipelineStageOptions.
+        offload_weight_update_variables: moves data on a chip and changes no numbers; likewise
+            replicated_optimizer_state_sharding, offload_activations, offload_gradient_accumulation_buffers,
+            replicated_weight_sharding and offload_weights.
+        continuous_weight_updates: must be False.
+        outfeed_loss: enqueues the loss in place of what the last stage returned.
+        accumulate_outfeed: enqueues once for each of `repeat_count`: the sums over the micro-batches.
+        accumulate_outfeed_dtype: the dtype of those sums, or a function of the tensor; None is the tensor's own.
+        outfeed_mask: a bool for each output of the last stage; those with True are not enqueued.
+        reduction_method: how gradients are accumulated, "sum", "mean" or "running_mean".
+        name: a name for the operations.
+
+    Returns:
+        An operation that runs the pipeline.
+
+    Raises:
+        ValueError: arguments out of range or that contradict each other, a count that the schedule cannot take.
+        TypeError: arguments of the wrong type.
+        NotImplementedError: what pipelines of this kind cannot do.
+        RuntimeError: called outside of a function that runs on the IPU, or nothing to train.
+    """
+    arguments = dict(locals())
+    arguments.pop("name")
+    return run_pipeline(checked_arguments(arguments), OptimizerFunctionOutput, name or "pipeline")
+
+
+def get_pipeline_schedule(number: int = 0) -> list[Row]:
+    """The schedule that the engine made of a pipeline, in the function with pipelines that was compiled last.
+
+    Args:
+        number: which of the function's pipelines, in the order in which it calls them.
+
+    Returns:
+        The rows (slot, ipu, stage, kind, micro_batch) of one execution on one replica, of `repeat_count`.
+
+    Raises:
+        RuntimeError: no function with so many pipelines has been compiled. One whose gradient_accumulation_count is a
+            tensor has no schedule.
+    """
+    if not 0 <= number < len(latest):
+        raise PipelineRuntimeError(
+            f"Expected the number of a pipeline in the function that was compiled last. Received: {number}, of "
+            f"{len(latest)} pipelines. Run a function that calls pipeline() with IPUStrategy.run first."
+        )
+    return list(latest[number].schedule.rows)
+
+
+def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
+    """Keeps tensors from being recomputed in backward passes (Python API, 18.14.6).
+
+    Args:
+        tensors: a tensor, or a structure of tensors.
+        name: optional op name.
+
+    Returns:
+        The same tensors in the same structure, as they are.
+    """
+    with tf.name_scope(name or "recomputation_checkpoint"):
+        return tf.nest.map_structure(tf.identity, tensors)

@@ -1,0 +1,40 @@
+"""An optimizer that averages gradients over replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu.compiler.collectives import cross_replica_mean
+from ipu.compiler.replica_reduction import already_reduced
+from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
+
+__all__ = ["CrossReplicaOptimizer"]
+
+
+class CrossReplicaOptimizer(IpuOptimizer):
+    """An optimizer that averages gradients across IPU replicas (Python API, 18.15.1).
+
+    Other optimizers sum them over replicas by themselves in the scope of an IPUStrategy, as all optimizers do in the
+    scope of a tf.distribute strategy; this one takes the sum's place there.
+
+    Args:
+        opt: an existing `tf.compat.v1.train.Optimizer` to encapsulate.
+        name: optional name prefix for the operations created when applying gradients.
+
+    Raises:
+        ValueError: `opt` is no `tf.compat.v1.train.Optimizer`.
+    """
+
+    def __init__(self, opt: tf.compat.v1.train.Optimizer, name: str = "CrossReplicaOptimizer") -> None:
+        super().__init__(opt, name)
+
+    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+        """Applies the mean over replicas of each gradient with the wrapped optimizer; returns an operation.
+
+        Raises ValueError if `grads_and_vars` has no gradient, or outside of a function that runs on the IPU.
+        """
+        averaged = [(None if g is None else cross_replica_mean(g, name=self._name), v) for g, v in grads_and_vars]
+        with already_reduced():
+            return self._opt.apply_gradients(averaged, global_step=global_step, name=name)

@@ -1,0 +1,215 @@
+"""Optimizers that accumulate the gradients of several batches before each update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from ipu.compiler.accumulation_turns import accumulation_turn
+from ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu.optimizers.accumulators import Accumulators, AccumulatorType
+from ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
+from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
+
+__all__ = [
+    "CrossReplicaGradientAccumulationOptimizer",
+    "CrossReplicaGradientAccumulationOptimizerV2",
+    "GradientAccumulationOptimizer",
+    "GradientAccumulationOptimizerV2",
+]
+
+ADDITIVE = (tf.compat.v1.train.GradientDescentOptimizer, tf.compat.v1.train.MomentumOptimizer)
+"""Optimizers that may be called with zeros between updates."""
+
+
+class _Accumulating(IpuOptimizer):
+    """Gives the wrapped optimizer the accumulated gradients with each last batch, and nothing before."""
+
+    def __init__(
+        self,
+        opt: tf.compat.v1.train.Optimizer,
+        num_mini_batches: int,
+        dtype: AccumulatorType,
+        reduction_method: Any,
+        name: str,
+    ) -> None:
+        super().__init__(opt, name)
+        if isinstance(num_mini_batches, bool) or not isinstance(num_mini_batches, int) or num_mini_batches < 1:
+            raise ConfigurationError(
+                f"Expected num_mini_batches to be a positive integer. Received: {num_mini_batches!r}. Nearest: 1."
+            )
+        self._num_mini_batches = num_mini_batches
+        self._accumulators = Accumulators(num_mini_batches, dtype, _method_of(reduction_method), name)
+
+    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+        """Accumulates gradients; with each last batch the wrapped optimizer applies them. Returns an operation.
+
+        Raises ValueError if `grads_and_vars` has no gradient.
+        """
+        pairs = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
+        if not pairs:
+            raise ValueError("No gradients provided for any variable.")
+        count = self._accumulators.begin([variable for _, variable in pairs])
+        sums = [(self._accumulators.add(variable, gradient, count), variable) for gradient, variable in pairs]
+        last = tf.equal(accumulation_turn(count, self._num_mini_batches), self._num_mini_batches - 1)
+        applied = self._apply(last, sums, global_step, name)
+        self._accumulators.end(count)
+        return tf.group(applied, name=name or self._name)
+
+    def _apply(self, last: tf.Tensor, sums: list[tuple[Any, Any]], global_step: Any, name: str | None) -> Any:
+        """The update, which happens only with the last batch."""
+
+        def update() -> tf.Tensor:
+            with tf.control_dependencies([self._opt.apply_gradients(sums, global_step=global_step, name=name)]):
+                return tf.constant(True)
+
+        return tf.cond(last, update, lambda: tf.constant(False))
+
+
+class GradientAccumulationOptimizerV2(_Accumulating):
+    """Accumulates the gradients of `num_mini_batches` batches before each weight update (Python API, 18.15.1).
+
+    It must be used in a training loop of a multiple of `num_mini_batches` iterations. The wrapped optimizer sees one
+    step for each update: momenta and counts of steps move once, and `global_step` too.
+
+    Args:
+        opt: an existing `tf.compat.v1.train.Optimizer` to encapsulate.
+        num_mini_batches: number of mini-batches the gradients will be accumulated for.
+        offload_weight_update_variables: accepted; variables stay where they are, with the same results.
+        replicated_optimizer_state_sharding: accepted, with the same results.
+        dtype: the data type of the accumulators: None for the variable's type, a DType, or a function that takes the
+            variable and returns one. The wrapped optimizer gets gradients of that type.
+        name: optional name prefix for the operations created when applying gradients.
+        reduction_method: a `GradientAccumulationReductionMethod` or its name; gradients are summed by default.
+
+    Raises:
+        ValueError: `num_mini_batches` is no positive integer, or `opt` is no `tf.compat.v1.train.Optimizer`.
+        FailedPreconditionError: (when the program is built) it is used outside of a loop, or in one of another number
+            of iterations.
+    """
+
+    def __init__(
+        self,
+        opt: tf.compat.v1.train.Optimizer,
+        num_mini_batches: int,
+        offload_weight_update_variables: bool | None = None,
+        replicated_optimizer_state_sharding: bool | None = False,
+        dtype: AccumulatorType = None,
+        name: str = "GradientAccumulationOptimizerV2",
+        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+    ) -> None:
+        super().__init__(opt, num_mini_batches, dtype, reduction_method, name)
+        self._offload_weight_update_variables = offload_weight_update_variables
+        self._replicated_optimizer_state_sharding = replicated_optimizer_state_sharding
+
+
+class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):
+    """Accumulates gradients on each replica, and averages them over replicas once before each update.
+
+    Args and errors are those of `GradientAccumulationOptimizerV2` (Python API, 18.15.1).
+    """
+
+    def __init__(
+        self,
+        opt: tf.compat.v1.train.Optimizer,
+        num_mini_batches: int,
+        offload_weight_update_variables: bool | None = None,
+        replicated_optimizer_state_sharding: bool | None = False,
+        dtype: AccumulatorType = None,
+        name: str = "CrossReplicaGradientAccumulationOptimizerV2",
+        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+    ) -> None:
+        super().__init__(
+            CrossReplicaOptimizer(opt),
+            num_mini_batches,
+            offload_weight_update_variables,
+            replicated_optimizer_state_sharding,
+            dtype,
+            name,
+            reduction_method,
+        )
+
+
+class GradientAccumulationOptimizer(_Accumulating):
+    """Accumulates gradients for optimizers to which gradients of zero mean nothing (Python API, 18.15.1).
+
+    The wrapped optimizer is applied in every iteration, with zeros in all but the last of an update, but for
+    GradientDescentOptimizer and MomentumOptimizer: these are applied with the last one alone, so that momenta decay
+    once for each update. `global_step` counts iterations.
+
+    Args:
+        opt: an existing GradientDescentOptimizer or MomentumOptimizer to encapsulate.
+        num_mini_batches: number of mini-batches the gradients will be accumulated for.
+        verify_usage: whether other optimizers are refused, for which GradientAccumulationOptimizerV2 is right.
+        name: optional name prefix for the operations created when applying gradients.
+
+    Raises:
+        ValueError: `num_mini_batches` is no positive integer, or `opt` is no `tf.compat.v1.train.Optimizer`.
+        FailedPreconditionError: gradients are applied with another optimizer and `verify_usage`; or (when the program
+            is built) it is used outside of a loop, or in one whose iterations are no multiple of `num_mini_batches`.
+    """
+
+    def __init__(
+        self,
+        opt: tf.compat.v1.train.Optimizer,
+        num_mini_batches: int,
+        verify_usage: bool = True,
+        name: str = "GradientAccumulationOptimizer",
+    ) -> None:
+        super().__init__(opt, num_mini_batches, None, GradientAccumulationReductionMethod.SUM, name)
+        self._verify_usage = verify_usage
+
+    def _apply(self, last: tf.Tensor, sums: list[tuple[Any, Any]], global_step: Any, name: str | None) -> Any:
+        inner = _innermost(self._opt)  # not in the condition: AutoGraph knows no assignment expressions
+        if isinstance(inner, ADDITIVE):
+            applied = super()._apply(last, sums, None, name)
+            if global_step is None:
+                return applied
+            with tf.control_dependencies([applied]):
+                return global_step.assign_add(tf.ones([], global_step.dtype), read_value=False)
+        if self._verify_usage:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"Expected GradientDescentOptimizer or MomentumOptimizer in {type(self).__name__}. Received: "
+                f"{type(inner).__name__}. Use {type(self).__name__}V2, or set verify_usage=False to apply gradients of "
+                f"zero between updates.",
+            )
+        gradients = [(tf.where(last, total, tf.zeros_like(total)), variable) for total, variable in sums]
+        return self._opt.apply_gradients(gradients, global_step=global_step, name=name)
+
+
+class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
+    """Accumulates gradients on each replica, and averages them over replicas once before each update.
+
+    Args and errors are those of `GradientAccumulationOptimizer` (Python API, 18.15.1).
+    """
+
+    def __init__(
+        self,
+        opt: tf.compat.v1.train.Optimizer,
+        num_mini_batches: int,
+        verify_usage: bool = True,
+        name: str = "CrossReplicaGradientAccumulationOptimizer",
+    ) -> None:
+        super().__init__(CrossReplicaOptimizer(opt), num_mini_batches, verify_usage, name)
+
+
+def _innermost(optimizer: Any) -> Any:
+    while isinstance(optimizer, IpuOptimizer):
+        optimizer = optimizer._opt
+    return optimizer
+
+
+def _method_of(method: Any) -> GradientAccumulationReductionMethod:
+    if isinstance(method, GradientAccumulationReductionMethod):
+        return method
+    names = GradientAccumulationReductionMethod.__members__
+    if isinstance(method, str) and method.upper() in names:
+        return names[method.upper()]
+    raise ConfigurationError(
+        f"Expected reduction_method to be a GradientAccumulationReductionMethod or one of "
+        f"{', '.join(name.lower() for name in names)}. Received: {method!r}. Nearest: 'sum'."
+    )

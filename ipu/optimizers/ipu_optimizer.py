@@ -1,0 +1,66 @@
+"""The base of all optimizers that wrap another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+
+Pairs = Iterable[tuple[Any, Any]]
+"""(gradient, variable); a gradient may be None."""
+
+
+class IpuOptimizer(tf.compat.v1.train.Optimizer):
+    """The wrapper interface for `tf.compat.v1.train.Optimizer` optimizers (Python API, 18.15.1).
+
+    All methods hand on to the wrapped optimizer; wrappers override those they change.
+
+    Args:
+        opt: the optimizer to be wrapped.
+        name: the name to be passed to the Optimizer constructor; the class's name by default.
+
+    Raises:
+        ValueError: `opt` is no `tf.compat.v1.train.Optimizer`: a Keras optimizer, for instance.
+    """
+
+    def __init__(self, opt: tf.compat.v1.train.Optimizer, name: str | None = None) -> None:
+        if not isinstance(opt, tf.compat.v1.train.Optimizer):
+            raise ConfigurationError(
+                f"Expected a subclass of tf.compat.v1.train.Optimizer in {type(self).__name__}. Received: "
+                f"{type(opt).__module__}.{type(opt).__qualname__}. Nearest: "
+                f"tf.compat.v1.train.GradientDescentOptimizer; for Keras models use "
+                f"model.set_gradient_accumulation_options."
+            )
+        super().__init__(False, name or type(self).__name__)
+        self._opt = opt
+
+    def compute_gradients(self, loss: Any, var_list: Any = None, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """The (gradient, variable) pairs of the wrapped optimizer; `var_list` is needed inside a tf.function."""
+        return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+
+    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+        """Applies gradients with the wrapped optimizer; returns an operation.
+
+        `global_step` is a variable to increment by one after the variables have been updated.
+        Raises ValueError if `grads_and_vars` has no gradient.
+        """
+        return self._opt.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+
+    def get_name(self) -> str:
+        """The name of the wrapped optimizer."""
+        return self._opt.get_name()
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        """A slot of the wrapped optimizer, None if it has not made one."""
+        return self._opt.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
+        """The names of the wrapped optimizer's slots."""
+        return self._opt.get_slot_names(*args, **kwargs)
+
+    def variables(self) -> list[Any]:
+        """The variables of the wrapped optimizer."""
+        return self._opt.variables()

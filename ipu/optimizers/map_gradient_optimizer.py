@@ -1,0 +1,75 @@
+"""Optimizers that change each gradient on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
+
+__all__ = ["MapGradientOptimizer"]
+
+Mapping = Callable[[Any, Any], Any]
+
+
+class _Mapped(IpuOptimizer):
+    """An optimizer with a function of a gradient and the value of its variable."""
+
+    def __init__(
+        self,
+        wrapped_optimizer: tf.compat.v1.train.Optimizer,
+        gradient_mapping_function: Mapping,
+        name: str,
+    ) -> None:
+        super().__init__(wrapped_optimizer, name)
+        self._gradient_mapping_function = gradient_mapping_function
+
+    def _mapped(self, grads_and_vars: Pairs) -> list[tuple[Any, Any]]:
+        return [(self._gradient_mapping_function(gradient, var.value()), var) for gradient, var in grads_and_vars]
+
+
+class MapGradientOptimizer(_Mapped):
+    """Modifies computed gradients before they are passed to the wrapped optimizer (Python API, 18.15.1).
+
+    Args:
+        wrapped_optimizer: a `tf.compat.v1.train.Optimizer`.
+        gradient_mapping_function: takes a gradient, which is None for a variable that has none, and the value of its
+            variable; returns the modified gradient.
+        name: optional name prefix.
+
+    Raises:
+        ValueError: `wrapped_optimizer` is no `tf.compat.v1.train.Optimizer`.
+    """
+
+    def __init__(
+        self,
+        wrapped_optimizer: tf.compat.v1.train.Optimizer,
+        gradient_mapping_function: Mapping,
+        name: str = "MapGradientOptimizer",
+    ) -> None:
+        super().__init__(wrapped_optimizer, gradient_mapping_function, name)
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """The (gradient, variable) pairs of the wrapped optimizer, each gradient modified."""
+        return self._mapped(self._opt.compute_gradients(*args, **kwargs))
+
+
+class MapGradientOptimizerInvertedChaining(_Mapped):
+    """Modifies gradients when they are applied, after other optimizers have accumulated or reduced them.
+
+    Args and errors are those of `MapGradientOptimizer`.
+    """
+
+    def __init__(
+        self,
+        wrapped_optimizer: tf.compat.v1.train.Optimizer,
+        gradient_mapping_function: Mapping,
+        name: str = "MapGradientOptimizerInvertedChaining",
+    ) -> None:
+        super().__init__(wrapped_optimizer, gradient_mapping_function, name)
+
+    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+        """Applies the modified gradients with the wrapped optimizer; returns an operation."""
+        return self._opt.apply_gradients(self._mapped(grads_and_vars), global_step=global_step, name=name)

@@ -1,0 +1,49 @@
+"""An optimizer whose updates are on the shard of their variable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu import sharding
+from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
+
+__all__ = ["ShardedOptimizer"]
+
+
+class ShardedOptimizer(IpuOptimizer):
+    """Puts gradients and updates on the shard of what they belong to (Python API, 18.15.1).
+
+    All shards are one device here, so results are those of the wrapped optimizer.
+
+    Args:
+        optimizer: the `tf.compat.v1.train.Optimizer` to wrap.
+
+    Raises:
+        ValueError: `optimizer` is no `tf.compat.v1.train.Optimizer`.
+    """
+
+    def __init__(self, optimizer: tf.compat.v1.train.Optimizer) -> None:
+        super().__init__(optimizer, "ShardedOptimizer")
+
+    def compute_gradients(self, loss: Any, var_list: Any = None, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """The (gradient, variable) pairs of the wrapped optimizer, their operations on their forward pass's shards."""
+        kwargs["colocate_gradients_with_ops"] = True
+        pairs = self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+        self._propagate()
+        return pairs
+
+    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+        """Applies gradients with the wrapped optimizer; returns an operation.
+
+        Raises ValueError if `grads_and_vars` has no gradient.
+        """
+        applied = self._opt.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        self._propagate()
+        return applied
+
+    @staticmethod
+    def _propagate() -> None:
+        if not tf.executing_eagerly():
+            sharding.propagate_sharding(tf.compat.v1.get_default_graph())

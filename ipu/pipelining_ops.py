@@ -1,0 +1,21 @@
+"""The documented path of `ipu.ops.pipelining_ops`."""
+
+from ipu.ops.pipelining_ops import (
+    OptimizerFunctionOutput,
+    PipelineSchedule,
+    PipelineStageOptions,
+    RecomputationMode,
+    get_pipeline_schedule,
+    pipeline,
+    recomputation_checkpoint,
+)
+
+__all__ = [
+    "OptimizerFunctionOutput",
+    "PipelineSchedule",
+    "PipelineStageOptions",
+    "RecomputationMode",
+    "get_pipeline_schedule",
+    "pipeline",
+    "recomputation_checkpoint",
+]

@@ -1,0 +1,43 @@
+"""Data sets whose elements tf.data may put together: those that neither fail, nor wait, nor do anything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+HARMLESS_SOURCES = frozenset({"_TensorDataset", "_TensorSliceDataset", "_RangeDataset", "_RandomDataset"})
+HARMLESS_STEPS = frozenset(
+    {"_BatchDataset", "_ParallelBatchDataset", "_ConcatenateDataset", "_OptionsDataset", "_PrefetchDataset"}
+    | {"_RepeatDataset", "_ShardDataset", "_ShuffleDataset", "_SkipDataset", "_TakeDataset", "_ZipDataset"}
+)
+MAPPING_STEPS = frozenset({"_MapDataset", "_ParallelMapDataset"})
+HARMLESS_OPERATIONS = frozenset(
+    {"Abs", "Add", "AddV2", "Cast", "Const", "Div", "Equal", "Exp", "ExpandDims", "Greater", "GreaterEqual", "Identity"}
+    | {"Less", "LessEqual", "Log", "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Mean", "Minimum", "Mul", "Neg"}
+    | {"NoOp", "NotEqual", "OneHot", "Pack", "Placeholder", "RealDiv", "Rsqrt", "SelectV2", "Sigmoid", "Sqrt", "Square"}
+    | {"Squeeze", "Sub", "Sum", "Tanh", "Transpose"}
+)
+"""Of tensors of known shapes they give the same at all times, soon, and never an error."""
+
+
+def is_harmless(dataset: Any) -> bool:
+    """Whether nobody can tell how many elements are taken from the data set at a time.
+
+    A data set that may fail, wait for something or have side effects must be asked for one element after the other:
+    a program gets the elements before an error, and each one as soon as it is there.
+    """
+    kind, inputs = type(dataset).__name__, dataset._inputs()
+    if kind in MAPPING_STEPS:
+        function = dataset._map_func.function
+        known = _has_known_shapes(inputs[0])
+        if not known or any(operation.type not in HARMLESS_OPERATIONS for operation in function.graph.get_operations()):
+            return False
+    elif kind not in (HARMLESS_STEPS if inputs else HARMLESS_SOURCES):
+        return False
+    return all(is_harmless(source) for source in inputs)
+
+
+def _has_known_shapes(dataset: Any) -> bool:
+    leaves = tf.nest.flatten(dataset.element_spec)
+    return all(isinstance(leaf, tf.TensorSpec) and leaf.shape.is_fully_defined() for leaf in leaves)

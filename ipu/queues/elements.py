@@ -1,0 +1,84 @@
+"""What an infeed's elements are: their structure, the leaves the device takes, and how a loop body receives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.util import structure
+
+from engine.ir.shape import ELEMENT_TYPES, Shape
+
+FEED_TYPES = (tf.int32, tf.float32, tf.float16, tf.bool, tf.int8, tf.uint8)
+
+
+def check_specs(element_spec: Any) -> None:
+    """Raises ValueError for elements whose shapes are not fully defined."""
+    for leaf in tf.nest.flatten(element_spec):
+        if not isinstance(leaf, tf.TensorSpec):
+            raise ValueError(
+                f"Expected the dataset of an infeed queue to give dense tensors. Received: {leaf}. "
+                f"Convert them to dense tensors with map()."
+            )
+        if not leaf.shape.is_fully_defined():
+            raise ValueError(
+                f"Expected all shapes of the dataset of an infeed queue to be fully defined. Received: {leaf.shape}. "
+                f"If the batch size is not known, use batch() with drop_remainder=True."
+            )
+
+
+def leaf_shapes(element_spec: Any) -> list[Shape]:
+    """The device's shapes of the leaves, which `check_specs` has accepted."""
+    return [
+        Shape(ELEMENT_TYPES[np.dtype(leaf.dtype.as_numpy_dtype)], tuple(leaf.shape))
+        for leaf in tf.nest.flatten(element_spec)
+    ]
+
+
+def is_feedable(element_spec: Any) -> bool:
+    """Whether `check_feedable` accepts it."""
+    return all(leaf.dtype in FEED_TYPES and 0 not in leaf.shape for leaf in tf.nest.flatten(element_spec))
+
+
+def check_feedable(element_spec: Any) -> None:
+    """Raises FailedPreconditionError for dtypes the device does not take, InvalidArgumentError for empty tensors."""
+    for index, leaf in enumerate(tf.nest.flatten(element_spec)):
+        if leaf.dtype not in FEED_TYPES:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"Unsupported datatype {leaf.dtype.name} on index {index} of feed operation. Expected one of "
+                f"{', '.join(dtype.name for dtype in FEED_TYPES)}. Cast it with map() in the dataset.",
+            )
+        if 0 in leaf.shape:
+            raise tf.errors.InvalidArgumentError(
+                None,
+                None,
+                f"Expected tensors of at least one element on index {index} of feed operation. "
+                f"Received: shape {leaf.shape}.",
+            )
+
+
+def packed(element_spec: Any, leaves: list[Any]) -> Any:
+    """An element of the data set's structure around its leaves."""
+    return structure.from_compatible_tensor_list(element_spec, leaves)
+
+
+def tuple_elements(element_spec: Any) -> int:
+    """How many arguments an element is for a loop's body."""
+    positional, named = arguments_of(element_spec)
+    return len(positional) + len(named)
+
+
+def arguments_of(element: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """An element, or its spec, as arguments: a dict with string keys by name, a tuple spread, all else one."""
+    if isinstance(element, tuple) and len(element) == 1 and _is_named(element[0]):
+        element = element[0]
+    if _is_named(element):
+        return (), dict(element)
+    return (tuple(element) if isinstance(element, tuple | list) else (element,)), {}
+
+
+def _is_named(element: Any) -> bool:
+    return isinstance(element, dict) and all(isinstance(key, str) for key in element)

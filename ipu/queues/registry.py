@@ -1,0 +1,95 @@
+"""Which queue of the host a program means by a name, and the binding of a program's queues for one run."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import tensorflow as tf
+
+from engine.ir.device_operations import QueueSignature, queue_of, queue_operations, queue_signature
+from engine.ir.module import Module
+
+if TYPE_CHECKING:
+    from engine.runtime.rings import AnyRing
+
+
+class Endpoint(Protocol):
+    """The host's end of a queue."""
+
+    name: str
+
+    def begin(self, signature: QueueSignature, replicas: int) -> AnyRing:
+        """A program with the queue is about to run: the ring to bind it to."""
+
+    def end(self) -> None:
+        """The program has ended, by an error or not."""
+
+
+_lock = threading.Lock()
+_endpoints: weakref.WeakValueDictionary[str, Endpoint] = weakref.WeakValueDictionary()
+_deleted: weakref.WeakValueDictionary[str, Endpoint] = weakref.WeakValueDictionary()
+"""The last queue of a name that was deleted: an outfeed's programs may bring it back."""
+_numbers = itertools.count()
+
+
+def register(endpoint: Endpoint, kind: str, name: str | None) -> str:
+    """The name under which programs find the endpoint as long as it lives: `name`, or a new one.
+
+    Raises ValueError when another one has it.
+    """
+    with _lock:
+        name = name or f"{kind}_{next(_numbers)}"
+        if name in _endpoints:
+            raise ValueError(
+                f"Expected feed_name to be unique among all infeed and outfeed queues. Received: {name!r} a second "
+                f"time. Leave it out, or delete the other queue first."
+            )
+        _endpoints[name] = endpoint
+        return name
+
+
+def forget(endpoint: Endpoint) -> None:
+    """Frees the endpoint's name for another queue."""
+    with _lock:
+        if _endpoints.get(endpoint.name) is endpoint:
+            del _endpoints[endpoint.name]
+            _deleted[endpoint.name] = endpoint
+
+
+def remember(endpoint: Endpoint) -> None:
+    """Takes the endpoint's name back after `forget`; raises ValueError when another queue has got it meanwhile."""
+    if _endpoints.get(endpoint.name) is not endpoint:
+        register(endpoint, "", endpoint.name)
+
+
+def signatures(module: Module) -> dict[str, QueueSignature]:
+    """What the module exchanges by each queue it uses."""
+    return {queue_of(operation): queue_signature(operation) for operation in queue_operations(module)}
+
+
+@contextmanager
+def bound(queues: Mapping[str, QueueSignature], replicas: int) -> Iterator[dict[str, AnyRing]]:
+    """The rings of a program's queues while it runs.
+
+    Raises FailedPreconditionError for a queue that is gone or not initialised, or that programs of another number of
+    replicas use.
+    """
+    with ExitStack() as stack:
+        rings = {}
+        for name, signature in queues.items():
+            endpoint = _endpoints.get(name) or _deleted.get(name)
+            if endpoint is None:
+                raise tf.errors.FailedPreconditionError(
+                    None,
+                    None,
+                    f"Expected {signature.direction} queue {name!r} of the program to exist. Received: it was "
+                    f"deleted. Keep the queue object as long as functions use it.",
+                )
+            rings[name] = endpoint.begin(signature, replicas)
+            stack.callback(endpoint.end)
+        yield rings

@@ -1,0 +1,201 @@
+"""Scoping contexts: the public names of `tensorflow.python.ipu.scopes` (Python API, 18.3).
+
+A function that runs on the IPU is one program whatever its scopes are, and host and device are one machine here.
+Scopes that say where something happens put their mark on the operations and change no result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.xla import xla_data_pb2
+from tensorflow.core.framework import attr_value_pb2
+
+from engine.errors import ConfigurationError
+from ipu._device import device_named
+
+__all__ = [
+    "frontend_attribute",
+    "ipu_jit_scope",
+    "ipu_scope",
+    "ipu_shard",
+    "outside_compilation_scope",
+    "partials_type",
+    "stochastic_rounding",
+]
+
+FRONTEND_ATTRIBUTES, SHARD, JIT_SCOPE = "_XlaFrontendAttributes", "_XlaSharding", "_XlaScope"
+PARTIALS = {np.dtype(np.float16): "half", np.dtype(np.float32): "float"}
+Context = contextlib.AbstractContextManager[None]
+
+
+class _Outside(threading.local):
+    inside: bool = False
+
+
+_outside = _Outside()
+
+
+@contextlib.contextmanager
+def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: str | None = None) -> Iterator[None]:
+    """Sets the specified scope attribute to the specified value in the graph.
+
+    Operations traced within have it in the program, as a frontend attribute of XLA; their gradients do not.
+
+    Args:
+        attribute_name: name of the attribute.
+        attribute_value: its value as a string.
+        restore_to: what it is set to at the end of the scope if it was undefined before.
+
+    Raises:
+        TypeError: name or value is no string.
+    """
+    for given, what in ((attribute_name, "attribute_name"), (attribute_value, "attribute_value")):
+        if not isinstance(given, str):
+            raise TypeError(f"Expected {what} to be a string. Received: {given!r} of type {type(given).__name__}.")
+    graph = tf.compat.v1.get_default_graph()
+    before = _frontend_attributes(graph)
+    _set_frontend_attributes(graph, {**before, attribute_name: attribute_value})
+    try:
+        yield
+    finally:
+        after = dict(before)
+        if attribute_name not in after and restore_to is not None:
+            after[attribute_name] = restore_to
+        _set_frontend_attributes(graph, after)
+
+
+def ipu_jit_scope(ipu_scope: str) -> Context:
+    """Provides a scope for compilation of operations; all of a function are compiled together in any case.
+
+    Args:
+        ipu_scope: a name to differentiate between different JIT scopes.
+    """
+    return _attributes({JIT_SCOPE: attr_value_pb2.AttrValue(s=f"jit_scope_ipu_{ipu_scope}".encode())})
+
+
+@contextlib.contextmanager
+def ipu_scope(device: str) -> Iterator[None]:
+    """Provides a scope for placing operations onto a particular IPU.
+
+    Which functions run on the device is decided by IPUStrategy and ipu_compiler; within them all operations do.
+
+    Args:
+        device: the name of the TensorFlow device, such as "/device:IPU:0".
+
+    Raises:
+        ValueError: `device` names no IPU device, or one that is not configured.
+    """
+    device_named(device)
+    with ipu_jit_scope("0"):
+        yield
+
+
+def ipu_shard(index: int | list[int]) -> Context:
+    """Control sharding for a set of operations.
+
+    All shards are one device here; operations have their shard, of several the first, as the attribute that
+    `ipu.sharding` moves on.
+
+    Args:
+        index: the index of the IPU on which to place the enclosed operations, or a list of such.
+
+    Raises:
+        ValueError: an index is no integer, or negative, or there is none.
+    """
+    indices = index if isinstance(index, list) and index else [index]
+    for each in indices:
+        if isinstance(each, bool) or not isinstance(each, int) or each < 0:
+            raise ConfigurationError(f"Expected index to be an integer of at least 0. Received: {each!r}. Nearest: 0.")
+    # XLA takes shardings over several devices for tuples alone.
+    sharding = xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.MAXIMAL, tile_assignment_devices=indices[:1])
+    return _attributes({SHARD: attr_value_pb2.AttrValue(s=sharding.SerializeToString())})
+
+
+@contextlib.contextmanager
+def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
+    """Provides a scope for placing operations on the host, outside the current compilation scope.
+
+    Host and device are one machine here, so the operations stay in the program, with the same results. What XLA cannot
+    compile is refused inside this scope as outside of it, with UnsupportedOperation.
+
+    Args:
+        name: a name for the outside compilation scope.
+
+    Raises:
+        ValueError: entered outside of a function that is traced, or inside another such scope.
+    """
+    if tf.executing_eagerly():
+        raise ConfigurationError(
+            "Expected outside_compilation_scope inside a function that runs on the IPU. Received: a use outside of "
+            "any, where everything runs on the host. Leave the scope out."
+        )
+    if _outside.inside:
+        raise ConfigurationError(
+            f"Expected outside_compilation_scope outside of another one. Received: the scope {name!r} inside one. "
+            f"Leave it out."
+        )
+    _outside.inside = True
+    try:
+        with tf.name_scope(name):
+            yield
+    finally:
+        _outside.inside = False
+
+
+def partials_type(override_type: Any) -> Context:
+    """Override the default type used to store intermediate results by convolution and matrix multiply operations.
+
+    A wish, as on an IPU: operations have it as the frontend attribute PARTIALS_TYPE, and are computed as before.
+
+    Args:
+        override_type: NumPy type of the partials, float16 or float32.
+
+    Raises:
+        ValueError: `override_type` is neither.
+    """
+    try:
+        dtype = np.dtype(override_type)
+    except TypeError:
+        dtype = None
+    if dtype not in PARTIALS:
+        raise ConfigurationError(
+            f"Expected override_type to be numpy.float16 or numpy.float32. Received: {override_type!r}. "
+            f"Nearest: numpy.float32."
+        )
+    return frontend_attribute("PARTIALS_TYPE", PARTIALS[dtype])
+
+
+def stochastic_rounding(override: bool) -> Context:
+    """Control stochastic rounding for a set of operations.
+
+    A wish, as on an IPU: operations have it as the frontend attribute STOCHASTIC_ROUNDING, and round to nearest.
+
+    Args:
+        override: whether stochastic rounding is to be used.
+    """
+    return frontend_attribute("STOCHASTIC_ROUNDING", "THREESTATE_ON" if override else "THREESTATE_OFF")
+
+
+@contextlib.contextmanager
+def _attributes(attributes: dict[str, attr_value_pb2.AttrValue]) -> Iterator[None]:
+    with tf.compat.v1.get_default_graph()._attr_scope(attributes):
+        yield
+
+
+def _frontend_attributes(graph: Any) -> dict[str, str]:
+    value = graph._attr_scope_map.get(FRONTEND_ATTRIBUTES)
+    return dict(xla_data_pb2.FrontendAttributes.FromString(value.s).map) if value is not None else {}
+
+
+def _set_frontend_attributes(graph: Any, attributes: dict[str, str]) -> None:
+    if not attributes:
+        graph._attr_scope_map.pop(FRONTEND_ATTRIBUTES, None)
+        return
+    proto = xla_data_pb2.FrontendAttributes(map=attributes)
+    graph._attr_scope_map[FRONTEND_ATTRIBUTES] = attr_value_pb2.AttrValue(s=proto.SerializeToString())

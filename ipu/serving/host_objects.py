@@ -1,0 +1,66 @@
+"""What a function refers to that a SavedModel has to keep beside its graph: tables, variables, layers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from tensorflow.python.trackable.base import Trackable
+
+LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras", "numpy"})
+
+
+def host_objects(function: Any) -> list[Trackable]:
+    """The objects that a function, or one that it calls, has in its closure, globals, defaults, or is a method of."""
+    found: dict[int, Trackable] = {}
+    seen: set[int] = set()
+    pending = [function]
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Trackable):
+            found[id(value)] = value
+        pending += _referred(value)
+    return list(found.values())
+
+
+def _referred(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if hasattr(value, "python_function"):  # a tf.function
+        return [value.python_function]
+    if hasattr(value, "__self__") and hasattr(value, "__func__"):
+        return [value.__self__, value.__func__]
+    if isinstance(value, FunctionType):
+        return [] if value.__module__.partition(".")[0] in LIBRARIES else _referred_by(value)
+    call = getattr(type(value), "__call__", None)  # noqa: B004
+    return [call] if isinstance(call, FunctionType) else []
+
+
+def _referred_by(function: FunctionType) -> list[Any]:
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    names = function.__globals__
+    used = [names[name] for code in _codes(function.__code__) for name in code.co_names if name in names]
+    return [*cells, *used, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False

@@ -1,0 +1,112 @@
+"""The description of an exported program beside it in `assets/`, as JSON, for those that have no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.errors import InvalidFile
+
+FILE_NAME = "ipu_serving.json"
+FORMAT = 1
+MAXIMAL_BYTES = 16 << 20
+STRING = "string"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or an output: its name, its shape with the batch, and its dtype as NumPy calls it, or "string"."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The stages that a chip would run: the IPU of each, and the schedule's name."""
+
+    device_mapping: tuple[int, ...]
+    schedule: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a directory that was exported serves.
+
+    `inputs` and `outputs` are those of requests and responses; `program_inputs` and `program_outputs` those of the
+    compiled program, which differ where steps run before or after it. `executable` is the name of a file in `assets/`.
+    """
+
+    executable: str
+    iterations: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    program_inputs: tuple[Tensor, ...]
+    program_outputs: tuple[Tensor, ...]
+    has_preprocessing: bool = False
+    has_postprocessing: bool = False
+    pipeline: Pipeline | None = None
+    format: int = field(default=FORMAT)
+
+    @property
+    def batch_size(self) -> int | None:
+        """The first dimension, if all tensors of the program, requests and responses share it; else None."""
+        tensors = (*self.inputs, *self.outputs, *self.program_inputs, *self.program_outputs)
+        sizes = {tensor.shape[0] if tensor.shape else None for tensor in tensors}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def write(self, assets: Path) -> None:
+        """Writes the file into `assets`."""
+        (assets / FILE_NAME).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The description in `directory`/assets. Raises InvalidFile where there is none, or none that can be understood."""
+    path = directory / "assets" / FILE_NAME
+    expected = f"Expected a SavedModel that ipu.serving has exported, with {path.relative_to(directory)}"
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAXIMAL_BYTES + 1)
+    except OSError as error:
+        raise InvalidFile(f"{expected}. Received: {directory}: {error.strerror or error}.") from error
+    try:
+        if len(raw) > MAXIMAL_BYTES:
+            raise ValueError(f"more than {MAXIMAL_BYTES} bytes")
+        manifest = _parsed(json.loads(raw))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidFile(f"{expected} as it was written. Received: {error!r}. Export the model again.") from error
+    return manifest
+
+
+def _parsed(fields: dict[str, Any]) -> Manifest:
+    if fields["format"] != FORMAT:
+        raise ValueError(f"format {fields['format']}, where this version reads {FORMAT}")
+    name = fields["executable"]
+    if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
+        raise ValueError(f"{name!r} for the name of a file in assets")
+    tensors = {
+        key: tuple(_tensor(**each) for each in fields[key])
+        for key in ("inputs", "outputs", "program_inputs", "program_outputs")
+    }
+    pipeline = fields["pipeline"]
+    return Manifest(
+        executable=name,
+        iterations=int(fields["iterations"]),
+        has_preprocessing=bool(fields["has_preprocessing"]),
+        has_postprocessing=bool(fields["has_postprocessing"]),
+        pipeline=pipeline and Pipeline(tuple(pipeline["device_mapping"]), pipeline["schedule"]),
+        **tensors,
+    )
+
+
+def _tensor(name: str, shape: list[int], dtype: str) -> Tensor:
+    if not isinstance(name, str) or not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError(f"a tensor {name!r} of shape {shape}")
+    if dtype != STRING:
+        np.dtype(dtype)
+    return Tensor(name, tuple(shape), dtype)

@@ -1,0 +1,43 @@
+"""Whether a tf.data set ends with a batch of fewer rows than the others, found without reading it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+ROWS_STAY = {
+    "_MapDataset",
+    "_ParallelMapDataset",
+    "_PrefetchDataset",
+    "_OptionsDataset",
+    "_RepeatDataset",
+    "_ShuffleDataset",
+    "CacheDataset",
+}
+"""Transformations after `batch` that keep the rows of batches: `map` too, unless it gives batches a static size."""
+BATCHES = {"_BatchDataset", "_ParallelBatchDataset"}
+
+
+def partial_batch(dataset: Any, batches: int | None = None) -> tuple[int, int] | None:
+    """The rows of the partial batch among the first `batches`, and of the others; None if there is none, or none known.
+
+    None for `batches` means one pass over the data.
+    """
+    if not isinstance(dataset, tf.data.Dataset) or not _has_dynamic_rows(dataset):
+        return None
+    while type(dataset).__name__ in ROWS_STAY:
+        dataset = dataset._input_dataset
+    if type(dataset).__name__ not in BATCHES:
+        return None
+    rows = int(dataset._input_dataset.cardinality())
+    size, drops = tf.get_static_value(dataset._batch_size), tf.get_static_value(dataset._drop_remainder)
+    if rows < 0 or drops or size is None or rows % size == 0:
+        return None
+    reached = batches is None or batches > rows // size
+    return (rows % int(size), int(size)) if reached else None
+
+
+def _has_dynamic_rows(dataset: Any) -> bool:
+    specs = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]
+    return any(spec.shape.rank and spec.shape[0] is None for spec in specs)

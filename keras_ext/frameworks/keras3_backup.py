@@ -1,0 +1,64 @@
+"""Keras 3's BackupAndRestore, which keeps no state of seed generators: backups of models of ours have them as well."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import h5py
+from keras.src.backend.common import global_state
+from keras.src.callbacks import BackupAndRestore
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_generator
+
+from keras_ext.frameworks.common import KerasFunction, serves
+from keras_ext.random_states import random_states, restore_random_states
+
+GROUP = "ipu_random_states"
+"""In the file of weights, where Keras looks for nothing."""
+GLOBAL = "has_global_generator"
+
+
+def install() -> None:
+    """Wraps the callback at class level."""
+    BackupAndRestore._save_model = _saving(BackupAndRestore._save_model)
+    BackupAndRestore._load_model = _loading(BackupAndRestore._load_model)
+
+
+def _saving(original: KerasFunction) -> KerasFunction:
+    @functools.wraps(original)
+    def save_model(self: Any) -> None:
+        original(self)
+        if not serves(self.model._distribute_strategy):
+            return
+        has_global = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR) is not None
+        with h5py.File(self._weights_path, "a") as file:
+            group = file.create_group(GROUP)
+            group.attrs[GLOBAL] = has_global
+            for name, state in random_states(_generators(self.model, has_global)).items():
+                group[name] = state
+
+    return save_model
+
+
+def _loading(original: KerasFunction) -> KerasFunction:
+    @functools.wraps(original)
+    def load_model(self: Any) -> None:
+        original(self)
+        if not serves(self.model._distribute_strategy) or not os.path.exists(self._weights_path):
+            return
+        with h5py.File(self._weights_path, "r") as file:
+            if GROUP in file:  # plain Keras writes files without
+                group = file[GROUP]
+                states = {name: state[()] for name, state in group.items()}
+                restore_random_states(states, _generators(self.model, bool(group.attrs[GLOBAL])))
+
+    return load_model
+
+
+def _generators(model: Any, has_global: bool) -> list[Any]:
+    """The states of the model's seed generators, each once, and of the one behind random numbers without a seed."""
+    generators = [generator for layer in model._flatten_layers() for generator in layer._seed_generators]
+    if has_global:
+        generators.append(global_seed_generator())
+    return list({id(generator): generator.state for generator in generators}.values())

@@ -1,0 +1,207 @@
+"""Graphs of Keras 3 models, and how their calls come into the name scopes of stages."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+from keras.src.backend.common import global_state
+from keras.src.layers.layer import might_have_unbuilt_state
+from keras.src.models.functional import Functional
+from keras.src.models.model import Model
+from keras.src.models.sequential import Sequential
+from keras.src.ops.node import Node
+from keras.src.ops.operation import Operation
+
+from ipu.compiler.variables import tracing
+from keras_ext.frameworks.common import KerasFunction, serves
+from keras_ext.pipelining import graphs
+from keras_ext.pipelining.assigning import may_have_stages
+from keras_ext.pipelining.errors import StageAssignmentError
+from keras_ext.pipelining.graphs import Kind, Stages
+from keras_ext.pipelining.scopes import StageScopes
+from keras_ext.pipelining.stage import inside_layer_call, note_stage
+from keras_ext.pipelining.subclasses import trace_subclass
+
+
+class Keras3Graphs:
+    """The graphs of Keras 3 models; a node's operation is a layer, or one of `keras.ops`."""
+
+    def kind(self, model: Any) -> Kind:
+        """What sort of model it is."""
+        if isinstance(model, Sequential):
+            return "sequential"
+        return "functional" if isinstance(model, Functional) else "subclass"
+
+    def overrides_call(self, model: Any) -> bool:
+        """Whether the class of a sequential or functional model has a `call` of its own."""
+        return type(model).call not in (Sequential.call, Functional.call)
+
+    def graph(self, model: Any) -> Any:
+        """The graph of a sequential or functional model; None before it is built."""
+        return model._functional if isinstance(model, Sequential) else model
+
+    def build(self, model: Any, inputs: Any) -> None:
+        """Builds a sequential model for a tensor or spec, if it is not built."""
+        if model._functional is None and hasattr(inputs, "shape"):
+            model.build(tuple(inputs.shape))
+
+    def trace(self, model: Any, inputs: Any, training: bool | None) -> Any:
+        """The graph of what `call` of a subclass does with `inputs`."""
+        symbols = _symbols(inputs)
+        named = {"training": training} if model._call_has_training_arg and training is not None else {}
+        return Functional(symbols, type(model).call(model, symbols, **named))
+
+    def operation(self, node: Any) -> Any:
+        """The layer that a node calls."""
+        return node.operation
+
+    @contextlib.contextmanager
+    def running(self, graph: Any, stages: Stages) -> Iterator[None]:
+        """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""
+
+        def run(inputs: Any, operation_fn: Callable[[Any], Any] = lambda op: op, call_fn: Any = None) -> Any:
+            if not tracing():
+                return Functional._run_through_graph(graph, inputs, operation_fn, call_fn)
+            scopes, of_node, nodes = StageScopes(), stages(graph), _executed(graph)
+
+            def in_stage(operation: Any) -> Callable[..., Any]:
+                node = next(node for node in nodes if node.operation is operation)
+                return _called_in(scopes, of_node[id(node)], operation_fn(operation))
+
+            return Functional._run_through_graph(graph, inputs, in_stage, call_fn)
+
+        vars(graph)["_run_through_graph"] = run
+        try:
+            yield
+        finally:
+            del vars(graph)["_run_through_graph"]
+
+    def run(self, graph: Any, inputs: Any, training: bool | None, mask: Any) -> Any:
+        """What the graph does with `inputs`."""
+        return graph.call(inputs, training=training, mask=mask)
+
+
+def _executed(graph: Any) -> Iterator[Any]:
+    """The nodes in the order in which Keras calls their operations."""
+    for depth in sorted(graph._nodes_by_depth, reverse=True):
+        yield from (node for node in graph._nodes_by_depth[depth] if node.operation and not node.is_input)
+
+
+def _called_in(scopes: StageScopes, stage: int, call: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*arguments: Any, **named: Any) -> Any:
+        with scopes.stage(stage):
+            return call(*arguments, **named)
+
+    return called
+
+
+def _symbols(inputs: Any) -> Any:
+    """`keras.Input`s for nested tensors, specs, Inputs or shapes with their batch axis."""
+    if _is_shape(inputs):
+        return keras.Input(batch_shape=tuple(inputs))
+    if isinstance(inputs, keras.KerasTensor):
+        return inputs if hasattr(inputs, "_keras_history") else _input_like(inputs)
+    if isinstance(inputs, dict):
+        return {name: _symbols(value) for name, value in inputs.items()}
+    if isinstance(inputs, list | tuple):
+        return type(inputs)(_symbols(value) for value in inputs)
+    return _input_like(inputs)
+
+
+def _input_like(value: Any) -> Any:
+    dtype = value.dtype if isinstance(value.dtype, str) else value.dtype.name
+    return keras.Input(batch_shape=tuple(value.shape), dtype=dtype)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(size is None or isinstance(size, int) for size in value)
+
+
+def install() -> None:
+    """Wraps what makes layers, calls and models, at class level."""
+    graphs.register(Model, Keras3Graphs())
+    inside_layer_call.append(lambda: global_state.get_global_attribute("current_call_ctx") is not None)
+    Operation.__init__ = _noting(Operation.__init__)
+    Node.__init__ = _noting(Node.__init__)
+    Model.__init__ = _ignoring_itself(Model.__init__)
+    Model.build = _tracing_shapes(Model.build)
+    Model.get_build_config = _with_shapes(Model.get_build_config)
+    Model.build_from_config = _tracing_config(Model.build_from_config)
+
+
+def _noting(init: KerasFunction) -> KerasFunction:
+    @functools.wraps(init)
+    def init_in_stage(self: Any, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        note_stage(self)
+
+    init_in_stage.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]  # Keras asks for it
+    return init_in_stage
+
+
+def _ignoring_itself(init: KerasFunction) -> KerasFunction:
+    """Programs for IPUs say `super().__init__(self)`, which earlier releases of Keras took."""
+
+    @functools.wraps(init)
+    def init_model(self: Any, *arguments: Any, **named: Any) -> None:
+        init(self, *(() if len(arguments) == 1 and arguments[0] is self else arguments), **named)
+
+    return init_model
+
+
+def _tracing_shapes(build: KerasFunction) -> KerasFunction:
+    """`build` of a subclass, which Keras leaves to its users, traces `call` in a strategy."""
+
+    @functools.wraps(build)
+    def build_model(self: Any, input_shape: Any) -> None:
+        is_subclass = not isinstance(self, Sequential | Functional)
+        if not is_subclass or not serves(getattr(self, "_distribute_strategy", None)):
+            build(self, input_shape)
+        elif might_have_unbuilt_state(self) or may_have_stages(self):
+            trace_subclass(self, input_shape)
+        else:
+            # Keras' own __call__ comes here, with the shape of the first argument only, when all layers are built.
+            # Who asks later for the stages of a model without a graph is told to build it.
+            with contextlib.suppress(StageAssignmentError):
+                trace_subclass(self, input_shape)
+
+    build_model._is_default = True  # to Keras it is no build of the class' own
+    return build_model
+
+
+def _with_shapes(get_build_config: KerasFunction) -> KerasFunction:
+    """What a model was built with, as shapes: files cannot hold `keras.Input`s."""
+
+    @functools.wraps(get_build_config)
+    def get_config(self: Any) -> Any:
+        config = get_build_config(self)
+        return config and {name: _as_shapes(value) for name, value in config.items()}
+
+    return get_config
+
+
+def _as_shapes(value: Any) -> Any:
+    if isinstance(value, keras.KerasTensor):
+        return tuple(value.shape)
+    if isinstance(value, dict):
+        return {name: _as_shapes(inner) for name, inner in value.items()}
+    return type(value)(map(_as_shapes, value)) if type(value) in (list, tuple) else value
+
+
+def _tracing_config(build_from_config: KerasFunction) -> KerasFunction:
+    """A subclass with stages that comes back from a file has its graph again."""
+
+    @functools.wraps(build_from_config)
+    def build_model(self: Any, config: Any) -> None:
+        build_from_config(self, config)
+        is_subclass = not isinstance(self, Sequential | Functional)
+        ours = is_subclass and serves(getattr(self, "_distribute_strategy", None))
+        if ours and config and "input_shape" in config and may_have_stages(self):
+            trace_subclass(self, config["input_shape"])
+
+    return build_model

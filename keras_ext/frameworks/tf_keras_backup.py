@@ -1,0 +1,62 @@
+"""tf_keras' BackupAndRestore for models of ours: its checkpoints get the random states that no variable holds."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tf_keras.src.callbacks import BackupAndRestore
+from tf_keras.src.distribute.worker_training_state import WorkerTrainingState
+
+from ipu.ipu_strategy import IPUStrategyV1
+from keras_ext.frameworks.common import KerasFunction, serves
+from keras_ext.random_states import random_states, restore_random_states
+
+SUFFIX = ".random_states.npz"
+"""Of a file beside those of the checkpoint, after its name."""
+
+
+def install() -> None:
+    """Wraps the callback, and what it saves with, at class level."""
+    BackupAndRestore.on_train_begin = _with_our_strategy(BackupAndRestore.on_train_begin)
+    WorkerTrainingState.back_up = _saving(WorkerTrainingState.back_up)
+    WorkerTrainingState.restore = _restoring(WorkerTrainingState.restore)
+
+
+def _with_our_strategy(on_train_begin: KerasFunction) -> KerasFunction:
+    """The callback has a list of the strategies it works with."""
+
+    @functools.wraps(on_train_begin)
+    def begin(callback: Any, logs: Any = None) -> None:
+        callback._supported_strategies = (*callback._supported_strategies, IPUStrategyV1)
+        on_train_begin(callback, logs)
+
+    return begin
+
+
+def _saving(original: KerasFunction) -> KerasFunction:
+    @functools.wraps(original)
+    def back_up(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        checkpoint = self.write_checkpoint_manager.latest_checkpoint
+        if serves(self._model._distribution_strategy) and checkpoint is not None:
+            kept = Path(checkpoint + SUFFIX)
+            np.savez(kept, **random_states([]))
+            for old in set(kept.parent.glob(f"*{SUFFIX}")) - {kept}:
+                old.unlink()
+
+    return back_up
+
+
+def _restoring(original: KerasFunction) -> KerasFunction:
+    @functools.wraps(original)
+    def restore(self: Any) -> None:
+        original(self)
+        kept = Path(f"{self.read_checkpoint_manager.latest_checkpoint}{SUFFIX}")
+        if serves(self._model._distribution_strategy) and kept.exists():
+            with np.load(kept) as states:
+                restore_random_states(states, [])
+
+    return restore

@@ -1,0 +1,157 @@
+"""Graphs of tf_keras models, and how their calls come into the name scopes of stages."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+from tf_keras.src.engine import base_layer, base_layer_utils
+from tf_keras.src.engine.functional import Functional
+from tf_keras.src.engine.keras_tensor import KerasTensor
+from tf_keras.src.engine.node import Node
+from tf_keras.src.engine.sequential import Sequential
+from tf_keras.src.engine.training import Model
+
+from ipu.compiler.variables import tracing
+from keras_ext.frameworks.common import KerasFunction, serves
+from keras_ext.pipelining import graphs
+from keras_ext.pipelining.graphs import Kind, Stages
+from keras_ext.pipelining.scopes import StageScopes
+from keras_ext.pipelining.stage import inside_layer_call, note_stage
+from keras_ext.pipelining.subclasses import trace_subclass
+
+
+class TFKerasGraphs:
+    """The graphs of tf_keras models; operations of TensorFlow are layers of their own in them."""
+
+    def kind(self, model: Any) -> Kind:
+        """What sort of model it is."""
+        if isinstance(model, Sequential):
+            return "sequential"
+        return "functional" if isinstance(model, Functional) else "subclass"
+
+    def overrides_call(self, model: Any) -> bool:
+        """Whether the class of a sequential or functional model has a `call` of its own."""
+        return type(model).call not in (Sequential.call, Functional.call)
+
+    def graph(self, model: Any) -> Any:
+        """The graph of a sequential or functional model; None before it is built."""
+        return model if not isinstance(model, Sequential) or model._graph_initialized else None
+
+    def build(self, model: Any, inputs: Any) -> None:
+        """Builds a sequential model for a tensor or spec, if it is not built."""
+        if not model._graph_initialized and hasattr(inputs, "shape"):
+            model._build_graph_network_for_inferred_shape(inputs.shape, inputs.dtype)
+
+    def trace(self, model: Any, inputs: Any, training: bool | None) -> Any:
+        """The graph of what `call` of a subclass does with `inputs`."""
+        symbols = _symbols(inputs)
+        named = {"training": training} if model._expects_training_arg and training is not None else {}
+        return Functional(symbols, type(model).call(model, symbols, **named))
+
+    def operation(self, node: Any) -> Any:
+        """The layer that a node calls."""
+        return node.layer
+
+    @contextlib.contextmanager
+    def running(self, graph: Any, stages: Stages) -> Iterator[None]:
+        """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""
+
+        def run(inputs: Any, training: Any = None, mask: Any = None) -> Any:
+            if not tracing():
+                return Functional._run_internal_graph(graph, inputs, training=training, mask=mask)
+            with _layers_in(StageScopes(), stages(graph), graph):
+                return Functional._run_internal_graph(graph, inputs, training=training, mask=mask)
+
+        vars(graph)["_run_internal_graph"] = run
+        try:
+            yield
+        finally:
+            del vars(graph)["_run_internal_graph"]
+
+    def run(self, graph: Any, inputs: Any, training: bool | None, mask: Any) -> Any:
+        """What the graph does with `inputs`."""
+        return graph.call(inputs, training=training, mask=mask)
+
+
+@contextlib.contextmanager
+def _layers_in(scopes: StageScopes, stages: Any, graph: Any) -> Iterator[None]:
+    """Keras calls `node.layer`: within, that is one which enters the stage's scope first."""
+    nodes = [node for nodes in graph._nodes_by_depth.values() for node in nodes if id(node) in stages]
+    layers = [node.layer for node in nodes]
+    try:
+        for node in nodes:
+            node.layer = _called_in(scopes, stages[id(node)], node.layer)
+        yield
+    finally:
+        for node, layer in zip(nodes, layers, strict=True):
+            node.layer = layer
+
+
+def _called_in(scopes: StageScopes, stage: int, layer: Any) -> Callable[..., Any]:
+    def called(*arguments: Any, **named: Any) -> Any:
+        with scopes.stage(stage):
+            return layer(*arguments, **named)
+
+    return called
+
+
+def _symbols(inputs: Any) -> Any:
+    """`Input`s for nested tensors, specs, Inputs or shapes with their batch axis."""
+    if isinstance(inputs, tf.TensorShape) or _is_shape(inputs):
+        return tf_keras.Input(batch_shape=tuple(inputs))
+    if isinstance(inputs, KerasTensor):
+        return inputs
+    if isinstance(inputs, dict):
+        return {name: _symbols(value) for name, value in inputs.items()}
+    if isinstance(inputs, list | tuple):
+        return type(inputs)(_symbols(value) for value in inputs)
+    return tf_keras.Input(batch_shape=tuple(inputs.shape), dtype=inputs.dtype)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(size is None or isinstance(size, int) for size in value)
+
+
+def install() -> None:
+    """Wraps what makes layers, calls and models, at class level."""
+    graphs.register(Model, TFKerasGraphs())
+    inside_layer_call.append(lambda: bool(base_layer_utils.call_context().in_call))
+    base_layer.Layer.__init__ = _noting(base_layer.Layer.__init__)
+    Node.__init__ = _noting(Node.__init__)
+    Model.build = _tracing_shapes(Model.build)
+
+
+def _noting(init: KerasFunction) -> KerasFunction:
+    @functools.wraps(init)
+    def init_in_stage(self: Any, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        note_stage(self)
+
+    init_in_stage.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]  # Keras asks for it
+    return init_in_stage
+
+
+def _tracing_shapes(build: KerasFunction) -> KerasFunction:
+    """`build` of a subclass also traces `call` in a strategy, for shapes or for `Input`s."""
+
+    @functools.wraps(build)
+    def build_model(self: Any, input_shape: Any) -> None:
+        is_subclass = not isinstance(self, Sequential | Functional)
+        if not is_subclass or not serves(getattr(self, "_distribution_strategy", None)):
+            build(self, input_shape)
+            return
+        with self._distribution_strategy.scope():
+            trace_subclass(self, input_shape)
+            build(self, tf.nest.map_structure(_shape_of, input_shape))
+
+    return build_model
+
+
+def _shape_of(element: Any) -> Any:
+    return element.shape if isinstance(element, KerasTensor) else element

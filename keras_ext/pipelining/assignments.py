@@ -1,0 +1,96 @@
+"""The objects in which a program reads and says which call of which layer runs in which stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class _Assignment:
+    """What the three kinds share."""
+
+    def __init__(self, layer: Any, pipeline_stage: int | None) -> None:
+        self._layer = layer
+        self.pipeline_stage = pipeline_stage
+
+    @property
+    def layer(self) -> Any:
+        """The Keras layer of this assignment; in Keras 3 also an operation of `keras.ops`."""
+        return self._layer
+
+    @property
+    def pipeline_stage(self) -> int | None:
+        """The stage the layer's call is assigned to; None if to none. Checked when the assignment is set."""
+        return self._pipeline_stage
+
+    @pipeline_stage.setter
+    def pipeline_stage(self, stage: int | None) -> None:
+        self._pipeline_stage = stage
+
+
+class SequentialLayerPipelineStageAssignment(_Assignment):
+    """Says in which stage a layer of a `Sequential` model runs.
+
+    Args:
+        layer: the layer.
+        pipeline_stage: the number of the stage, from 0; None for no stage.
+    """
+
+    def __init__(self, layer: Any, pipeline_stage: int | None = None) -> None:
+        super().__init__(layer, pipeline_stage)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(layer={self.layer.name!r}, pipeline_stage={self.pipeline_stage})"
+
+
+class _InvocationAssignment(_Assignment):
+    """An assignment of one of the calls of a layer."""
+
+    def __init__(self, layer: Any, node_index: int, pipeline_stage: int | None = None) -> None:
+        super().__init__(layer, pipeline_stage)
+        self._node_index = node_index
+        self._inbound: list[Any] | None = None
+
+    @property
+    def node_index(self) -> int:
+        """Which of the layer's calls in this model it is, from 0."""
+        return self._node_index
+
+    @property
+    def inbound_layers(self) -> Any:
+        """The layers whose outputs the call takes, in a list; the layer itself if it is one. Tells calls apart."""
+        inbound = self._inbound
+        if inbound is None:
+            inbound = inbound_layers(self._layer._inbound_nodes[self._node_index])
+        return inbound[0] if len(inbound) == 1 else list(inbound)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(layer={self.layer.name!r}, node_index={self.node_index}, "
+            f"pipeline_stage={self.pipeline_stage})"
+        )
+
+
+class FunctionalLayerPipelineStageAssignment(_InvocationAssignment):
+    """Says in which stage one of the calls of a layer of a functional model runs.
+
+    Args:
+        layer: the layer.
+        node_index: which of its calls in the model, from 0.
+        pipeline_stage: the number of the stage, from 0; None for no stage.
+    """
+
+
+class ModelLayerPipelineStageAssignment(_InvocationAssignment):
+    """Says in which stage one of the calls of a layer of a subclass of `Model` runs.
+
+    Args:
+        layer: the layer.
+        node_index: which of its calls in the model, from 0.
+        pipeline_stage: the number of the stage, from 0; None for no stage.
+    """
+
+
+def inbound_layers(node: Any) -> list[Any]:
+    """The layers whose outputs a Keras node takes, one for each tensor it takes."""
+    tensors = node.input_tensors if hasattr(node, "operation") else node.keras_inputs
+    return [tensor._keras_history[0] for tensor in tensors]

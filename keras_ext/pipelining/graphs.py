@@ -1,0 +1,110 @@
+"""A model as a graph of calls of layers, whichever Keras it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import tensorflow as tf
+
+from keras_ext.pipelining.assignments import inbound_layers
+
+Kind = Literal["sequential", "functional", "subclass"]
+Stages = Callable[[Any], Mapping[int, int]]
+"""Gives for a graph the stage of each of its nodes, by the node's id."""
+
+
+class Graphs(Protocol):
+    """What a file in `frameworks` knows about the graphs of its models. A graph is a functional model of Keras."""
+
+    def kind(self, model: Any) -> Kind:
+        """What sort of model it is."""
+
+    def overrides_call(self, model: Any) -> bool:
+        """Whether the class of a sequential or functional model has a `call` of its own."""
+
+    def graph(self, model: Any) -> Any:
+        """The graph of a sequential or functional model; None before it is built."""
+
+    def build(self, model: Any, inputs: Any) -> None:
+        """Builds a sequential model for `inputs` (tensors or specs), if it is not built."""
+
+    def trace(self, model: Any, inputs: Any, training: bool | None) -> Any:
+        """The graph of what `call` of a subclass does with `inputs`, nested tensors, specs or shapes."""
+
+    def operation(self, node: Any) -> Any:
+        """The layer that a node calls."""
+
+    def running(self, graph: Any, stages: Stages) -> AbstractContextManager[None]:
+        """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""
+
+    def run(self, graph: Any, inputs: Any, training: bool | None, mask: Any) -> Any:
+        """What the graph does with `inputs`."""
+
+
+_known: list[tuple[type, Graphs]] = []
+
+
+def register(model_class: type, graphs: Graphs) -> None:
+    """Makes models of one framework known."""
+    _known.append((model_class, graphs))
+
+
+def graphs_of(model: Any) -> Graphs:
+    """What knows the graphs of a model."""
+    return next(graphs for model_class, graphs in _known if isinstance(model, model_class))
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A call of a layer in a graph. `producers` are the places, in the post-order, of the calls it takes tensors of."""
+
+    layer: Any
+    node_index: int
+    node: Any
+    inbound: list[Any]
+    producers: tuple[int, ...]
+
+
+def invocations(graphs: Graphs, graph: Any) -> list[Invocation]:
+    """The calls of layers in a graph, inputs left out, in post-order: each after those whose outputs it takes."""
+    nodes = list(_post_order(graph.outputs))
+    places = {id(node): place for place, node in enumerate(nodes)}
+    calls: dict[int, list[Any]] = {}
+    for node in nodes:
+        calls.setdefault(id(graphs.operation(node)), []).append(node)
+    indices: dict[int, int] = {}
+    for of_layer in calls.values():
+        made = {id(node): number for number, node in enumerate(graphs.operation(of_layer[0])._inbound_nodes)}
+        for index, node in enumerate(sorted(of_layer, key=lambda node: made[id(node)])):
+            indices[id(node)] = index
+    return [
+        Invocation(
+            graphs.operation(node),
+            indices[id(node)],
+            node,
+            inbound_layers(node),
+            tuple(sorted({places[id(parent)] for parent in node.parent_nodes if id(parent) in places})),
+        )
+        for node in nodes
+    ]
+
+
+def _post_order(outputs: Any) -> Iterator[Any]:
+    """The nodes behind the outputs of a graph, but its inputs, depth first."""
+    seen: set[int] = set()
+    for tensor in tf.nest.flatten(outputs):
+        operation, index = tensor._keras_history[:2]
+        stack = [(operation._inbound_nodes[index], False)]
+        while stack:
+            node, is_done = stack.pop()
+            if is_done:
+                yield node
+                continue
+            if id(node) in seen or node.is_input:
+                continue
+            seen.add(id(node))
+            stack.append((node, True))
+            stack += [(parent, False) for parent in reversed(node.parent_nodes)]

@@ -1,0 +1,128 @@
+"""How many micro-batches the executions of a pipelined model take, found and checked before its data are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from engine.partition.accumulation import Accumulation
+from engine.partition.schedule import devices_of
+from engine.partition.schedule_checks import check_count
+from ipu._device import current_system
+from keras_ext.accumulation import REDUCTION, REDUCTIONS
+from keras_ext.extension import option
+from keras_ext.pipelining.assigning import ASSIGNMENT
+from keras_ext.pipelining.errors import StageAssignmentError
+from keras_ext.pipelining.graphs import graphs_of
+from keras_ext.pipelining.options import STEPS, Pipelining, pipelining_of, pipelining_steps
+from keras_ext.pipelining.stage import PipelineStage, mentions_stages
+from keras_ext.pipelining.subclasses import subclass_graph, trace_subclass
+from keras_ext.replication import ipus_of_replica, replicas_of
+
+BATCH_SIZE = 32
+"""Keras' own, where none is given."""
+
+
+@contextmanager
+def pipelined_run(model: Any, mode: str, arguments: Mapping[str, Any]) -> Iterator[None]:
+    """A `fit`, `evaluate` or `predict` with these arguments is under way: stages are known, and counts are legal.
+
+    Raises ConfigurationErrors for assignments and options that contradict each other, StepCountError for counts.
+    """
+    find_stages(model, arguments)
+    pipelining = pipelining_of(model, mode == "train")
+    if pipelining is None:
+        yield
+        return
+    with ipus_of_replica(ipus_taken(pipelining)):
+        if mode == "train":
+            _check_training(model, pipelining)
+        yield
+
+
+def find_stages(model: Any, arguments: Mapping[str, Any]) -> None:
+    """Traces `call` of a subclass of `Model` that may have PipelineStage scopes, if that has not been done."""
+    if graphs_of(model).kind(model) != "subclass" or subclass_graph(model) is not None:
+        return
+    if option(model, ASSIGNMENT) is None and not (PipelineStage.used or mentions_stages(type(model))):
+        return
+    inputs = _inputs(arguments)
+    if inputs is not None:
+        try:
+            trace_subclass(model, inputs)
+        except StageAssignmentError:
+            # Stages somewhere in the process need not be this model's.
+            if option(model, ASSIGNMENT) is not None or mentions_stages(type(model)):
+                raise
+    elif mentions_stages(type(model)):
+        raise StageAssignmentError(
+            f"Expected a model that has been built, or data that have shapes. Received: {type(model).__name__} "
+            f"{model.name!r}, whose call has PipelineStage scopes, and data that must be read to know what it takes. "
+            "Call build() on the model with the shapes of its inputs first."
+        )
+
+
+def pipeline_accumulation(model: Any) -> Accumulation | None:
+    """What `fit` of a pipelined model accumulates before each update; None for a model without stages."""
+    pipelining = pipelining_of(model, training=True)
+    if pipelining is None:
+        return None
+    replicas = replicas_of_pipeline(model, pipelining)
+    return Accumulation(pipelining_steps(model) or 1, replicas, REDUCTIONS[option(model, REDUCTION, 0)])
+
+
+def replicas_of_pipeline(model: Any, pipelining: Pipelining) -> int:
+    """How many replicas of a pipeline there are; ConfigurationError if the IPUs do not divide among them."""
+    with ipus_of_replica(ipus_taken(pipelining)):
+        return replicas_of(model.distribute_strategy)
+
+
+def ipus_taken(pipelining: Pipelining) -> int:
+    """The IPUs of one replica, as far as IPUs have been configured: a program that has not gets what it needs."""
+    return pipelining.ipus if current_system().configured else 1
+
+
+def check_pipeline_count(pipelining: Pipelining, steps: int, training: bool, what: str) -> None:
+    """Raises StepCountError, with the nearest legal counts, for micro-batches that a schedule cannot take."""
+    devices = devices_of(len(pipelining.devices), pipelining.devices)
+    check_count(pipelining.schedule, devices, steps, training=training, option=what)
+
+
+def _check_training(model: Any, pipelining: Pipelining) -> None:
+    steps = pipelining_steps(model)
+    if steps is None and pipelining.schedule != "Sequential":
+        raise ConfigurationError(
+            f"Expected gradient_accumulation_steps_per_replica to be set for training a pipelined model. Received: "
+            f"None for {model.name!r}, with PipelineSchedule.{pipelining.schedule}. Call "
+            f"set_pipelining_options(gradient_accumulation_steps_per_replica=...), or choose "
+            f"PipelineSchedule.Sequential, which accumulates only on demand."
+        )
+    check_pipeline_count(pipelining, steps or 1, True, STEPS.removeprefix("pipelining_"))
+
+
+def _inputs(arguments: Mapping[str, Any]) -> Any:
+    """Specs of what the model is called with in a run; None where only the data say it."""
+    x = arguments.get("x")
+    if isinstance(x, tf.data.Dataset):
+        spec = x.element_spec
+        return spec[0] if isinstance(spec, tuple) else spec
+    size = arguments.get("batch_size") or BATCH_SIZE
+    leaves = [] if x is None else tf.nest.flatten(x)
+    if leaves and all(isinstance(leaf, np.ndarray | tf.Tensor) and len(leaf.shape) for leaf in leaves):
+        return tf.nest.map_structure(lambda leaf: _batch_of(leaf, size), x)
+    if hasattr(x, "__getitem__") and hasattr(x, "__len__") and len(x) and not isinstance(x, list | tuple | dict):
+        batch = x[0]
+        batch = batch[0] if isinstance(batch, tuple) else batch
+        return tf.nest.map_structure(lambda leaf: _batch_of(np.asarray(leaf), len(leaf)), batch)
+    return None
+
+
+def _batch_of(array: Any, size: int) -> tf.TensorSpec:
+    dtype = tf.as_dtype(array.dtype)
+    shape = (min(size, int(array.shape[0])), *array.shape[1:])
+    return tf.TensorSpec(shape, tf.float32 if dtype == tf.float64 else dtype)

@@ -1,0 +1,235 @@
+"""`set_pipelining_options`: how a model with stages accumulates, where its stages are, how they are scheduled."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from engine.errors import ConfigurationError
+from engine.partition.schedule import ScheduleKind, devices_of
+from engine.partition.schedule_checks import check_pipeline
+from ipu._device import current_system
+from ipu.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
+from ipu.ops.pipelining_ops import pipeline
+from ipu.pipelining.options import (
+    RecomputationMode,
+    checked_device_mapping,
+    checked_recomputation,
+    checked_schedule,
+    checked_stage_options,
+    kind_of,
+)
+from keras_ext.accumulation import REDUCTION, REDUCTIONS, checked_reduction, checked_steps
+from keras_ext.extension import Extension, option, options_of
+from keras_ext.pipelining.assigning import called_layers, checked_stages, is_pipelined
+
+logger = logging.getLogger("ipu")
+STEPS = "pipelining_gradient_accumulation_steps_per_replica"
+DEVICES = "pipelining_device_mapping"
+ACCUMULATE_OUTFEED = "pipelining_accumulate_outfeed"
+ARGUMENTS = "pipelining_kwargs"
+SET_BY_KERAS = {
+    "gradient_accumulation_count": "give gradient_accumulation_steps_per_replica",
+    "repeat_count": "it follows from steps_per_execution",
+    "batch_serialization_iterations": "Keras models take whole batches",
+    "inputs": "Keras feeds the model",
+    "infeed_queue": "use set_infeed_queue_options()",
+    "outfeed_queue": "use set_outfeed_queue_options()",
+    "computational_stages": "use set_pipeline_stage_assignment()",
+    "optimizer_function": "the optimizer is that of compile()",
+    "outfeed_loss": "Keras returns the loss",
+    "outfeed_mask": "Keras returns loss and metrics",
+    "reduction_method": "give gradient_accumulation_reduction_method",
+}
+"""Arguments of `pipeline()` that a Keras model fills in, and what to do instead."""
+
+STAGE_OPTIONS = ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options")
+FLAGS = (
+    "offload_weight_update_variables",
+    "replicated_optimizer_state_sharding",
+    "offload_activations",
+    "offload_gradient_accumulation_buffers",
+    "replicated_weight_sharding",
+    "offload_weights",
+)
+
+
+@dataclass(frozen=True)
+class Pipelining:
+    """How a model's stages run: the stage of each invocation, and the IPU of each stage.
+
+    `recomputation_mode` is None where activations are kept. `flags` move data in memory and change no numbers.
+    """
+
+    stages: tuple[int, ...]
+    devices: tuple[int, ...]
+    schedule: ScheduleKind
+    recomputation_mode: str | None
+    accumulate_outfeed: bool
+    flags: tuple[tuple[str, bool], ...]
+
+    @property
+    def ipus(self) -> int:
+        """The IPUs that a replica takes: a power of two, as they are wired."""
+        shards = max(self.devices) + 1
+        return 1 << (shards - 1).bit_length()
+
+
+class PipeliningOptions(Extension):
+    """The methods about pipelines."""
+
+    SAVED: ClassVar[dict[str, Any]] = {STEPS: None, DEVICES: None, ACCUMULATE_OUTFEED: None, REDUCTION: 0}
+    UNSAVED: ClassVar[tuple[str, ...]] = (ARGUMENTS,)
+
+    def set_pipelining_options(
+        self: Any,
+        gradient_accumulation_steps_per_replica: int | None = None,
+        device_mapping: list[int] | None = None,
+        accumulate_outfeed: bool | None = None,
+        gradient_accumulation_reduction_method: Any = "sum",
+        **pipelining_kwargs: Any,
+    ) -> None:
+        """Sets how the model runs once it has pipeline stages (Keras API; Keras with IPUs, section 19.4.4).
+
+        Each replica takes `gradient_accumulation_steps_per_replica` micro-batches with the same weights; `fit` needs
+        it but for the Sequential schedule. `device_mapping` has the IPU of each stage; if it is
+        None, stages that share layers share an IPU. With `accumulate_outfeed` the
+        loss and metrics of an execution are the means of its micro-batches'. Other arguments are those of
+        `ipu.pipelining_ops.pipeline()`, and are not saved.
+
+        Raises ConfigurationError, a ValueError, for values out of range, for arguments that `pipeline()` lacks and
+        for those that Keras fills in.
+        """
+        steps = checked_steps(gradient_accumulation_steps_per_replica)
+        if device_mapping is not None:
+            device_mapping = _checked_mapping(device_mapping)
+        if accumulate_outfeed is not None and not isinstance(accumulate_outfeed, bool):
+            raise ConfigurationError(
+                f"Expected accumulate_outfeed to be True, False or None. Received: {accumulate_outfeed!r}."
+            )
+        reduction = checked_reduction(gradient_accumulation_reduction_method)
+        _check_arguments(pipelining_kwargs)
+        options = options_of(self)
+        options[STEPS], options[DEVICES], options[ACCUMULATE_OUTFEED] = steps, device_mapping, accumulate_outfeed
+        options[REDUCTION] = REDUCTIONS.index(reduction)
+        options[ARGUMENTS] = pipelining_kwargs
+        if steps is not None:
+            logger.info(
+                "Model %r: pipelined training accumulates the gradients of %d steps in each replica, so its effective "
+                "batch size is %d times that of the data set, times the number of replicas.",
+                self.name,
+                steps,
+                steps,
+            )
+
+
+def pipelining_of(model: Any, training: bool) -> Pipelining | None:
+    """How a model runs as a pipeline, None for one without stages; all is checked that can be without data.
+
+    Raises ConfigurationErrors for assignments and options that contradict each other.
+    """
+    if not is_pipelined(model):
+        return None
+    stages = checked_stages(model)
+    arguments: Mapping[str, Any] = option(model, ARGUMENTS, {})
+    number = max(stages) + 1
+    devices = _device_mapping(model, stages)
+    schedule = checked_schedule(arguments.get("pipeline_schedule"))
+    check_pipeline(kind_of(schedule), number, devices_of(number, devices), training=training)
+    checked_recomputation(mode := arguments.get("recomputation_mode"), schedule)
+    for name in STAGE_OPTIONS:
+        checked_stage_options(name, arguments.get(name), number)
+    return Pipelining(
+        tuple(stages),
+        devices,
+        kind_of(schedule),
+        (mode or RecomputationMode.Auto).name if training and current_system().config.allow_recompute else None,
+        bool(option(model, ACCUMULATE_OUTFEED, False)),
+        tuple((name, bool(arguments[name])) for name in FLAGS if arguments.get(name) is not None),
+    )
+
+
+def _device_mapping(model: Any, stages: Sequence[int]) -> tuple[int, ...]:
+    """The IPU of each stage: as it was set, or the next one but for stages that share layers."""
+    given, groups = option(model, DEVICES), _sharing(model, stages)
+    if given is None:
+        first = [min(other for other, group in enumerate(groups) if group == of_stage) for of_stage in groups]
+        numbers = {stage: number for number, stage in enumerate(dict.fromkeys(first))}
+        return tuple(numbers[stage] for stage in first)
+    devices = checked_device_mapping(given, len(groups))
+    for stage, group in enumerate(groups):
+        if devices[stage] != devices[group]:
+            raise ConfigurationError(
+                f"Expected stages that share a layer with weights on one IPU. Received: device_mapping={list(devices)} "
+                f"for stages {group} and {stage} of model {model.name!r}, which share one. Leave device_mapping out, "
+                f"or set device_mapping[{stage}] = {devices[group]}."
+            )
+    return devices
+
+
+def _sharing(model: Any, stages: Sequence[int]) -> list[int]:
+    """For each stage the first of those with which it shares weights, directly or through others."""
+    groups = list(range(max(stages) + 1))
+    first_use: dict[int, int] = {}
+    for layer, stage in zip(called_layers(model), stages, strict=True):
+        for weight in getattr(layer, "weights", ()):
+            one, other = groups[first_use.setdefault(id(weight), stage)], groups[stage]
+            groups = [min(one, other) if group in (one, other) else group for group in groups]
+    return groups
+
+
+def accumulator_type_of_pipeline(model: Any) -> AccumulatorType:
+    """The type in which a pipeline's gradients are accumulated; None for their own."""
+    return option(model, ARGUMENTS, {}).get("gradient_accumulation_dtype")
+
+
+def pipelining_steps(model: Any) -> int | None:
+    """The micro-batches that each replica accumulates; None where it was not said."""
+    return option(model, STEPS)
+
+
+def accumulates_outfeed(model: Any) -> bool:
+    """Whether the logs of an execution are means over its micro-batches, if the model is pipelined."""
+    return bool(option(model, ACCUMULATE_OUTFEED, False))
+
+
+def _checked_mapping(mapping: Any) -> list[int]:
+    if not isinstance(mapping, list | tuple) or not all(isinstance(d, int) and d >= 0 for d in mapping):
+        raise ConfigurationError(
+            f"Expected device_mapping to be a list of integers, the IPU of each stage. Received: {mapping!r}."
+        )
+    return list(checked_device_mapping(mapping, len(mapping)))
+
+
+def _check_arguments(arguments: Mapping[str, Any]) -> None:
+    known = set(inspect.signature(pipeline).parameters) - set(SET_BY_KERAS) - {"device_mapping", "accumulate_outfeed"}
+    for name, value in arguments.items():
+        if name in SET_BY_KERAS:
+            raise ConfigurationError(
+                f"Expected arguments of pipeline() that Keras models do not set automatically. Received: "
+                f"{name}={value!r}, which is incompatible with them: {SET_BY_KERAS[name]}."
+            )
+        if name not in known:
+            raise ConfigurationError(
+                f"Expected arguments of pipeline(): {', '.join(sorted(known))}. Received: {name!r}. Remove it."
+            )
+    schedule = checked_schedule(arguments.get("pipeline_schedule"))
+    checked_recomputation(arguments.get("recomputation_mode"), schedule)
+    for name in STAGE_OPTIONS:
+        options = arguments.get(name)
+        checked_stage_options(name, options, len(options) if isinstance(options, list | tuple) else 0)
+    update = arguments.get("weight_update_poplar_options")
+    checked_stage_options("weight_update_poplar_options", None if update is None else [update], 1)
+    for name in FLAGS:
+        if arguments.get(name) not in (None, True, False):
+            raise ConfigurationError(f"Expected {name} to be True, False or None. Received: {arguments[name]!r}.")
+    if arguments.get("continuous_weight_updates"):
+        raise NotImplementedError(
+            "Expected continuous_weight_updates=False: TensorFlow for IPUs never had it. Received: True. Leave it out."
+        )
+    dtype = arguments.get("gradient_accumulation_dtype")
+    if dtype is not None and not is_function_of_variables(dtype):
+        accumulator_element_type(dtype)

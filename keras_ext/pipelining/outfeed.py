@@ -1,0 +1,60 @@
+"""`accumulate_outfeed`: logs of an execution that are means over its micro-batches, made on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu.compiler.variables import IPUVariable
+from keras_ext.pipelining.assigning import is_pipelined
+from keras_ext.pipelining.options import accumulates_outfeed
+
+_COUNTERS = "_ipu_outfeed_counters"
+
+
+def has_accumulated_logs(model: Any, mode: str) -> bool:
+    """Whether callbacks get means once an execution, also where they are asynchronous; never those of `predict`."""
+    return mode != "predict" and accumulates_outfeed(model) and is_pipelined(model)
+
+
+def accumulated_logs(model: Any, mode: str, logs: Any, period: int | None) -> Any:
+    """In a step that is traced: the means of its logs over the micro-batches so far.
+
+    They begin anew after `period` micro-batches, or where that is None at `begin_execution`.
+    """
+    with tf.init_scope():
+        counter = _variable("count", ())
+        sums = [_variable("sum", leaf.shape, leaf.dtype) for leaf in tf.nest.flatten(logs) if _is_mean(leaf)]
+    vars(model).setdefault(_COUNTERS, {})[mode] = counter
+    before = tf.convert_to_tensor(counter)
+    count = before + 1
+    counter.assign(count if period is None else tf.where(count >= period, 0.0, count))
+    following = iter(sums)
+
+    def mean(leaf: Any) -> Any:
+        if not _is_mean(leaf):
+            return leaf
+        total = next(following)
+        kept = tf.where(before > 0, tf.convert_to_tensor(total), tf.zeros_like(leaf))
+        moved = kept + leaf
+        total.assign(moved)
+        return moved / tf.cast(count, leaf.dtype)
+
+    return tf.nest.map_structure(mean, logs)
+
+
+def begin_execution(model: Any, mode: str) -> None:
+    """Lets the means of an execution without a period begin anew."""
+    counter = vars(model).get(_COUNTERS, {}).get(mode)
+    if counter is not None and mode != "train":
+        counter.assign(np.float32(0))
+
+
+def _variable(name: str, shape: Any, dtype: Any = tf.float32) -> IPUVariable:
+    return IPUVariable(initial_value=tf.zeros(shape, dtype), trainable=False, name=f"ipu_outfeed_{name}")
+
+
+def _is_mean(leaf: Any) -> bool:
+    return tf.is_tensor(leaf) and leaf.dtype.is_floating

@@ -1,0 +1,114 @@
+"""A step of a model traced with the stage of each call of a layer in the names of its operations."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from engine.partition.accumulation import Accumulation
+from ipu.compiler.variables import tracing
+from keras_ext.epochs.feeds import Batches
+from keras_ext.pipelining.errors import StageAssignmentError
+from keras_ext.pipelining.graphs import graphs_of, invocations
+from keras_ext.pipelining.micro_batches import check_pipeline_count, replicas_of_pipeline
+from keras_ext.pipelining.options import Pipelining, pipelining_of, pipelining_steps
+from keras_ext.pipelining.outfeed import accumulated_logs, has_accumulated_logs
+from keras_ext.pipelining.subclasses import outside_traces, traced_graph
+
+Mode = Literal["train", "test", "predict"]
+
+
+def traced_step(model: Any, mode: Mode, data: Any, step: Callable[[Any, Mode, Any], Any]) -> Any:
+    """What `step` gives, traced with its stages if the model is pipelined."""
+    pipelining = pipelining_of(model, mode == "train")
+    if pipelining is None:
+        return step(model, mode, data)
+    graphs = graphs_of(model)
+    if graphs.kind(model) == "sequential":
+        with outside_traces(model):
+            graphs.build(model, data[0] if isinstance(data, tuple) else data)
+    with in_stages(model, pipelining.stages):
+        results = step(model, mode, data)
+    if not has_accumulated_logs(model, mode):
+        return results
+    return accumulated_logs(model, mode, results, (pipelining_steps(model) or 1) if mode == "train" else None)
+
+
+def inference_micro_batches(model: Any, pipelining: Pipelining | None, batches: Batches) -> Accumulation:
+    """The micro-batches of one execution of `evaluate` or `predict`; one for a model without stages."""
+    if pipelining is None:
+        return Accumulation()
+    replicas = replicas_of_pipeline(model, pipelining)
+    return Accumulation(batches.steps // replicas, replicas)
+
+
+def check_batches_of_pipeline(model: Any, taken: Sequence[Batches]) -> None:
+    """Raises StepCountError for batches of an `evaluate` or `predict` that the schedule of the model cannot take."""
+    pipelining = pipelining_of(model, training=False)
+    if pipelining is None:
+        return
+    replicas = replicas_of_pipeline(model, pipelining)
+    for batches in taken:
+        what = "the batches of an execution (steps_per_execution, or what there is)"
+        check_pipeline_count(pipelining, batches.steps // replicas, False, what)
+
+
+@contextlib.contextmanager
+def in_stages(model: Any, stages: Sequence[int]) -> Iterator[None]:
+    """A step of the model that is traced within has its layers' operations in name scopes; elsewhere nothing changes.
+
+    `stages` has one for each layer of a sequential model, for each invocation, in post-order, of others.
+    """
+    graphs = graphs_of(model)
+    if graphs.kind(model) == "subclass":
+        with _calling_graph(model, stages):
+            yield
+        return
+    graph = graphs.graph(model)
+    if graph is None:
+        raise StageAssignmentError(
+            f"Expected a sequential model that takes one tensor. Received: {model.name!r}, which Keras cannot make a "
+            "graph of. Write it as a functional model."
+        )
+    with graphs.running(graph, lambda graph: _stages_of_nodes(model, graph, stages)):
+        yield
+
+
+def _stages_of_nodes(model: Any, graph: Any, stages: Sequence[int]) -> Mapping[int, int]:
+    calls = invocations(graphs_of(model), graph)
+    if len(calls) != len(stages):
+        raise StageAssignmentError(
+            f"Expected call of {type(model).__name__} to call the same layers in training and otherwise, and for all "
+            f"shapes. Received: {len(calls)} calls of layers where {len(stages)} have been assigned to pipeline "
+            "stages. Make its layers, not call, depend on `training`."
+        )
+    return {id(call.node): stage for call, stage in zip(calls, stages, strict=True)}
+
+
+@contextlib.contextmanager
+def _calling_graph(model: Any, stages: Sequence[int]) -> Iterator[None]:
+    """A subclass of `Model` runs the graph of its `call` in place of its `call`."""
+    graphs, call = graphs_of(model), model.call
+
+    @tf.autograph.experimental.do_not_convert
+    def call_graph(inputs: Any, *arguments: Any, training: Any = None, mask: Any = None, **named: Any) -> Any:
+        if not tracing():
+            given = {name: value for name, value in (("training", training), ("mask", mask)) if value is not None}
+            return call(inputs, *arguments, **given, **named)
+        training = arguments[0] if arguments else training
+        graph = traced_graph(model, inputs, bool(training))
+        with graphs.running(graph, lambda graph: _stages_of_nodes(model, graph, stages)):
+            return graphs.run(graph, inputs, bool(training), mask)
+
+    before = vars(model).get("call")
+    vars(model)["call"] = call_graph
+    try:
+        yield
+    finally:
+        if before is None:
+            del vars(model)["call"]
+        else:
+            vars(model)["call"] = before

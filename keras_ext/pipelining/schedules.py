@@ -1,0 +1,65 @@
+"""`get_pipeline_schedule` and `plot_pipeline`: the schedule that the engine executed, as rows and as a picture."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+from engine.partition.pipeline import Pipelined
+from engine.partition.pipeline_report import PipelineReport
+from engine.partition.schedule import Row, Schedule
+from keras_ext.extension import Extension
+from keras_ext.pipelining.chart import write_chart
+from keras_ext.pipelining.errors import StageAssignmentError
+
+_LATEST = "_ipu_latest_schedules"
+
+
+class PipelineSchedules(Extension):
+    """The methods about schedules."""
+
+    def get_pipeline_schedule(self, mode: str | None = None) -> list[Row]:
+        """The rows (slot, ipu, stage, kind, micro_batch) of one execution of the pipeline that ran last.
+
+        `mode` is "train", "test" or "predict" for that of the last `fit`, `evaluate` or `predict`. Raises
+        RuntimeError for a model that has not run as a pipeline.
+        """
+        return list(schedule_of(self, mode).rows)
+
+    def plot_pipeline(self, path: str | PathLike[str], mode: str | None = None) -> None:
+        """Draws the schedule that ran last as a Gantt chart, a line for each IPU, to a file of SVG or HTML.
+
+        `mode` is as for `get_pipeline_schedule`. Raises RuntimeError for a model that has not run as a pipeline,
+        ValueError for a path that ends otherwise than in .svg or .html.
+        """
+        write_chart(schedule_of(self, mode), self.name, path)  # type: ignore[attr-defined]
+
+
+def note_pipeline(model: Any, mode: str, program: Any) -> None:
+    """Notes the pipeline that the model is about to run: a PipelineProgram, or an InferencePipelineProgram."""
+    latest = vars(model).setdefault(_LATEST, {})
+    latest.pop(mode, None)
+    latest[mode] = program.pipelined
+
+
+def schedule_of(model: Any, mode: str | None = None) -> Schedule:
+    """The schedule that ran last, in a mode or in any. Raises StageAssignmentError where there is none."""
+    return _latest_pipeline(model, mode).schedule
+
+
+def pipeline_report(model: Any, mode: str | None = None) -> PipelineReport:
+    """What the pipeline that ran last stores on each IPU, and how long its IPUs wait. Raises as `schedule_of`."""
+    return _latest_pipeline(model, mode).report
+
+
+def _latest_pipeline(model: Any, mode: str | None) -> Pipelined:
+    latest = vars(model).get(_LATEST, {})
+    if mode is None and latest:
+        mode = next(reversed(latest))
+    if mode not in latest:
+        asked = "a pipeline" if mode is None else f"a pipeline in mode {mode!r}"
+        raise StageAssignmentError(
+            f"Expected a model that has run as {asked}. Received: {model.name!r}, which has not. Assign its layers to "
+            "pipeline stages and call fit, evaluate or predict first."
+        )
+    return latest[mode]

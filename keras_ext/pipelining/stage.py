@@ -1,0 +1,103 @@
+"""`PipelineStage`: the scope in which layers are made or called that belong to one stage of a pipeline."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from numbers import Integral
+from types import CodeType
+from typing import Any
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from ipu.ipu_strategy import IPUStrategyV1
+from keras_ext.pipelining.errors import StageScopeError
+
+_STAGE = "_ipu_pipeline_stage"
+inside_layer_call: list[Callable[[], bool]] = []
+"""Says, for each framework installed, whether this thread is in the call of a layer: its model knows the strategy."""
+
+
+class _Scope(threading.local):
+    stage: int | None = None
+
+
+_scope = _Scope()
+
+
+class PipelineStage:
+    """A scope within which layers, or calls of layers, are assigned to a stage of a pipeline.
+
+    A layer made in the scope runs in the stage whenever it is called, unless the call is in the scope of another one.
+    Keras with IPUs, sections 19.4.2 and 19.4.3.
+
+    Args:
+        stage: the number of the stage, from 0.
+
+    Raises:
+        ValueError: `stage` is no integer of at least 0.
+        RuntimeError: the scope is entered outside an IPUStrategy's scope, or inside another PipelineStage.
+    """
+
+    used = False
+    """Whether there has been one in this process: if not, nothing has a stage."""
+
+    def __init__(self, stage: int) -> None:
+        self._stage = checked_stage(stage, "the stage of a PipelineStage")
+        PipelineStage.used = True
+
+    def __enter__(self) -> PipelineStage:
+        if not isinstance(tf.distribute.get_strategy(), IPUStrategyV1) and not any(ask() for ask in inside_layer_call):
+            raise StageScopeError(
+                f"Expected PipelineStage({self._stage}) to be entered inside an IPUStrategy's scope. Received: no such "
+                "scope. Put `with strategy.scope():` around the model's construction."
+            )
+        if _scope.stage is not None:
+            raise StageScopeError(
+                f"Expected PipelineStage scopes that do not nest. Received: PipelineStage({self._stage}) inside "
+                f"PipelineStage({_scope.stage}). Leave the outer one first."
+            )
+        _scope.stage = self._stage
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _scope.stage = None
+
+
+def mentions_stages(model_class: type) -> bool:
+    """Whether the methods of a class name PipelineStage."""
+    return any(
+        PipelineStage.__name__ in code.co_names
+        for base in model_class.__mro__
+        for member in vars(base).values()
+        for code in _codes(getattr(member, "__code__", None))
+    )
+
+
+def _codes(code: CodeType | None) -> Iterator[CodeType]:
+    if code is not None:
+        yield code
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield from _codes(constant)
+
+
+def checked_stage(stage: Any, what: str) -> int:
+    """The number of a stage; raises ConfigurationError, a ValueError, for anything but an integer of at least 0."""
+    if isinstance(stage, bool) or not isinstance(stage, Integral) or stage < 0:
+        raise ConfigurationError(
+            f"Expected {what} to be an integer of at least 0. Received: {stage!r}. Nearest legal value: 0."
+        )
+    return int(stage)
+
+
+def note_stage(made: Any) -> None:
+    """Notes the stage in whose scope a layer, or the call of one (a Keras node), has just been made."""
+    if _scope.stage is not None:
+        vars(made)[_STAGE] = _scope.stage
+
+
+def noted_stage(made: Any) -> int | None:
+    """The stage noted for a layer or a node; None where there was no scope."""
+    return vars(made).get(_STAGE)

@@ -1,0 +1,46 @@
+"""How full the queues of a run were: how often the engine waited for data, and for callbacks to take results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+READY_SECONDS = 1e-3
+"""Data that take longer to get were not ready."""
+
+
+@dataclass
+class QueueReport:
+    """The account of one `fit`, `evaluate` or `predict`. Keras 3 fetches the data of `predict` itself: not counted."""
+
+    executions: int = 0
+    """How often data were fetched for the engine."""
+    infeed_waits: int = 0
+    """How often they were not ready."""
+    infeed_seconds: float = 0.0
+    """How long fetching them took in all."""
+    outfeed_waits: int = 0
+    """How often the engine waited because `buffer_depth` steps' results had not been taken by callbacks."""
+
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
+        """Counts one fetching of data."""
+        start = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - start
+        self.executions += 1
+        self.infeed_waits += seconds > READY_SECONDS
+        self.infeed_seconds += seconds
+
+
+def queue_report(model: Any, mode: str = "train") -> QueueReport:
+    """The report of the model's last `fit` ("train"), `evaluate` ("test") or `predict`; an empty one before that."""
+    return vars(model).setdefault("_ipu_queue_reports", {}).setdefault(mode, QueueReport())
+
+
+def begin_report(model: Any, mode: str) -> None:
+    """Begins an empty report."""
+    vars(model).setdefault("_ipu_queue_reports", {})[mode] = QueueReport()

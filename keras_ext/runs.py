@@ -1,0 +1,95 @@
+"""The `fit`, `evaluate` or `predict` under way, which what opens its data asks for the model's options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from engine.partition.accumulation import Accumulation
+from keras_ext.accumulation import accumulation_of
+from keras_ext.epochs.passes import Passes
+from keras_ext.pipelining.micro_batches import pipelined_run
+from keras_ext.queue_options import prefetch_depth
+from keras_ext.queue_report import begin_report, queue_report
+from keras_ext.replication import replicas_of
+from keras_ext.validation_checks import check_validation
+
+logger = logging.getLogger("ipu")
+MODES = {"fit": "train", "evaluate": "test", "predict": "predict"}
+
+
+@dataclass
+class Run:
+    """One call of a method of MODES; `opened` says whether its own data have been opened, as validation data are later.
+
+    `passes` are those over the data of a fit, if tf.data gives them their order.
+    """
+
+    model: Any
+    mode: str
+    opened: bool = False
+    passes: Passes | None = None
+
+    def accumulation(self) -> Accumulation:
+        """How the batches of its data are accumulated.
+
+        Raises ConfigurationError for an optimizer that cannot be used with the model's accumulation.
+        """
+        return accumulation_of(self.model) if self.mode == "train" else Accumulation()
+
+
+_run: ContextVar[Run | None] = ContextVar("run under way", default=None)
+
+
+def executions_ahead() -> int | None:
+    """For how many executions the run under way is to prepare data ahead; None where nobody said."""
+    run = _run.get()
+    return None if run is None else prefetch_depth(run.model)
+
+
+def opening() -> Run | None:
+    """The run under way if the data that are opened now are its own; None for others, as those of a validation."""
+    run = _run.get()
+    if run is None or run.opened:
+        return None
+    run.opened = True
+    return run
+
+
+def passes_of_training() -> Passes | None:
+    """The passes over the data of the fit under way; None where nothing says their order, or in another thread."""
+    run = _run.get()
+    return None if run is None else run.passes
+
+
+def install(model_class: type, strategy_serves: Callable[[Any], bool]) -> None:
+    """Lets the methods of one framework's models, where they are ours, be runs, of which each has a queue report."""
+    for method, mode in MODES.items():
+        setattr(model_class, method, _running(getattr(model_class, method), mode, strategy_serves))
+
+
+def _running(method: Callable[..., Any], mode: str, strategy_serves: Callable[[Any], bool]) -> Callable[..., Any]:
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def run(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not strategy_serves(self):
+            return method(self, *arguments, **named)
+        given = signature.bind(self, *arguments, **named).arguments
+        begin_report(self, mode)
+        before = _run.set(Run(self, mode))
+        try:
+            with pipelined_run(self, mode, given):
+                if mode == "train":
+                    check_validation(given, replicas_of(self.distribute_strategy))
+                return method(self, *arguments, **named)
+        finally:
+            _run.reset(before)
+            logger.debug("Queues of %s of model %r: %s", method.__name__, self.name, queue_report(self, mode))
+
+    return run

@@ -1,0 +1,193 @@
+"""`export_for_ipu_serving`: what an exported Keras model computes, for which inputs."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+
+from engine.errors import ConfigurationError
+from ipu.serving.directory import check_directory
+from ipu.serving.exporting import Export, export_step
+from ipu.serving.manifest import Pipeline
+from ipu.serving.steps import Step
+from keras_ext.extension import Extension
+from keras_ext.pipelining.micro_batches import check_pipeline_count
+from keras_ext.pipelining.options import pipelining_of
+
+
+class ServingExport(Extension):
+    """The method about export for serving."""
+
+    def export_for_ipu_serving(
+        self: Any,
+        export_dir: str,
+        batch_size: int | None = None,
+        output_names: Any = None,
+        preprocessing_step: Callable[..., Any] | None = None,
+        preprocessing_step_signature: Any = None,
+        postprocessing_step: Callable[..., Any] | None = None,
+        postprocessing_step_signature: Any = None,
+        purge_export_dir: bool = False,
+    ) -> Callable[..., Any]:
+        """Exports what `predict` computes as a SavedModel that also holds a compiled program; see
+        `ipu.serving.export_single_step` for the directory, the steps around it and the names (Keras API; Keras with
+        IPUs, section 19.9).
+
+        The model must be built. One batch is `batch_size` samples, or what the model's inputs say. Inputs have the
+        names of the model's; later changes of weights change nothing. The number of iterations is
+        `steps_per_execution` of `compile`; with pipeline stages the schedule must be able to take it.
+
+        Returns a tf.function that runs the exported program on the engine.
+
+        Raises ConfigurationError, a ValueError, for a model that is not built or lacks a batch size, for a directory
+        that is not empty and for names and steps that do not fit; StepCountError, also one, for a number of
+        iterations that the schedule cannot take; UnsupportedOperation for what an IPU cannot run.
+        """
+        check_directory(export_dir, purge_export_dir)
+        structure, specs = model_inputs(self, batch_size)
+        iterations = _steps_per_execution(self)
+        return export_step(
+            Export(
+                Step(_predicting(self, structure), specs, f"model {self.name!r}", self),
+                export_dir,
+                iterations,
+                output_names,
+                preprocessing_step,
+                preprocessing_step_signature,
+                postprocessing_step,
+                postprocessing_step_signature,
+                _pipeline(self, iterations),
+            )
+        )
+
+
+def model_inputs(model: Any, batch_size: int | None) -> tuple[Any, tuple[tf.TensorSpec, ...]]:
+    """The structure in which a model takes its inputs, and their flat specs with names and a batch size.
+
+    Raises ConfigurationError for a model that is not built, and for unknown or contradictory sizes.
+    """
+    if batch_size is not None and (
+        isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1
+    ):
+        raise ConfigurationError(
+            f"Expected batch_size to be an integer of at least 1. Received: {batch_size!r}. Nearest legal value: 1."
+        )
+    structure, names = _symbolic_inputs(model) if getattr(model, "inputs", None) else _built_inputs(model)
+    flat = tf.nest.flatten(structure)
+    specs = tuple(_with_batch(model, spec, name, batch_size) for spec, name in zip(flat, names, strict=True))
+    return structure, specs
+
+
+def _symbolic_inputs(model: Any) -> tuple[Any, list[str]]:
+    """Of functional and sequential models: the inputs that Keras made symbols for."""
+    inner = getattr(model, "_functional", None) or model
+    structure = getattr(inner, "_inputs_struct", None)
+    structure = getattr(inner, "_nested_inputs", None) if structure is None else structure
+    structure = model.inputs if structure is None else structure
+    if isinstance(structure, list | tuple) and len(structure) == 1:
+        structure = structure[0]
+    flat = tf.nest.flatten(structure)
+    names = list(getattr(model, "input_names", None) or [_layer_name(tensor) for tensor in flat])
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
+    return tf.nest.pack_sequence_as(structure, specs), names
+
+
+def _layer_name(tensor: Any) -> str:
+    """Keras names the symbol of an input layer after it."""
+    history = getattr(tensor, "_keras_history", None)
+    return history.operation.name if history is not None else tensor.name
+
+
+def _built_inputs(model: Any) -> tuple[Any, list[str]]:
+    """Of subclasses of `Model`: the shapes `build` was given, under the name of the parameter of `call`."""
+    shapes = _build_shapes(model) if model.built else None
+    if shapes is None:
+        raise ConfigurationError(
+            f"Expected a model that is built. Received: {model.name!r}, whose input shapes are not known. Call "
+            "model.build(input_shape), with the batch size, or the model on a batch, before it is exported."
+        )
+    dtype = getattr(model, "input_dtype", None) or "float32"
+    parameter = next(iter(inspect.signature(model.call).parameters), "inputs")
+    specs = _specs_of_shapes(shapes, dtype)
+    count = len(tf.nest.flatten(specs))
+    return specs, [parameter] if count == 1 else [f"{parameter}_{number}" for number in range(count)]
+
+
+def _build_shapes(model: Any) -> Any:
+    shapes = getattr(model, "_build_shapes_dict", None)
+    if shapes:
+        values = list(shapes.values())
+        return values[0] if len(values) == 1 else values
+    return getattr(model, "_build_input_shape", None)
+
+
+def _specs_of_shapes(shapes: Any, dtype: str) -> Any:
+    if isinstance(shapes, tf.TensorShape) or _is_shape(shapes):
+        return tf.TensorSpec(shapes, dtype)
+    if isinstance(shapes, dict):
+        return {name: _specs_of_shapes(shape, dtype) for name, shape in shapes.items()}
+    return [_specs_of_shapes(shape, dtype) for shape in shapes]
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(size is None or isinstance(size, Integral) for size in value)
+
+
+def _with_batch(model: Any, spec: tf.TensorSpec, name: str, batch_size: int | None) -> tf.TensorSpec:
+    sizes = spec.shape.as_list() if spec.shape.rank is not None else [None]
+    if sizes and sizes[0] is None:
+        if batch_size is None:
+            raise ConfigurationError(
+                f"Expected a batch size for model {model.name!r}: compiled programs are for one. Received: neither "
+                f"batch_size nor an input {name!r} that says it. Pass batch_size, or give Input(batch_size=...)."
+            )
+        sizes[0] = int(batch_size)
+    elif sizes and batch_size is not None and sizes[0] != batch_size:
+        raise ConfigurationError(
+            f"Expected batch_size to be that of input {name!r} of model {model.name!r}, {sizes[0]}. Received: "
+            f"{batch_size}. Leave batch_size out, or make the model without one."
+        )
+    if None in sizes:
+        raise ConfigurationError(
+            f"Expected inputs of static shape. Received: {spec.shape} for input {name!r} of model {model.name!r}. "
+            "Make the model with Input layers that give every size."
+        )
+    return tf.TensorSpec(sizes, spec.dtype, name)
+
+
+def _predicting(model: Any, structure: Any) -> Callable[..., Any]:
+    """What `predict` computes for one batch, as a function of the flat inputs."""
+
+    def predict_step(*tensors: Any) -> Any:
+        inputs = tf.nest.pack_sequence_as(structure, tensors)
+        with model.distribute_strategy.scope(), _autograph_of(model):
+            return model.predict_step((inputs,))
+
+    return predict_step
+
+
+def _autograph_of(model: Any) -> contextlib.AbstractContextManager[Any]:
+    """AutoGraph is off where steps are traced, but tf_keras has it convert the `call` of its users' layers."""
+    is_tf_keras = any(base.__module__.partition(".")[0] == "tf_keras" for base in type(model).__mro__)
+    return ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED) if is_tf_keras else contextlib.nullcontext()
+
+
+def _steps_per_execution(model: Any) -> int:
+    steps = getattr(model, "_steps_per_execution", None)
+    if steps is None:
+        steps = getattr(model, "steps_per_execution", None)
+    return 1 if steps is None else int(steps.numpy() if hasattr(steps, "numpy") else steps)
+
+
+def _pipeline(model: Any, iterations: int) -> Pipeline | None:
+    pipelining = pipelining_of(model, training=False)
+    if pipelining is None:
+        return None
+    check_pipeline_count(pipelining, iterations, False, "steps_per_execution, the iterations of an exported pipeline,")
+    return Pipeline(pipelining.devices, pipelining.schedule)

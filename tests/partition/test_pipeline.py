@@ -1,0 +1,72 @@
+"""A pipeline makes the same bits as the same step unsplit with the same accumulation, in every schedule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.compile import compile_module
+from engine.evaluate import EvaluatedExecutable
+from engine.ir.verifier import verify
+from engine.partition.accumulation import Accumulation
+from engine.partition.pipeline import Pipelining, pipeline
+from engine.partition.repeat import Repeated, repeat
+from engine.runtime.feeds import RowFeed
+from tests.partition.stage_steps import WIDTH, StagedStep, staged_step, values_of
+from tests.partition.test_repeat import buffers
+
+MODES = {
+    "Grouped": (None, "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"),
+    "Interleaved": (None, "RecomputeThenBackpropagate"),
+    "Sequential": (None, "Auto"),
+}
+CASES = [(schedule, stages, mode) for schedule, modes in MODES.items() for stages in (2, 3, 4) for mode in modes]
+
+
+def trained(executable, step: StagedStep, made: Repeated, accumulation: Accumulation, updates: int = 2):
+    """Results and variables after some updates on random data."""
+    verify(made.module)
+    rng = np.random.default_rng(accumulation.micro_batches)
+    batch = step.module.entry.parameters[0].array_shape.dimensions[0]
+    rows = updates * accumulation.micro_batches * batch
+    feeds = [RowFeed(rng.normal(size=(rows, WIDTH)).astype(np.float32)) for _ in range(2)]
+    values = values_of(step)
+    numbers = {p["parameter_number"]: value for p, value in zip(step.of_role("variable"), values, strict=True)}
+    held = buffers([*values, *(np.stack([numbers[n]] * accumulation.replicas) for n in made.rows)])
+    results = executable(made.module, made.roles, step.constants).run(updates, feeds, held)
+    return [*results, *(buffer.read() for buffer in held)]
+
+
+def both(executable, step: StagedStep, pipelining: Pipelining):
+    accumulation = Accumulation(pipelining.steps, pipelining.replicas, pipelining.reduction)
+    unsplit = repeat(step.module, step.roles, accumulation, once=step.once, metrics=step.metrics)
+    split = pipeline(step.module, step.roles, pipelining, once=step.once, metrics=step.metrics)
+    return [trained(executable, step, made, accumulation) for made in (unsplit, split)]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("schedule", "stages", "mode"), CASES)
+def test_same_bits_by_definition(schedule, stages, mode, tied) -> None:
+    for rounds in (1, 2):
+        pipelining = Pipelining(stages, rounds * 2 * stages, schedule, recomputation_mode=mode)
+        unsplit, split = both(EvaluatedExecutable, staged_step(3, stages, tied=tied), pipelining)
+        for old, new in zip(unsplit, split, strict=True):
+            np.testing.assert_array_equal(new, old)
+
+
+@pytest.mark.parametrize(("schedule", "stages", "mode"), CASES)
+def test_same_numbers_on_tiles(schedule, stages, mode) -> None:
+    pipelining = Pipelining(stages, 2 * stages, schedule, recomputation_mode=mode)
+    unsplit, split = both(compile_module, staged_step(3, stages, tied=stages == 3), pipelining)
+    for old, new in zip(unsplit, split, strict=True):
+        np.testing.assert_allclose(new, old, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("executable", [EvaluatedExecutable, compile_module])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "running_mean"])
+@pytest.mark.parametrize("schedule", ["Grouped", "Interleaved", "Sequential"])
+def test_replicas(executable, schedule, reduction) -> None:
+    pipelining = Pipelining(2, 4, schedule, replicas=2, reduction=reduction)
+    unsplit, split = both(executable, staged_step(3, 2), pipelining)
+    for old, new in zip(unsplit, split, strict=True):
+        np.testing.assert_allclose(new, old, rtol=2e-5 if executable is compile_module else 0, atol=1e-6)

@@ -1,0 +1,39 @@
+"""What the tests of exports and of the server share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
+from ipu.serving.application import Limits
+from tests.keras.helpers import KITS, Kit
+from tests.serving.helpers import Client, export_mlp, running
+
+
+@pytest.fixture(params=KITS)
+def kit(request: pytest.FixtureRequest) -> Kit:
+    """Models of each Keras."""
+    return KITS[request.param]
+
+
+@pytest.fixture
+def strategy() -> IPUStrategyV1:
+    """A strategy for the one device there is."""
+    return IPUStrategy()
+
+
+@pytest.fixture(scope="module")
+def mlp(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object]:
+    """A directory of versions with one of an exported model of batch size 8, and the model."""
+    directory = tmp_path_factory.mktemp("served") / "mlp"
+    return directory, export_mlp(directory / "3")
+
+
+@pytest.fixture(scope="module")
+def client(mlp: tuple[Path, object]) -> Iterator[Client]:
+    """A client of a server for `mlp` with small limits."""
+    with running(mlp[0], Limits(body_bytes=1 << 20, read_timeout=1.0)) as client:
+        yield client

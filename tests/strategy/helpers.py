@@ -1,0 +1,28 @@
+"""Configurations and data sets for the tests of queues and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ipu.config import IPUConfig
+
+
+def replicas(count: int) -> None:
+    """Configures one device of `count` IPUs, so programs have as many replicas."""
+    config = IPUConfig()
+    config.auto_select_ipus = count
+    config.configure_ipu_system()
+
+
+def numbers(count: int | None = None, shape: tuple[int, ...] = ()) -> tf.data.Dataset:
+    """0, 1, 2, ... as float32 tensors of `shape`; `count` of them, or without end."""
+    dataset = tf.data.Dataset.range(2**40 if count is None else count)
+    return dataset.map(lambda i: tf.broadcast_to(tf.cast(i, tf.float32), shape))
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """The function, to be compiled as a whole."""
+    return tf.function(function, jit_compile=True)

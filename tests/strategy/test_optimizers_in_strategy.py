@@ -1,0 +1,143 @@
+"""Optimizers and collectives in the programs of a strategy, with infeeds, outfeeds and replicas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python import ipu
+
+from tests.optimizers.training import data, loss_of, plainly_trained, weights
+
+train = tf.compat.v1.train
+
+
+def configured(replicas: int) -> ipu.ipu_strategy.IPUStrategy:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = replicas
+    config.configure_ipu_system()
+    return ipu.ipu_strategy.IPUStrategy()
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_a_training_loop_with_queues(replicas: int) -> None:
+    """Accumulation in ipu.loops.repeat, against plain TensorFlow on the same elements."""
+    iterations, batches = 6, 3
+    x, y = data(iterations, replicas)
+    elements = tf.data.Dataset.from_tensor_slices((x.reshape(-1, *x.shape[2:]), y.reshape(-1, *y.shape[2:])))
+    strategy = configured(replicas)
+    with strategy.scope():
+        variables = weights()
+        infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(elements), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        optimizer = ipu.optimizers.CrossReplicaGradientAccumulationOptimizerV2(
+            train.MomentumOptimizer(0.05, 0.9), batches
+        )
+
+        def body(x, y):
+            loss = loss_of(variables, x, y)
+            pairs = optimizer.compute_gradients(loss, variables)
+            index = ipu.replication_ops.replication_index()
+            with tf.control_dependencies([optimizer.apply_gradients(pairs)]):
+                return outfeed.enqueue({"loss": loss, "replica": index})
+
+        @tf.function(jit_compile=True)
+        def program():
+            ipu.loops.repeat(iterations, body, infeed_queue=infeed)
+
+        _ = infeed.initializer
+        strategy.run(program)
+        rows = outfeed.dequeue()
+    for one, other in zip(
+        (v.numpy() for v in variables),
+        plainly_trained(lambda: train.MomentumOptimizer(0.05, 0.9), iterations, replicas, batches),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+    lead = (iterations, replicas) if replicas > 1 else (iterations,)
+    assert rows["loss"].shape == lead
+    np.testing.assert_array_equal(rows["replica"], np.broadcast_to(np.arange(replicas), lead) if replicas > 1 else 0)
+    first = np.float32([loss_of(weights(), x[0, r], y[0, r]) for r in range(replicas)])
+    np.testing.assert_allclose(np.ravel(rows["loss"][0]), first, rtol=1e-5)
+    # Nothing changes between two updates.
+    for turn in range(batches):
+        expected = [loss_of(weights(), x[turn, r], y[turn, r]) for r in range(replicas)]
+        np.testing.assert_allclose(np.ravel(rows["loss"][turn]), expected, rtol=1e-5)
+
+
+def test_other_numbers_of_turns_are_refused() -> None:
+    strategy = configured(1)
+    with strategy.scope():
+        variables = weights()
+        optimizer = ipu.optimizers.GradientAccumulationOptimizerV2(train.GradientDescentOptimizer(0.1), 4)
+
+        def body():
+            loss = tf.reduce_sum(variables[0])
+            return optimizer.minimize(loss, var_list=variables[:1])
+
+        @tf.function(jit_compile=True)
+        def program():
+            ipu.loops.repeat(10, body)
+
+        with pytest.raises(tf.errors.FailedPreconditionError, match="4 number of mini batches.*10 iterations"):
+            strategy.run(program)
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_collectives_in_a_function_of_a_strategy(replicas: int) -> None:
+    strategy = configured(replicas)
+    with strategy.scope():
+        own = tf.Variable(tf.zeros([3]))
+
+        @tf.function(jit_compile=True)
+        def program(x):
+            index = tf.cast(ipu.replication_ops.replication_index(), tf.float32)
+            own.assign_add(x * index)
+            total = ipu.cross_replica_ops.cross_replica_sum(own)
+            return total, ipu.all_to_all_op.all_gather(own, replicas)
+
+        x = tf.constant([1.0, 2.0, -3.0])
+        for turn in (1, 2):
+            total, gathered = strategy.run(program, args=(x,))
+            expected = np.stack([turn * r * x.numpy() for r in range(replicas)])
+            np.testing.assert_allclose(gathered, expected)
+            np.testing.assert_allclose(total, expected.sum(0))
+        np.testing.assert_array_equal(own.numpy(), np.zeros(3))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_other_optimizers_sum_over_replicas_in_the_scope_of_a_strategy(replicas: int) -> None:
+    """As all optimizers do under tf.distribute: accumulated gradients are summed when they are applied."""
+    x, y = data(4, replicas)
+    strategy = configured(replicas)
+    with strategy.scope():
+        variables = weights()
+        optimizer = ipu.optimizers.GradientAccumulationOptimizerV2(train.AdamOptimizer(0.01), 2)
+
+        @tf.function(jit_compile=True)
+        def program():
+            place = ipu.replication_ops.replication_index()
+            for turn in tf.range(4):
+                taken = [each[turn][place] for each in (tf.constant(x), tf.constant(y))]
+                optimizer.apply_gradients(optimizer.compute_gradients(loss_of(variables, *taken), variables))
+
+        strategy.run(program)
+    expected = plainly_trained(lambda: train.AdamOptimizer(0.01), 4, replicas, 2, scale=replicas)
+    for one, other in zip((v.numpy() for v in variables), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+def test_state_of_optimizers_stays_on_the_device() -> None:
+    strategy = configured(1)
+    with strategy.scope():
+        variables = weights()
+        optimizer = ipu.optimizers.GradientAccumulationOptimizerV2(train.MomentumOptimizer(0.1, 0.9), 2)
+
+        @tf.function(jit_compile=True)
+        def program():
+            for _ in tf.range(2):
+                optimizer.minimize(tf.reduce_sum(variables[0] ** 2), var_list=variables[:1])
+
+        strategy.run(program)
+        slot = optimizer.get_slot(variables[0], "momentum")
+        held = [*optimizer._accumulators._sums.values(), optimizer._accumulators._count, slot]
+    assert all(type(variable).__name__ == "IPUVariable" for variable in held)

@@ -1,0 +1,68 @@
+"""Many runs with queues: neither threads nor device buffers nor memory grow."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipu.ipu_strategy import IPUStrategyV1
+from tests.keras.test_soak import alive, resident
+from tests.strategy.helpers import compiled, numbers
+
+
+def test_two_hundred_runs(strategy: IPUStrategyV1) -> None:
+    from engine.runtime.buffers import DeviceBuffer
+
+    queue = IPUOutfeedQueue()
+    with strategy.scope():
+        weights = tf.Variable(tf.zeros([64, 64]))
+        iterator = iter(numbers(shape=(64, 64)))
+
+    @compiled
+    def step(n: int, iterator: Any) -> None:
+        for _ in tf.range(n):
+            x = next(iterator)
+            weights.assign_add(x)
+            queue.enqueue((tf.reduce_sum(weights), x))
+
+    def runs(count: int) -> None:
+        for _ in range(count):
+            strategy.run(step, args=(10, iterator))
+            _, elements = queue.dequeue()
+            assert elements.shape == (10, 64, 64)
+
+    runs(50)
+    gc.collect()
+    before = resident(), alive(DeviceBuffer), threading.active_count()
+    runs(200)
+    assert resident() - before[0] < 4.0
+    assert (alive(DeviceBuffer), threading.active_count()) == before[1:]
+    np.testing.assert_array_equal(weights, np.full((64, 64), sum(range(2500)), np.float32))
+
+
+def test_queues_made_anew(strategy: IPUStrategyV1) -> None:
+    """Each initialization ends the thread before; iterators that nobody holds take theirs with them."""
+
+    @compiled
+    def take(iterator: Any) -> tf.Tensor:
+        return next(iterator)
+
+    before = threading.active_count()
+    for _ in range(20):
+        with strategy.scope():
+            iterator = iter(numbers())
+        for _ in range(3):
+            assert strategy.run(take, args=(iterator,)) == 0.0
+            _ = iterator._infeed_queue.initializer
+    del iterator
+    gc.collect()
+    deadline = 50
+    while threading.active_count() > before and deadline:
+        threading.Event().wait(0.05)
+        deadline -= 1
+    assert threading.active_count() <= before
