@@ -147,6 +147,12 @@ class IPUIterator:
         return self._infeed_queue.element_spec
 
     def __iter__(self) -> IPUIterator:
+        """The iterator itself. Raises NotImplementedError in a function that runs on the device, which sees no end."""
+        if not tf.executing_eagerly():
+            raise NotImplementedError(
+                "Expected `for _ in tf.range(n): x = next(iterator)`. Received: a for loop over the iterator itself, "
+                "whose end the device does not see. Say how many elements to take."
+            )
         return self
 
     def __next__(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,15 +34,14 @@ def repeat(
         The tensors after the last iteration: a list of several, one by itself, or for none an operation.
 
     Raises:
-        TypeError: `body` cannot be called with the arguments there are, or returns other numbers or dtypes of tensors.
+        TypeError: `n` is no integer; `body` cannot be called with the arguments there are, or returns other numbers or
+            dtypes of tensors.
         ValueError: `body` returns operations before tensors.
     """
     first = _listed(inputs)
-
     _check(body, len(first), infeed_queue, "body")
-    count = tf.get_static_value(n) if tf.is_tensor(n) else int(n)
-    trip_count = None if count is None else max(int(count), 0)
-    return _loop(lambda *loop: True, body, first, infeed_queue, n if count is None else trip_count, trip_count)
+    turns, trip_count = _count(n)
+    return _loop(lambda *loop: True, body, first, infeed_queue, turns, trip_count)
 
 
 @autograph.autograph_artifact
@@ -67,14 +67,13 @@ def while_loop(
         The tensors after the last iteration: a list of several, one by itself, or for none an operation.
 
     Raises:
-        TypeError: `body` or `condition` cannot be called with the arguments there are, or `body` returns other numbers
-            or dtypes of tensors.
+        TypeError: `body` or `condition` cannot be called with the arguments there are, `body` returns other numbers or
+            dtypes of tensors, or `condition` anything but a boolean scalar.
         ValueError: `body` returns operations before tensors.
     """
     first = _listed(inputs)
     _check(body, len(first), infeed_queue, "body")
     _check(condition, len(first), None, "condition")
-
     return _loop(condition, body, first, infeed_queue, maximum_iterations, None)
 
 
@@ -93,7 +92,13 @@ def _loop(
     condition, body = (autograph.tf_convert(f, ag_ctx.control_status_ctx()) for f in (condition, body))
 
     def within(counter: Any, *loop: Any) -> Any:
-        return condition(*loop)
+        going_on = tf.convert_to_tensor(condition(*loop))
+        if going_on.dtype != tf.bool or going_on.shape.rank:
+            raise TypeError(
+                f"Expected the loop condition to return a boolean scalar. Received: {going_on.dtype.name} of shape "
+                f"{going_on.shape}. Compare with a number, or reduce with tf.reduce_all."
+            )
+        return going_on
 
     def turn(counter: Any, *loop: Any) -> list[Any]:
         positional, named = ((), {}) if infeed_queue is None else arguments_of(infeed_queue._dequeue())
@@ -114,6 +119,18 @@ def _loop(
     if not values:
         return tf.no_op()
     return list(results) if len(values) > 1 else results[0]
+
+
+def _count(n: Any) -> tuple[Any, int | None]:
+    """The number of iterations, and the same if it is known now. Raises TypeError for all but integer scalars."""
+    count = tf.get_static_value(n) if tf.is_tensor(n) else n
+    if tf.is_tensor(n) and n.dtype.is_integer and count is None:
+        return n, None
+    try:
+        known = max(operator.index(count), 0)
+    except TypeError:
+        raise TypeError(f"Expected the number of iterations to be an integer. Received: {n!r}.") from None
+    return known, known
 
 
 def _split(outputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -154,11 +154,10 @@ class PipelineLoop:
             turn, before = MicroBatch(body, self.accumulation, index), dict(elements)
             crossed: dict[Instruction, Instruction] = {}
             for item in self.items:
-                elements |= add_part(body, turn, self.parts, item.plan, self.places, before, crossed, {})
+                elements |= add_part(body, turn, self.parts, item.plan, self.places, before, crossed)
         else:
-            numbers = _Numbers(body, self.items, [self.places.depths_of(i.plan) for i in self.items], index, self.total)
             for item in self.items:
-                self._branch(body, item, numbers, elements)
+                self._branch(body, item, index, elements)
         elements[counter] = body.add(index, body.constant(1, INDEX))
         root = body.tuple(*(elements[place] for place in range(len(self.initial))))
         condition = Builder("more_turns")
@@ -168,13 +167,12 @@ class PipelineLoop:
         initial = self.entry.tuple(*self.initial)
         return self.entry.instruction("while", shape, (initial,), called, **{KEEPS_ITS_WORK: True})
 
-    def _branch(self, body: Builder, item: Item, numbers: _Numbers, elements: dict[int, Instruction]) -> None:
+    def _branch(self, body: Builder, item: Item, index: Instruction, elements: dict[int, Instruction]) -> None:
         """Runs a part if it has a micro-batch in this turn; `elements` have their values after it."""
         changing = self.places.changing(item.plan)
         constant = [self.places.given[p] for p in (*item.plan.feeds, *item.plan.shared)]
-        argument = body.tuple(
-            *(elements[place] for place in (*changing, *constant)), numbers.micro_batches, numbers.slots
-        )
+        micro_batch = body.subtract(index, body.constant(item.delay, INDEX)) if item.delay else index
+        argument = body.tuple(*(elements[place] for place in (*changing, *constant)), micro_batch)
         name = f"{item.part.kind}_{item.part.stage}"
         skip = Builder(f"no_{name}")
         old = skip.parameter_of(argument.shape)
@@ -182,50 +180,20 @@ class PipelineLoop:
         run = Builder(name)
         taken = run.parameter_of(argument.shape)
         inside = {place: run.get_tuple_element(taken, k) for k, place in enumerate((*changing, *constant))}
-        micro_batch, slots = numbers.inside(run, taken, item)
-        turn = MicroBatch(run, self.accumulation, micro_batch)
-        inside |= add_part(run, turn, self.parts, item.plan, self.places, dict(inside), {}, slots)
+        turn = MicroBatch(run, self.accumulation, run.get_tuple_element(taken, len(inside)))
+        inside |= add_part(run, turn, self.parts, item.plan, self.places, dict(inside), {})
         new = with_own_names(run.build(run.tuple(*(inside[place] for place in changing))))
         shape = TupleShape(tuple(self.initial[place].shape for place in changing))
-        operands = (numbers.has_one(body, item), argument, argument)
+        operands = (self._has_one(body, item, index), argument, argument)
         done = body.instruction("conditional", shape, operands, (new, kept), **{STAYS: True})
         for k, place in enumerate(changing):
             elements[place] = body.get_tuple_element(done, k)
 
-
-class _Numbers:
-    """The numbers of all parts in a turn, computed at once: of their micro-batches, and of slots in rings."""
-
-    def __init__(
-        self, body: Builder, items: Sequence[Item], depths: Sequence[Sequence[int]], turn: Instruction, total: int
-    ) -> None:
-        self._item = {item: number for number, item in enumerate(items)}
-        pairs = [(item, depth) for item, its_depths in zip(items, depths, strict=True) for depth in its_depths]
-        self._slot = {pair: number for number, pair in enumerate(pairs)}
-        self.micro_batches = self._begun(body, turn, items)
-        begun = body.compare(self.micro_batches, body.splat(0, (len(items),), INDEX), "GE")
-        before_end = body.compare(self.micro_batches, body.splat(total, (len(items),), INDEX), "LT")
-        self._has_one = body.elementwise("and", begun, before_end)
-        ring = body.constant(np.array([depth for _, depth in pairs], np.int32), INDEX)
-        self.slots = body.elementwise("remainder", self._begun(body, turn, [item for item, _ in pairs]), ring)
-
-    def has_one(self, body: Builder, item: Item) -> Instruction:
-        """Whether a part has a micro-batch in this turn."""
-        return _element(body, self._has_one, self._item[item])
-
-    def inside(self, run: Builder, taken: Instruction, item: Item) -> tuple[Instruction, dict[int, Instruction]]:
-        """A part's micro-batch and its slots in rings of each depth, of an argument that ends with all numbers."""
-        count = len(taken.tuple_shapes)
-        micro_batches, slots = (run.get_tuple_element(taken, place) for place in (count - 2, count - 1))
-        own = {depth: _element(run, slots, n) for (its, depth), n in self._slot.items() if its is item}
-        return _element(run, micro_batches, self._item[item]), own
-
-    @staticmethod
-    def _begun(body: Builder, turn: Instruction, items: Sequence[Item]) -> Instruction:
-        """For each part how many turns ago it has begun."""
-        delays = body.constant(np.array([item.delay for item in items], np.int32), INDEX)
-        return body.subtract(body.broadcast(turn, (len(items),), ()), delays)
-
-
-def _element(builder: Builder, vector: Instruction, number: int) -> Instruction:
-    return builder.reshape(builder.slice(vector, (number, number + 1)), ())
+    def _has_one(self, body: Builder, item: Item, index: Instruction) -> Instruction:
+        """Whether delay <= turn < delay + micro-batches."""
+        end = self.total + item.delay
+        before_end = body.compare(index, body.constant(end, INDEX), "LT")
+        if not item.delay:
+            return before_end
+        begun = body.compare(index, body.constant(item.delay, INDEX), "GE")
+        return begun if end == self.turns else body.elementwise("and", begun, before_end)

@@ -10,7 +10,7 @@ from engine.ir import Instruction
 from engine.ir.builder import Builder
 from engine.partition.crossings import PartPlan
 from engine.partition.marks import Cut
-from engine.partition.micro_batch import MicroBatch
+from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.passes.rewriting import changed
 
 Outputs = Literal["last", "all", "sum"]
@@ -47,11 +47,6 @@ class Places:
         places += [self.lasts[value] for value in plan.last]
         return list(dict.fromkeys(places))
 
-    def depths_of(self, plan: PartPlan) -> list[int]:
-        """The depths of the rings that a part reads or writes."""
-        read = [value for value in plan.reads if (value, plan.position) not in self.held]
-        return sorted({self.depths[value] for value in (*read, *plan.crossings) if value in self.rings})
-
 
 def add_part(
     builder: Builder,
@@ -61,12 +56,10 @@ def add_part(
     places: Places,
     elements: Mapping[int, Instruction],
     crossed: dict[Instruction, Instruction],
-    slots: Mapping[int, Instruction],
 ) -> dict[int, Instruction]:
     """Adds a part's instructions; returns the new values of the elements that it changes.
 
-    `crossed` has the values that come from earlier parts of the same turn, and gets those that this one makes;
-    `slots` are the micro-batch's places in rings, by their depths.
+    `crossed` has the values that come from earlier parts of the same turn, and gets those that this one makes.
     """
     new = {p: elements[places.given[p]] for p in plan.shared}
     new |= {p: turn.feed(elements[places.given[p]], p) for p in plan.feeds}
@@ -76,7 +69,8 @@ def add_part(
         elif (value, plan.position) in places.held:
             new[value] = elements[places.held[value, plan.position]]
         else:
-            new[value] = turn.taken(elements[places.rings[value]], slots[places.depths[value]])
+            slot = _slot(turn, places.depths[value], builder)
+            new[value] = turn.taken(elements[places.rings[value]], slot)
     for parameter, number in plan.variables.items():
         state = elements[places.states[number]]
         new[parameter] = turn.row(state) if number in places.rows else state
@@ -89,8 +83,8 @@ def add_part(
         if value in places.holders:
             following[places.holders[value]] = new[value]
         if value in places.rings:
-            place = places.rings[value]
-            following[place] = turn.put(elements[place], slots[places.depths[value]], new[value])
+            place, slot = places.rings[value], _slot(turn, places.depths[value], builder)
+            following[place] = turn.put(elements[place], slot, new[value])
     for mark in plan.marks:
         place = places.gradients[mark]
         following[place] = turn.accumulated(mark, elements[place], new[mark.operands[0]])
@@ -101,6 +95,10 @@ def add_part(
         place = places.lasts[value]
         following[place] = _kept(turn, places.outputs, elements[place], new[value], builder)
     return following
+
+
+def _slot(turn: MicroBatch, depth: int, builder: Builder) -> Instruction:
+    return builder.elementwise("remainder", turn.index, builder.constant(depth, INDEX))
 
 
 def _kept(turn: MicroBatch, outputs: Outputs, old: Instruction, new: Instruction, builder: Builder) -> Instruction:

@@ -59,14 +59,14 @@ def _store(path: Path, file: ExecutableFile) -> None:
     try:
         read_executable(path)
         return
-    except FileNotFoundError:
-        pass
     except InvalidFile as error:
         logger.warning("%s It is written anew.", error)
+    except OSError:
+        pass  # there is none, or writing it says what is wrong with the place
     try:
         write_executable(path, file)
     except OSError as error:
-        if str(path.parent) != executable_cache_path():
+        if path.parent == Path(current_system().config.serialization_output_folder).expanduser():
             raise
         logger.warning(
             "Executables cannot be kept in %s (%s). Expected a folder that can be written in executable_cache_path.",

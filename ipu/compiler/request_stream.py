@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from engine.runtime.rings import InfeedRing, OutfeedRing
 
 NAP = 0.0005
 """Seconds between looks at the outfeed."""
+MOST_ZEROS = 32
 
 
 class RequestStream:
@@ -24,15 +26,17 @@ class RequestStream:
     def __init__(self, infeed: InfeedRing, outfeed: OutfeedRing, timeout: float) -> None:
         self._infeed, self._outfeed, self._timeout = infeed, outfeed, timeout
         self._changed = threading.Condition()
-        self._given = self._taken = 0
-        self._expected: set[int] = set()
+        self._pending: deque[int | None] = deque()
+        """For each row whose results have not come, its request, or None for zeros; in order."""
+        self._requests = self._waiting = 0
+        self._zeros = 1
         self._results: dict[int, list[np.ndarray]] = {}
         self._last = time.monotonic()
         self._running = False
 
     def request(self, row: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs for a row of inputs, an array each. Raises what ended the program, if it has ended."""
-        number = self._put([np.ascontiguousarray(array)[None] for array in row], expected=True)
+        number = self._put([np.ascontiguousarray(array)[None] for array in row])
         while True:
             ended = self._outfeed.closed
             with self._changed:
@@ -48,10 +52,12 @@ class RequestStream:
         try:
             while not self._infeed.closed:
                 with self._changed:
-                    self._running = bool(self._expected)
+                    self._take_back_zeros()
+                    self._running, self._zeros = self._waiting > 0, 1
                     if not self._running:
                         self._changed.wait()
                         continue
+                    self._changed.notify_all()
                 run()
                 with self._changed:
                     self._collect()
@@ -60,7 +66,7 @@ class RequestStream:
 
     def fill_up(self) -> None:
         """Gives a run that waits in vain zeros; returns when the stream is closed."""
-        zeros = [np.zeros((1, *shape.dimensions), shape.dtype) for shape in self._infeed.shapes]
+        zeros = [np.zeros((MOST_ZEROS, *shape.dimensions), shape.dtype) for shape in self._infeed.shapes]
         while not self._infeed.closed:
             with self._changed:
                 if not self._running:
@@ -68,9 +74,12 @@ class RequestStream:
                     continue
                 self._collect()
                 idle = time.monotonic() - self._last
-            if idle >= self._timeout and not self._infeed.available():
-                self._put(zeros, expected=False)
-            time.sleep(max(NAP, min(self._timeout - idle, self._timeout)))
+                if idle >= self._timeout and not self._infeed.available() and not self._infeed.closed:
+                    # A long run needs many; what it does not take is taken back.
+                    self._zeros = max(1, min(2 * self._zeros, MOST_ZEROS, self._infeed.room()))
+                    self._infeed.put([leaf[: self._zeros] for leaf in zeros])
+                    self._pending += [None] * self._zeros
+            time.sleep(max(NAP, self._timeout - idle))
 
     def close(self, error: BaseException | None = None) -> None:
         """Ends the program; requests that wait raise `error`."""
@@ -79,26 +88,35 @@ class RequestStream:
         with self._changed:
             self._changed.notify_all()
 
-    def _put(self, row: list[np.ndarray], expected: bool) -> int:
-        """Hands over a row, waiting for room with the lock released, and returns its number."""
+    def _put(self, row: list[np.ndarray]) -> int:
+        """Hands over a request, waiting for room with the lock released, and returns its number."""
         while True:
             with self._changed:
                 if self._infeed.room() or self._infeed.closed:
                     self._infeed.put(row)
-                    number, self._given = self._given, self._given + 1
-                    if expected:
-                        self._expected.add(number)
-                        self._last = time.monotonic()
+                    self._requests += 1
+                    self._waiting += 1
+                    self._pending.append(self._requests)
+                    self._last, self._zeros = time.monotonic(), 1
                     self._changed.notify_all()
-                    return number
+                    return self._requests
                 self._collect()
             time.sleep(NAP)
+
+    def _take_back_zeros(self) -> None:
+        """Removes zeros that the run that has ended did not take, up to the next request; the lock is held."""
+        while available := self._infeed.available():
+            place = len(self._pending) - available
+            if self._pending[place] is not None:
+                break
+            self._infeed.next_row()
+            del self._pending[place]
 
     def _collect(self) -> None:
         """Takes results out of the ring, those of zeros to forget them; the lock is held."""
         rows = self._outfeed.take()
         for k in range(len(rows[0]) if rows else 0):
-            if self._taken in self._expected:
-                self._expected.discard(self._taken)
-                self._results[self._taken] = [leaf[k] for leaf in rows or []]
-            self._taken += 1
+            request = self._pending.popleft()
+            if request is not None:
+                self._waiting -= 1
+                self._results[request] = [leaf[k] for leaf in rows or []]

@@ -64,6 +64,12 @@ def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
     resources: dict[int, IPUVariable | HostVariable] = {}
     constants: dict[int, np.ndarray] = {}
     for number, tensor in enumerate(captured, start=len(arguments)):
+        if tensor.dtype == tf.variant:
+            raise UnsupportedOperation(
+                "Expected tensors and variables in a function that runs on the IPU. Received: a tensor of dtype "
+                "variant, which is a data set or another host object. Make an iterator in the strategy's scope, "
+                "iter(dataset), and call next() on it in the function."
+            )
         if tensor.dtype != tf.resource:
             roles.append("constant")
             constants[number] = tensor.numpy()
@@ -82,7 +88,8 @@ def _variable(variable: Any, handle: Any) -> IPUVariable | HostVariable:
     if variable is None:
         raise UnsupportedOperation(
             f"Expected resources that are variables. Received: {getattr(handle, 'name', handle)!r}, "
-            f"which is a table, an iterator or another host resource. Use it in the input pipeline."
+            f"which is a table, an iterator or another host resource. Use it in the input pipeline; make iterators "
+            f"over data sets in the strategy's scope."
         )
     return variable if isinstance(variable, IPUVariable) else HostVariable(variable)
 

@@ -97,6 +97,11 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
     checked_stage_options("weight_update_poplar_options", None if update is None else [update], 1)
     checked_recomputation(arguments["recomputation_mode"], schedule)
     _check_outfeed(arguments, training)
+    if arguments["replicated_optimizer_state_sharding"] and arguments["offload_weight_update_variables"] is False:
+        raise ConfigurationError(
+            "Expected replicated_optimizer_state_sharding only with offload_weight_update_variables. Received: "
+            "offload_weight_update_variables=False. Leave one of the two out."
+        )
     dtype = arguments["gradient_accumulation_dtype"]
     if dtype is not None and not is_function_of_variables(dtype):
         accumulator_element_type(dtype)

@@ -44,16 +44,27 @@ def _with_none(output: Any, tape: tf.GradientTape) -> list[tuple[Any, Any]]:
 
 
 def apply_marked(output: Any, pairs: Pairs, accumulator_type: AccumulatorType) -> list[tf.Operation]:
-    """Lets the optimizer apply gradients that are marked, and marks what it writes besides.
+    """Lets the optimizer apply gradients that are marked, in the accumulators' dtype, and marks what it writes besides.
 
     The engine reduces marked gradients over micro-batches, and lets happen once what depends on marks.
     """
     _build(output.opt, [variable for _, variable in pairs])
-    marks = Marks(accumulator_type)
-    marked = [(mark_gradient(marks, gradient, variable), variable) for gradient, variable in pairs]
+    marked = [
+        (
+            mark_gradient(Marks(), tf.cast(gradient, accumulator(accumulator_type, gradient, variable)), variable),
+            variable,
+        )
+        for gradient, variable in pairs
+    ]
     before = len(tf.compat.v1.get_default_graph().get_operations())
     output.opt.apply_gradients(marked, *output.apply_gradients_args, **output.apply_gradients_kwargs)
     return mark_written_once(tf.compat.v1.get_default_graph().get_operations()[before:])
+
+
+def accumulator(accumulator_type: AccumulatorType, gradient: tf.Tensor, variable: Any) -> tf.DType:
+    """The dtype in which the gradients of a variable are accumulated."""
+    asked = accumulator_type(variable) if is_function_of_variables(accumulator_type) else accumulator_type
+    return gradient.dtype if asked is None else tf.as_dtype(asked)
 
 
 class GradientSums:
@@ -61,12 +72,8 @@ class GradientSums:
 
     def __init__(self, arguments: PipelineArguments, output: Any, pairs: Pairs) -> None:
         self._arguments, self._output, self._pairs = arguments, output, pairs
-        self._sums = [self._sum(gradient, variable) for gradient, variable in pairs]
-
-    def _sum(self, gradient: Any, variable: Any) -> IPUVariable:
-        asked = self._arguments.accumulator_type
-        dtype = asked(variable) if is_function_of_variables(asked) else asked
-        return zeros_variable(gradient.shape, gradient.dtype if dtype is None else dtype, "ipu_gradient_sum")
+        asked = arguments.accumulator_type
+        self._sums = [zeros_variable(g.shape, accumulator(asked, g, v), "ipu_gradient_sum") for g, v in pairs]
 
     def accumulate(self, number: Any, count: Any) -> tf.Operation:
         """Adds this micro-batch's, which is the one of that number, counted from 0."""

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 FIRST_NAP, LONGEST_NAP = 0.00005, 0.002
 AT_ONCE = 32
 """At most so many elements are put together before they go into the ring: by tf.data if that makes no difference."""
-SMALL_BYTES = 1 << 14
-"""Larger elements go into the ring one by one."""
+SMALL_BYTES, MOST_BYTES_AT_ONCE = 1 << 14, 1 << 19
+"""Larger elements are not put together here, and not more bytes by tf.data."""
 MOST_BYTES_AHEAD, MOST_AHEAD = 1 << 20, 128
 
 
@@ -38,8 +38,9 @@ class Feeder:
     """The elements of `dataset`, in order, for programs of one number of replicas; the thread starts with the first."""
 
     def __init__(self, dataset: Any, shapes: Sequence[Shape], depth: int) -> None:
-        small = sum(shape.bytes for shape in shapes) <= SMALL_BYTES
-        self._together = min(AT_ONCE, depth) if small and is_harmless(dataset) else 1
+        size = sum(shape.bytes for shape in shapes)
+        most = max(1, min(AT_ONCE, depth, MOST_BYTES_AT_ONCE // max(size, 1)))
+        self._together = most if is_harmless(dataset) else 1
         with tf.device("/device:CPU:0"), context.eager_mode():
             # Not iter(dataset), which means something else in the strategy's scope.
             self._iterator = iterator_ops.OwnedIterator(

@@ -81,7 +81,7 @@ def tamper(program: Any, choose: random.Random) -> None:
             holder[last] = choose.choice(WORDS)
         elif isinstance(value, list) and value:
             part = choose.randrange(len(value))
-            choose.choice((lambda: value.pop(part), lambda: value.insert(part, value[-1]), value.reverse))()
+            holder[last] = choose.choice((value[:part] + value[part + 1 :], [*value, value[part]], value[::-1]))
 
 
 WORDS = ("f32", "s32", "pred", "f64", "add", "gather", "while", "parameter", "GT", "", "reverse", "custom-call")

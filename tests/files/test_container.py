@@ -69,7 +69,9 @@ def test_more_bytes_than_belong_to_it_are_refused(content: bytes) -> None:
 @pytest.mark.parametrize(("version", "advice"), [(0, "Export the program again"), (VERSION + 1, "newer version")])
 def test_other_versions_are_named(content: bytes, version: int, advice: str) -> None:
     other = MAGIC + version.to_bytes(4, "little") + content[12:]
-    with pytest.raises(ValueError, match=rf"version {VERSION} of the format in my file. Received: {version}. .*{advice}"):
+    with pytest.raises(
+        ValueError, match=rf"version {VERSION} of the format in my file. Received: {version}. .*{advice}"
+    ):
         from_bytes(other, "my file")
 
 

@@ -104,7 +104,12 @@ def test_variables_without_values_are_given_by_name() -> None:
     file = replace(classifier(updates=True), variables={}, variable_names={3: "runs"})
     program = LoadedExecutable(file, {"runs": 20})
     assert program.run({"x": rows(4)})["runs"] == 40
-    for weights, kind in (({}, ValueError), ({"run": 1}, ValueError), ({"runs": [1]}, ValueError), ({"runs": 1.5}, TypeError)):
+    for weights, kind in (
+        ({}, ValueError),
+        ({"run": 1}, ValueError),
+        ({"runs": [1]}, ValueError),
+        ({"runs": 1.5}, TypeError),
+    ):
         with pytest.raises(kind, match="runs"):
             LoadedExecutable(file, weights)
 

@@ -147,3 +147,26 @@ def test_a_ring_has_slots_many_of_them_for_small_rows() -> None:
     assert suggested_slots([Shape("f32")]) == MOST_SLOTS
     assert suggested_slots([Shape("f32", (1 << 24,))]) == 2
     assert suggested_slots([Shape("f32", (128, 128)), Shape("f32", (0,))]) == 15
+
+
+def test_rows_that_come_for_ever() -> None:
+    ring = InfeedRing(PAIR, 3)
+    with pytest.raises(ConfigurationError, match="Expected 3 rows"):
+        ring.put_for_ever(rows(0, 2))
+    ring.put_for_ever(rows(0, 3))
+    assert [int(ring.next_row(timeout=0.1)[1]) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    ring.close()
+    assert int(ring.next_row(timeout=0.1)[1]) == 1
+
+
+def test_rows_that_are_discarded() -> None:
+    ring = OutfeedRing(PAIR, 2)
+    ring.discard()
+    for _ in range(10):
+        ring.append([leaf[0] for leaf in rows(0, 1)])
+    taken = ring.take()
+    assert taken is not None and [len(leaf) for leaf in taken] == [0, 0]
+    assert ring.waiting == 0 and ring.rows == 10
+    ring.append([leaf[0] for leaf in rows(0, 1)])
+    ring.close()
+    assert ring.take() is None

@@ -146,3 +146,27 @@ def test_an_interrupted_training_goes_on_from_before(strategy: IPUStrategyV1, ki
     np.testing.assert_allclose(queue.dequeue(), expected_losses[2:], rtol=TOLERANCE, atol=TOLERANCE)
     for weights, expected in zip(model.get_weights(), expected_weights, strict=True):
         np.testing.assert_allclose(weights, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_a_model_whose_call_takes_several_tensors(strategy: IPUStrategyV1, kit: Kit) -> None:
+    """Models of a class of its own need no graph, which stages of a pipeline would ask for."""
+
+    class Masked(kit.keras.Model):  # type: ignore[name-defined,misc]
+        """A product with a mask that is a second argument."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = kit.keras.layers.Dense(2)
+
+        def call(self, inputs: Any, mask: Any, training: bool = False) -> Any:
+            return self.dense(inputs) * mask[:, None]
+
+    with strategy.scope():
+        model = Masked()
+        inputs, mask = tf.ones([3, 4]), tf.constant([1.0, 0.0, 2.0])
+        first = model(inputs, mask)
+        run = compiled(lambda inputs, mask: model(inputs, mask, training=True))
+        again = strategy.run(run, args=(inputs, mask))
+    expected = np.ones((3, 4)) @ model.get_weights()[0] * np.array([[1.0], [0.0], [2.0]])
+    np.testing.assert_allclose(first, expected, rtol=1e-5)
+    np.testing.assert_allclose(again, expected, rtol=1e-5)

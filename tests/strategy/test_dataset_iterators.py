@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from engine.errors import UnsupportedOperation
 from ipu.ipu_infeed_queue import IPUIterator, IPUOwnedIterator
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
@@ -85,3 +86,21 @@ def test_an_iterator_deletes_its_queue(strategy: IPUStrategyV1) -> None:
     del iterator
     gc.collect()
     assert endpoint() is None
+
+
+def test_for_loops_over_an_iterator_or_a_dataset_are_refused(strategy: IPUStrategyV1) -> None:
+    """The device does not see the end of a data set; TensorFlow would trace the body again and again."""
+    with strategy.scope():
+        dataset = numbers(5)
+        iterator = iter(dataset)
+
+    def total(source: Any) -> tf.Tensor:
+        result = 0.0
+        for x in source:
+            result += x
+        return result
+
+    with pytest.raises(NotImplementedError, match="Say how many elements"):
+        strategy.run(compiled(lambda: total(iterator)))
+    with pytest.raises(UnsupportedOperation, match=r"call next\(\) on it"):
+        strategy.run(compiled(lambda: total(dataset)))

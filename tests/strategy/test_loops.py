@@ -195,3 +195,21 @@ def test_on_the_definitions_alone(strategy: IPUStrategyV1) -> None:
     np.testing.assert_array_equal(outfeed.dequeue()["total"], [0, 0, 1, 3, 6])
     with pytest.raises(tf.errors.OutOfRangeError):
         strategy.run(step)
+
+
+@pytest.mark.parametrize("count", [2.5, "3", None, [1, 2]])
+def test_numbers_of_iterations_that_are_none(strategy: IPUStrategyV1, count: Any) -> None:
+    with pytest.raises(TypeError, match="number of iterations to be an integer"):
+        strategy.run(compiled(lambda: loops.repeat(count, lambda x: x, [1.0])))
+
+
+@pytest.mark.parametrize("count", [3, np.int64(3), np.array(3)])
+def test_numbers_of_iterations(strategy: IPUStrategyV1, count: Any) -> None:
+    assert strategy.run(compiled(lambda: loops.repeat(count, lambda x: x + 1.0, [1.0]))) == 4.0
+    assert strategy.run(compiled(lambda n: loops.repeat(n, lambda x: x + 1.0, [1.0])), args=(tf.constant(3),)) == 4.0
+
+
+@pytest.mark.parametrize("condition", [lambda x: x, lambda x: tf.fill([2], x > 1.0)])
+def test_conditions_that_are_no_boolean_scalar(strategy: IPUStrategyV1, condition: Any) -> None:
+    with pytest.raises(TypeError, match="loop condition to return a boolean scalar"):
+        strategy.run(compiled(lambda: loops.while_loop(condition, lambda x: x, [1.0])))

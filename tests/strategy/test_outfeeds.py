@@ -243,3 +243,15 @@ def test_waiting_for_completion_in_another_thread(strategy: IPUStrategyV1) -> No
     strategy.run(step)
     waiter.join()
     assert counted == [20]
+
+
+def test_the_thread_of_all_outfeeds_ends_when_no_program_runs_and_comes_back(strategy: IPUStrategyV1) -> None:
+    queue = IPUOutfeedQueue()
+    count = counter(queue)
+    for _ in range(2):
+        strategy.run(count, args=(3,))
+        deadline = time.monotonic() + 10
+        while any(thread.name == "ipu-outfeeds" for thread in threading.enumerate()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        np.testing.assert_array_equal(queue.dequeue(), [0, 1, 2])

@@ -247,6 +247,11 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"optimizer_function": identity, "outfeed_loss": True, "outfeed_mask": [True]}, ValueError, "Received: both"),
     ({"accumulate_outfeed": True}, ValueError, "outfeed_queue with accumulate_outfeed"),
     ({"repeat_count": 0}, ValueError, "repeat_count"),
+    (
+        {"replicated_optimizer_state_sharding": True, "offload_weight_update_variables": False},
+        ValueError,
+        "only with offload_weight_update_variables",
+    ),
     ({"gradient_accumulation_dtype": tf.int32}, ValueError, "tf.float32"),
 ]
 

@@ -1,4 +1,4 @@
-"""`pipelining_ops.pipeline` in the order of its schedule: what the engine executed, and the same numbers whatever it is."""
+"""`pipelining_ops.pipeline` in the order of its schedule: what was executed, and the same numbers whatever it is."""
 
 from __future__ import annotations
 
