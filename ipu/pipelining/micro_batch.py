@@ -12,18 +12,17 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from engine.errors import ConfigurationError
+from engine.partition.stages import STAGE
 from ipu.compiler.tokens import own_chain
 from ipu.pipelining.arguments import PipelineArguments
 from ipu.pipelining.errors import PipelineTypeError
 from ipu.queues.elements import arguments_of
 
-STAGE_SCOPE = "ipu_stage_"
-
 
 @contextlib.contextmanager
 def in_stage(number: int) -> Iterator[None]:
     """Operations made within belong to a stage; their side effects are in order with the stage's others."""
-    with tf.name_scope(f"{STAGE_SCOPE}{number}"), own_chain(stage_chain(number)):
+    with tf.name_scope(f"{STAGE}{number}"), own_chain(stage_chain(number)):
         yield
 
 

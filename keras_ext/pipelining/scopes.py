@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-STAGE_SCOPE = "ipu_stage_"
+from engine.partition.stages import STAGE
 
 
 class StageScopes:
@@ -20,6 +20,6 @@ class StageScopes:
     def stage(self, stage: int) -> Iterator[None]:
         """Operations made within have the stage in their names."""
         key = (tf.get_current_name_scope(), stage)
-        with tf.name_scope(self._entered.get(key, f"{STAGE_SCOPE}{stage}")) as entered:
+        with tf.name_scope(self._entered.get(key, f"{STAGE}{stage}")) as entered:
             self._entered[key] = entered
             yield
