@@ -12,7 +12,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from rich.console import Console
@@ -112,7 +112,7 @@ def of_module(name: str, work: float, module: Module) -> Kernel:
     for variable in variables:
         variable.write(generator.random(variable.shape.dimensions, np.float32))
     executable.run(1, [], variables)
-    table = lambda workers: executable._table(False, workers)  # noqa: E731
+    table = partial(executable._table, False)
     return Kernel(name, work, table, executable._scratch_bytes, keep=[executable, variables])
 
 

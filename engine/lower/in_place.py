@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from dataclasses import replace
+from bisect import insort
 
 import numpy as np
 
 from engine.emit.nest import Input, Nest
 from engine.program.program import Buffer, ComputeSet, Program, Region, Relocation, Span
+from engine.program.removal import without
 
 FINAL = ".update"
 """What ends the name of a compute set that copies a new value over an old one."""
@@ -92,19 +92,6 @@ def _region(regions: list[Region], at: int, end: int) -> tuple[int, int]:
     around = [r for r in regions if r.begin <= at < r.end]
     innermost = min(around, key=lambda r: r.end - r.begin, default=Region(0, end, repeats=False))
     return innermost.begin, innermost.end
-
-
-def without(program: Program, removed: list[int]) -> Program:
-    """The program without some compute sets; marks and regions keep their places among the others."""
-
-    def moved(position: int) -> int:
-        return position - bisect_left(removed, position)
-
-    gone = set(removed)
-    program.compute_sets = [s for at, s in enumerate(program.compute_sets) if at not in gone]
-    program.marks = [replace(m, position=moved(m.position)) for m in program.marks]
-    program.regions = [replace(r, begin=moved(r.begin), end=moved(r.end)) for r in program.regions]
-    return program
 
 
 def _may_write(program: Program, uses: _Uses, at: int, source: Buffer, target: Buffer) -> bool:

@@ -16,9 +16,9 @@ from engine.codelets.row_sums import RowSums, SortRows, row_sums, sort_rows
 from engine.emit.library import addresses_of
 from engine.emit.nest import Constant, Input, Nest
 from engine.ir import Instruction, Shape
-from engine.lower.in_place import without
 from engine.ops.apply import single_operation
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Program, Relocation, Span
+from engine.program.removal import without
 
 CHUNK_BYTES = 16384
 """Sums of one unit: with what the nest reads besides, they stay in the nearest cache."""

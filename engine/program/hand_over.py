@@ -7,7 +7,6 @@ A product of a long k is left alone: what its units share, packed once for all o
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from engine.codelets.contract_fields import Field
 from engine.codelets.hand_over import HandOver, hand_over, hand_over_scratch_bytes
 from engine.emit.nest import Nest
 from engine.program.program import Buffer, ComputeSet, Program, Relocation, Span
+from engine.program.removal import without
 
 MOST_PIECE_BYTES = 1 << 17
 """What a unit may hand over, to be still in the cache when it is read."""
@@ -28,7 +28,7 @@ LONGEST_K = 256
 
 def hand_over_units(program: Program) -> Program:
     """The program as it is run on the host; the given one is left as it is."""
-    sets = list(program.compute_sets)
+    sets = program.compute_sets
     merged: dict[int, ComputeSet] = {}
     gone: set[int] = set()
     users = _users(program)
@@ -41,7 +41,10 @@ def hand_over_units(program: Program) -> Program:
                 merged[at] = _merged(sets[writer_at], reader, span)
                 gone.add(writer_at)
                 break
-    return _assembled(program, merged, sorted(gone)) if merged else program
+    if not merged:
+        return program
+    running = replace(program, compute_sets=[merged.get(at, each) for at, each in enumerate(sets)])
+    return without(running, sorted(gone))
 
 
 def _users(program: Program) -> Counter[Buffer]:
@@ -151,19 +154,4 @@ def _merged(writer: ComputeSet, reader: ComputeSet, span: Span) -> ComputeSet:
         writer.op_name,
         keep=[*writer.keep, *reader.keep],
         calls=((int(HandOver.WRITER), writer.codelet), (int(HandOver.READER), reader.codelet)),
-    )
-
-
-def _assembled(program: Program, merged: dict[int, ComputeSet], gone: list[int]) -> Program:
-    """The program with merged compute sets in the place of their readers."""
-
-    def moved(position: int) -> int:
-        return position - bisect_left(gone, position)
-
-    missing = set(gone)
-    return replace(
-        program,
-        compute_sets=[merged.get(at, s) for at, s in enumerate(program.compute_sets) if at not in missing],
-        marks=[replace(m, position=moved(m.position)) for m in program.marks],
-        regions=[replace(r, begin=moved(r.begin), end=moved(r.end)) for r in program.regions],
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,9 +21,9 @@ from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.pipelining import graphs
 from keras_ext.pipelining.assigning import may_have_stages
 from keras_ext.pipelining.errors import StageAssignmentError
-from keras_ext.pipelining.graphs import Kind, Stages
+from keras_ext.pipelining.graphs import Kind, Stages, is_shape
 from keras_ext.pipelining.scopes import StageScopes
-from keras_ext.pipelining.stage import inside_layer_call, note_stage
+from keras_ext.pipelining.stage import inside_layer_call, noting_stages
 from keras_ext.pipelining.subclasses import trace_subclass
 
 
@@ -102,7 +101,7 @@ def _called_in(scopes: StageScopes, stage: int, call: Callable[..., Any]) -> Cal
 
 def _symbols(inputs: Any) -> Any:
     """`keras.Input`s for nested tensors, specs, Inputs or shapes with their batch axis."""
-    if _is_shape(inputs):
+    if is_shape(inputs):
         return keras.Input(batch_shape=tuple(inputs))
     if isinstance(inputs, keras.KerasTensor):
         return inputs if hasattr(inputs, "_keras_history") else _input_like(inputs)
@@ -118,30 +117,16 @@ def _input_like(value: Any) -> Any:
     return keras.Input(batch_shape=tuple(value.shape), dtype=dtype)
 
 
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(size is None or isinstance(size, int) for size in value)
-
-
 def install() -> None:
     """Wraps what makes layers, calls and models, at class level."""
     graphs.register(Model, Keras3Graphs())
     inside_layer_call.append(lambda: global_state.get_global_attribute("current_call_ctx") is not None)
-    Operation.__init__ = _noting(Operation.__init__)
-    Node.__init__ = _noting(Node.__init__)
+    Operation.__init__ = noting_stages(Operation.__init__)
+    Node.__init__ = noting_stages(Node.__init__)
     Model.__init__ = _ignoring_itself(Model.__init__)
     Model.build = _tracing_shapes(Model.build)
     Model.get_build_config = _with_shapes(Model.get_build_config)
     Model.build_from_config = _tracing_config(Model.build_from_config)
-
-
-def _noting(init: KerasFunction) -> KerasFunction:
-    @functools.wraps(init)
-    def init_in_stage(self: Any, *arguments: Any, **named: Any) -> None:
-        init(self, *arguments, **named)
-        note_stage(self)
-
-    init_in_stage.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]  # Keras asks for it
-    return init_in_stage
 
 
 def _ignoring_itself(init: KerasFunction) -> KerasFunction:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,9 +19,9 @@ from tf_keras.src.engine.training import Model
 from ipu.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.pipelining import graphs
-from keras_ext.pipelining.graphs import Kind, Stages
+from keras_ext.pipelining.graphs import Kind, Stages, is_shape
 from keras_ext.pipelining.scopes import StageScopes
-from keras_ext.pipelining.stage import inside_layer_call, note_stage
+from keras_ext.pipelining.stage import inside_layer_call, noting_stages
 from keras_ext.pipelining.subclasses import trace_subclass
 
 
@@ -103,7 +102,7 @@ def _called_in(scopes: StageScopes, stage: int, layer: Any) -> Callable[..., Any
 
 def _symbols(inputs: Any) -> Any:
     """`Input`s for nested tensors, specs, Inputs or shapes with their batch axis."""
-    if isinstance(inputs, tf.TensorShape) or _is_shape(inputs):
+    if isinstance(inputs, tf.TensorShape) or is_shape(inputs):
         return tf_keras.Input(batch_shape=tuple(inputs))
     if isinstance(inputs, KerasTensor):
         return inputs
@@ -114,27 +113,13 @@ def _symbols(inputs: Any) -> Any:
     return tf_keras.Input(batch_shape=tuple(inputs.shape), dtype=inputs.dtype)
 
 
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(size is None or isinstance(size, int) for size in value)
-
-
 def install() -> None:
     """Wraps what makes layers, calls and models, at class level."""
     graphs.register(Model, TFKerasGraphs())
     inside_layer_call.append(lambda: bool(base_layer_utils.call_context().in_call))
-    base_layer.Layer.__init__ = _noting(base_layer.Layer.__init__)
-    Node.__init__ = _noting(Node.__init__)
+    base_layer.Layer.__init__ = noting_stages(base_layer.Layer.__init__)
+    Node.__init__ = noting_stages(Node.__init__)
     Model.build = _tracing_shapes(Model.build)
-
-
-def _noting(init: KerasFunction) -> KerasFunction:
-    @functools.wraps(init)
-    def init_in_stage(self: Any, *arguments: Any, **named: Any) -> None:
-        init(self, *arguments, **named)
-        note_stage(self)
-
-    init_in_stage.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]  # Keras asks for it
-    return init_in_stage
 
 
 def _tracing_shapes(build: KerasFunction) -> KerasFunction:

@@ -44,6 +44,11 @@ class Graphs(Protocol):
         """What the graph does with `inputs`."""
 
 
+def is_shape(value: Any) -> bool:
+    """Whether a value is a list or tuple of sizes, None among them for those that are not known."""
+    return isinstance(value, list | tuple) and all(size is None or isinstance(size, int) for size in value)
+
+
 _known: list[tuple[type, Graphs]] = []
 
 

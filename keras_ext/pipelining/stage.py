@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from numbers import Integral
@@ -96,6 +98,18 @@ def note_stage(made: Any) -> None:
     """Notes the stage in whose scope a layer, or the call of one (a Keras node), has just been made."""
     if _scope.stage is not None:
         vars(made)[_STAGE] = _scope.stage
+
+
+def noting_stages(init: Callable[..., None]) -> Callable[..., None]:
+    """The constructor of layers or nodes, which notes the stage in whose scope it makes one."""
+
+    @functools.wraps(init)
+    def init_in_stage(self: Any, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        note_stage(self)
+
+    init_in_stage.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]  # Keras asks for it
+    return init_in_stage
 
 
 def noted_stage(made: Any) -> int | None:
