@@ -26,7 +26,7 @@ from engine.codelets.memory import (
 )
 from engine.codelets.rows import word
 from engine.runtime import executable as executables
-from engine.runtime.executor import Column, another_turn
+from engine.runtime.executor import Column, another_turn, is_followed_now
 
 SECONDS = 1.0
 """Long enough for the processor to reach the speed of wide vectors."""
@@ -65,6 +65,8 @@ def timed_steps(table: int, rows: int, columns: int, steps: int, scratch: int, s
                 number = word(row, 5)
             elif kind == 4:
                 number = word(row, 5) if another_turn(row, scratch) else number
+            elif kind == 5:
+                number = word(row, 5) if is_followed_now(row, scratch) else number
             elif kind == 2 and (load_i8(word(row, 6)) != 0) == (word(row, 7) != 0):
                 number = word(row, 5)
     set_floating_point_state(kept)
@@ -89,6 +91,11 @@ def microseconds_per_row(executable: Any) -> tuple[np.ndarray, np.ndarray, np.nd
     feeding = len(executable._infeeds)
     table[:feeding, Column.RANGES + 1] = table[:feeding, Column.RANGES]  # what fed the last call is gone
     scratch, _ = executable._workspace_for(1)
+    return microseconds_of(table, scratch)
+
+
+def microseconds_of(table: np.ndarray, scratch: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The table, microseconds and calls of each row in a step, of its first worker alone."""
     spent, calls = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
     arguments = table.ctypes.data, len(table), table.shape[1]
     begin, start, steps = _now(), time.perf_counter(), 0

@@ -48,11 +48,16 @@ def perceptron(width: int, schedule: PipelineSchedule | None) -> Any:
     return model
 
 
-def race(width: int, batch: int, rounds: int) -> dict[str, float]:
-    """Seconds of each way by its name; rounds take all ways in turn, as machines differ from minute to minute."""
+def data(width: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random inputs and labels of an epoch."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(batch * STEPS * UPDATES, width)).astype(np.float32)
-    y = generator.integers(0, 10, len(x)).astype(np.int32)
+    return x, generator.integers(0, 10, len(x)).astype(np.int32)
+
+
+def race(width: int, batch: int, rounds: int) -> dict[str, float]:
+    """Seconds of each way by its name; rounds take all ways in turn, as machines differ from minute to minute."""
+    x, y = data(width, batch)
     ways = {"unsplit": Contestant(perceptron(width, None))}
     ways |= {schedule.name: Contestant(perceptron(width, schedule)) for schedule in PipelineSchedule}
     for number in range(rounds + 1):

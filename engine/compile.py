@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.files.kept import prepared
 from engine.ir import Module
+from engine.ir.floating_point import IEEE, FloatingPoint
 from engine.ir.verifier import verify as verify_module
 from engine.lower.program import lower_module
 from engine.passes.conditionals import conditionals_to_selects
@@ -19,25 +20,31 @@ from engine.passes.order import schedule
 from engine.passes.pipeline import run_passes
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
 from engine.passes.recompute_differences import recompute_differences
+from engine.passes.rounding import explicit_rounding
 from engine.passes.slices_first import slices_first
 from engine.passes.sparse_updates import sparse_updates
 from engine.passes.token_chains import check_token_chains
 from engine.passes.update_order import readers_before_updates
 from engine.program.program import Program
 from engine.runtime.executable import Executable
+from engine.runtime.making import make_executable
 
 Progress = Callable[[str, int, int], None]
+Inspect = Callable[[Program], None]
 LAST_PASSES = (
     *(sparse_updates, reciprocal_square_roots, slices_first, dead_code),
     *(recompute_differences, fuse, dead_code),
 )
 
 
-def prepare(module: Module, verify: bool = False) -> Module:
+def prepare(module: Module, verify: bool = False, floating_point: FloatingPoint = IEEE) -> Module:
     """All passes: the module as it is lowered. With `verify` each pass's result is checked."""
     check_token_chains(module)
     module = run_passes(conditionals_to_selects(module), verify=verify)
     module = take_work_out_of_loops(module, verify=verify)
+    module = explicit_rounding(module, floating_point)
+    if verify:
+        verify_module(module)
     for each in LAST_PASSES:
         module = each(module)
         if verify:
@@ -45,9 +52,15 @@ def prepare(module: Module, verify: bool = False) -> Module:
     return schedule(module, readers_before_updates(module))
 
 
-def build_program(module: Module, roles: list[str], constants: dict[int, np.ndarray], verify: bool = False) -> Program:
+def build_program(
+    module: Module,
+    roles: list[str],
+    constants: dict[int, np.ndarray],
+    verify: bool = False,
+    floating_point: FloatingPoint = IEEE,
+) -> Program:
     """The compute sets of one step. Raises UnsupportedOperation for what the engine cannot run."""
-    return lower_module(prepare(module, verify), roles, constants)
+    return lower_module(prepare(module, verify, floating_point), roles, constants, floating_point.exceptions)
 
 
 def compile_module(
@@ -58,14 +71,25 @@ def compile_module(
     verify: bool = False,
     progress: Progress | None = None,
     folder: Path | None = None,
+    floating_point: FloatingPoint = IEEE,
+    inspect: Inspect | None = None,
 ) -> Executable:
     """An executable of one step of `module`.
 
     `roles` has "feed", "variable" or "constant" for each entry parameter; `constants` the values of the last kind.
     `progress(what, done, total)` is told of codelets that are compiled for the first time on this machine.
-    What the passes make of large modules is kept in `folder`, or else in the user's cache.
-    Raises UnsupportedOperation for what the engine cannot run.
+    What the passes make of large modules is kept in `folder`, or else in the user's cache. `floating_point` says how
+    halves are rounded and what is an exception. `inspect` sees the program before machine code is made for it, as a
+    chip has it: that rounds and looks for exceptions in its arithmetic.
+    Raises UnsupportedOperation for what the engine cannot run, and what `inspect` raises.
     """
     if verify:
-        return Executable(build_program(module, roles, constants, verify), progress)
-    return Executable(lower_module(prepared(module, prepare, folder), roles, constants), progress)
+        program = plain = build_program(module, roles, constants, verify, floating_point)
+    elif floating_point == IEEE:
+        program = plain = lower_module(prepared(module, prepare, folder), roles, constants)
+    else:
+        program = build_program(module, roles, constants, floating_point=floating_point)
+        plain = program if inspect is None else build_program(module, roles, constants)
+    if inspect is not None:
+        inspect(plain)
+    return make_executable(program, progress)

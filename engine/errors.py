@@ -1,5 +1,9 @@
 """The closed set of errors. Each message says expected, received, nearest legal value and what to change."""
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class IPUError(Exception):
     """Base class of every error this project raises on purpose."""
@@ -21,7 +25,27 @@ class StepCountError(IPUError, ValueError):
 
 
 class OutOfTileMemory(IPUError, MemoryError):
-    """A program that does not fit into the tiles' memory."""
+    """A program that does not fit into the tiles' memory. `account` (engine.profile.Account) says what lies where,
+    `levers` (engine.profile.levers.Lever) what would help, `program` is the engine's, if it is one of a single IPU."""
+
+    account: Any = None
+    program: Any = None
+    levers: tuple[Any, ...] = ()
+
+
+class FloatingPointException(IPUError, FloatingPointError):
+    """A floating-point exception that the configuration asks to hear of; the message names the operation and layer.
+
+    `exception` is "inv", "div0" or "oflo"; `opcode`, `op_name` and `layer` say where it arose, `step` in which step of
+    the call, from 0 on, and `elements` for how many elements of the operation's result.
+    """
+
+    exception: str = ""
+    opcode: str = ""
+    op_name: str = ""
+    layer: str = ""
+    step: int = 0
+    elements: int = 0
 
 
 class StarvedFeed(IPUError, RuntimeError):
@@ -38,3 +62,7 @@ class InvalidFile(IPUError, ValueError):
 
 class InternalError(IPUError, RuntimeError):
     """A broken promise inside the engine. Always a fault of this project, never of the user's program."""
+
+
+class DebugError(InternalError):
+    """What the debug executor has found: a compute set that touches what it does not say, or too early."""

@@ -10,12 +10,16 @@ import numpy as np
 from engine.errors import InternalError, StepCountError
 from engine.ir import Module
 from engine.ir.device_operations import QueueSignature, queue_of, queue_operations, queue_signature
+from engine.ir.floating_point import IEEE, FloatingPoint
 from engine.ops import DEFINITIONS
 from engine.ops.apply import apply
+from engine.ops.exceptions import watching_exceptions
 from engine.ops.queues import bound
 from engine.ops.registry import Value
+from engine.passes.rounding import explicit_rounding
 from engine.runtime.bound_queues import check_rings
 from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.exceptions import exception
 from engine.runtime.executor import new_state
 from engine.runtime.feeds import RowFeed
 from engine.runtime.observer import Observer, RunningCall
@@ -47,8 +51,15 @@ def _leaves(value: Value) -> Iterator[np.ndarray]:
 class EvaluatedExecutable:
     """A module that is run by `evaluate`, step by step, behind the fast executable's interface."""
 
-    def __init__(self, module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> None:
-        self.module = module
+    def __init__(
+        self,
+        module: Module,
+        roles: list[str],
+        constants: dict[int, np.ndarray],
+        floating_point: FloatingPoint = IEEE,
+    ) -> None:
+        self.module = explicit_rounding(module, floating_point)
+        self.exceptions = floating_point.exceptions
         self.roles = roles
         self.constants = constants
 
@@ -70,14 +81,21 @@ class EvaluatedExecutable:
 
         An observer hears of all steps at the end. `queues` has a ring for each of the module's queues.
         Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short;
-        ConfigurationError for rings that do not fit; the error of a ring that is closed: its step has not begun then.
+        ConfigurationError for rings that do not fit; the error of a ring that is closed: its step has not begun then;
+        FloatingPointException if an operation raises an exception that is looked for: variables are as before the call.
         """
         self._check(steps, feeds)
         check_rings(self.queues, queues or {})
         kept: list[list[np.ndarray]] = []
+        before = [variable.read() for variable in variables] if self.exceptions else []
         for step in range(steps):
-            with bound(queues or {}):
+            with bound(queues or {}), watching_exceptions(self.exceptions) as raised:
                 results = evaluate(self.module, self._arguments(step, feeds, variables))
+            if raised:
+                for variable, value in zip(variables, before, strict=True):
+                    variable.write(value)
+                name, origin, elements = raised[0]
+                raise exception(name, origin, elements, step, steps)
             self._update(results, variables)
             updated = set(self.module.aliases.values())
             step_outputs = [r for index, r in enumerate(results) if index not in updated]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from types import ModuleType
+from typing import Any
 
 import _ipu_hook
 
@@ -13,8 +13,14 @@ import _ipu_hook
 _ipu_hook.install()
 
 
-def __getattr__(name: str) -> ModuleType:
+PROFILING = ("ProfileReport", "profile")
+"""Names of `ipu.profiling` that stand here, too."""
+
+
+def __getattr__(name: str) -> Any:
     """Imports the submodule `name`, so that `ipu.config` works after `from tensorflow.python import ipu`."""
+    if name in PROFILING:
+        return getattr(import_module(f"{__name__}.profiling"), name)
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -22,4 +28,4 @@ def __getattr__(name: str) -> ModuleType:
 
 def __dir__() -> list[str]:
     """The submodules, whether imported yet or not."""
-    return sorted({*globals(), *(module.name for module in iter_modules(__path__))})
+    return sorted({*globals(), *PROFILING, *(module.name for module in iter_modules(__path__))})

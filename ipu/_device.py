@@ -13,6 +13,7 @@ import re
 import threading
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from engine.errors import ConfigurationError
 from ipu._config.enumerations import StochasticRoundingBehaviour
@@ -20,7 +21,15 @@ from ipu._config.errors import NotConfigured
 from ipu._config.ipu_config import IPUConfig
 from ipu._config.validation import ipus_per_device, normalise_selection, validate
 
+if TYPE_CHECKING:
+    from engine.ir.floating_point import FloatingPoint, StochasticRounding
+
 LOGGER = logging.getLogger("ipu.config")
+ROUNDING: dict[StochasticRoundingBehaviour, StochasticRounding] = {
+    StochasticRoundingBehaviour.OFF: "off",
+    StochasticRoundingBehaviour.ON: "on",
+    StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY: "replica-identical",
+}
 MAXIMUM_IO_TILES = 192
 
 
@@ -83,6 +92,13 @@ class System:
     def nan_on_overflow(self) -> bool:
         """Whether an overflow gives Not-a-Number."""
         return self.config.floating_point_behaviour.nanoo or self.config.floating_point_behaviour.set_all
+
+    @property
+    def floating_point(self) -> FloatingPoint:
+        """What programs are compiled for."""
+        from engine.ir.floating_point import FloatingPoint  # not at the top: configuring needs no NumPy
+
+        return FloatingPoint(ROUNDING[self.stochastic_rounding], self.nan_on_overflow, self.floating_point_exceptions)
 
     @property
     def fast_math(self) -> bool:

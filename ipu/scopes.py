@@ -174,7 +174,8 @@ def partials_type(override_type: Any) -> Context:
 def stochastic_rounding(override: bool) -> Context:
     """Control stochastic rounding for a set of operations.
 
-    A wish, as on an IPU: operations have it as the frontend attribute STOCHASTIC_ROUNDING, and round to nearest.
+    It overrides IPUConfig.floating_point_behaviour.esr where halves are made. A wish, as on an IPU: operations have it
+    as the frontend attribute STOCHASTIC_ROUNDING, and those that the compiler makes of several others may lose it.
 
     Args:
         override: whether stochastic rounding is to be used.

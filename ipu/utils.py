@@ -104,7 +104,9 @@ def reset_ipu_seed(
     cpu_device: str = "cpu",
     experimental_identical_replicas: bool = False,
 ) -> None:
-    """Reset the seed used to generate stateful random numbers, also in programs that are compiled already.
+    """Reset the seed used to generate stateful random numbers and perform stochastic rounding.
+
+    Also in programs that are compiled already.
 
     Without a call each process starts from a seed of its own. `tf.random.uniform`, `tf.nn.dropout` and the like draw
     from this generator; what has a seed argument in Keras 3 does not. All devices of a process share it.
@@ -113,13 +115,15 @@ def reset_ipu_seed(
         seed: the new seed; of an integer of more than 64 bits the lowest 64 count.
         device: the device to which the seed will be applied.
         cpu_device: the CPU device which is on the same hardware as the IPU device.
-        experimental_identical_replicas: accepted; replicas draw one after the other from the one generator.
+        experimental_identical_replicas: accepted; replicas draw one after the other from the one generator. What is
+            the same on all replicas is rounded once for all of them, so that it stays the same.
 
     Raises:
         TypeError: `seed` is no integer.
         ValueError: `device` names no IPU device, or one that is not configured.
     """
     from engine.ops.random import seed as seed_hidden_generator  # not at the top: configuring needs no NumPy
+    from engine.ops.rounding import seed_rounding
 
     device_named(device)
     try:
@@ -127,6 +131,7 @@ def reset_ipu_seed(
     except TypeError:
         raise TypeError(f"Expected seed to be an integer. Received: {seed!r} of type {type(seed).__name__}.") from None
     seed_hidden_generator(value)
+    seed_rounding(value)
 
 
 def running_on_ipu_model() -> bool:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, get_args
 
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation, Reduction
+from engine.partition.storage import Storage
 from ipu.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
 from keras_ext.extension import Extension, option, options_of
 from keras_ext.replication import replicas_of
@@ -81,6 +82,15 @@ def accumulation_of(model: Any) -> Accumulation:
 def accumulator_type_of(model: Any) -> AccumulatorType:
     """The type in which a model's gradients are accumulated; None for their own."""
     return option(model, ARGUMENTS, {}).get("dtype")
+
+
+def storage_of(model: Any) -> Storage:
+    """What a chip would keep in streaming memory while the model trains."""
+    given = option(model, ARGUMENTS, {})
+    return Storage(
+        offload_weight_update_variables=given.get("offload_weight_update_variables"),
+        replicated_optimizer_state_sharding=given.get("replicated_optimizer_state_sharding"),
+    )
 
 
 def checked_steps(steps: Any) -> int | None:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Literal
 
 from engine.errors import ConfigurationError
-from engine.profile import Account, account, summary
-from engine.target import Target, target
-from ipu._device import current_system, on_ipu_model
+from engine.partition.accumulation import Accumulation
+from engine.profile import Account, summary
+from engine.profile.collectives import gradient_bytes
+from engine.profile.scaling import POWERS_OF_TWO, Prediction, predict, workload_of
+from ipu.compiler.program import Program
+from ipu.profiling.accounts import account_of
+from keras_ext.accumulation import accumulation_of
 from keras_ext.training import Mode, StepFunction
 
 
 def chip_account(model: Any, mode: Mode = "train") -> Account:
     """The account of the program that the last `fit` ("train"), `evaluate` ("test") or `predict` ran.
 
+    That of a pipeline has all its IPUs as `pipeline`, and fits if each of them holds what is on it.
+
     Raises ConfigurationError when the model has not run in this mode inside an IPUStrategy.
     """
+    return account_of(_latest(model, mode))
+
+
+def _latest(model: Any, mode: Mode) -> Program:
     function = getattr(model, f"{mode}_function", None)
     program = function.latest_program() if isinstance(function, StepFunction) else None
     if program is None:
@@ -24,7 +36,7 @@ def chip_account(model: Any, mode: Mode = "train") -> Account:
             f"Expected a model that has run {method}() inside an IPUStrategy. Received: {model.name!r}, which has "
             f"not. Call {method}() on it first."
         )
-    return account(program.engine_program, configured_target())
+    return program
 
 
 def chip_summary(model: Any, mode: Mode = "train") -> str:
@@ -32,9 +44,18 @@ def chip_summary(model: Any, mode: Mode = "train") -> str:
     return summary(chip_account(model, mode))
 
 
-def configured_target() -> Target:
-    """The chip of the present configuration: a Mk2 unless an IPU model of another version is configured."""
-    settings = current_system().config.ipu_model
-    if not on_ipu_model():
-        return target("ipu2")
-    return target(settings.version, settings.tiles_per_ipu or None)
+def chip_scaling(
+    model: Any, mode: Mode = "train", replicas: Iterable[int] = POWERS_OF_TWO, kind: Literal["weak", "strong"] = "weak"
+) -> tuple[Prediction, ...]:
+    """What the program of `chip_account` would do on each number of replicas, by calculation; 1 to 1,024 by default.
+
+    A replica of a pipeline has several IPUs. "weak" keeps each replica's micro-batches, "strong" the batch of the first
+    number. `engine.profile.scaling.scaling_table` prints it, with what it assumes. Raises as `chip_account`, and
+    ConfigurationError for numbers of replicas below 1.
+    """
+    found, program = chip_account(model, mode), _latest(model, mode)
+    if found.pipeline is not None:
+        return predict(workload_of(found), found.target, replicas, kind)
+    made = accumulation_of(model) if mode == "train" else Accumulation()
+    workload = workload_of(found, gradient_bytes(program.engine_program), made.micro_batches)
+    return predict(replace(workload, accumulation=made.steps), found.target, replicas, kind)

@@ -7,10 +7,14 @@ from keras_ext.callback_options import CallbackOptions
 from keras_ext.pipelining.assigning import StageAssignments
 from keras_ext.pipelining.assignments import (
     FunctionalLayerPipelineStageAssignment,
+    FunctionalNestedModelPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,
+    ModelNestedModelPipelineStageAssignment,
     SequentialLayerPipelineStageAssignment,
+    SequentialNestedModelPipelineStageAssignment,
 )
 from keras_ext.pipelining.options import PipeliningOptions
+from keras_ext.pipelining.planning import PipelinePlanning
 from keras_ext.pipelining.schedules import PipelineSchedules
 from keras_ext.pipelining.stage import PipelineStage
 from keras_ext.queue_options import QueueOptions
@@ -19,16 +23,19 @@ from keras_ext.serving import ServingExport
 __all__ = [
     "FunctionalExtension",
     "FunctionalLayerPipelineStageAssignment",
+    "FunctionalNestedModelPipelineStageAssignment",
     "ModelExtension",
     "ModelLayerPipelineStageAssignment",
+    "ModelNestedModelPipelineStageAssignment",
     "PipelineStage",
     "SequentialExtension",
     "SequentialLayerPipelineStageAssignment",
+    "SequentialNestedModelPipelineStageAssignment",
 ]
 
 
 class _EveryModel(
-    *(AccumulationOptions, CallbackOptions, PipeliningOptions, PipelineSchedules),
+    *(AccumulationOptions, CallbackOptions, PipeliningOptions, PipelinePlanning, PipelineSchedules),
     *(QueueOptions, ServingExport, StageAssignments),
 ):
     """What all kinds of models get; a further group of options is one more base class."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
 
 from engine.partition.accumulation import Accumulation
 from engine.partition.pipeline import Pipelining as EnginePipelining
+from engine.partition.storage import Storage
 from ipu._device import current_system
 from ipu.compiler.accumulation import accumulated
 from ipu.compiler.marks import AccumulatorType, marking
@@ -17,6 +18,7 @@ from ipu.compiler.pipelining import InferencePipelineProgram, PipelineProgram
 from ipu.compiler.program import Program
 from ipu.compiler.replication import alone
 from ipu.compiler.trace import trace_step
+from ipu.pipelining.streaming import Streamed, StreamingPipelineProgram
 from keras_ext.epochs.feeds import BatchSignature
 from keras_ext.pipelining.options import Pipelining
 from keras_ext.replication import replicas_in_scope
@@ -24,12 +26,17 @@ from keras_ext.replication import replicas_in_scope
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """What a step of several batches depends on; `metric_variables` gives TensorFlow's, once it is traced."""
+    """What a step of several batches depends on; `metric_variables` gives TensorFlow's, once it is traced.
+
+    With `streaming` an inference pipeline hands over each micro-batch's results while others are on their way.
+    """
 
     accumulation: Accumulation
     accumulator_type: AccumulatorType
     pipelining: Pipelining | None
     metric_variables: Callable[[], Iterable[Any]] = field(compare=False)
+    storage: Storage = Storage()
+    streaming: bool = False
 
 
 class ProgramCache:
@@ -80,14 +87,21 @@ def compile_step(step: Callable[[Any], Any], signature: BatchSignature, updates:
     ]
     if updates is None:
         return Program(alone(trace_step(flat_step, specs), replicas_in_scope()))
+    traceable: Callable[..., Any] = flat_step
+    if updates.streaming and updates.pipelining is not None:
+        traceable = Streamed(flat_step, len(updates.pipelining.devices) - 1)
     with marking(updates.accumulator_type) as marks:
-        traced = alone(trace_step(flat_step, specs), replicas_in_scope())
+        traced = alone(trace_step(traceable, specs), replicas_in_scope())
     once, metrics = marks.updated_once.values(), updates.metric_variables()
     if updates.pipelining is None:
+        shards = updates.accumulation.replicas if updates.storage.replicated_optimizer_state_sharding else 1
+        traced = replace(traced, storage=updates.storage, state_shards=shards)
         return Program(accumulated(traced, updates.accumulation, once=once, metrics=metrics))
     pipelining = engine_pipelining(updates.pipelining, updates.accumulation)
     if marks.updated_once:
         return PipelineProgram(traced, pipelining, once=once, metrics=metrics)
+    if isinstance(traceable, Streamed):
+        return StreamingPipelineProgram(traced, pipelining, traceable.queue, metrics=metrics)
     return InferencePipelineProgram(traced, pipelining, metrics=metrics)
 
 
@@ -101,4 +115,5 @@ def engine_pipelining(pipelining: Pipelining, accumulation: Accumulation) -> Eng
         accumulation.replicas,
         accumulation.reduction,
         pipelining.recomputation_mode,
+        storage=pipelining.storage,
     )

@@ -9,9 +9,10 @@ import numpy as np
 
 from engine.errors import ConfigurationError
 from engine.ops.random import HIDDEN
+from engine.ops.rounding import ROUNDING
 from keras_ext.runs import passes_of_training
 
-GENERATORS, ENGINE, PLACE = "generators", "engine", "place_in_data"
+GENERATORS, ENGINE, ROUNDINGS, PLACE = "generators", "engine", "roundings", "place_in_data"
 NUMPY = ("numpy_key", "numpy_position", "numpy_has_gauss", "numpy_gauss")
 
 
@@ -21,7 +22,8 @@ def random_states(generators: Sequence[Any]) -> dict[str, np.ndarray]:
     Also, as PLACE, the position of the fit under way in its data, if they are of tf.data. NumPy's global generator says
     the order of shuffled arrays; it is left out if it has been replaced by another kind.
     """
-    states = {GENERATORS: np.array([np.asarray(state) for state in generators]), ENGINE: HIDDEN.read()}
+    states = {GENERATORS: np.array([np.asarray(state) for state in generators])}
+    states |= {ENGINE: HIDDEN.read(), ROUNDINGS: ROUNDING.read()}
     kind, *of_numpy = np.random.get_state()
     if kind == "MT19937":
         states |= {name: np.asarray(value) for name, value in zip(NUMPY, of_numpy, strict=True)}
@@ -39,6 +41,8 @@ def restore_random_states(states: Mapping[str, np.ndarray], generators: Sequence
     for variable, state in zip(generators, states[GENERATORS], strict=True):
         variable.assign(state)
     HIDDEN.write(states[ENGINE])
+    if ROUNDINGS in states:  # backups of older versions have none
+        ROUNDING.write(states[ROUNDINGS])
     passes = passes_of_training()
     if PLACE in states and passes is not None:
         passes.resume(*map(int, states[PLACE]))

@@ -11,9 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from ipu.compiler.program import Program
-from keras_ext.accumulation import accumulation_of, accumulator_type_of
+from ipu.profiling.failures import failures_of
+from keras_ext.accumulation import accumulation_of, accumulator_type_of, storage_of
 from keras_ext.callback_thread import CallbackThread
 from keras_ext.epochs.feeds import Batches, BatchSignature, grouped, take, together
+from keras_ext.epochs.structure import flatten
+from keras_ext.pipelining.batch_specs import batch_specs
 from keras_ext.pipelining.options import accumulator_type_of_pipeline, pipelining_of
 from keras_ext.pipelining.outfeed import begin_execution
 from keras_ext.pipelining.running import check_batches_of_pipeline, inference_micro_batches, traced_step
@@ -32,6 +35,9 @@ _noticed: weakref.WeakSet[Any] = weakref.WeakSet()
 
 class Framework(Protocol):
     """What a file in `frameworks` knows about its models."""
+
+    def prepare(self, model: Any, batch: Any) -> None:
+        """Builds what a step needs, given specs of the arrays of a nested batch, as `fit` does before it traces."""
 
     def step(self, model: Any, mode: Mode, data: Any) -> Any:
         """Traces one step of `mode` on the nested batch `data`."""
@@ -56,6 +62,11 @@ class StepFunction:
         self._programs = ProgramCache()
 
     @property
+    def framework(self) -> Framework:
+        """What knows the model's steps."""
+        return self._framework
+
+    @property
     def model(self) -> Any:
         """The model; it owns this function, so it is alive whenever Keras calls."""
         model = self._model()
@@ -66,14 +77,29 @@ class StepFunction:
         """The program that was compiled last, None before the first."""
         return self._programs.latest()
 
-    def program(self, batches: Batches) -> Program:
-        """The program for these batches."""
+    def program_for(self, x: Any = None, y: Any = None, batch_size: int | None = None) -> Program:
+        """The program for batches of the shapes of `x` and `y`, compiled if need be, and not run.
+
+        They are arrays or `tf.TensorSpec`s; what is None follows from the model. Raises ConfigurationError for shapes
+        that are not known, and what compiling raises.
+        """
+        model = self.model
+        batch = batch_specs(model, x, y, batch_size, self._mode != "predict")
+        self._framework.prepare(model, batch)
+        specs, layout = flatten(batch, lambda spec: spec)
+        shapes = tuple(tuple(spec.shape.as_list()) for spec in specs)
+        dtypes = tuple(spec.dtype.as_numpy_dtype for spec in specs)
+        return self.program(Batches(BatchSignature(layout, shapes, tuple(map(np.dtype, dtypes))), 1, []))
+
+    def program(self, batches: Batches, callbacks: StepCallbacks | None = None) -> Program:
+        """The program for these batches, and for callbacks of each step if there are some."""
         model = self.model
         known = self._programs.other_than(batches.signature)
         if known is not None:
             _notice_reload(model, known, batches.signature)
-        updates = self._updates(batches)
-        program = self._programs.get(batches.signature, self._framework.optimizer(model), self._step, updates)
+        updates = self._updates(batches, callbacks is not None)
+        with failures_of(model):
+            program = self._programs.get(batches.signature, self._framework.optimizer(model), self._step, updates)
         if updates is not None and updates.pipelining is not None:
             note_pipeline(model, self._mode, program)
         return program
@@ -82,7 +108,7 @@ class StepFunction:
         """Traces one step."""
         return traced_step(self.model, self._mode, data, self._framework.step)
 
-    def _updates(self, batches: Batches) -> Updates | None:
+    def _updates(self, batches: Batches, observed: bool) -> Updates | None:
         """What makes a step of the program take several batches; None where it takes one."""
         model, framework, training = self.model, self._framework, self._mode == "train"
         pipelining = pipelining_of(model, training)
@@ -90,7 +116,9 @@ class StepFunction:
         if accumulation.micro_batches == 1 and pipelining is None:
             return None
         accumulator_type = (accumulator_type_of if pipelining is None else accumulator_type_of_pipeline)(model)
-        return Updates(accumulation, accumulator_type, pipelining, lambda: framework.metric_variables(model))
+        metrics, storage = (lambda: framework.metric_variables(model)), storage_of(model)
+        streaming = observed and not training and pipelining is not None
+        return Updates(accumulation, accumulator_type, pipelining, metrics, storage, streaming)
 
     def _logs(self, program: Program, results: list[np.ndarray]) -> Any:
         """What callbacks are told of a step, given its results with an axis of the engine's steps in it."""
@@ -150,7 +178,7 @@ class EpochFunction(StepFunction):
             check_batches_of_pipeline(self.model, taken)
         begin_execution(self.model, self._mode)
         for batches in taken:
-            program = self.program(batches)
+            program = self.program(batches, callbacks)
             if callbacks is None:
                 results = program.run(batches.steps, batches.feeds)
                 continue
@@ -185,7 +213,7 @@ class PredictFunction(StepFunction):
         taken = [together(data)] if of_replicas else grouped(data)
         check_batches_of_pipeline(self.model, taken)
         for batches in taken:
-            program = self.program(batches)
+            program = self.program(batches, callbacks)
             if callbacks is None:
                 results = program.run(batches.steps, batches.feeds, outputs="all")
             else:

@@ -17,7 +17,7 @@ INSTALLING = ("ipu", "keras_ext")
 FLOORS = (
     ("keras_ext",),
     ("ipu",),
-    ("engine.compile", "engine.evaluate", "engine.loaded", "engine.lower"),
+    ("engine.compile", "engine.debug", "engine.evaluate", "engine.loaded", "engine.lower", "engine.report"),
     ("engine.passes", "engine.partition", "engine.profile"),
     ("engine.ops", "engine.runtime"),
     ("engine.files", "engine.program"),

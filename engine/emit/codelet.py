@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
+from engine.emit.checks import Checks
 from engine.emit.lanes import I64, VOID, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, word
 from engine.emit.nest import Input, Nest
@@ -40,13 +41,14 @@ class CodeletEmitter:
         serial = self.lanes_reduced and any(not isinstance(r.combine, str) for r in nest.reductions)
         # A body of any kind need not be associative: it sees its values one by one, in order.
         self.lanes = Lanes(builder, 1 if serial else width)
-        self.block, self.lo, self.hi, _ = function.args
+        self.block, self.lo, self.hi, scratch = function.args
         self.extents = [self._parameter(1 + d) for d in range(nest.rank)]
         words = [nest.access_word(k) for k in range(len(nest.accesses))]
         self.bases = [self._parameter(w) for w in words]
         self.strides = [[self._parameter(w + 1 + d) for d in range(nest.rank)] for w in words]
         self.pitches = [self._parameter(w + 1 + nest.rank) for w in words]
         self.steps = [strides[last] for strides in self.strides]
+        self.checks = Checks(nest, builder, self._parameter(nest.record_word), scratch) if nest.exceptions else None
         outer = [d for d in range(last) if not nest.reduced[d]]
         inner = [d for d in range(last) if nest.reduced[d]]
         self.parallel, self.reduced = outer, inner
@@ -149,7 +151,7 @@ class CodeletEmitter:
         one = Lanes(self.builder, 1)
         initial = None if nest.splits_reduction or lanes.width == 1 else self._initial(addresses)
         position = 0
-        for reduction in nest.reductions:
+        for order, reduction in enumerate(nest.reductions):
             for number, access in enumerate(reduction.accesses):
                 value = held[position]
                 if lanes.width > 1:
@@ -158,7 +160,10 @@ class CodeletEmitter:
                     if initial is not None:
                         value = combine(one, reduction, [initial[position]], [value])[0]
                 stored = nest.accesses[access].element_type
-                one.store(one.rounded(value, stored), addresses[access], stored)
+                value = one.rounded(value, stored)
+                if self.checks is not None:
+                    self.checks.sum(order, one, value, stored, None)
+                one.store(value, addresses[access], stored)
                 position += 1
 
     def _columns(self, addresses: Addresses) -> None:
@@ -171,7 +176,10 @@ class CodeletEmitter:
 
         def leaf(index: ir.Value, mask: ir.Value | None, _: Carried) -> Carried:
             at = [builder.add(a, builder.mul(index, s)) for a, s in zip(addresses, self.steps, strict=True)]
-            self._store_points(self._point(at, mask, ready))
+            point = self._point(at, mask, ready)
+            self._store_points(point)
+            if self.checks is not None:
+                self.checks.point(point)
             return []
 
         self._lane_loop([], leaf)
@@ -240,6 +248,8 @@ class CodeletEmitter:
                 nothing = neutral(self.lanes, reduction.combine, reduction.element_types[0])
                 values = [self.lanes.select(mask, values[0], nothing)]
             after += combine(self.lanes, reduction, held[len(after) : len(after) + count], values)
+        if self.checks is not None:
+            self.checks.point(point)
         return after
 
     def _store_points(self, point: Point) -> None:
@@ -249,10 +259,12 @@ class CodeletEmitter:
             point.store(store.node, store.access)
 
     def _store_columns(self, addresses: Addresses, mask: ir.Value | None, held: Carried) -> None:
-        accesses = [a for r in self.nest.reductions for a in r.accesses]
-        for access, value in zip(accesses, held, strict=True):
+        accesses = [(number, a) for number, r in enumerate(self.nest.reductions) for a in r.accesses]
+        for (number, access), value in zip(accesses, held, strict=True):
             element_type = self.nest.accesses[access].element_type
             value = self.lanes.rounded(value, element_type)
+            if self.checks is not None:
+                self.checks.sum(number, self.lanes, value, element_type, mask)
             if self.nest.accesses[access].inner == "contiguous":
                 self.lanes.store(value, addresses[access], element_type, mask)
             else:

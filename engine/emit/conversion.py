@@ -18,12 +18,17 @@ from engine.emit.lanes import (
     is_signed,
 )
 from engine.emit.registry import Operation, emitter
+from engine.emit.rounding import limited
 
 
 @emitter("convert")
 def emit_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """To another element type."""
-    return convert(lanes, operands[0], op.operand_types[0], op.element_type)
+    """To another element type; `overflow`, of halves, says what becomes of finite floats that are too large."""
+    x, source = operands[0], op.operand_types[0]
+    overflow = dict(op.attributes).get("overflow")
+    if overflow is not None:
+        x = limited(lanes, x, source, str(overflow))
+    return convert(lanes, x, source, op.element_type)
 
 
 def convert(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:

@@ -103,6 +103,7 @@ class Nest:
     stride in bytes along each dimension and the pitch between the partial results of units.
     Units split dimension `partition` into pieces of `grain`; where that dimension is reduced, each unit writes a
     partial result of its own, without the initial value.
+    With `exceptions` the nest looks for these; the last parameter is the address of its Record.
     """
 
     reduced: tuple[bool, ...]
@@ -111,6 +112,7 @@ class Nest:
     nodes: tuple[Node, ...]
     stores: tuple[Store, ...] = ()
     reductions: tuple[Reduction, ...] = ()
+    exceptions: tuple[str, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -125,5 +127,42 @@ class Nest:
         return 1 + self.rank + access * (self.rank + 2)
 
     @property
-    def parameter_words(self) -> int:
+    def record_word(self) -> int:
+        """Where the address of the Record stands, in a nest that looks for exceptions."""
         return self.access_word(len(self.accesses))
+
+    @property
+    def parameter_words(self) -> int:
+        return self.record_word + bool(self.exceptions)
+
+
+class Record:
+    """The int64 words in which a nest counts exceptions: three counters for each node, then for each reduction.
+
+    A reduction has two more words: the last step, from 1 on, in which it has met a NaN, and an infinity.
+    """
+
+    STOP = 0
+    """The address of a word to which 1 is written to end the call; 0 if it shall go on."""
+    COUNTERS = 3
+    SEEN = 2
+
+    @classmethod
+    def of_node(cls, number: int) -> int:
+        """The first counter of a node."""
+        return 1 + cls.COUNTERS * number
+
+    @classmethod
+    def of_reduction(cls, nest: Nest, number: int) -> int:
+        """The first counter of a reduction."""
+        return cls.of_node(len(nest.nodes)) + (cls.COUNTERS + cls.SEEN) * number
+
+    @classmethod
+    def seen(cls, nest: Nest, number: int, kind: int) -> int:
+        """The step in which a reduction met its last NaN (kind 0) or infinity (1)."""
+        return cls.of_reduction(nest, number) + cls.COUNTERS + kind
+
+    @classmethod
+    def words(cls, nest: Nest) -> int:
+        """All words of a nest's record."""
+        return cls.of_reduction(nest, len(nest.reductions))

@@ -40,6 +40,10 @@ class Point:
         self.addresses, self.steps, self.mask = addresses, steps, mask
         self._values: dict[int, ir.Value] = dict(ready or {})
 
+    def has(self, number: int) -> bool:
+        """Whether a node's value is known so far."""
+        return number in self._values
+
     def value(self, number: int) -> ir.Value:
         """Node `number` in all lanes. Nodes stand in order, so operands are never deep."""
         for earlier in self._needed(number):

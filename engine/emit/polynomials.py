@@ -66,6 +66,41 @@ def quotient(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
     return lanes.builder.fmul(dividend, fused(lanes, error, estimate, estimate))
 
 
+def guarded_quotient(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
+    """The quotient also for divisors that are zero or infinite, whose estimated reciprocals are exact."""
+    if lanes.width != 16:
+        return lanes.builder.fdiv(dividend, divisor)
+    estimate = lanes.call("llvm.x86.avx512.rcp14.ps.512", divisor.type, [divisor, divisor, ir.Constant(I16, -1)])
+    error = fused(lanes, lanes.builder.fneg(divisor), estimate, constant(lanes, 1.0))
+    better = fused(lanes, error, estimate, estimate)
+    broken = lanes.builder.fcmp_unordered("uno", better, better)
+    return lanes.builder.fmul(dividend, lanes.builder.select(broken, estimate, better))
+
+
+def reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """AVX-512's 14-bit estimate and one Newton step; where that gives NaN (at 0 and infinity) the estimate is exact."""
+    estimate = lanes.call("llvm.x86.avx512.rsqrt14.ps.512", x.type, [x, x, ir.Constant(I16, -1)])
+    one, half = constant(lanes, 1.0), constant(lanes, 0.5)
+    error = fused(lanes, lanes.builder.fneg(lanes.builder.fmul(x, estimate)), estimate, one)
+    better = fused(lanes, lanes.builder.fmul(estimate, half), error, estimate)
+    broken = lanes.builder.fcmp_unordered("uno", better, better)
+    return lanes.builder.select(broken, estimate, better)
+
+
+def square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """Within 2 ULP, from the estimate of its reciprocal: AVX-512 takes roots at a third of the speed."""
+    if lanes.width != 16:
+        return lanes.intrinsic("sqrt", x)
+    estimate = lanes.call("llvm.x86.avx512.rsqrt14.ps.512", x.type, [x, x, ir.Constant(I16, -1)])
+    root = lanes.builder.fmul(x, estimate)
+    error = fused(lanes, lanes.builder.fneg(root), root, x)
+    better = fused(lanes, lanes.builder.fmul(estimate, constant(lanes, 0.5)), error, root)
+    # At 0 and infinity, which are their own roots, the step makes NaN of a good estimate.
+    known = lanes.builder.fcmp_ordered("ord", estimate, estimate)
+    itself = lanes.builder.and_(known, lanes.builder.fcmp_unordered("uno", better, better))
+    return lanes.builder.select(itself, x, better)
+
+
 def keep_nan(lanes: Lanes, x: ir.Value, result: ir.Value) -> ir.Value:
     """The result, or x where that is NaN."""
     return lanes.builder.select(lanes.builder.fcmp_unordered("uno", x, x), x, result)

@@ -23,6 +23,11 @@ class Operation:
     def __getitem__(self, name: str) -> object:
         return dict(self.attributes)[name]
 
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the result may be a few ULP away from the best one."""
+        return self.element_type == "f32" and "result_accuracy" in dict(self.attributes)
+
 
 Emitter = Callable[[Lanes, Operation, list[ir.Value]], ir.Value]
 EMITTERS: dict[str, Emitter] = {}

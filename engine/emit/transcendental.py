@@ -7,7 +7,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from engine.emit import polynomials
-from engine.emit.lanes import I16, REGISTER_TYPES, Lanes, is_float, is_signed
+from engine.emit.lanes import REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.registry import Operation, emitter
 
 C_NAMES = {
@@ -81,7 +81,9 @@ def _integer_power(lanes: Lanes, op: Operation, base: ir.Value, exponent: ir.Val
 
 @emitter("sqrt")
 def emit_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Rounded correctly."""
+    """Rounded correctly, unless less will do."""
+    if op.is_estimated:
+        return polynomials.square_root(lanes, operands[0])
     return lanes.intrinsic("sqrt", operands[0])
 
 
@@ -89,19 +91,8 @@ def emit_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> i
 def emit_reciprocal_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Of 0 infinity, of negative numbers NaN."""
     if op.element_type != "f64" and lanes.width == 16:
-        return _estimated_reciprocal_square_root(lanes, operands[0])
+        return polynomials.reciprocal_square_root(lanes, operands[0])
     return lanes.builder.fdiv(lanes.constant(op.element_type, 1), lanes.intrinsic("sqrt", operands[0]))
-
-
-def _estimated_reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """AVX-512's 14-bit estimate and one Newton step; where that gives NaN (at 0 and infinity) the estimate is exact."""
-    mask = ir.Constant(I16, -1)
-    estimate = lanes.call("llvm.x86.avx512.rsqrt14.ps.512", x.type, [x, x, mask])
-    one, half = lanes.constant("f32", 1.0), lanes.constant("f32", 0.5)
-    error = lanes.intrinsic("fma", lanes.builder.fneg(lanes.builder.fmul(x, estimate)), estimate, one)
-    better = lanes.intrinsic("fma", lanes.builder.fmul(estimate, half), error, estimate)
-    broken = lanes.builder.fcmp_unordered("uno", better, better)
-    return lanes.builder.select(broken, estimate, better)
 
 
 @emitter("logistic")

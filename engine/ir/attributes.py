@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 HOLDS_ANYTHING = "holds_anything"
 """The attribute of a loop's initial values that no turn reads: they need not be written."""
+ROWS_OF_A_TURN = "rows_of_a_turn"
+"""The attribute of loops over micro-batches: how many rows one has. Along them a turn is shared out, however many
+other arrays there are: so a step that is cut into parts and one that is not do the same arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,27 @@ def _conversion(instruction: Instruction) -> AnyShape:
     return array_operands(instruction, 1)[0].with_type(array_result(instruction).element_type)
 
 
+@rule("random-bits")
+def _random_bits(instruction: Instruction) -> AnyShape:
+    index = _pair(instruction)
+    require(index.element_type == "u32", f"Expected element numbers u32. Received: {index}.")
+    return index
+
+
+@rule("stochastic-convert")
+def _stochastic_conversion(instruction: Instruction) -> AnyShape:
+    x, bits = array_operands(instruction, 2)
+    require(x.element_type == "f32", f"Expected f32 to round. Received: {x}.")
+    require(bits == x.with_type("u32"), f"Expected random bits {x.with_type('u32')}. Received: {bits}.")
+    return x.with_type("f16")
+
+
+@rule("rng-get-and-update-state")
+def _drawn_state(instruction: Instruction) -> AnyShape:
+    array_operands(instruction, 0)
+    return Shape("u64", (3,))
+
+
 @rule("bitcast-convert")
 def _bitcast(instruction: Instruction) -> AnyShape:
     (x,), result = array_operands(instruction, 1), array_result(instruction)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from engine.ir.affine import MOVING, loop_index, pull
 from engine.ir.trip_counts import TripCounts
 from engine.lower.rows import Rows
 from engine.lower.views import View, through, whole
-from engine.program.program import Buffer, ComputeSet, Mark, Partition, ProgramQueue, Region
+from engine.program.program import Buffer, ByTurn, ComputeSet, Mark, Partition, ProgramQueue, Region
 
 Value = Buffer | tuple["Value", ...]
 Lowering = Callable[["Context", Instruction], Value]
@@ -22,11 +22,20 @@ LOWERINGS: dict[str, Lowering] = {}
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A loop whose number of turns is known, while its body is lowered; each worker counts them in its `counter`."""
+    """A loop whose number of turns is known, while its body is lowered; each worker counts them in its `counter`.
+
+    In a branch, `taken` says in which turns that is, if they are known.
+    """
 
     loop: Instruction
     turns: int
     counter: int
+    taken: tuple[bool, ...] | None = None
+
+    def where(self, taken: Sequence[bool]) -> Turn:
+        """The same in a branch of the turns for which `taken` holds, and this one's holds."""
+        before = self.taken or (True,) * self.turns
+        return replace(self, taken=tuple(a and b for a, b in zip(before, taken, strict=True)))
 
 
 def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
@@ -66,6 +75,7 @@ class Context:
         self.regions: list[Region] = []
         self.trip_counts = TripCounts(module)
         self.turn: Turn | None = None
+        self.arguments: dict[Instruction, Instruction] = {}
         self.rows: Rows | None = None
         self.loop_body: Computation | None = None
         self.counters = 0
@@ -106,11 +116,17 @@ class Context:
         return self._labels
 
     def mark(
-        self, kind: str, label: int, predicate: Buffer | None = None, when: bool = False, turn: Turn | None = None
+        self,
+        kind: str,
+        label: int,
+        predicate: Buffer | None = None,
+        when: bool = False,
+        turn: Turn | None = None,
+        known: ByTurn | None = None,
     ) -> None:
         """Steers before whatever is emitted next."""
         turns, counter = (turn.turns, turn.counter) if turn is not None else (0, 0)
-        self.marks.append(Mark(len(self.compute_sets), kind, label, predicate, when, turns, counter))
+        self.marks.append(Mark(len(self.compute_sets), kind, label, predicate, when, turns, counter, known))
 
     def value(self, instruction: Instruction) -> Value:
         """The instruction's value, computed now if it is only a move so far."""

@@ -17,6 +17,7 @@ from engine.lower.context import Context
 from engine.lower.fusion import run_draft
 from engine.lower.nests import Draft, Reached
 from engine.lower.rows import Rows
+from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
 
 SMALL = 150_000
@@ -55,6 +56,7 @@ class Contraction:
     op_name: str = ""
     useful_multiply_adds: int | None = None
     """What the operation asks for, where zeros among the operands take part besides; None: all."""
+    convolution: ConvolutionSize | None = None
 
     @property
     def multiply_adds(self) -> int:
@@ -180,7 +182,7 @@ def emit_contraction(context: Context, contraction: Contraction) -> None:
         units,
         [Span(contraction.a, _rows_read(contraction, cut)), Span(contraction.b)],
         [Span(target, _partition(contraction, cut, units, splits))],
-        Effort(multiply_adds=contraction.effort, element_type=shape.element_type),
+        Effort(multiply_adds=contraction.effort, element_type=shape.element_type, convolution=contraction.convolution),
         scratch,
         contraction.op_name,
     )

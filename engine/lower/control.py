@@ -1,6 +1,7 @@
 """Lowers `while` and `conditional`: compute sets that run again or not at all.
 
-Predicates on the device steer them; but workers count the turns of a loop by themselves where their number is known.
+Predicates on the device steer them; but workers count the turns of a loop by themselves where their number is known,
+and take the branches that the count alone decides on.
 A loop's state has one buffer for each element. The body's new values are copied into it at the end (of these copies,
 write_in_place drops what it can); an element that the body hands on unchanged is not copied.
 """
@@ -14,11 +15,12 @@ from engine.ir.affine import MOVING
 from engine.lower.branches import branch_results
 from engine.lower.context import Context, Turn, Value, lowering
 from engine.lower.copies import copy
+from engine.lower.known_turns import by_turn
 from engine.lower.rows import rows_of
 from engine.lower.state import initial_state, leaves
 from engine.lower.turned_weights import turn_weights
 from engine.lower.views import whole
-from engine.program.program import Buffer, Region
+from engine.program.program import Buffer, ByTurn, Region
 from engine.runtime.executor import COUNTERS
 
 DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element", "parameter"}
@@ -77,7 +79,7 @@ def _repeat(context: Context, instruction: Instruction, turns: int) -> Value:
 def _lower_body(context: Context, instruction: Instruction, state: Value, turn: Turn | None) -> None:
     """A turn's compute sets, in units along its rows, and its new values put into the state."""
     body, around = instruction.called[0], (context.rows, context.loop_body, context.turned)
-    context.rows, context.loop_body, context.turned = rows_of(body), body, context.turned_in.get(instruction, {})
+    context.rows, context.loop_body, context.turned = rows_of(instruction), body, context.turned_in.get(instruction, {})
     _assign(context, instruction.name, state, lower_computation(context, body, state, turn))
     context.rows, context.loop_body, context.turned = around
 
@@ -106,35 +108,48 @@ def lower_conditional(context: Context, instruction: Instruction) -> Value:
     if choice.array_shape.element_type != "pred":
         raise context.unsupported(instruction)
     values = [context.value(a) for a in arguments]
-    predicate = context.buffer(choice)
+    known = by_turn(context, choice)
+    predicate = context.buffer(choice) if known is None else None
     result = branch_results(context, instruction, values[0])
     otherwise, done = context.new_label(), context.new_label()
-    context.mark("branch", otherwise, predicate, when=False)
+    context.mark("branch", otherwise, predicate, when=False, known=known)
     start = len(context.compute_sets)
-    _lower_branch(context, instruction, 0, values[0], result)
+    _lower_branch(context, instruction, 0, values[0], result, known)
+    jump = len(context.marks)
     context.mark("jump", done)
     context.mark("label", otherwise)
     middle = len(context.compute_sets)
-    _lower_branch(context, instruction, 1, values[1], result)
-    context.mark("label", done)
+    _lower_branch(context, instruction, 1, values[1], result, known)
     end = len(context.compute_sets)
+    if end == middle and len(context.marks) == jump + 2:
+        del context.marks[jump]
+    else:
+        context.mark("label", done)
     context.regions += [Region(start, middle, repeats=False), Region(middle, end, repeats=False)]
     return result
 
 
-def _lower_branch(context: Context, instruction: Instruction, number: int, argument: Value, result: Value) -> None:
-    """A branch's compute sets, in a loop in units along its own rows, and its values put into the result."""
-    branch, around = instruction.called[number], (context.rows, context.turned)
-    context.rows = rows_of(branch) if context.loop_body is not None else None
+def _lower_branch(
+    context: Context, instruction: Instruction, number: int, argument: Value, result: Value, known: ByTurn | None
+) -> None:
+    """A branch's compute sets, in a loop in units along its turn's rows, and its values put into the result.
+
+    With `known` the branch belongs to turns that are known.
+    """
+    branch, around, turn = instruction.called[number], context.turned, context.turn
     context.turned = context.turned_in.get(instruction, {})
-    _assign(context, instruction.name, result, lower_computation(context, branch, argument))
-    context.rows, context.turned = around
+    if turn is not None and known is not None:
+        turn = turn.where([bool(taken) == (number == 0) for taken in known.values])
+    (parameter,) = branch.parameters
+    context.arguments[parameter] = instruction.operands[1 + number]
+    _assign(context, instruction.name, result, lower_computation(context, branch, argument, turn))
+    context.turned = around
 
 
 def lower_computation(context: Context, computation: Computation, argument: Value, turn: Turn | None = None) -> Value:
     """The root's value for one argument. A computation may be lowered more than once.
 
-    `turn` says of which loop it is the body, where the number of turns is known.
+    `turn` says of which loop it is the body, or a branch in it, where the number of turns is known.
     """
     around, context.turn = context.turn, turn
     for instruction in computation.instructions:

@@ -31,6 +31,7 @@ from engine.lower.pixel_groups import (
     ungrouped,
 )
 from engine.lower.views import View, reordered, whole
+from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Buffer
 
 OVERLAP_WORTH = 0.8
@@ -66,6 +67,7 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
     sizes = [left.shape.dimensions[d] for d in numbers.input_spatial_dimensions]
     outputs = [shape.dimensions[d] for d in numbers.output_spatial_dimensions]
     phases = [_phases(w, outputs[d]) for d, w in enumerate(window)]
+    plain, kernel = phases.copy(), right.shape
     left, lows = _with_border(context, instruction, left, numbers, sizes, phases)
     group = choose_group(instruction, numbers, right.shape)
     useful = right.shape.elements * shape.elements // max(1, shape.dimensions[numbers.output_feature_dimension])
@@ -86,15 +88,36 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
             Constant(shape.element_type, "0.0" if shape.element_type[0] in "fbc" else "0"),
             instruction.op_name,
         )
+    asked = list(product(*plain))
     for number, combination in enumerate(combinations):
         if all(p.taps and p.count for p in combination):
             made = _contraction(instruction, left, right, target, numbers, combination, lows)
             if group is not None:
                 made = replace(made, useful_multiply_adds=useful)
+            made = replace(made, convolution=convolution_size(instruction, asked[number], sizes, kernel))
             name = f"{instruction.name}.{number}" if len(combinations) > 1 else instruction.name
             emit_contraction(context, replace(made, name=name))
     _put(context, instruction, ungrouped(target, numbers, group), result)
     return result
+
+
+def convolution_size(
+    instruction: Instruction, phases: tuple[Phase, ...], sources: list[int], kernel: Shape
+) -> ConvolutionSize:
+    """The sizes of the part of a convolution that a combination of phases makes, from those of input and kernel."""
+    numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
+    groups = max(instruction["feature_group_count"], instruction["batch_group_count"])
+    return ConvolutionSize(
+        groups=groups,
+        batch=instruction.array_shape.dimensions[numbers.output_batch_dimension],
+        inputs=kernel.dimensions[numbers.kernel_input_feature_dimension],
+        outputs=kernel.dimensions[numbers.kernel_output_feature_dimension] // groups,
+        field=tuple(p.count for p in phases),
+        taps=tuple(len(p.taps) for p in phases),
+        steps=tuple(float(p.step) for p in phases),
+        dilations=tuple(float(abs(p.starts[-1] - p.starts[0]) / max(1, len(p.starts) - 1)) for p in phases),
+        sources=tuple(sources),
+    )
 
 
 def _overlaps(instruction: Instruction, left: View, right: View, numbers: ConvolutionDimensionNumbers) -> bool:

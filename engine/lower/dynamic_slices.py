@@ -6,10 +6,12 @@ import numpy as np
 
 from engine.codelets.dynamic_slice import Counted, DynamicSlice, dynamic_slice, encode_dynamic_slice
 from engine.ir import Instruction, Shape
+from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy
+from engine.lower.known_turns import by_turn
 from engine.lower.views import whole
-from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Buffer, ByTurn, ComputeSet, Effort, Partition, Relocation, Slot, Span
 from engine.runtime.executor import Scratch
 
 SMALL_BYTES = 1 << 15
@@ -46,19 +48,21 @@ def _emit(
     into_array: bool,
 ) -> None:
     shape, box_shape = array[0].array_shape, box[0].array_shape
-    known = [counted(context, start) for start in starts]
-    types: list[Shape | Counted] = [k or s.array_shape for k, s in zip(known, starts, strict=True)]
+    moved = _moved(context, shape, box_shape, starts)
+    known = [None if moved else counted(context, start) for start in starts]
+    types: list[Shape | Counted] = [] if moved else [k or s.array_shape for k, s in zip(known, starts, strict=True)]
     rows = _rows(context, shape, box_shape)
     unit_bytes = rows.grain * rows.inner * shape.dtype.itemsize if rows else 0
     turn = Scratch.TURN + context.turn.counter if context.turn else 0
     parameters, units, words = encode_dynamic_slice(shape, box_shape, types, into_array, unit_bytes, turn)
     if not units:
         return
-    scalars = [context.buffer(s) for k, s in zip(known, starts, strict=True) if k is None]
-    relocations = [Relocation(int(DynamicSlice.ARRAY), array[1]), Relocation(int(DynamicSlice.BOX), box[1])]
+    scalars = [] if moved else [context.buffer(s) for k, s in zip(known, starts, strict=True) if k is None]
+    relocations = [Relocation(int(DynamicSlice.ARRAY), array[1], 0, moved), Relocation(int(DynamicSlice.BOX), box[1])]
     relocations += [Relocation(word, scalar) for word, scalar in zip(words, scalars, strict=True)]
     inside = [Span(s) for s in scalars]
-    spans = [Span(array[1], rows)], [Span(box[1], rows)]
+    slot = Slot(moved, box_shape.bytes) if moved and len(parameters) == DynamicSlice.WORDS else None
+    spans = [Span(array[1], rows, slot)], [Span(box[1], rows)]
     reads, writes = (spans[1], spans[0]) if into_array else spans
     context.emit(
         ComputeSet(
@@ -74,6 +78,22 @@ def _emit(
             one_worker=rows is None and box_shape.bytes < SMALL_BYTES,
         )
     )
+
+
+def _moved(context: Context, array: Shape, box: Shape, starts: list[Instruction]) -> ByTurn | None:
+    """Where the box begins in each turn of the loop around it, in bytes, if that is known; -1 where it is not moved."""
+    found = [by_turn(context, start) for start in starts]
+    known = [each for each in found if each is not None]
+    if not known or len(known) < len(found):
+        return None
+    offsets = np.zeros(len(known[0].values), np.int64)
+    for d, (start, stride) in enumerate(zip(known, row_major_strides(array), strict=True)):
+        limit = array.dimensions[d] - box.dimensions[d]
+        offsets += np.clip(np.array(start.values, np.int64), 0, limit) * stride * array.dtype.itemsize
+    taken = context.turn.taken if context.turn else None
+    if taken is not None:
+        offsets = np.where(taken, offsets, -1)
+    return ByTurn(known[0].counter, tuple(offsets.tolist()))
 
 
 def counted(context: Context, start: Instruction) -> Counted | None:

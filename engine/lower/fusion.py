@@ -155,7 +155,9 @@ def _compute_set(
         span = Span(buffer, _partition(plan, reached, buffer))
         (writes if reached.writes else reads).append(span)
     effort = Effort(elements=draft.count_operations(), element_type=_widest(draft))
-    return ComputeSet(name, nest, parameters, relocations, plan.units, reads, writes, effort, 0, op_name)
+    made = ComputeSet(name, nest, parameters, relocations, plan.units, reads, writes, effort, 0, op_name)
+    made.origins = draft.origins
+    return made
 
 
 def _partition(plan: Cut, reached: Reached, buffer: Buffer) -> Partition | None:

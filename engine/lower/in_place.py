@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import insort
+from dataclasses import replace
 
 import numpy as np
 
 from engine.emit.nest import Input, Nest
-from engine.program.program import Buffer, ComputeSet, Program, Region, Relocation, Span
+from engine.program.program import Buffer, ComputeSet, Program, Region
 from engine.program.removal import without
 
 FINAL = ".update"
@@ -160,6 +161,6 @@ def _replace(compute_set: ComputeSet, source: Buffer, target: Buffer) -> None:
     def swapped(buffer: Buffer) -> Buffer:
         return target if buffer is source else buffer
 
-    compute_set.reads = [Span(swapped(s.buffer), s.partition) for s in compute_set.reads]
-    compute_set.writes = [Span(swapped(s.buffer), s.partition) for s in compute_set.writes]
-    compute_set.relocations = [Relocation(r.word, swapped(r.buffer), r.offset) for r in compute_set.relocations]
+    compute_set.reads = [replace(s, buffer=swapped(s.buffer)) for s in compute_set.reads]
+    compute_set.writes = [replace(s, buffer=swapped(s.buffer)) for s in compute_set.writes]
+    compute_set.relocations = [replace(r, buffer=swapped(r.buffer)) for r in compute_set.relocations]

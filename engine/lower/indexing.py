@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.codelets.gather import Gather, encode_gather, gather
 from engine.codelets.scatter import Scatter, encode_scatter, scatter
-from engine.ir import Instruction
+from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy
 from engine.lower.general_scatter import combiner_for
@@ -41,7 +41,11 @@ def lower_gather(context: Context, instruction: Instruction) -> Value:
         units,
         [Span(source), Span(positions)],
         [Span(result)],
-        Effort({"gather": instruction.array_shape.elements}, 0, instruction.array_shape.element_type),
+        Effort(
+            {"gather": instruction.array_shape.elements},
+            element_type=instruction.array_shape.element_type,
+            lookups=_lookups(indices.array_shape, instruction["gather_dimension_numbers"].index_vector_dim),
+        ),
         op_name=instruction.op_name,
         one_worker=result.shape.bytes < SMALL_BYTES,
     )
@@ -85,7 +89,11 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         units,
         [Span(b) for b in (olds[0], *results[1:], *places, *news)],
         [Span(b) for b in results],
-        Effort({"scatter": count * updates[0].array_shape.elements}, 0, first.element_type),
+        Effort(
+            {"scatter": count * updates[0].array_shape.elements},
+            element_type=first.element_type,
+            lookups=_lookups(indices.array_shape, instruction["scatter_dimension_numbers"].index_vector_dim),
+        ),
         op_name=instruction.op_name,
         one_worker=results[0].shape.bytes < SMALL_BYTES,
         overwrites=olds[0] if count == 1 else None,
@@ -94,6 +102,12 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     if units:
         context.emit(compute_set)
     return results[0] if count == 1 else tuple(results)
+
+
+def _lookups(indices: Shape, index_vector_dim: int) -> int:
+    """How many index vectors there are."""
+    length = indices.dimensions[index_vector_dim] if index_vector_dim < indices.rank else 1
+    return indices.elements // max(1, length)
 
 
 def _parts(instruction: Instruction, count: int) -> tuple[list[Instruction], Instruction, list[Instruction]]:

@@ -26,8 +26,9 @@ from engine.ir.affine import MOVING, Affine, IndexMap, linear, pull, spread
 from engine.ir.shape import Shape
 from engine.ops.apply import single_operation
 from engine.passes.fusible import is_scalar_constant, is_unit_reshape
+from engine.program.program import Origin
 
-ATTRIBUTES = ("direction", "comparison_type", "exponent_bits", "mantissa_bits")
+ATTRIBUTES = ("direction", "comparison_type", "exponent_bits", "mantissa_bits", "overflow", "result_accuracy")
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
 
 
@@ -56,6 +57,7 @@ class Draft:
     reached: list[Reached] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
+    origins: dict[int, Origin] = field(default_factory=dict)
 
     def count_operations(self) -> dict[str, int]:
         points = int(np.prod(self.extents, dtype=np.int64))
@@ -153,6 +155,7 @@ class Drafting:
         else:
             operation = operation_of(instruction)
             self._numbers[key] = self._node((operation, tuple(operands)), Apply(operation, tuple(operands)))
+            self.draft.origins.setdefault(self._numbers[key], origin_of(instruction))
 
     def _constant(self, instruction: Instruction) -> int:
         node = constant_node(instruction)
@@ -169,6 +172,7 @@ class Drafting:
         opcode = single_operation(reduce.called[0])
         types = tuple(accumulated_in(s.element_type) if opcode in ASSOCIATIVE else s.element_type for s in shapes)
         body = opcode if count == 1 and opcode in ASSOCIATIVE else body_of(reduce.called[0])
+        self.draft.origins[-1 - len(self.draft.reductions)] = origin_of(reduce)
         self.draft.reductions.append(Reduction(body, values, starts, types, accesses))
 
     def _kept(self, reduce: Instruction) -> IndexMap:
@@ -176,6 +180,12 @@ class Drafting:
         dimensions = set(reduce["dimensions"])
         full = self._spread(reduce.operands[0].array_shape)
         return tuple(index for d, index in enumerate(full) if d not in dimensions)
+
+
+def origin_of(instruction: Instruction) -> Origin:
+    """What an exception's message says of an instruction."""
+    opcode = instruction.get("stands_for", instruction.opcode)
+    return Origin(opcode, instruction.op_name, sum(shape.elements for shape in instruction.tuple_shapes))
 
 
 def accumulated_in(element_type: str) -> str:

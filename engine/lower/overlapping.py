@@ -20,6 +20,7 @@ from engine.lower.contraction import table
 from engine.lower.copies import copy
 from engine.lower.pixel_groups import panel_cycles
 from engine.lower.views import View, reordered, whole
+from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import ComputeSet, Effort, Partition, Relocation, Span
 
 MOST_PRODUCT_BYTES = 1 << 20
@@ -131,12 +132,34 @@ def emit_overlapping(
         images,
         [Span(left.buffer), Span(kernel.buffer)],
         [Span(target.buffer, share)],
-        Effort(multiply_adds=asked, element_type="f32", product=(1, outputs, features, asked // (outputs * features))),
+        Effort(
+            multiply_adds=asked,
+            element_type="f32",
+            product=(1, outputs, features, asked // (outputs * features)),
+            convolution=_size(instruction, left, right, numbers),
+        ),
         scratch,
         instruction.op_name,
     )
     compute_set.keep = [row_a, row_c, offset_a, offset_b, *kept]
     context.emit(compute_set)
+
+
+def _size(instruction: Instruction, left: View, right: View, numbers: ConvolutionDimensionNumbers) -> ConvolutionSize:
+    """Of one group and stride 1; only every base_dilation-th tap meets an input position."""
+    window: tuple[WindowDimension, ...] = instruction["window"]
+    images, _, _, features = _sizes(left, right, numbers)
+    return ConvolutionSize(
+        groups=1,
+        batch=images,
+        inputs=left.shape.dimensions[numbers.input_feature_dimension],
+        outputs=features,
+        field=tuple(instruction.array_shape.dimensions[d] for d in numbers.output_spatial_dimensions),
+        taps=tuple(-(-w.size // w.base_dilation) for w in window),
+        steps=tuple(1 / w.base_dilation for w in window),
+        dilations=tuple(float(w.window_dilation) for w in window),
+        sources=tuple(left.shape.dimensions[d] for d in numbers.input_spatial_dimensions),
+    )
 
 
 def _overlap(

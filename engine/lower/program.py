@@ -25,9 +25,11 @@ from engine.lower import (  # noqa: F401  (they register their lowerings)
 )
 from engine.lower.context import Context
 from engine.lower.copies import copy
+from engine.lower.exceptions import with_checks
 from engine.lower.in_place import write_in_place
 from engine.lower.out_of_loops import move_out_of_loops
 from engine.lower.row_sums import sum_rows_where_read
+from engine.lower.unread import without_unread
 from engine.lower.views import whole
 from engine.program.program import Buffer, Program
 
@@ -35,8 +37,13 @@ DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element"}
 """Lowered when somebody needs them: most moves never become memory."""
 
 
-def lower_module(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> Program:
-    """The compute sets of one step, in the order of the entry's instructions; variables updated in place."""
+def lower_module(
+    module: Module, roles: list[str], constants: dict[int, np.ndarray], exceptions: frozenset[str] = frozenset()
+) -> Program:
+    """The compute sets of one step, in the order of the entry's instructions; variables updated in place.
+
+    They look for floating-point exceptions of the given names.
+    """
     context = Context(module, roles, constants)
     for parameter in module.entry.parameters:
         context.value(parameter)
@@ -53,7 +60,8 @@ def lower_module(module: Module, roles: list[str], constants: dict[int, np.ndarr
         *(module.name, context.compute_sets, context.feeds, context.variables, kept, shapes),
         *(context.marks, context.regions, context.queues),
     )
-    return sum_rows_where_read(move_out_of_loops(write_in_place(program)))
+    program = move_out_of_loops(without_unread(write_in_place(program)))
+    return with_checks(program, exceptions) if exceptions else sum_rows_where_read(program)
 
 
 def _snapshots(context: Context, outputs: list[Buffer]) -> list[Buffer]:

@@ -21,6 +21,7 @@ from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.ops.distributions import bits_of, distribution
 from engine.ops.random import HIDDEN, PHILOX, check_algorithm
+from engine.ops.rounding import ROUNDING
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
 
 
@@ -49,7 +50,7 @@ def lower_rng(context: Context, instruction: Instruction) -> Value:
     bits = context.new_buffer(drawn.name, drawn.array_shape)
     state = context.new_buffer(f"{instruction.name}.state", HIDDEN.shape)
     if shape.elements:
-        _emit_draw(context, instruction, state, philox_counters(bits.shape))
+        _emit_draw(context, instruction, state, philox_counters(bits.shape), HIDDEN.address)
         _emit_philox(context, instruction, state, bits)
     context.values[drawn] = bits
     operands = (drawn, *instruction.operands)
@@ -59,6 +60,14 @@ def lower_rng(context: Context, instruction: Instruction) -> Value:
     if instruction in context.targets:
         context.targets[fusion] = context.targets[instruction]
     return context.buffer(fusion)
+
+
+@lowering("rng-get-and-update-state")
+def lower_rng_get_and_update_state(context: Context, instruction: Instruction) -> Value:
+    """A copy of the state of roundings, which moves on in the same breath."""
+    state = context.result_buffer(instruction)
+    _emit_draw(context, instruction, state, instruction["delta"], ROUNDING.address)
+    return state
 
 
 def _next_state_is_read(context: Context, instruction: Instruction) -> bool:
@@ -130,10 +139,10 @@ def _emit_next_state(
     )
 
 
-def _emit_draw(context: Context, instruction: Instruction, state: Buffer, counters: int) -> None:
-    # Only the first worker ever touches the hidden state, in the program's order: it needs no span.
+def _emit_draw(context: Context, instruction: Instruction, state: Buffer, counters: int, address: int) -> None:
+    # Only the first worker ever touches a hidden state, in the program's order: it needs no span.
     parameters = encode_next_state(state.shape.elements, counters)
-    parameters[NextState.SOURCE] = HIDDEN.address
+    parameters[NextState.SOURCE] = address
     context.emit(
         ComputeSet(
             f"{instruction.name}.draw",

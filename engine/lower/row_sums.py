@@ -256,6 +256,7 @@ def _fused(
         reader.effort.elements | {"scatter": scatter.named * width},
         reader.effort.multiply_adds,
         reader.effort.element_type,
+        lookups=scatter.named,
     )
     return ComputeSet(
         *(reader.name, row_sums, parameters, relocations),

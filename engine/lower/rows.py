@@ -6,20 +6,18 @@ A turn is short. Cut along the same rows throughout, each worker needs little bu
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 
-from engine.ir import Computation, DotDimensionNumbers, Instruction, Shape
+from engine.ir import Computation, Instruction, Shape
+from engine.ir.attributes import ROWS_OF_A_TURN
+from engine.ir.work import NO_ARRAYS, work_of
 from engine.program.program import Partition
 
 MOST_UNITS = 16
 LEAST_GRAIN = 4
 LEAST_WORK = 1 << 14
 """Elements and multiply-adds of a turn below which one worker does it all: it would be over before another is there."""
-NO_ARRAYS = frozenset(
-    {"parameter", "constant", "iota", "tuple", "get-tuple-element", "while", "conditional", "dynamic-update-slice"}
-)
-"""What makes no array of a turn's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +35,36 @@ class Rows:
         return Partition(shape.elements // self.extent, self.extent, self.grain)
 
 
-def rows_of(body: Computation) -> Rows | None:
-    """The rows that most arrays of a turn have; None where there is too little to share out."""
+def rows_of(loop: Instruction) -> Rows | None:
+    """The rows of a turn: those that the loop names, or else those that most arrays have; None for too little work.
+
+    Branches of a turn are cut along its rows, too.
+    """
+    named = loop.get(ROWS_OF_A_TURN)
+    if named is not None:
+        return _cut(named)
+    body = loop.called[0]
+    instructions = [*body.instructions, *_in_branches(body)]
     arrays = [
         shape
-        for instruction in body.instructions
+        for instruction in instructions
         if instruction.opcode not in NO_ARRAYS
         for shape in instruction.tuple_shapes
         if isinstance(shape, Shape) and shape.elements > 1
     ]
-    if sum(_work(instruction) for instruction in body.instructions) < LEAST_WORK or not arrays:
+    if sum(work_of(instruction) for instruction in instructions) < LEAST_WORK or not arrays:
         return None
     firsts = Counter(next(size for size in shape.dimensions if size != 1) for shape in arrays)
     extent, _ = max(firsts.items(), key=lambda pair: (pair[1], pair[0]))
+    return _cut(extent)
+
+
+def _cut(extent: int) -> Rows:
     return Rows(extent, max(-(-extent // MOST_UNITS), min(LEAST_GRAIN, -(-extent // 2))))
 
 
-def _work(instruction: Instruction) -> int:
-    if instruction.opcode in NO_ARRAYS:
-        return 0
-    elements = sum(shape.elements for shape in instruction.tuple_shapes)
-    if instruction.opcode == "dot":
-        numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
-        sizes = instruction.operands[0].array_shape.dimensions
-        return elements * prod(sizes[d] for d in numbers.lhs_contracting_dimensions)
-    if instruction.opcode == "fusion":
-        return elements * len(instruction.called[0].instructions)
-    return elements
+def _in_branches(body: Computation) -> Iterator[Instruction]:
+    for instruction in body.instructions:
+        if instruction.opcode == "conditional":
+            for branch in instruction.called:
+                yield from branch.instructions

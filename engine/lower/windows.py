@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+
 import numpy as np
 
 from engine.emit.nest import Input, Reduction
@@ -49,6 +52,8 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     draft = Draft(extents, reduced, [Input(k) for k in range(2 * count)], reached, reductions=[reduction])
     sources = [v.buffer for v in arrays] + initial
     run_draft(context, instruction.name, draft, sources, results, instruction.op_name)
+    emitted = context.compute_sets[-1]
+    emitted.effort = replace(emitted.effort, windows=prod(w.size for w in window))
     return results[0] if single else tuple(results)
 
 

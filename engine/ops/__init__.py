@@ -11,6 +11,7 @@ from engine.ops import (  # noqa: F401
     queues,
     random,
     reduction,
+    rounding,
     shaping,
     sorting,
     unary,

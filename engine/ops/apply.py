@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -12,7 +13,19 @@ from engine.ir import AnyShape, Computation, Instruction, Shape
 from engine.ir.printer import print_instruction
 from engine.ops.registry import DEFINITIONS, ELEMENTWISE, Value
 
+Watcher = Callable[[Instruction, list[Value], Value], None]
+_watchers: list[Watcher] = []
 STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element"})
+
+
+@contextlib.contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Within, `watcher` is told of each instruction that `apply` runs: its operands' values and its own."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
 
 
 def apply(computation: Computation, arguments: Sequence[Value]) -> Value:
@@ -26,7 +39,10 @@ def apply(computation: Computation, arguments: Sequence[Value]) -> Value:
         if instruction.opcode == "parameter":
             value = arguments[instruction["parameter_number"]]
         else:
-            value = _define(instruction, [values[operand] for operand in instruction.operands])
+            operands = [values[operand] for operand in instruction.operands]
+            value = _define(instruction, operands)
+            for watcher in _watchers:
+                watcher(instruction, operands, value)
         _check(instruction, instruction.shape, value)
         values[instruction] = value
     return values[computation.root]

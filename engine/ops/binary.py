@@ -9,6 +9,7 @@ import numpy as np
 from engine.ir import Instruction
 from engine.ops.floats import COMPLEX, computing, converted, is_complex, is_float, is_integer, widest
 from engine.ops.registry import definition
+from engine.ops.rounding import nearest_half
 
 ARITHMETIC: dict[str, np.ufunc] = {
     "add": np.add,
@@ -166,9 +167,14 @@ def _clamp(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 
 @definition("convert", elementwise=True)
 def _convert(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Floats to integers: towards zero, to the nearest there is, 0 for NaN. To pred: whether not zero."""
+    """Floats to integers: towards zero, to the nearest there is, 0 for NaN. To pred: whether not zero.
+
+    `overflow`, of conversions to halves, says what becomes of finite numbers that are too large for them.
+    """
     (x,) = operands
     target = instruction.array_shape.dtype
+    if instruction.get("overflow") is not None:
+        return nearest_half(x, instruction["overflow"])
     if target == np.bool_:
         return np.asarray(x != 0)
     if x.dtype in COMPLEX and target not in COMPLEX:

@@ -21,7 +21,7 @@ class PartPlan:
     `reads` are values and variables of earlier positions; `feeds` and `shared` the parameters that it needs besides,
     `variables` those, with their numbers, that are updated here; `copied` is what it computes, in order. It makes
     `crossings` (variables among them: their old values), the marked gradients `marks`, the new values of `states`
-    (parameter numbers), and `last`.
+    (parameter numbers), and `last`. What stands in a plan for a value that is computed again is in `stands_for`.
     """
 
     position: int
@@ -34,6 +34,7 @@ class PartPlan:
     shared: list[Instruction] = field(default_factory=list)
     variables: dict[Instruction, int] = field(default_factory=dict)
     copied: list[Instruction] = field(default_factory=list)
+    stands_for: dict[Instruction, Instruction] = field(default_factory=dict)
 
 
 def plan_parts(
@@ -111,10 +112,11 @@ class _Walk:
             return False
         if instruction.opcode == "get-tuple-element":
             return self._is_computed(instruction.operands[0])
-        return _costs_nothing(instruction) or (at == self.again and not acts_each_time(instruction))
+        return costs_nothing(instruction) or (at == self.again and not acts_each_time(instruction))
 
 
-def _costs_nothing(instruction: Instruction) -> bool:
+def costs_nothing(instruction: Instruction) -> bool:
+    """Whether to compute something again takes less than to store it."""
     if instruction.opcode == "convert":
         return instruction.operands[0].array_shape.bytes <= instruction.array_shape.bytes
     return instruction.opcode in MOVED_AGAIN

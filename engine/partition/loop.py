@@ -11,9 +11,9 @@ from engine.ir.builder import Builder
 from engine.ir.module import topological
 from engine.partition.accumulation import Accumulation
 from engine.partition.copies import Copies, with_own_names
+from engine.partition.loop_attributes import attributes_of_loop
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX, MicroBatch
-from engine.passes.loops.distribute import KEEPS_ITS_WORK
 
 
 class MicroBatchLoop:
@@ -95,7 +95,7 @@ class MicroBatchLoop:
             condition.build(condition.compare(counted, limit, "LT")),
         )
         initial = self.entry.tuple(*self.initial)
-        return self.entry.instruction("while", shape, (initial,), called, **{KEEPS_ITS_WORK: True})
+        return self.entry.instruction("while", shape, (initial,), called, **attributes_of_loop(self.module))
 
 
 class _Body:

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 from engine.ir import Module
 from engine.partition.accumulation import Accumulation, Reduction
-from engine.partition.crossings import plan_parts
+from engine.partition.crossings import PartPlan, plan_parts
 from engine.partition.marks import Cut, cut
 from engine.partition.pipeline_loop import PipelineLoop
 from engine.partition.pipeline_part import Outputs
 from engine.partition.pipeline_report import PipelineReport, report_on
+from engine.partition.recomputation import plans_by_part
 from engine.partition.repeat import BEFORE, Repeated, Repetition
 from engine.partition.replicas import kinds_of
 from engine.partition.schedule import Schedule, ScheduleKind, devices_of, make_schedule
 from engine.partition.schedule_checks import check_count, check_pipeline, recomputation_of
-from engine.partition.stages import place
+from engine.partition.stages import Placement, place
+from engine.partition.storage import Storage
 from engine.passes.pipeline import run_passes
 
 
@@ -28,7 +30,7 @@ class Pipelining:
     `device_mapping` has for each stage its IPU, or a list of those of its concurrent parts; `recomputation_mode` a
     name of `RecomputationMode`, None where recomputation is not allowed. With `accumulate_outputs` the results of an
     update's micro-batches are summed, otherwise training returns the last one's. `option` is what users call `steps`.
-    `empty_stages` says that stages may compute nothing.
+    `empty_stages` says that stages may compute nothing. `storage` moves data on the chip, not in this program.
     """
 
     stages: int
@@ -41,6 +43,7 @@ class Pipelining:
     accumulate_outputs: bool = False
     option: str = "gradient_accumulation_steps_per_replica"
     empty_stages: bool = False
+    storage: Storage = Storage()
 
     def make_schedule(self, training: bool) -> Schedule:
         """The schedule of one replica.
@@ -56,11 +59,26 @@ class Pipelining:
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineSource:
+    """The step of one micro-batch that a pipeline has been made of, cut into parts and placed in stages."""
+
+    module: Module
+    roles: tuple[str, ...]
+    parts: Cut
+    placement: Placement
+
+    def plans(self, recompute: bool) -> list[PartPlan]:
+        """What each part computes, by position; with `recompute` backward parts run their forward part again."""
+        return plan_parts(self.module, self.roles, self.parts, self.placement, recompute=recompute)
+
+
+@dataclass(frozen=True, slots=True)
 class Pipelined(Repeated):
-    """A step that is a pipeline, like `Repeated`: its schedule, and what it keeps where."""
+    """A step that is a pipeline, like `Repeated`: its schedule, what it keeps where, and what it was made of."""
 
     schedule: Schedule
     report: PipelineReport
+    source: PipelineSource
 
 
 def pipeline(
@@ -123,7 +141,9 @@ def pipelined(
     plans = plan_parts(module, roles, parts, placement, recompute=recompute)
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
     repetition = Repetition(module, roles, accumulation, parts, kinds)
-    loop = PipelineLoop(repetition.entry, module, roles, accumulation, parts, plans, schedule, outputs)
+    by_part = plans_by_part(schedule, plans, placement.position, parts)
+    loop = PipelineLoop(repetition.entry, module, roles, accumulation, parts, by_part, schedule, outputs)
     repeated = repetition.run(loop)
-    report = report_on(schedule, placement, plans)
-    return Pipelined(repeated.module, repeated.roles, repeated.rows, schedule, report)
+    report = report_on(schedule, placement, plans, roles, parts, pipelining.storage, pipelining.replicas)
+    source = PipelineSource(module, tuple(roles), parts, placement)
+    return Pipelined(repeated.module, repeated.roles, repeated.rows, schedule, report, source)

@@ -18,14 +18,15 @@ from engine.ir.builder import Builder
 from engine.partition.accumulation import Accumulation
 from engine.partition.copies import with_own_names
 from engine.partition.crossings import PartPlan
+from engine.partition.loop_attributes import attributes_of_loop
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.pipeline_part import Outputs, Places, add_part
 from engine.partition.schedule import Part, Schedule
 from engine.passes.conditionals import STAYS
-from engine.passes.loops.distribute import KEEPS_ITS_WORK
 
-SMALL_BYTES = 1 << 12
+SMALL_BYTES = 1 << 16
+"""Copying or keeping so much costs less than to wait for other workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +38,29 @@ class Item:
     delay: int
 
 
-def items_of(schedule: Schedule, plans: Sequence[PartPlan], replicas: int) -> list[Item]:
-    """The parts in the order of a turn. A recomputation is part of the backward that comes next on its IPU.
+def items_of(schedule: Schedule, plans: Mapping[Part, PartPlan], replicas: int) -> list[Item]:
+    """The parts in the order of a turn.
 
     Of parts that share a slot those come first that read what the others make: it need not be kept for them.
     """
-    parts = [part for part in schedule.parts if part.kind != "recompute"]
-    ordered = sorted(parts, key=lambda part: (part.start % schedule.period, -schedule.position(part)))
-    return [Item(part, plans[schedule.position(part)], schedule.turn_of(part) * replicas) for part in ordered]
+    ordered = sorted(plans, key=lambda part: (part.start % schedule.period, -schedule.position(part)))
+    return [Item(part, plans[part], schedule.turn_of(part) * replicas) for part in ordered]
 
 
-def waiting(items: Sequence[Item]) -> dict[tuple[Instruction, int], int]:
-    """For each value and the position of each reader, of how many micro-batches it is kept at most until it is read."""
+def waiting(items: Sequence[Item]) -> dict[Instruction, int]:
+    """For each value that crosses, of how many micro-batches it is kept at most until all have read it.
+
+    A place that is read may be written later in the same turn. Small values have one more: workers would have to meet.
+    """
     order = {item: number for number, item in enumerate(items)}
     writers = {value: item for item in items for value in item.plan.crossings}
-    return {
-        (value, item.plan.position): item.delay - writer.delay + (order[writer] < order[item])
-        for item in items
-        for value in item.plan.reads
-        for writer in (writers[value],)
-    }
-
-
-def ring_depths(waits: Mapping[tuple[Instruction, int], int]) -> dict[Instruction, int]:
-    """The depth of the ring of each value that needs one; small ones are all as deep, so they share a slot's number."""
-    depths: dict[Instruction, int] = {}
-    for (value, _), depth in waits.items():
-        if depth > 1:
-            depths[value] = max(depths.get(value, 0), depth)
-    deepest = max(depths.values(), default=0)
-    return {value: deepest if value.array_shape.bytes < SMALL_BYTES else depth for value, depth in depths.items()}
+    waits: dict[Instruction, int] = {}
+    for item in items:
+        for value in item.plan.reads:
+            writer = writers[value]
+            apart = order[writer] < order[item] or value.array_shape.bytes < SMALL_BYTES
+            waits[value] = max(waits.get(value, 0), item.delay - writer.delay + apart)
+    return waits
 
 
 class PipelineLoop:
@@ -79,7 +73,7 @@ class PipelineLoop:
         roles: Sequence[str],
         accumulation: Accumulation,
         parts: Cut,
-        plans: Sequence[PartPlan],
+        plans: Mapping[Part, PartPlan],
         schedule: Schedule,
         outputs: Outputs = "last",
     ) -> None:
@@ -129,13 +123,12 @@ class PipelineLoop:
         return self.entry.splat(np.zeros((), shape.dtype), (*leading, *shape.dimensions), shape.element_type)
 
     def _add_crossings(self) -> None:
+        """A ring serves all readers of its value; one that all of them read before the next comes has no ring."""
         places, waits = self.places, waiting(self.items)
-        for (value, position), depth in waits.items():
-            if depth == 1:
-                if value not in places.holders:
-                    places.holders[value] = self._add(self._anything(value.array_shape))
-                places.held[value, position] = places.holders[value]
-        places.depths = ring_depths(waits)
+        places.depths = {value: depth for value, depth in waits.items() if depth > 1}
+        for value in waits:
+            if value not in places.depths:
+                places.holders[value] = self._add(self._anything(value.array_shape))
         for value, depth in places.depths.items():
             shape = value.array_shape
             places.rings[value] = self._add(self._anything(shape.with_dimensions((depth, *shape.dimensions))))
@@ -165,7 +158,7 @@ class PipelineLoop:
         test = condition.compare(counted, condition.constant(self.turns, INDEX), "LT")
         called = (with_own_names(body.build(root)), condition.build(test))
         initial = self.entry.tuple(*self.initial)
-        return self.entry.instruction("while", shape, (initial,), called, **{KEEPS_ITS_WORK: True})
+        return self.entry.instruction("while", shape, (initial,), called, **attributes_of_loop(self.module))
 
     def _branch(self, body: Builder, item: Item, index: Instruction, elements: dict[int, Instruction]) -> None:
         """Runs a part if it has a micro-batch in this turn; `elements` have their values after it."""

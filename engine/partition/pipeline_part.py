@@ -21,8 +21,8 @@ Outputs = Literal["last", "all", "sum"]
 class Places:
     """Where in the loop's state everything is; `rows` are the variables of replicas.
 
-    A value waits for the readers in `held` (by value and position) as long as that of the next micro-batch does not
-    come: where it is made. For others it waits in a ring of `depths`.
+    A value that all have read before that of the next micro-batch comes waits in one of the `holders`, others in rings
+    of `depths`.
     """
 
     outputs: Outputs
@@ -33,15 +33,12 @@ class Places:
     given: dict[Instruction, int] = field(default_factory=dict)
     depths: dict[Instruction, int] = field(default_factory=dict)
     rings: dict[Instruction, int] = field(default_factory=dict)
-    held: dict[tuple[Instruction, int], int] = field(default_factory=dict)
     holders: dict[Instruction, int] = field(default_factory=dict)
 
     def changing(self, plan: PartPlan) -> list[int]:
         """What a part reads or writes and some part changes."""
-        places = [
-            p for value in plan.crossings for p in (self.holders.get(value), self.rings.get(value)) if p is not None
-        ]
-        places += [self.held.get((value, plan.position), self.rings.get(value, 0)) for value in plan.reads]
+        waiting = self.holders | self.rings
+        places = [waiting[value] for value in (*plan.crossings, *plan.reads) if value in waiting]
         places += [self.gradients[mark] for mark in plan.marks]
         places += [self.states[number] for number in plan.states]
         places += [self.lasts[value] for value in plan.last]
@@ -64,13 +61,14 @@ def add_part(
     new = {p: elements[places.given[p]] for p in plan.shared}
     new |= {p: turn.feed(elements[places.given[p]], p) for p in plan.feeds}
     for value in plan.reads:
+        known_as = plan.stands_for.get(value, value)
         if value in crossed:
-            new[value] = crossed[value]
-        elif (value, plan.position) in places.held:
-            new[value] = elements[places.held[value, plan.position]]
+            new[known_as] = crossed[value]
+        elif value in places.holders:
+            new[known_as] = elements[places.holders[value]]
         else:
             slot = _slot(turn, places.depths[value], builder)
-            new[value] = turn.taken(elements[places.rings[value]], slot)
+            new[known_as] = turn.taken(elements[places.rings[value]], slot)
     for parameter, number in plan.variables.items():
         state = elements[places.states[number]]
         new[parameter] = turn.row(state) if number in places.rows else state
@@ -79,12 +77,13 @@ def add_part(
         builder.instructions.append(new[each])
     following: dict[int, Instruction] = {}
     for value in plan.crossings:
-        crossed[value] = new[value]
+        made = new[plan.stands_for.get(value, value)]
+        crossed[value] = made
         if value in places.holders:
-            following[places.holders[value]] = new[value]
+            following[places.holders[value]] = made
         if value in places.rings:
             place, slot = places.rings[value], _slot(turn, places.depths[value], builder)
-            following[place] = turn.put(elements[place], slot, new[value])
+            following[place] = turn.put(elements[place], slot, made)
     for mark in plan.marks:
         place = places.gradients[mark]
         following[place] = turn.accumulated(mark, elements[place], new[mark.operands[0]])

@@ -1,4 +1,4 @@
-"""What a pipeline keeps on each IPU while it runs, and how long its IPUs wait."""
+"""What a pipeline keeps on each IPU while it runs and in streaming memory, and how long its IPUs wait."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from dataclasses import dataclass
 
 from engine.ir import Instruction
 from engine.partition.crossings import PartPlan
+from engine.partition.marks import Cut
+from engine.partition.pipeline_transfers import Transfer, transfers
 from engine.partition.schedule import Schedule
+from engine.partition.stage_contents import StageContents, contents_of_stages
 from engine.partition.stages import Placement
+from engine.partition.storage import Storage, share
 
 
 @dataclass(frozen=True, slots=True)
 class StageAccount:
     """One stage: `micro_batches` are those whose activations it holds at most, `activation_bytes` those of one.
 
-    `stashed_bytes` wait at most for its backward part, `arriving_bytes` lie between it and other stages.
+    `stashed_bytes` wait at most for its backward part, `arriving_bytes` lie between it and other stages. `contents`
+    are its variables and buffers. Of all that `tile_bytes` are on the tiles of one replica and `streaming_bytes` in
+    its streaming memory.
     """
 
     stage: int
@@ -24,63 +30,132 @@ class StageAccount:
     activation_bytes: int
     stashed_bytes: int
     arriving_bytes: int
+    contents: StageContents
+    tile_bytes: int
+    streaming_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport:
-    """What one replica of a pipeline stores, and for each IPU the share of the slots in which it waits."""
+    """What one replica of a pipeline stores, and for each IPU the share of the slots in which it waits.
+
+    `transfers` are those that options of its storage add to the schedule.
+    """
 
     schedule: str
     slots: int
     stages: tuple[StageAccount, ...]
     bubbles: dict[int, float]
+    storage: Storage
+    transfers: tuple[Transfer, ...]
 
     @property
     def bytes_by_ipu(self) -> dict[int, int]:
         """What waits on each IPU; the parts of concurrent stages are taken to store alike."""
-        found = dict.fromkeys(self.bubbles, 0)
-        for stage in self.stages:
-            for ipu in stage.ipus:
-                found[ipu] += (stage.stashed_bytes + stage.arriving_bytes) // len(stage.ipus)
-        return found
+        return self._by_ipu([stage.stashed_bytes + stage.arriving_bytes for stage in self.stages])
+
+    @property
+    def tile_bytes_by_ipu(self) -> dict[int, int]:
+        """What lies on the tiles of each IPU, with variables and buffers."""
+        return self._by_ipu([stage.tile_bytes for stage in self.stages])
+
+    @property
+    def streaming_bytes_by_ipu(self) -> dict[int, int]:
+        """What lies in the streaming memory of each IPU."""
+        return self._by_ipu([stage.streaming_bytes for stage in self.stages])
 
     def table(self) -> str:
         """The account as text: a line for each stage, one for each IPU."""
         lines = [f"Pipeline schedule: {self.schedule}, {self.slots} slots"]
-        lines.append(f"{'stage':>5} {'IPU':>7} {'held':>5} {'bytes of one':>14} {'stashed':>14} {'arriving':>14}")
+        columns = ("bytes of one", "stashed", "arriving", "weights", "optimizer", "accumulators", "output sums")
+        lines.append(" ".join(["stage", "    IPU", " held", *(f"{column:>14}" for column in columns)]))
         for stage in self.stages:
-            ipus = ",".join(map(str, stage.ipus))
-            amounts = (stage.activation_bytes, stage.stashed_bytes, stage.arriving_bytes)
+            ipus, held = ",".join(map(str, stage.ipus)), stage.contents
+            amounts = (stage.activation_bytes, stage.stashed_bytes, stage.arriving_bytes, held.weights)
+            more = (held.optimizer_state, held.accumulators, held.output_sums)
             lines.append(
-                f"{stage.stage:>5} {ipus:>7} {stage.micro_batches:>5} " + " ".join(f"{each:>14,}" for each in amounts)
+                f"{stage.stage:>5} {ipus:>7} {stage.micro_batches:>5} "
+                + " ".join(f"{each:>14,}" for each in (*amounts, *more))
             )
-        lines += [
-            f"IPU {ipu}: {held:,} bytes, waits in {self.bubbles[ipu]:.1%} of the slots"
-            for ipu, held in self.bytes_by_ipu.items()
-        ]
+        tiles, streaming = self.tile_bytes_by_ipu, self.streaming_bytes_by_ipu
+        for ipu, waiting in self.bytes_by_ipu.items():
+            moved = sum(transfer.bytes for transfer in self.transfers if transfer.ipu == ipu)
+            lines.append(
+                f"IPU {ipu}: {waiting:,} bytes wait, {tiles[ipu]:,} in all on its tiles; waits in "
+                f"{self.bubbles[ipu]:.1%} of the slots"
+                + (f"; {streaming[ipu]:,} bytes in streaming memory" if streaming[ipu] else "")
+                + (f"; {moved:,} bytes moved for it in each execution" if moved else "")
+            )
         return "\n".join(lines)
 
+    def _by_ipu(self, of_stages: Sequence[int]) -> dict[int, int]:
+        found = dict.fromkeys(self.bubbles, 0)
+        for stage, size in zip(self.stages, of_stages, strict=True):
+            for ipu in stage.ipus:
+                found[ipu] += size // len(stage.ipus)
+        return found
 
-def report_on(schedule: Schedule, placement: Placement, plans: Sequence[PartPlan]) -> PipelineReport:
+
+def report_on(
+    schedule: Schedule,
+    placement: Placement,
+    plans: Sequence[PartPlan],
+    roles: Sequence[str],
+    cut: Cut,
+    storage: Storage,
+    replicas: int,
+) -> PipelineReport:
     """The account of a schedule's parts. An activation that several stages need waits on the IPUs of each."""
-    parts = {schedule.position(part): part for part in schedule.parts if part.kind != "recompute"}
-    depths = schedule.stash_depths()
+    contents = contents_of_stages(schedule, placement, plans, roles, cut)
     accounts = []
+    for stage, ipus in enumerate(schedule.devices):
+        stashed, arriving = _waiting(schedule, placement, plans, stage)
+        one = sum(value.array_shape.bytes for value in stashed)
+        between = sum(value.array_shape.bytes * depth for value, depth in arriving.items())
+        depth = schedule.stash_depths()[stage]
+        tiles, streaming = _divided(storage, replicas, one, depth, contents[stage])
+        accounts.append(
+            StageAccount(stage, ipus, depth, one, one * depth, between, contents[stage], tiles + between, streaming)
+        )
+    moved = transfers(schedule, storage, replicas, contents, [account.activation_bytes for account in accounts])
+    return PipelineReport(schedule.kind, schedule.slots, tuple(accounts), schedule.bubbles(), storage, tuple(moved))
+
+
+def _waiting(
+    schedule: Schedule, placement: Placement, plans: Sequence[PartPlan], stage: int
+) -> tuple[list[Instruction], dict[Instruction, int]]:
+    """What waits for the backward part of a stage, and with its depth what comes to the stage from others."""
+    parts = {schedule.position(part): part for part in schedule.parts if part.kind != "recompute"}
 
     def crossing(plan: PartPlan) -> list[Instruction]:
         """What comes from other parts. One micro-batch at a time reads variables where they lie."""
         return [v for v in plan.reads if schedule.kind != "Sequential" or v.opcode != "parameter"]
 
-    for stage, ipus in enumerate(schedule.devices):
-        backward = plans[2 * schedule.stages - 1 - stage]
-        stashed = [v for v in crossing(backward) if schedule.training and placement.position[v] <= stage]
-        arriving: dict[Instruction, int] = {}
-        for plan in (plans[stage], backward):
-            for value in crossing(plan):
-                if value not in stashed:
-                    depth = schedule.depth(parts[placement.position[value]], parts[plan.position])
-                    arriving[value] = max(arriving.get(value, 0), depth)
-        one = sum(value.array_shape.bytes for value in stashed)
-        between = sum(value.array_shape.bytes * depth for value, depth in arriving.items())
-        accounts.append(StageAccount(stage, ipus, depths[stage], one, one * depths[stage], between))
-    return PipelineReport(schedule.kind, schedule.slots, tuple(accounts), schedule.bubbles())
+    backward = plans[2 * schedule.stages - 1 - stage]
+    stashed = [v for v in crossing(backward) if schedule.training and placement.position[v] <= stage]
+    arriving: dict[Instruction, int] = {}
+    for plan in (plans[stage], backward):
+        for value in crossing(plan):
+            if value not in stashed:
+                depth = schedule.depth(parts[placement.position[value]], parts[plan.position])
+                arriving[value] = max(arriving.get(value, 0), depth)
+    return stashed, arriving
+
+
+def _divided(storage: Storage, replicas: int, one: int, depth: int, held: StageContents) -> tuple[int, int]:
+    """The bytes of a stage on the tiles and in streaming memory, but for what lies between stages.
+
+    What is offloaded is on the tiles while it is worked on, which is not counted but for one micro-batch's activations.
+    """
+    weights = share(held.weights, replicas, storage.replicated_weight_sharding)
+    state = share(held.optimizer_state, replicas, storage.replicated_optimizer_state_sharding)
+    sizes = [
+        (min(depth, 1) * one, False),
+        (max(depth - 1, 0) * one, storage.offload_activations),
+        (weights, storage.offloads_weights),
+        (state, storage.offloads_optimizer_state),
+        (held.accumulators, storage.offload_gradient_accumulation_buffers),
+        (held.states + held.output_sums, False),
+    ]
+    tiles = sum(size for size, offloaded in sizes if not offloaded)
+    return tiles, sum(size for size, offloaded in sizes if offloaded)

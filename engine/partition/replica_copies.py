@@ -19,9 +19,10 @@ from engine.ir.device_operations import (
     REPLICA_INDEX,
     target_of,
 )
+from engine.ir.floating_point import REPLICAS, VARYING
 from engine.partition.collectives import meet, stacked
 from engine.partition.copies import with_own_names
-from engine.partition.uniformity import Kind, LoopKinds, Uniformity, element_range, is_ordered
+from engine.partition.uniformity import Kind, LoopKinds, Uniformity, element_range, is_ordered, leaf_shapes
 from engine.passes.rewriting import changed
 
 FOLD = 0x9E3779B97F4A7C15
@@ -91,6 +92,9 @@ class ReplicaCopies:
     def _copied(self, instruction: Instruction, operands: Sequence[Value]) -> Value:
         kinds = self.uniformity.after(instruction, [tuple(leaf.kind for leaf in value) for value in operands])
         count = len(self.replicas) if Kind.VARYING in kinds else 1
+        if count > 1 and "f16" in (shape.element_type for shape in leaf_shapes(instruction.shape)):
+            hints = {**instruction.get("frontend_attributes", {}), REPLICAS: VARYING}
+            instruction = changed(instruction, frontend_attributes=hints)
         results = [self._leaves(self._copy(instruction, operands, place)) for place in range(count)]
         return [Held(kind, tuple(copies)) for kind, copies in zip(kinds, zip(*results, strict=True), strict=True)]
 

@@ -9,7 +9,8 @@ What has no scope goes where its value is read, or where it is computed from mor
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from engine.errors import ConfigurationError
@@ -30,8 +31,35 @@ DRAWS = frozenset({"rng", "infeed", "outfeed"})
 
 def stage_of(instruction: Instruction) -> int | None:
     """The stage in whose scope an instruction was traced."""
-    found = _STAGE_SCOPE.findall(instruction.op_name)
+    return stage_in(instruction.op_name)
+
+
+def stage_in(op_name: str) -> int | None:
+    """The stage in whose scope a name lies."""
+    found = _STAGE_SCOPE.findall(op_name)
     return int(found[-1]) if found else None
+
+
+@contextmanager
+def restaged(module: Module, stages: Mapping[int, int]) -> Iterator[None]:
+    """The instructions of a module's entry are in the scopes of other stages within: stage k in that of `stages[k]`."""
+    before = {each: each.op_name for each in module.entry.instructions}
+    for each, name in before.items():
+        each.op_name = _STAGE_SCOPE.sub(lambda found: _renumbered(found, stages), name)
+    try:
+        yield
+    finally:
+        for each, name in before.items():
+            each.op_name = name
+
+
+def _renumbered(found: re.Match[str], stages: Mapping[int, int]) -> str:
+    return found[0].replace(f"{STAGE}{found[1]}", f"{STAGE}{stages[int(found[1])]}", 1)
+
+
+def in_gradient_scope(op_name: str) -> bool:
+    """Whether a name is that of an operation of gradients."""
+    return _GRADIENT_SCOPE.search(op_name) is not None
 
 
 def acts_each_time(instruction: Instruction) -> bool:
@@ -146,7 +174,7 @@ class _Placing:
             return set()
         after: set[Instruction] = set()
         for i in self.needed:
-            if _GRADIENT_SCOPE.search(i.op_name) or any(operand in after for operand in i.operands):
+            if in_gradient_scope(i.op_name) or any(operand in after for operand in i.operands):
                 after.add(i)
         labelled = [i for i in self.needed if i not in after and stage_of(i) is not None]
         results = [i for i in (*self.parts.moving.values(), *self.parts.last) if i not in after]

@@ -17,6 +17,8 @@ from engine.partition.copies import Copies, with_own_names
 from engine.partition.marks import cut
 from engine.partition.pipeline import Pipelined, Pipelining, pipelined
 from engine.partition.repeat import BEFORE
+from engine.partition.shared_variables import check_shared_variables
+from engine.partition.storage import Storage
 from engine.passes.inline_calls import inline_calls
 from engine.passes.pipeline import run_passes
 from engine.passes.rewriting import changed, rewrite
@@ -73,7 +75,8 @@ class _Body:
 
 def _pipeline(loop: Instruction, turn: Instruction) -> _Body:
     config = config_of(turn)
-    pipelining, training = Pipelining(**config["pipelining"]), bool(config["training"])
+    given, training = config["pipelining"], bool(config["training"])
+    pipelining = Pipelining(**{**given, "storage": Storage(**given["storage"])})
     schedule = pipelining.make_schedule(training)
     module = run_passes(_as_module(loop.called[0]), BEFORE)
     new = dict(enumerate(module.results))
@@ -83,7 +86,9 @@ def _pipeline(loop: Instruction, turn: Instruction) -> _Body:
     roles = ["variable"] * len(module.entry.parameters)
     names = {k: each.op_name or each.name for k, each in enumerate(loop.operands[0].operands)}
     parts = cut(module, roles, once, names, training=training)
-    return _Body(pipelined(module, roles, pipelining, schedule, parts, "last", (), names), numbers)
+    made = pipelined(module, roles, pipelining, schedule, parts, "last", (), names)
+    check_shared_variables(made, names)
+    return _Body(made, numbers)
 
 
 def _as_module(body: Computation) -> Module:

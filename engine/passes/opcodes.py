@@ -16,7 +16,7 @@ ELEMENTWISE_UNARY = frozenset(
 ELEMENTWISE_BINARY = frozenset(
     (
         "add subtract multiply divide remainder maximum minimum power atan2 compare complex "
-        "and or xor shift-left shift-right-arithmetic shift-right-logical"
+        "and or xor shift-left shift-right-arithmetic shift-right-logical random-bits stochastic-convert"
     ).split()
 )
 ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | {"select", "clamp"}
@@ -81,7 +81,7 @@ def is_repeatable(instruction: Instruction) -> bool:
     pending = [instruction]
     while pending:
         current = pending.pop()
-        if current.opcode == "rng":
+        if current.opcode in ("rng", "rng-get-and-update-state"):
             return False
         pending += [inner for computation in current.called for inner in computation.instructions]
     return not has_side_effect(instruction)

@@ -1,4 +1,8 @@
-"""x / sqrt(y) becomes x * rsqrt(y): half the time of the optimizers' updates, for at most 2 ULP."""
+"""Divisions by square roots as the processor's estimates allow: the optimizers' updates in half the time.
+
+x / sqrt(y) becomes x * rsqrt(y), for at most 2 ULP. Of x / (sqrt(y) + c), as Adam has it, root and division say by
+HLO's attribute result_accuracy that so many ULP will do.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,10 @@ from engine.ir import Instruction, Module
 from engine.passes.rewriting import RuleSet, make, rewrite
 
 RULES = RuleSet()
+ULPS = 2
+LEAST, LARGEST = 1e-12, 2.0**100
+"""Beside the least the roots of numbers near the denormals, which are estimated badly, do not count; and divisors stay
+far below the largest, whose reciprocals are denormal."""
 
 
 @RULES.on("divide")
@@ -18,6 +26,28 @@ def divide_by_square_root(instruction: Instruction) -> Instruction | None:
     return make(instruction, "multiply", instruction.shape, (x, inverse))
 
 
+@RULES.on("divide")
+def divide_by_square_root_and_constant(instruction: Instruction) -> Instruction | None:
+    """In f32 only, and for positive constants of ordinary size: the divisor is then ordinary too."""
+    x, y = instruction.operands
+    if y.opcode != "add" or instruction.array_shape.element_type != "f32" or instruction.get("result_accuracy"):
+        return None
+    root, other = y.operands if y.operands[0].opcode == "sqrt" else y.operands[::-1]
+    if root.opcode != "sqrt" or not _is_ordinary_constant(other):
+        return None
+    estimated = make(root, "sqrt", root.shape, root.operands, result_accuracy=ULPS)
+    divisor = make(y, "add", y.shape, (estimated, other))
+    return make(instruction, "divide", instruction.shape, (x, divisor), result_accuracy=ULPS)
+
+
+def _is_ordinary_constant(instruction: Instruction) -> bool:
+    if instruction.opcode == "broadcast":
+        (instruction,) = instruction.operands
+    if instruction.opcode != "constant" or instruction.array_shape.elements != 1:
+        return False
+    return LEAST <= float(instruction["literal"].reshape(-1)[0]) < LARGEST
+
+
 def reciprocal_square_roots(module: Module) -> Module:
-    """Applies the rule to every computation."""
+    """Applies the rules to every computation."""
     return rewrite(module, RULES)

@@ -1,17 +1,27 @@
 """What the chip would do with a program: memory, cycles, and how far to trust them."""
 
-from engine.profile.account import Account, ComputeSetCost, account, check_fit
+from engine.profile.account import Account, ComputeSetCost, account
+from engine.profile.fit import check_fit, out_of_tile_memory
+from engine.profile.levers import Lever, levers
+from engine.profile.liveness import LiveTensor, TileMemory
 from engine.profile.memory import Memory, Tensor
 from engine.profile.names import readable_name
+from engine.profile.options import Assumptions
 from engine.profile.summary import summary
 
 __all__ = [
     "Account",
+    "Assumptions",
     "ComputeSetCost",
+    "Lever",
+    "LiveTensor",
     "Memory",
     "Tensor",
+    "TileMemory",
     "account",
     "check_fit",
+    "levers",
+    "out_of_tile_memory",
     "readable_name",
     "summary",
 ]

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from engine.errors import OutOfTileMemory
 from engine.profile.collectives import all_reduce_cycles
 from engine.profile.exchange import Layouts
+from engine.profile.liveness import LiveTensor, TileMemory
 from engine.profile.loops import runs_of, unknown_loops
-from engine.profile.memory import Memory, account_memory, buffer_names, label_of
+from engine.profile.memory import Memory, account_memory
+from engine.profile.names import buffer_names, label_of
+from engine.profile.operations import Operation, operation_of
+from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
+from engine.profile.remote import RemoteMemory
 from engine.profile.streams import host_bytes, host_cycles, samples_of
-from engine.profile.superstep import superstep
+from engine.profile.superstep import Superstep, superstep
 from engine.profile.vertices import is_listed, work_of
-from engine.program.program import Program
+from engine.program.program import ComputeSet, Program
 from engine.target import Target
+
+if TYPE_CHECKING:
+    from engine.profile.pipelines import PipelineAccount
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeSetCost:
     """Cycles of one compute set, the tiles that work, and the bytes that live then and not always.
 
-    Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times.
+    Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times; `operation` says what one
+    run does, `method` by which vertex or plan, where there are several.
     """
 
     name: str
@@ -31,6 +40,8 @@ class ComputeSetCost:
     tiles: int
     live_bytes: int
     runs: int = 1
+    operation: Operation = Operation()
+    method: str = ""
 
     @property
     def cycles(self) -> int:
@@ -45,12 +56,17 @@ class Account:
 
     `assumed` are the opcodes that have no row of their own in the table of cycles. `unknown_loops` is the number of
     loops whose trip count shows only while they run: they count as if their body ran once.
+
+    With a `pipeline`, memory and `costs` are those of the fullest of its IPUs, each part having run once; cycles,
+    samples and transfers are of a whole step.
     """
 
     program_name: str
     target: Target
     replicas: int
     memory: Memory
+    tiles: TileMemory
+    liveness: tuple[LiveTensor, ...]
     costs: tuple[ComputeSetCost, ...]
     between_ipus: tuple[int, int]
     host_bytes: tuple[int, int]
@@ -58,18 +74,27 @@ class Account:
     samples_per_replica: int
     assumed: tuple[str, ...]
     unknown_loops: int = 0
+    assumptions: Assumptions = Assumptions()
+    remote: RemoteMemory = RemoteMemory()
+    pipeline: PipelineAccount | None = None
 
     @property
     def compute(self) -> int:
+        if self.pipeline is not None:
+            return self.pipeline.compute
         return sum(cost.compute for cost in self.costs)
 
     @property
     def exchange(self) -> int:
         """On the chip, and between chips."""
+        if self.pipeline is not None:
+            return self.pipeline.exchange
         return sum(cost.exchange for cost in self.costs) + self.between_ipus[0]
 
     @property
     def sync(self) -> int:
+        if self.pipeline is not None:
+            return self.pipeline.sync
         return sum(cost.sync for cost in self.costs) + self.between_ipus[1]
 
     @property
@@ -79,8 +104,9 @@ class Account:
 
     @property
     def seconds_per_step(self) -> float:
-        """With the transfer of feeds and results."""
-        return (self.cycles + self.host) / self.target.clock_hz
+        """With the transfer of feeds and results, which runs beside the rest where I/O tiles overlap it."""
+        together = max(self.cycles, self.host) if self.assumptions.overlapped_io else self.cycles + self.host
+        return together / self.target.clock_hz
 
     @property
     def steps_per_second(self) -> float:
@@ -98,68 +124,66 @@ class Account:
 
     @property
     def fits(self) -> bool:
+        """Whether all tiles hold what lies on them, of a pipeline those of every IPU."""
         return self.memory.peak_fullest <= self.target.bytes_per_tile
 
     def top(self, count: int = 5) -> list[tuple[str, int, int]]:
-        """The costliest compute sets as (name, how many of that name, cycles), those of one name together."""
+        """The costliest compute sets as (name, how many of that name, cycles), those of one name together.
+
+        Of a pipeline those of all IPUs, which work side by side.
+        """
         totals: dict[str, tuple[int, int]] = {}
-        for cost in self.costs:
+        for cost in self.costs if self.pipeline is None else self.pipeline.costs:
             number, cycles = totals.get(cost.label, (0, 0))
             totals[cost.label] = (number + 1, cycles + cost.cycles)
         ordered = sorted(totals.items(), key=lambda item: (-item[1][1], item[0]))
         return [(label, number, cycles) for label, (number, cycles) in ordered[:count]]
 
 
-def account(program: Program, target: Target, replicas: int = 1, partials_type: str = "f32") -> Account:
+def account(
+    program: Program, target: Target, replicas: int = 1, assumptions: Assumptions = DEFAULT_ASSUMPTIONS
+) -> Account:
     """What one step of a program would take on a target.
 
-    Work and arrays are mapped linearly (engine.profile.mapping), matrix products by a small planner; partial sums of
-    fp16 products are "f32", Poplar's default, or "f16". Each replica is one chip with the same program.
+    Work and arrays are mapped linearly (engine.profile.mapping), matrix products and convolutions by planners that
+    keep to the options of `assumptions`. Each replica is one chip with the same program.
     """
     layouts = Layouts(program.compute_sets)
     steps = []
+    computing = assumptions.compute_target(target)
     for compute_set in program.compute_sets:
-        steps.append(superstep(compute_set, layouts, target, partials_type))
+        steps.append(superstep(compute_set, layouts, computing, assumptions))
         layouts.write(compute_set)
-    memory = account_memory(program, steps, target)
+    held = account_memory(program, steps, target, layouts, assumptions)
     names = buffer_names(program)
     costs = tuple(
-        ComputeSetCost(s.name, label_of(s, names), n * c.compute, n * c.exchange, n * c.sync, c.tiles, live, n)
-        for s, c, live, n in zip(program.compute_sets, steps, memory.live_bytes, runs_of(program), strict=True)
+        _cost(s, c, label_of(s, names), live, n)
+        for s, c, live, n in zip(program.compute_sets, steps, held.memory.live_bytes, runs_of(program), strict=True)
     )
     fed, returned = host_bytes(program)
     return Account(
         program_name=program.name,
         target=target,
         replicas=replicas,
-        memory=memory,
+        memory=held.memory,
+        tiles=held.tiles,
+        liveness=held.liveness,
         costs=costs,
         between_ipus=all_reduce_cycles(program, target, replicas),
         host_bytes=(fed, returned),
-        host=host_cycles(fed, returned, target),
+        host=host_cycles(fed, returned, target) + held.remote.cycles(target),
         samples_per_replica=samples_of(program),
         assumed=_assumed(program),
         unknown_loops=unknown_loops(program),
+        assumptions=assumptions,
+        remote=held.remote,
     )
 
 
-def check_fit(account: Account) -> None:
-    """Raises OutOfTileMemory for a program that the tiles cannot hold; says which tile, by how much and why."""
-    if account.fits:
-        return
-    memory, target = account.memory, account.target
-    over = memory.peak_fullest - target.bytes_per_tile
-    where = account.costs[memory.peak_at].label if account.costs else "the start"
-    tensors = "; ".join(f"{t.name} {t.shape}, {t.bytes:,} bytes" for t in memory.largest[:3])
-    chips = -(-memory.peak_fullest // target.bytes_per_tile)
-    raise OutOfTileMemory(
-        f"Expected at most {target.bytes_per_tile:,} bytes on each tile of {target.name}. Received: "
-        f"{memory.peak_fullest:,} bytes on tile {memory.peak_tile} at {where}, {over:,} bytes over "
-        f"({memory.always_live_fullest:,} bytes of the fullest tile are always live). "
-        f"The three largest tensors: {tensors}. What to change: a smaller batch; recomputation of activations; "
-        f"gradient accumulation with a smaller micro-batch; half precision; "
-        f"or pipelining over more IPUs, at least {chips}."
-    )
+def _cost(compute_set: ComputeSet, step: Superstep, label: str, live: int, runs: int) -> ComputeSetCost:
+    cycles = (runs * step.compute, runs * step.exchange, runs * step.sync)
+    done = operation_of(compute_set)
+    return ComputeSetCost(compute_set.name, label, *cycles, step.tiles, live, runs, done, step.method)
 
 
 def _assumed(program: Program) -> tuple[str, ...]:

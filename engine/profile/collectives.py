@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import ceil
+
+from engine.profile.links import all_reduce
 from engine.program.program import Buffer, Program
 from engine.target import Target
 
@@ -18,12 +21,6 @@ def gradient_bytes(program: Program) -> int:
 
 
 def all_reduce_cycles(program: Program, target: Target, replicas: int) -> tuple[int, int]:
-    """Exchange and sync cycles of a ring all-reduce of the gradients: each chip sends 2 (r - 1) / r of them."""
-    if replicas <= 1:
-        return 0, 0
-    size = gradient_bytes(program)
-    if size == 0:
-        return 0, 0
-    sent = 2 * (replicas - 1) / replicas * size
-    cycles = sent / target.link_bytes_per_second * target.clock_hz
-    return -int(-cycles // 1), 2 * (replicas - 1) * target.external_sync_cycles(replicas)
+    """Exchange and sync cycles of the sum of the gradients over replicas (engine.profile.links)."""
+    found = all_reduce(gradient_bytes(program), replicas, target)
+    return ceil(found.transfer * target.clock_hz), ceil(found.syncs * target.clock_hz)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.emit.nest import Nest
+from engine.emit.nest import Apply, Nest
 from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
+from engine.profile.vertices import RANDOM_BITS, inputs_of
 from engine.program.program import Buffer, ComputeSet, Span
 from engine.target import Target
 
@@ -22,15 +23,22 @@ class Layouts:
     """The order over tiles in which each array was written last; row-major at first.
 
     A variable that a matrix product reads has its home where the plan of the first such product wants it, as in
-    Poplar (createMatMulInputRHS, createWeights); its gradient travels there to update it.
+    Poplar (createMatMulInputRHS, createWeights), and so has its copy in another precision; its gradient travels there
+    to update it.
     """
 
     def __init__(self, compute_sets: list[ComputeSet]) -> None:
         self._written: dict[Buffer, Layout] = {}
         self._homes: dict[Buffer, ComputeSet] = {}
+        self.random_bits: frozenset[Buffer] = frozenset()
+        casts: dict[Buffer, Buffer] = {}
         for compute_set in compute_sets:
-            for span in compute_set.reads:
-                if span.buffer.kind == "variable" and compute_set.effort.multiply_adds:
+            if is_cast(compute_set):
+                casts[compute_set.writes[0].buffer] = compute_set.reads[0].buffer
+            for span in compute_set.reads if compute_set.effort.multiply_adds else ():
+                variable = casts.get(span.buffer, span.buffer)
+                if variable.kind == "variable":
+                    self._homes.setdefault(variable, compute_set)
                     self._homes.setdefault(span.buffer, compute_set)
 
     def is_home(self, buffer: Buffer, compute_set: ComputeSet) -> bool:
@@ -51,9 +59,20 @@ class Layouts:
 
     def write(self, compute_set: ComputeSet) -> None:
         """Takes note of what a compute set writes; without a partition it lies row-major."""
+        if RANDOM_BITS in compute_set.effort.elements:
+            self.random_bits |= {span.buffer for span in compute_set.writes}
         for span in compute_set.writes:
             found = layout_of(span.buffer, span.partition, compute_set.units)
             self._written[span.buffer] = LINEAR if found is None else found
+
+
+def is_cast(compute_set: ComputeSet) -> bool:
+    """Whether all it does is to convert a variable to another type."""
+    nest = compute_set.codelet
+    if not isinstance(nest, Nest) or nest.reductions or len(compute_set.reads) != 1 or len(compute_set.writes) != 1:
+        return False
+    applied = [node.operation.opcode for node in nest.nodes if isinstance(node, Apply)]
+    return compute_set.reads[0].buffer.kind == "variable" and applied == ["convert"]
 
 
 def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> int:
@@ -76,15 +95,10 @@ def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> in
 
 def reads_of(compute_set: ComputeSet, nest: Nest) -> list[Reach]:
     """The arrays a nest reads, in the order of its accesses."""
-    written = {store.access for store in nest.stores} | {a for r in nest.reductions for a in r.accesses}
-    spans = iter(compute_set.reads)
-    relocated = {relocation.word for relocation in compute_set.relocations}
     found = []
-    for access in range(len(nest.accesses)):
+    for access, span in inputs_of(compute_set, nest).items():
         at = nest.access_word(access)
-        if access not in written and at in relocated:
-            strides = tuple(int(s) for s in compute_set.parameters[at + 1 : at + 1 + nest.rank])
-            found.append(Reach(next(spans), strides))
+        found.append(Reach(span, tuple(int(s) for s in compute_set.parameters[at + 1 : at + 1 + nest.rank])))
     return found
 
 

@@ -6,7 +6,7 @@ bytes per tile, so that small arrays lie on few tiles. Each array starts on the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -39,6 +39,15 @@ def spread(count: int, item_bytes: int, target: Target) -> Spread:
     return Spread(per_tile, -(-count // per_tile))
 
 
+def spread_over(count: int, tiles: int, item_bytes: int, target: Target) -> Spread:
+    """`count` elements over so many tiles, as the plan of a matrix product wants its operand, in whole vectors."""
+    if count <= 0:
+        return Spread(0, 0)
+    vector = max(1, target.vector_bytes // item_bytes)
+    per_tile = min(count, ceil(ceil(count / tiles) / vector) * vector)
+    return Spread(per_tile, -(-count // per_tile))
+
+
 def layout_of(buffer: Buffer, partition: Partition | None, units: int) -> Layout | None:
     """The order of a span's elements over tiles; None where every unit may touch everything.
 
@@ -51,33 +60,68 @@ def layout_of(buffer: Buffer, partition: Partition | None, units: int) -> Layout
     return partition.inner, partition.extent
 
 
-class TileLoad:
-    """Bytes on each tile, as arrays come and go."""
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Bytes on `tiles` neighbours of a ring of tiles: `per_tile` on each, `last_tile` on the last of them.
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.tile_bytes = np.zeros(target.tiles, np.int64)
-        self._next = 0
-        self._placed: dict[Buffer, int] = {}
+    The ring are `ring` tiles of the chip from number `origin` on; `start` counts from there.
+    """
 
-    def add(self, buffer: Buffer) -> None:
-        """Maps an array, from the tile on at which the one before it ended."""
-        run = self._run(buffer)
-        self._placed[buffer] = self._next
-        self._put(buffer, self._next, 1)
-        self._next = (self._next + run.tiles) % self.target.tiles
+    start: int
+    tiles: int
+    per_tile: int
+    last_tile: int
+    ring: int
+    origin: int = 0
 
-    def remove(self, buffer: Buffer) -> None:
-        """Takes the array's bytes away again."""
-        self._put(buffer, self._placed.pop(buffer), -1)
+    @property
+    def bytes(self) -> int:
+        return self.per_tile * (self.tiles - 1) + self.last_tile if self.tiles else 0
 
-    def _run(self, buffer: Buffer) -> Spread:
-        return spread(buffer.shape.elements, buffer.shape.dtype.itemsize, self.target)
-
-    def _put(self, buffer: Buffer, start: int, sign: int) -> None:
-        run, item = self._run(buffer), buffer.shape.dtype.itemsize
-        if run.tiles == 0:
+    def add_to(self, tile_bytes: np.ndarray, sign: int = 1) -> None:
+        """Adds the bytes to an array [tiles of the chip], or takes them away."""
+        if not self.tiles:
             return
-        tiles = np.arange(start, start + run.tiles) % self.target.tiles
-        self.tile_bytes[tiles] += sign * run.per_tile * item
-        self.tile_bytes[tiles[-1]] -= sign * (run.per_tile * run.tiles - buffer.shape.elements) * item
+        ring = tile_bytes[self.origin : self.origin + self.ring]
+        ring[self.start : self.start + self.tiles] += sign * self.per_tile
+        around = self.start + self.tiles - self.ring
+        if around > 0:
+            ring[:around] += sign * self.per_tile
+        ring[(self.start + self.tiles - 1) % self.ring] -= sign * (self.per_tile - self.last_tile)
+
+    def numbers(self) -> np.ndarray:
+        """The numbers of the tiles, int64 [self.tiles]."""
+        return self.origin + np.arange(self.start, self.start + self.tiles) % self.ring
+
+    def sized(self, per_tile: int) -> Placement:
+        """So many bytes on each of the same tiles."""
+        return replace(self, per_tile=per_tile, last_tile=per_tile)
+
+    def scaled(self, factor: float) -> Placement:
+        """That part of the bytes, rounded up."""
+        return replace(self, per_tile=ceil(self.per_tile * factor), last_tile=ceil(self.last_tile * factor))
+
+
+class Placer:
+    """Gives arrays their tiles on a ring of them, each from the tile on at which the one before it ended."""
+
+    def __init__(self, target: Target, origin: int = 0) -> None:
+        self.target = target
+        self.origin = origin
+        self.next = 0
+
+    def place(self, elements: int, item_bytes: int, tiles: int | None = None) -> Placement:
+        """Maps `elements` linearly, or over `tiles` of them."""
+        if tiles is None:
+            run = spread(elements, item_bytes, self.target)
+        else:
+            run = spread_over(elements, min(tiles, self.target.tiles), item_bytes, self.target)
+        start = self.next
+        self.next = (start + run.tiles) % self.target.tiles
+        last = elements - run.per_tile * (run.tiles - 1) if run.tiles else 0
+        ring = self.target.tiles
+        return Placement(start, run.tiles, run.per_tile * item_bytes, last * item_bytes, ring, self.origin)
+
+    def work(self, start: int, tiles: int) -> Placement:
+        """Where work on so many tiles from `start` on is done, without bytes."""
+        return Placement(start, min(tiles, self.target.tiles), 0, 0, self.target.tiles, self.origin)

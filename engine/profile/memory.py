@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 
-from engine.profile.mapping import TileLoad
-from engine.profile.names import layer_of, readable_name
+import numpy as np
+
+from engine.profile.categories import EXCHANGE_BUFFERS, STREAM_BUFFERS, categories_of, of_array
+from engine.profile.code import fixed_bytes
+from engine.profile.exchange import Layouts
+from engine.profile.liveness import LiveTensor, Piece, TileMemory, tile_memory
+from engine.profile.lives import Lives, lives_on_chip
+from engine.profile.mapping import Placement, Placer
+from engine.profile.names import buffer_names, layer_in, layer_of, readable_name
+from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
+from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, stretches, uses_of
 from engine.profile.superstep import Superstep
-from engine.program.memory import lifetimes
-from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.program import Buffer, Program
 from engine.target import Target
-
-VARIABLE = "variable of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,49 +50,32 @@ class Memory:
     largest: tuple[Tensor, ...]
 
 
-def account_memory(program: Program, supersteps: Sequence[Superstep], target: Target) -> Memory:
-    """Follows the program through one step. Code and vertex state are not counted: no figure is published."""
-    always = always_live_buffers(program)
-    load = TileLoad(target)
-    for buffer in always:
-        load.add(buffer)
-    fixed = load.tile_bytes.copy()
-    lives = {b: span for b, span in lifetimes(program).items() if b not in always}
-    starting, ending = _events(lives)
-    alive: set[Buffer] = set()
-    live_bytes: list[int] = []
-    peak, tile, peak_at, peak_mean = int(fixed.max()), int(fixed.argmax()), 0, float(fixed.mean())
-    at_peak: set[Buffer] = set()
-    for at, step in enumerate(supersteps):
-        for buffer in starting.get(at, []):
-            load.add(buffer)
-            alive.add(buffer)
-        held = sum(b.shape.bytes for b in alive) + step.temporary_bytes * step.tiles
-        live_bytes.append(held)
-        fullest = int(load.tile_bytes.max()) + step.temporary_bytes
-        if fullest > peak:
-            peak, tile, peak_at, at_peak = fullest, int(load.tile_bytes.argmax()), at, set(alive)
-        peak_mean = max(peak_mean, (int(fixed.sum()) + held) / target.tiles)
-        for buffer in ending.get(at, []):
-            load.remove(buffer)
-            alive.discard(buffer)
-    names = buffer_names(program)
-    found = [_tensor(b, names, True) for b in always] + [_tensor(b, names, False) for b in at_peak]
-    return Memory(
-        always_live=_by_kind(always),
-        always_live_mean=float(fixed.mean()),
-        always_live_fullest=int(fixed.max()),
-        live_bytes=tuple(live_bytes),
-        peak_mean=peak_mean,
-        peak_fullest=peak,
-        peak_tile=tile,
-        peak_at=peak_at,
-        largest=tuple(sorted(found, key=lambda t: (-t.bytes, t.name, t.shape))),
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryAccount:
+    """All that is known of memory: in short, tile by tile, and array by array."""
+
+    memory: Memory
+    tiles: TileMemory
+    liveness: tuple[LiveTensor, ...]
+    remote: RemoteMemory
+
+
+def account_memory(
+    program: Program,
+    supersteps: Sequence[Superstep],
+    target: Target,
+    layouts: Layouts | None = None,
+    assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
+) -> MemoryAccount:
+    """Follows the program through one step, each of whose compute sets costs what `supersteps` say.
+
+    `layouts` know which products variables lie for.
+    """
+    return _Accountant(program, supersteps, target, layouts or Layouts(program.compute_sets), assumptions).run()
 
 
 def always_live_buffers(program: Program) -> dict[Buffer, str]:
-    """Variables, constants, permanent borders and feeds, each with its kind, in the order of first use."""
+    """Variables, constants and feeds, each with its kind, in the order of first use; rows of queues are on hosts."""
     found: dict[Buffer, str] = {b: "variables" for b in program.variables.values()}
     found |= {b: "feeds" for b in program.feeds.values()}
     kinds = {"variable": "variables", "constant": "constants", "feed": "feeds"}
@@ -94,60 +83,143 @@ def always_live_buffers(program: Program) -> dict[Buffer, str]:
         for span in (*compute_set.reads, *compute_set.writes):
             if span.buffer.kind in kinds:
                 found.setdefault(span.buffer, kinds[span.buffer.kind])
-            elif span.buffer.permanent:
-                found.setdefault(span.buffer, "borders")
     return found
 
 
-def buffer_names(program: Program) -> dict[Buffer, str]:
-    """A name for each array: what writes it, or for a variable the layer that reads it first.
+class _Accountant:
+    """Places arrays and follows them."""
 
-    An optimizer's slot is named after the variable of the same shape that is updated with it.
-    """
-    names: dict[Buffer, str] = {}
-    for compute_set in program.compute_sets:
-        layer = layer_of(compute_set.op_name)
-        updated = [s.buffer for s in compute_set.writes if s.buffer in names and s.buffer.kind == "variable"]
-        for span in compute_set.reads:
-            if span.buffer.kind == "variable" and layer:
-                shape = span.buffer.shape
-                owner = next((names[b] for b in updated if b.shape == shape and shape.elements > 1), "")
-                names.setdefault(span.buffer, f"{layer} slot of {owner}" if owner else f"{VARIABLE}{layer}")
-        for span in compute_set.writes:
-            if span.buffer.kind == "arena":
-                names.setdefault(span.buffer, readable_name(compute_set.op_name, span.buffer.name))
+    def __init__(
+        self,
+        program: Program,
+        supersteps: Sequence[Superstep],
+        target: Target,
+        layouts: Layouts,
+        assumptions: Assumptions,
+    ) -> None:
+        self.program, self.supersteps, self.target = program, supersteps, target
+        self.layouts, self.assumptions = layouts, assumptions
+        self.lives = lives_on_chip(program)
+        self.names = _names(program, self.lives)
+        self.categories = categories_of(program, self.names) | {b: STREAM_BUFFERS for b in self.lives.rows}
+        self.offloaded = offloaded_buffers(self.names, self.categories, assumptions)
+        computing = assumptions.compute_target(target)
+        self.compute_tiles = self.stream_tiles = Placer(computing)
+        if assumptions.io_tiles:
+            self.stream_tiles = Placer(replace(target, tiles=assumptions.io_tiles), computing.tiles)
+        self.pieces: list[Piece] = []
+        self.tensors: list[LiveTensor] = []
+        self.last = max(0, len(program.compute_sets) - 1)
+
+    def run(self) -> MemoryAccount:
+        elsewhere = self.lives.on_host | self.offloaded.keys()
+        always = {b: kind for b, kind in always_live_buffers(self.program).items() if b not in elsewhere}
+        homes = self._homes()
+        for buffer in always:
+            self._array(buffer, -1, self.last, homes.get(buffer))
+        for buffer, uses in uses_of(self.program, self.offloaded).items():
+            for first, last in stretches(uses):
+                self._array(buffer, first, last, homes.get(buffer))
+        places = self._arrays_of_the_step(always.keys() | self.offloaded.keys())
+        for at, (compute_set, step) in enumerate(zip(self.program.compute_sets, self.supersteps, strict=True)):
+            if step.temporary_bytes:
+                name = f"exchanged for {readable_name(compute_set.op_name, compute_set.name)}"
+                where = places[at].sized(step.temporary_bytes)
+                self._piece(name, layer_of(compute_set.op_name), "", where, at, at, EXCHANGE_BUFFERS)
+        with_code = self.assumptions.code_bytes
+        fixed = fixed_bytes(self.program.compute_sets, self.supersteps, places, self.target, with_code)
+        tiles = tile_memory(self.pieces, fixed, self.last + 1)
+        memory = self._memory(always, fixed, tiles)
+        remote = remote_memory(self.program, self.offloaded, self.assumptions)
+        return MemoryAccount(memory, tiles, tuple(self.tensors), remote)
+
+    def _homes(self) -> dict[Buffer, int]:
+        """On how many tiles the plan of the first product that reads a variable wants it."""
+        found: dict[Buffer, int] = {}
+        for compute_set, step in zip(self.program.compute_sets, self.supersteps, strict=True):
+            for span in compute_set.reads:
+                if self.layouts.is_home(span.buffer, compute_set):
+                    found[span.buffer] = step.tiles
+        return found
+
+    def _arrays_of_the_step(self, placed: Set[Buffer]) -> list[Placement]:
+        """Places what the step makes; returns where each compute set works: where the first array lies it makes."""
+        starting: list[list[Buffer]] = [[] for _ in range(self.last + 1)]
+        for buffer, (first, _) in self.lives.spans.items():
+            if buffer not in placed:
+                starting[max(first, 0)].append(buffer)
+        for buffer in starting[0] if not self.program.compute_sets else ():
+            self._array(buffer, 0, self.last, None)
+        places = []
+        for at, (compute_set, step) in enumerate(zip(self.program.compute_sets, self.supersteps, strict=True)):
+            start = self.compute_tiles.next
+            for buffer in starting[at]:
+                tiles = step.tiles if compute_set.effort.multiply_adds else None
+                self._array(buffer, at, self.lives.spans[buffer][1], tiles)
+            places.append(self.compute_tiles.work(start, step.tiles))
+        return places
+
+    def _array(self, buffer: Buffer, first: int, last: int, tiles: int | None) -> None:
+        name = self.names.get(buffer, buffer.name)
+        category = self.categories.get(buffer) or of_array(name)
+        placer = self.stream_tiles if category == STREAM_BUFFERS else self.compute_tiles
+        placement = placer.place(buffer.shape.elements, buffer.shape.dtype.itemsize, tiles)
+        if category == STREAM_BUFFERS and self.assumptions.overlapped_io:
+            placement = placement.scaled(2)
+        self._piece(name, layer_in(name), str(buffer.shape), placement, first, last, category, buffer)
+
+    def _piece(
+        self,
+        name: str,
+        layer: str,
+        shape: str,
+        placement: Placement,
+        first: int,
+        last: int,
+        category: str,
+        buffer: Buffer | None = None,
+    ) -> None:
+        last = min(last, self.last)
+        self.pieces.append(Piece(placement, first, last, category, buffer))
+        always = first < 0
+        self.tensors.append(LiveTensor(name, layer, shape, placement.bytes, max(first, 0), last, always, category))
+
+    def _memory(self, always: dict[Buffer, str], fixed: dict[str, np.ndarray], tiles: TileMemory) -> Memory:
+        live = self._live_bytes()
+        fullest = tiles.fullest
+        at = int(tiles.peak_at[fullest])
+        totals = {"variables": 0, "constants": 0, "feeds": 0}
+        for buffer, kind in always.items():
+            totals[kind] += buffer.shape.bytes
+        mean = float(tiles.always_live_bytes.mean())
+        alive = [t for t in self.tensors if t.shape and t.first <= at <= t.last]
+        largest = sorted(alive, key=lambda t: (-t.bytes, t.name, t.shape))
+        return Memory(
+            always_live=totals | {name: int(size.sum()) for name, size in fixed.items()},
+            always_live_mean=mean,
+            always_live_fullest=int(tiles.always_live_bytes.max()),
+            live_bytes=tuple(int(size) for size in live),
+            peak_mean=mean + float(live.max(initial=0)) / self.target.tiles,
+            peak_fullest=int(tiles.peak_bytes[fullest]),
+            peak_tile=fullest,
+            peak_at=at,
+            largest=tuple(Tensor(t.name, t.shape, t.bytes, t.always_live) for t in largest),
+        )
+
+    def _live_bytes(self) -> np.ndarray:
+        change = np.zeros(self.last + 2, np.int64)
+        for tensor in self.tensors:
+            if not tensor.always_live:
+                change[tensor.first] += tensor.bytes
+                change[tensor.last + 1] -= tensor.bytes
+        return np.cumsum(change)[: len(self.program.compute_sets)]
+
+
+def _names(program: Program, lives: Lives) -> dict[Buffer, str]:
+    names = buffer_names(program) | {b: f"input {b.index}" for b in program.feeds.values()}
+    for row, whole in lives.rows.items():
+        names[row] = f"input {whole.index}" if whole.kind == "feed" else f"rows of {names.get(whole, whole.name)}"
     return names
 
 
-def label_of(compute_set: ComputeSet, names: dict[Buffer, str]) -> str:
-    """The readable name of a compute set; for an optimizer's, what it updates."""
-    layer = layer_of(compute_set.op_name)
-    for span in compute_set.writes:
-        name = names.get(span.buffer, "")
-        owner = name.removeprefix(VARIABLE)
-        if name.startswith(VARIABLE) and span.buffer.shape.elements > 1 and layer and owner != layer:
-            return f"{layer} update of {owner}"
-    return readable_name(compute_set.op_name, compute_set.name)
-
-
-def _events(
-    lives: dict[Buffer, tuple[int, int]],
-) -> tuple[dict[int, list[Buffer]], dict[int, list[Buffer]]]:
-    starting: dict[int, list[Buffer]] = {}
-    ending: dict[int, list[Buffer]] = {}
-    for buffer, (first, last) in lives.items():
-        starting.setdefault(max(first, 0), []).append(buffer)
-        ending.setdefault(last, []).append(buffer)
-    return starting, ending
-
-
-def _by_kind(always: dict[Buffer, str]) -> dict[str, int]:
-    totals = {"variables": 0, "constants": 0, "borders": 0, "feeds": 0}
-    for buffer, kind in always.items():
-        totals[kind] += buffer.shape.bytes
-    return totals
-
-
-def _tensor(buffer: Buffer, names: dict[Buffer, str], always_live: bool) -> Tensor:
-    default = f"input {buffer.index}" if buffer.kind == "feed" else buffer.name
-    return Tensor(names.get(buffer, default), str(buffer.shape), buffer.shape.bytes, always_live)
+__all__ = ["Memory", "MemoryAccount", "Tensor", "account_memory", "always_live_buffers", "buffer_names"]

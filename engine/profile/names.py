@@ -1,14 +1,24 @@
-"""Readable names of compute sets, from the op_name that the front end recorded."""
+"""Readable names of compute sets and arrays, from the op_name that the front end recorded."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+
+from engine.program.program import Buffer, ComputeSet, Program
 
 BACKWARD = "gradient_tape"
+VARIABLE = "variable of "
+SLOT = " slot of "
+"""Between the optimizer and the variable in the name of an optimizer's slot."""
+STASH = "stash of "
+ACCUMULATOR = "sum of gradients of "
+"""Before the names of arrays that wait in a pipeline, and of those that sum gradients of micro-batches."""
 LOWER_CASE_OPERATIONS = frozenset({"convolution", "moments", "batchnorm", "einsum", "dropout"})
 """Operations and groups of them that Keras writes in lower case, as it does its layers."""
 
 
+@lru_cache(maxsize=8192)
 def readable_name(op_name: str, default: str = "") -> str:
     """`gradient_tape/sequential_1/dense_1/MatMul/MatMul_1` becomes `dense_1 MatMul (backward)`."""
     parts = [part for part in op_name.split("/") if part]
@@ -28,6 +38,55 @@ def layer_of(op_name: str) -> str:
     """The layer (or optimizer, or loss) of an op_name; empty if it has none."""
     words = readable_name(op_name).split(" ")
     return words[0] if len(words) > 1 else ""
+
+
+def layer_in(name: str) -> str:
+    """The layer (or optimizer, or loss) in the name of an array; empty if it has none."""
+    words = name.split(" of ")[-1].split(" ")
+    return words[0] if (len(words) > 1 or " of " in name) and not name.startswith("input ") else ""
+
+
+def buffer_names(program: Program) -> dict[Buffer, str]:
+    """A name for each array: what writes it, or for a variable the layer that reads it first.
+
+    An optimizer's slot is named after the variable of the same shape that is updated with it.
+    """
+    names: dict[Buffer, str] = {}
+    for compute_set in program.compute_sets:
+        layer = layer_of(compute_set.op_name)
+        updated = [s.buffer for s in compute_set.writes if s.buffer in names and s.buffer.kind == "variable"]
+        for span in compute_set.reads:
+            if span.buffer.kind == "variable" and layer:
+                shape = span.buffer.shape
+                owner = next((names[b] for b in updated if b.shape == shape and shape.elements > 1), "")
+                names.setdefault(span.buffer, f"{layer}{SLOT}{owner}" if owner else f"{VARIABLE}{layer}")
+        for span in compute_set.writes:
+            if span.buffer.kind == "arena":
+                names.setdefault(span.buffer, readable_name(compute_set.op_name, span.buffer.name))
+    return names | _accumulators(program, names)
+
+
+def _accumulators(program: Program, names: dict[Buffer, str]) -> dict[Buffer, str]:
+    """Names of the states of loops that sum gradients: an update reads them, together with its variable."""
+    found: dict[Buffer, str] = {}
+    for compute_set in program.compute_sets:
+        updated = {s.buffer.shape: names.get(s.buffer, "") for s in compute_set.writes if s.buffer.kind == "variable"}
+        for span in compute_set.reads:
+            owner = updated.get(span.buffer.shape, "").split(SLOT)[-1]
+            if span.buffer.kind == "arena" and ".state." in span.buffer.name and owner:
+                found[span.buffer] = ACCUMULATOR + owner.removeprefix(VARIABLE)
+    return found
+
+
+def label_of(compute_set: ComputeSet, names: dict[Buffer, str]) -> str:
+    """The readable name of a compute set; for an optimizer's, what it updates."""
+    layer = layer_of(compute_set.op_name)
+    for span in compute_set.writes:
+        name = names.get(span.buffer, "")
+        owner = name.removeprefix(VARIABLE)
+        if name.startswith(VARIABLE) and span.buffer.shape.elements > 1 and layer and owner != layer:
+            return f"{layer} update of {owner}"
+    return readable_name(compute_set.op_name, compute_set.name)
 
 
 def _is_operation(part: str) -> bool:

@@ -5,24 +5,34 @@ from __future__ import annotations
 from textwrap import wrap
 
 from engine.profile.account import Account
-from engine.profile.validation import whole_models, worst_errors
+from engine.profile.prediction import PARTS, prediction_error
+from engine.profile.validation import whole_models
 
 WIDTH = 88
 BAR = 30
-SEVERAL_IPUS = "sync between IPUs"
 
 
 def summary(account: Account) -> str:
     """About twenty lines, at most 88 characters wide: chip, memory, cycles, time, costliest parts, error."""
-    lines = [_chip(account), *_memory(account), *_cycles(account), _time(account), *_costliest(account)]
+    lines = [
+        _chip(account),
+        *_memory(account),
+        *_cycles(account),
+        _time(account),
+        *_pipeline(account),
+        *_costliest(account),
+    ]
     return "\n".join([*lines, *_honesty(account)])
 
 
 def _chip(account: Account) -> str:
     target = account.target
-    chips = f"{account.replicas} replicas, each" if account.replicas > 1 else "one IPU,"
+    number = 1 if account.pipeline is None else len(account.pipeline.ipus)
+    each = "one IPU," if number == 1 else f"{number} IPUs of"
+    if account.replicas > 1:
+        each = f"{account.replicas} replicas, each" + (f" {number} IPUs of" if number > 1 else "")
     return _cut(
-        f"One step on {target.title} ({target.name}): {chips} {target.tiles:,} tiles, {target.clock_hz / 1e9:.2f} GHz"
+        f"One step on {target.title} ({target.name}): {each} {target.tiles:,} tiles, {target.clock_hz / 1e9:.2f} GHz"
     )
 
 
@@ -34,15 +44,29 @@ def _memory(account: Account) -> list[str]:
     largest = sorted(memory.always_live.items(), key=lambda item: -item[1])[:2]
     kinds = ", ".join(f"{kind} {_bytes(size)}" for kind, size in largest if size)
     return [
-        f"Memory: {verdict}; fullest tile at {share:.1%} of {room:,} bytes",
+        f"Memory: {verdict}; fullest tile at {share:.1%} of {room:,} bytes{_of_ipu(account)}",
         f"  {'bytes per tile':<17}{'mean':>12}{'fullest':>12}",
         _cut(f"  {'always live':<17}{memory.always_live_mean:>12,.0f}{memory.always_live_fullest:>12,}  {kinds}"),
         _cut(f"  {'peak':<17}{memory.peak_mean:>12,.0f}{memory.peak_fullest:>12,}  at {where}"),
     ]
 
 
+def _of_ipu(account: Account) -> str:
+    """Which of a pipeline's IPUs memory is told of."""
+    if account.pipeline is None:
+        return ""
+    return f", on IPU {max(account.pipeline.ipus, key=lambda each: each.account.memory.peak_fullest).ipu}"
+
+
+def _pipeline(account: Account) -> list[str]:
+    return [] if account.pipeline is None else account.pipeline.table().splitlines()
+
+
 def _cycles(account: Account) -> list[str]:
-    lines = [f"Cycles per step: {account.cycles:,} on the chip in {len(account.costs)} compute sets"]
+    costs, where = account.costs, "on the chip"
+    if account.pipeline is not None:
+        costs, where = account.pipeline.costs, "through the pipeline"
+    lines = [f"Cycles per step: {account.cycles:,} {where} in {len(costs)} compute sets"]
     for part, share in account.shares.items():
         bar = "#" * round(share * BAR)
         lines.append(f"  {part:<17}{getattr(account, part):>12,}{share:>12.0%}  {bar}".rstrip())
@@ -61,22 +85,25 @@ def _costliest(account: Account) -> list[str]:
     top = account.top(5)
     if not top:
         return []
+    # A pipeline's IPUs work side by side: the share is of what all of them do.
+    whole = account.cycles if account.pipeline is None else sum(cost.cycles for cost in account.pipeline.costs)
     lines = [f"{'Costliest':<50}{'cycles':>12}{'share':>8}"]
     for label, number, cycles in top:
         times = f" (x{number})" if number > 1 else ""
         name = _cut(label, 47 - len(times)) + times
-        lines.append(f"  {name:<48}{cycles:>12,}{cycles / max(1, account.cycles):>8.0%}")
+        lines.append(f"  {name:<48}{cycles:>12,}{cycles / max(1, whole):>8.0%}")
     return lines
 
 
 def _honesty(account: Account) -> list[str]:
     """What the errors against published measurements are, and what nobody has measured."""
-    worst = worst_errors()
-    shown = {g: e for g, e in worst.items() if g != SEVERAL_IPUS or account.replicas > 1}
-    named = [f"{g} {e:+.0%}" if abs(e) >= 0.005 else f"{g} under 1%" for g, e in shown.items()]
-    lines = _wrapped("Estimated, not measured. Largest errors against published figures: " + ", ".join(named) + ".")
-    bounds = ", ".join(f"{row['name']} within {row['tolerance']:.0%} ({row['caveat']})" for row in whole_models())
-    rest = f"Whole models: {bounds}, others unchecked. Code and vertex state are not counted."
+    errors = prediction_error(account)
+    parts = ", ".join(f"{part} ± {errors[part]:.0%}" for part in PARTS)
+    total = f"Estimated, not measured: ± {errors['total']:.0%} for the whole"
+    text = f"{total}, by errors against published figures ({parts})."
+    lines = _wrapped(text)
+    whole = [row["estimate"] / row["published"] - 1 for row in whole_models()]
+    rest = f"Whole models, {len(whole)} of them: from {min(whole):+.0%} to {max(whole):+.0%} of published throughput."
     if account.unknown_loops:
         loops = "1 loop" if account.unknown_loops == 1 else f"{account.unknown_loops} loops"
         rest += f" Unknown trip count, counted once: {loops}."

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import isqrt
-
-import numpy as np
+from math import prod
 
 from engine.codelets.contract_fields import Field
 from engine.emit.nest import Nest
 from engine.errors import InternalError
+from engine.profile.convolution import Convolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
+from engine.profile.families import Superstep, family_step
 from engine.profile.mapping import Spread, spread
-from engine.profile.matmul import PARTIAL_BYTES, Product, plan_product
-from engine.profile.vertices import kind_of, vertex_cycles, work_of
+from engine.profile.matmul import Product
+from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
+from engine.profile.plan import best_plan
+from engine.profile.reduction import plan_reduction
+from engine.profile.vertices import kind_of, pooling_cycles, vertex_cycles, work_of
 from engine.program.program import ComputeSet
 from engine.target import Target
 
-ONE_STAGE = 64
-"""Partial results that one tile adds up at once; more go over a second stage of tiles."""
+__all__ = ["Superstep", "planned_of", "superstep"]
+
+TABLES = 7
+"""A contraction keeps those of rows of A and C, of terms of A and B, and of batches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Superstep:
-    """Cycles, the tiles that work, and the bytes each of them holds for this superstep alone."""
-
-    compute: int
-    exchange: int
-    sync: int
-    tiles: int
-    temporary_bytes: int
-
-
-def superstep(compute_set: ComputeSet, layouts: Layouts, target: Target, partials_type: str = "f32") -> Superstep:
+def superstep(
+    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS
+) -> Superstep:
     """What a compute set costs, given where everything lies that it reads."""
     if compute_set.effort.multiply_adds and kind_of(compute_set.effort.element_type) != "integer":
-        return _matrix_product(compute_set, layouts, target, partials_type)
-    work = work_of(compute_set)
+        return _matrix_product(compute_set, layouts, target, assumptions)
+    return family_step(compute_set, layouts, target, assumptions) or _element_wise(compute_set, layouts, target)
+
+
+def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> Superstep:
+    work = work_of(compute_set, layouts.random_bits)
     item = _item_bytes(compute_set)
     operations, points = work.operations, work.points
     if compute_set.effort.multiply_adds:
@@ -44,23 +43,47 @@ def superstep(compute_set: ComputeSet, layouts: Layouts, target: Target, partial
         operations = (("multiply", "integer"), ("add", "integer"))
     run = spread(points, item, target)
     received = received_bytes(compute_set, run, layouts)
-    compute = vertex_cycles(operations, run.per_tile, target)
+    if compute_set.effort.windows:
+        compute = pooling_cycles(operations[-1][1], run.per_tile, _pooling_row(compute_set), target)
+    else:
+        compute = vertex_cycles(operations, run.per_tile, target, work.form)
     exchange = exchange_cycles(received, target)
-    stages = _stages(compute_set, run)
-    for partials in stages:
-        compute += vertex_cycles((("reduce", "f32"),), partials, target)
-        exchange += exchange_cycles(partials * PARTIAL_BYTES, target)
-    syncs = target.sync_cycles * (1 + len(stages))
-    return Superstep(compute, exchange, syncs, run.tiles, received)
+    plan = plan_reduction(*_partial_results(compute_set, run), target)
+    syncs = target.sync_cycles * (1 + plan.stages)
+    return Superstep(compute + plan.compute, exchange + plan.exchange, syncs, run.tiles, received, received)
 
 
-def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
-    """The matrix product of a compute set with multiply-adds. Raises InternalError for an unknown codelet."""
-    batches, rows, columns, k = compute_set.effort.product or _product_in(compute_set)
+def _pooling_row(compute_set: ComputeSet) -> int:
+    """Elements of a row of a tap: the loops inside the taps, and the output positions of the innermost dimension."""
+    nest = compute_set.codelet
+    if not isinstance(nest, Nest):
+        return 1
+    extents = [int(e) for e in compute_set.parameters[1 : 1 + nest.rank]]
+    last = next((d for d in reversed(range(nest.rank)) if nest.reduced[d]), 0)
+    before = [e for e, reduced in zip(extents[:last], nest.reduced[:last], strict=True) if not reduced]
+    return prod(extents[last + 1 :]) * (before[-1] if before else 1)
+
+
+def planned_of(compute_set: ComputeSet, layouts: Layouts) -> Convolution:
+    """The convolution or matrix product of a compute set. Raises InternalError for an unknown codelet."""
+    effort = compute_set.effort
     a, b = (span.buffer for span in compute_set.reads[:2])
     resident = "b" if layouts.is_home(b, compute_set) else "a" if layouts.is_home(a, compute_set) else ""
-    kind = kind_of(compute_set.effort.element_type)
-    return Product(batches, rows, columns, k, kind, a.shape.elements, b.shape.elements, resident)
+    kind, turned = kind_of(effort.element_type), _turned(compute_set)
+    if effort.convolution is not None:
+        return Convolution(effort.convolution, kind, resident, turned)
+    batches, rows, columns, k = effort.product or _product_in(compute_set)
+    product = Product(batches, rows, columns, k, kind, a.shape.elements, b.shape.elements, resident, turned)
+    return product.convolution
+
+
+def _turned(compute_set: ComputeSet) -> str:
+    """The operands whose terms of a sum do not lie next to each other, by the tables of a contraction."""
+    if len(compute_set.keep) != TABLES:
+        return ""
+    item = _item_bytes(compute_set)
+    tables = {"a": compute_set.keep[2], "b": compute_set.keep[3]}
+    return "".join(name for name, table in tables.items() if len(table) > 1 and table[1] - table[0] != item)
 
 
 def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
@@ -74,28 +97,24 @@ def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
     return batches, rows, columns, k
 
 
-def _matrix_product(compute_set: ComputeSet, layouts: Layouts, target: Target, partials_type: str) -> Superstep:
-    cost = plan_product(product_of(compute_set, layouts), target, partials_type)
-    temporary = cost.received_bytes + cost.partial_bytes
-    return Superstep(cost.compute, cost.exchange, cost.sync, cost.tiles, temporary)
+def _matrix_product(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
+    options = assumptions.product_options(compute_set.op_name, compute_set.effort.convolution is not None)
+    plan = best_plan(planned_of(compute_set, layouts), target, options)
+    held = plan.temporary_bytes
+    return Superstep(plan.compute, plan.exchange, plan.sync, plan.tiles, held, plan.received_bytes, plan.method)
 
 
-def _stages(compute_set: ComputeSet, run: Spread) -> list[int]:
-    """Partial results that a tile receives in each stage after the first, where sums reach over several tiles."""
+def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:
+    """How many tiles have a part of each sum, and the sums; (1, 0) where each is made on one tile."""
     nest = compute_set.codelet
     if not isinstance(nest, Nest) or not nest.reductions or run.tiles <= 1:
-        return []
+        return 1, 0
     extents = compute_set.parameters[1 : 1 + nest.rank]
-    terms = int(np.prod([e for e, reduced in zip(extents, nest.reduced, strict=True) if reduced]))
+    terms = prod(int(e) for e, reduced in zip(extents, nest.reduced, strict=True) if reduced)
     if nest.splits_reduction:
         terms = -(-terms // compute_set.units)
-    tiles = -(-terms // run.per_tile)
-    if tiles <= 1:
-        return []
-    if tiles <= ONE_STAGE:
-        return [tiles]
-    first = isqrt(tiles - 1) + 1
-    return [first, -(-tiles // first)]
+    results = prod(int(e) for e, reduced in zip(extents, nest.reduced, strict=True) if not reduced)
+    return min(run.tiles, -(-terms // run.per_tile)), results * len(nest.reductions)
 
 
 def _item_bytes(compute_set: ComputeSet) -> int:

@@ -7,20 +7,30 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from engine.emit.nest import Apply, Body, Nest, Node
-from engine.program.program import ComputeSet
+from engine.codelets.transpose import transpose
+from engine.emit.nest import Apply, Body, Constant, Input, Nest, Node
+from engine.program.program import Buffer, ComputeSet, Span
 from engine.target import DATA, Target
 
+SLOW_UNARY = frozenset({"exponential", "exponential-minus-one", "log", "log-plus-one", "tanh", "logistic"})
+RANDOM_BITS = "rng-bit-generator"
+PLANNED = frozenset({"cholesky", "triangular-solve"})
+"""Operations whose cycles come from engine.profile.factorization alone."""
 HALF = frozenset({"f16", "bf16"})
 FLOATS = frozenset({"f32", "f64", "c64", "c128"})
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a vertex does at each of `points`: operations as (opcode, kind), kind "f32", "f16" or "integer"."""
+    """What a vertex does at each of `points`: operations as (opcode, kind), kind "f32", "f16" or "integer".
+
+    `form` tells vertices apart that do a single thing: "unary", "scalar" (a binary operation of which one operand is
+    the same everywhere), "random" or "" (all others).
+    """
 
     points: int
     operations: tuple[tuple[str, str], ...]
+    form: str = ""
 
 
 def kind_of(element_type: str) -> str:
@@ -42,8 +52,8 @@ def _rows() -> dict[str, dict[str, Any]]:
 
 
 def is_listed(opcode: str) -> bool:
-    """Whether the table has a row of its own for an opcode."""
-    return opcode in _rows()
+    """Whether the table has a row of its own for an opcode, or a planner plans it."""
+    return opcode in _rows() or opcode in PLANNED
 
 
 def loop_of(opcode: str, kind: str) -> tuple[int, int]:
@@ -53,41 +63,100 @@ def loop_of(opcode: str, kind: str) -> tuple[int, int]:
     return cycles, elements
 
 
-def vertex_cycles(operations: tuple[tuple[str, str], ...], elements: int, target: Target) -> int:
+def vertex_cycles(operations: tuple[tuple[str, str], ...], elements: int, target: Target, form: str = "") -> int:
     """Cycles of one tile that applies all operations to each of `elements`, shared out among its workers.
 
     supervisor + workers * (prologue + sum over operations of turns * cycles): one vertex, as popops::map fuses.
     """
     if elements <= 0:
         return 0
-    overhead = tables()["overhead"]
-    half = bool(operations) and all(kind == "f16" for _, kind in operations)
+    supervisor, slots = prologue(operations, form)
     share = -(-elements // target.workers_per_tile)
-    slots = overhead["worker_f16" if half else "worker_f32"]
     for opcode, kind in operations:
         cycles, per_turn = loop_of(opcode, kind)
         slots += -(-share // per_turn) * cycles
-    return int(overhead["supervisor"] + target.workers_per_tile * slots)
+    return int(supervisor + target.workers_per_tile * slots)
 
 
-def work_of(compute_set: ComputeSet) -> Work:
-    """The points of a compute set and the operations at each; a nest that applies none copies."""
+def prologue(operations: tuple[tuple[str, str], ...], form: str = "") -> tuple[int, int]:
+    """Cycles of the supervisor, and slots of each worker before its loop."""
+    overhead = tables()["overhead"]
+    if form == "unary" and operations:
+        worker = overhead["slow_unary_worker" if operations[0][0] in SLOW_UNARY else "unary_worker"]
+        return overhead["unary_supervisor"], worker
+    if form == "scalar":
+        return overhead["supervisor"], overhead["scalar_worker"]
+    if form == "random":
+        return overhead["supervisor"], tables()["random"]["worker"]
+    half = bool(operations) and all(kind == "f16" for _, kind in operations)
+    return overhead["supervisor"], overhead["worker_f16" if half else "worker_f32"]
+
+
+def pooling_cycles(kind: str, points: int, row: int, target: Target) -> int:
+    """Cycles of one tile of a pooling that combines `points` elements, `row` of them in each row of a tap."""
+    table, lanes = tables()["pooling"], target.vector_bytes // (2 if kind == "f16" else 4)
+    share = -(-points // target.workers_per_tile)
+    rows = -(-share // max(1, row))
+    slots = rows * table["row"] + -(-share // lanes) * table["vector"]
+    supervisor, worker = prologue((("reduce", kind),))
+    return supervisor + target.workers_per_tile * (worker + slots)
+
+
+def work_of(compute_set: ComputeSet, random_bits: frozenset[Buffer] = frozenset()) -> Work:
+    """The points of a compute set and the operations at each; a nest that applies none copies.
+
+    What makes numbers of `random_bits` counts as the chip's vertex of that distribution.
+    """
     nest = compute_set.codelet
     if isinstance(nest, Nest):
         points = 1
         for extent in compute_set.parameters[1 : 1 + nest.rank]:
             points *= int(extent)
-        return Work(points, _operations(nest))
+        operations = _operations(compute_set, nest, random_bits)
+        return Work(points, operations, _form(compute_set, nest))
     effort = compute_set.effort
     points = max(effort.elements.values(), default=0)
     kind = kind_of(effort.element_type)
     if not effort.elements:
         return Work(max((span.buffer.shape.elements for span in compute_set.writes), default=0), (("copy", kind),))
-    return Work(points, tuple((opcode, kind) for opcode in effort.elements))
+    if compute_set.codelet is transpose:
+        return Work(points, (("turn", kind),))
+    form = "random" if RANDOM_BITS in effort.elements else ""
+    return Work(points, tuple((opcode, kind) for opcode in effort.elements), form)
 
 
-def _operations(nest: Nest) -> tuple[tuple[str, str], ...]:
-    found = _applied(nest.nodes)
+def inputs_of(compute_set: ComputeSet, nest: Nest) -> dict[int, Span]:
+    """What each access of a nest reads, by the access's number."""
+    written = {store.access for store in nest.stores} | {a for r in nest.reductions for a in r.accesses}
+    spans = iter(compute_set.reads)
+    relocated = {relocation.word for relocation in compute_set.relocations}
+    reading = (a for a in range(len(nest.accesses)) if a not in written and nest.access_word(a) in relocated)
+    return {access: next(spans) for access in reading}
+
+
+def _form(compute_set: ComputeSet, nest: Nest) -> str:
+    """ "unary" or "scalar" for a nest of one operation that poplibs has a vertex of its own for."""
+    applied = [node for node in nest.nodes if isinstance(node, Apply)]
+    if len(applied) != 1 or nest.reductions:
+        return ""
+    if len(applied[0].operands) == 1:
+        return "unary"
+    scalars = 0
+    for operand in applied[0].operands:
+        node = nest.nodes[operand]
+        if isinstance(node, Input):
+            at = nest.access_word(node.access) + 1
+            scalars += not compute_set.parameters[at : at + nest.rank].any()
+        else:
+            scalars += isinstance(node, Constant)
+    return "scalar" if scalars == 1 and len(applied[0].operands) == 2 else ""
+
+
+def _operations(compute_set: ComputeSet, nest: Nest, random_bits: frozenset[Buffer]) -> tuple[tuple[str, str], ...]:
+    bits = (
+        {a for a, span in inputs_of(compute_set, nest).items() if span.buffer in random_bits} if random_bits else set()
+    )
+    found = _drawn(nest, bits) if bits else _applied(nest.nodes)
     for reduction in nest.reductions:
         if isinstance(reduction.combine, Body):
             found += _applied(reduction.combine.nodes)
@@ -95,11 +164,42 @@ def _operations(nest: Nest) -> tuple[tuple[str, str], ...]:
             found.append(("reduce", kind_of(reduction.element_types[0])))
     if not found:
         written = nest.accesses[nest.stores[0].access] if nest.stores else nest.accesses[0]
-        return (("copy", kind_of(written.element_type)),)
+        strided = any(nest.accesses[a].inner == "strided" for a in inputs_of(compute_set, nest))
+        return (("turn" if strided else "copy", kind_of(written.element_type)),)
     return tuple(found)
 
 
 def _applied(nodes: tuple[Node, ...]) -> list[tuple[str, str]]:
-    return [
-        (node.operation.opcode, kind_of(node.operation.operand_types[0])) for node in nodes if isinstance(node, Apply)
-    ]
+    return [_operation(node) for node in nodes if isinstance(node, Apply)]
+
+
+def _operation(node: Apply) -> tuple[str, str]:
+    # The last operand of a select is data, its first a predicate.
+    at = -1 if node.operation.opcode == "select" else 0
+    return node.operation.opcode, kind_of(node.operation.operand_types[at])
+
+
+def _drawn(nest: Nest, bits: set[int]) -> list[tuple[str, str]]:
+    """The operations, where those on nothing but random bits and constants are one vertex of a distribution."""
+    random: set[int] = set()
+    fixed: set[int] = set()
+    inside: list[Apply] = []
+    rest: list[tuple[str, str]] = []
+    for number, node in enumerate(nest.nodes):
+        if isinstance(node, Input) and node.access in bits:
+            random.add(number)
+        elif isinstance(node, Constant):
+            fixed.add(number)
+        elif isinstance(node, Apply) and set(node.operands) <= random | fixed and random & set(node.operands):
+            random.add(number)
+            inside.append(node)
+        elif isinstance(node, Apply):
+            rest.append(_operation(node))
+    opcodes = {node.operation.opcode for node in inside}
+    if not inside:
+        return rest
+    if opcodes & {"log", "log-plus-one", "sqrt", "cosine", "sine"}:
+        return [("normal", kind_of(inside[-1].operation.element_type)), *rest]
+    last = inside[-1].operation
+    # The bits have been paid for where they were made: a uniform distribution takes no more.
+    return [("bernoulli", "f32"), *rest] if last.opcode == "compare" else rest

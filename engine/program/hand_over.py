@@ -15,7 +15,7 @@ import numpy as np
 from engine.codelets.contract_fields import Field
 from engine.codelets.hand_over import HandOver, hand_over, hand_over_scratch_bytes
 from engine.emit.nest import Nest
-from engine.program.program import Buffer, ComputeSet, Program, Relocation, Span
+from engine.program.program import Buffer, ComputeSet, Program, Span
 from engine.program.removal import without
 
 MOST_PIECE_BYTES = 1 << 17
@@ -136,10 +136,7 @@ def _merged(writer: ComputeSet, reader: ComputeSet, span: Span) -> ComputeSet:
     first, second = len(head), len(head) + words[0]
     kept = [(first, writer), (second, reader)]
     relocations = [
-        Relocation(start + r.word, r.buffer, r.offset)
-        for start, each in kept
-        for r in each.relocations
-        if r.buffer is not span.buffer
+        replace(r, word=start + r.word) for start, each in kept for r in each.relocations if r.buffer is not span.buffer
     ]
     return ComputeSet(
         f"{writer.name} {reader.name}",

@@ -21,8 +21,12 @@ class MemoryPlan:
     live_bytes: list[int]
 
 
-def lifetimes(program: Program) -> dict[Buffer, tuple[int, int]]:
-    """First and last compute set that touches each arena or feed buffer; outputs and feeds live on to the ends."""
+def lifetimes(program: Program, *, held: bool = True) -> dict[Buffer, tuple[int, int]]:
+    """First and last compute set that touches each arena or feed buffer; outputs and feeds live on to the ends.
+
+    With `held`, as the arena of the engine needs it: no place is used again before all workers are done with it, and
+    borders stay. Without, as long as the contents are wanted.
+    """
     end = len(program.compute_sets)
     found: dict[Buffer, tuple[int, int]] = {}
     for at, compute_set in enumerate(program.compute_sets):
@@ -35,13 +39,15 @@ def lifetimes(program: Program) -> dict[Buffer, tuple[int, int]]:
     for buffer, (_, last) in found.items():
         if buffer.kind == "feed":
             found[buffer] = (-1, last)
-        elif buffer.permanent:
+        elif held and buffer.permanent:
             found[buffer] = (-1, end)
-    _hold_predicates(program, found)
+    if held:
+        _hold_predicates(program, found)
     for region in sorted((r for r in program.regions if r.repeats), key=lambda r: r.begin - r.end, reverse=True):
         for buffer, (first, last) in found.items():
             found[buffer] = _through_loop(region, first, last)
-    _hold_turns(program, found)
+    if held:
+        _hold_turns(program, found)
     return {b: span for b, span in found.items() if b.kind in ("arena", "feed")}
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from engine.emit.nest import Nest
 from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape
+from engine.program.convolution_size import ConvolutionSize
 
 
 @dataclass(eq=False, slots=True)
@@ -42,33 +43,72 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class ByTurn:
+    """A number for each turn of a loop that turns a known number of times, counted by each worker in `counter`."""
+
+    counter: int
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """So many bytes of a buffer, which begin somewhere else in each turn of a loop; at -1 in turns without it."""
+
+    begin: ByTurn
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
-    """The part of a buffer that a compute set touches: each unit its piece, or (None) any unit anything."""
+    """The part of a buffer that a compute set touches: each unit its piece, or (None) any unit anything.
+
+    If only one slot of the buffer is touched in each turn, it is that of `slot`.
+    """
 
     buffer: Buffer
     partition: Partition | None = None
+    slot: Slot | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """Parameter word `word` gets the address of a buffer plus `offset` bytes."""
+    """Parameter word `word` gets the address of a buffer plus `offset` bytes, and in each turn that turn's `moved`."""
 
     word: int
     buffer: Buffer
     offset: int = 0
+    moved: ByTurn | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """What a compute set costs, for the device model: elements by opcode, and multiply-adds on the matrix unit.
 
-    `product` is [batches, rows, columns, k] of what is asked for, where the codelet goes about it in another way.
+    `product` is [batches, rows, columns, k] of what is asked for, where the codelet goes about it in another way;
+    `convolution` the sizes of a convolution. `windows` are the taps of each window where neighbours are combined,
+    `lookups` the slices of an array that are picked or updated by index.
     """
 
     elements: dict[str, int] = field(default_factory=dict)
     multiply_adds: int = 0
     element_type: str = "f32"
     product: tuple[int, int, int, int] | None = None
+    convolution: ConvolutionSize | None = None
+    windows: int = 0
+    lookups: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """An operation that a compute set does: its opcode, where in the traced function it comes from, its elements.
+
+    `layer` is found in `op_name` where somebody asks for it.
+    """
+
+    opcode: str
+    op_name: str
+    elements: int
+    layer: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -77,7 +117,7 @@ class ComputeSet:
 
     `keep` are tables that the parameters point to. With `one_worker` all units run on one worker. `overwrites` is a
     buffer it reads that may also be where it writes. `calls` are codelets that this one calls, with the parameter words
-    that have their addresses.
+    that have their addresses. `origins` are those of a nest's nodes by number, and of its reductions by -1 - number.
     """
 
     name: str
@@ -94,6 +134,7 @@ class ComputeSet:
     one_worker: bool = False
     overwrites: Buffer | None = None
     calls: tuple[tuple[int, Nest | Any], ...] = ()
+    origins: dict[int, Origin] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +142,8 @@ class Mark:
     """Something before compute set `position` that steers: all workers meet here.
 
     `kind` is "label" (a place to go to), "jump" (go to the label), "branch" (go there if the predicate is `when`) or
-    "leave" (the step ends here if the compute set before has waited for the host in vain).
+    "leave" (the step ends here if the compute set before has waited for the host in vain). A branch without a predicate
+    is taken in the turns of a loop in which `known` is `when`: each worker decides by itself.
     Where `when` is set, a jump is a place at which an interrupted call leaves its step; so it is with a "repeat", which
     goes back to the label until there were so many `turns`. Each worker counts them, in its counter number `counter`.
     """
@@ -113,6 +155,7 @@ class Mark:
     when: bool = False
     turns: int = 0
     counter: int = 0
+    known: ByTurn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +183,19 @@ class ProgramQueue:
     call: Buffer
 
 
+@dataclass(frozen=True, slots=True)
+class ExceptionRecord:
+    """Where a program counts floating-point exceptions: an array of int64 on the host.
+
+    `counters` has the word of the first of three counters for each operation that is looked after, in the order of the
+    program; `stops` the words for the address of what ends a call.
+    """
+
+    buffer: Buffer
+    counters: tuple[tuple[int, Origin], ...]
+    stops: tuple[int, ...]
+
+
 @dataclass(eq=False, slots=True)
 class Program:
     """Compute sets in order, and which buffers are the program's face to the outside.
@@ -156,3 +212,4 @@ class Program:
     marks: list[Mark] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
     queues: dict[str, ProgramQueue] = field(default_factory=dict)
+    exceptions: ExceptionRecord | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.program.program import Buffer, ComputeSet, Mark, Span
@@ -29,65 +29,114 @@ class _Touch:
     writes: bool
 
 
-def meetings(marks: list[Mark]) -> dict[int, list[Buffer]]:
-    """The compute sets before which workers meet because of marks, and the predicates that a slow one still tests."""
-    free = free_repeats(marks)
-    found: dict[int, list[Buffer]] = {mark.position: [] for mark in marks if mark not in free}
-    positions = {mark.label: mark.position for mark in marks if mark.kind == "label"}
-    for mark in marks:
-        if mark.predicate is not None and mark.predicate.kind != "constant":
-            found[mark.position].append(mark.predicate)
-            found[positions[mark.label]].append(mark.predicate)
-    return found
+def free_marks(marks: Sequence[Mark]) -> set[Mark]:
+    """The marks at which workers need not meet by themselves: all count the turns that decide, and no step is left.
 
-
-def free_repeats(marks: list[Mark]) -> dict[Mark, int]:
-    """The ends of loops at which workers need not meet by themselves, and where these loops begin.
-
-    In such a loop nothing else steers, and no step is left there.
+    A jump is free that comes before the label of a branch by turns; a label, if all that leads there is, unless a loop
+    begins there: what must be waited for before it need not be waited for in each turn.
     """
-    pairs = zip(marks, marks[1:], strict=False)
-    return {
-        mark: label.position
-        for label, mark in pairs
-        if mark.kind == "repeat" and (label.kind, label.label) == ("label", mark.label) and not mark.when
+    by_turns = {mark.label for mark in marks if mark.kind == "branch" and mark.known is not None}
+    free = {
+        mark
+        for mark, after in zip(marks, [*marks, None][1:], strict=True)
+        if (mark.kind == "branch" and mark.known is not None)
+        or (mark.kind == "repeat" and not mark.when and not _has_branches_by_turns(marks, mark))
+        or (mark.kind == "jump" and after is not None and after.kind == "label" and after.label in by_turns)
     }
+    met = {mark.label for mark in marks if mark.kind == "repeat" or (mark.kind != "label" and mark not in free)}
+    return free | {mark for mark in marks if mark.kind == "label" and mark.label not in met}
 
 
-def meet_again(
-    compute_sets: list[ComputeSet], waits: list[bool], loop: tuple[int, int], workers: int, place: Place
-) -> bool:
-    """Whether workers must meet between two turns of a loop, its compute sets being begin <= k < end.
-
-    The end of one turn, from the last sync on, then touches what the beginning of the next does up to the first one.
-    """
-    begin, end = loop
-    inside = [at for at in range(begin, end) if waits[at]]
-    first, last = (inside[0], inside[-1]) if inside else (end, begin)
-    head = [touch for each in compute_sets[begin:first] for touch in _touches(each, workers, place)]
-    tail = [touch for each in compute_sets[last:end] for touch in _touches(each, workers, place)]
-    return any(_conflict(old, new) for old in tail for new in head)
+def _has_branches_by_turns(marks: Sequence[Mark], repeat: Mark) -> bool:
+    """Whether a loop has parts that not all turns have: to meet once in a turn then spares meeting in several parts."""
+    begin = next(k for k, mark in enumerate(marks) if mark.kind == "label" and mark.label == repeat.label)
+    return any(mark.known is not None for mark in marks[begin : marks.index(repeat)])
 
 
 def syncs(
-    compute_sets: list[ComputeSet], workers: int, place: Place, met: dict[int, list[Buffer]] | None = None
-) -> list[bool]:
-    """For each compute set whether a sync must come before it. Every step begins with a sync of its own.
+    compute_sets: Sequence[ComputeSet], workers: int, place: Place, marks: Sequence[Mark] = ()
+) -> tuple[list[bool], set[Mark]]:
+    """For each compute set whether a sync must come before it, and the marks at which workers need not meet.
 
-    `met` has the compute sets before which all workers meet anyway, as `meetings` gives them.
+    Every step begins with a sync of its own.
     """
+    free = free_marks(marks)
+    needed = [False] * len(compute_sets)
     if workers == 1:
-        return [False] * len(compute_sets)
-    needed: list[bool] = []
-    recent: list[_Touch] = []
-    for at, compute_set in enumerate(compute_sets):
-        if met and at in met:
-            recent = [_Touch(Span(p), [(0, 1)] * workers, *place(p), False) for p in met[at]]
-        touches = _touches(compute_set, workers, place)
-        wait = any(_conflict(old, new) for new in touches for old in recent)
-        needed.append(wait)
-        recent = touches if wait else recent + touches
-    return needed
+        return needed, free
+    flow = _Flow(compute_sets, workers, place, marks, free)
+    while not flow.run(needed):
+        pass
+    return needed, free
+
+
+class _Flow:
+    """What may have been touched since the last sync, on every way through a program.
+
+    Compute sets have their numbers, and `count` more for those of earlier turns; marks that test predicates have
+    negative ones.
+    """
+
+    def __init__(
+        self, compute_sets: Sequence[ComputeSet], workers: int, place: Place, marks: Sequence[Mark], free: set[Mark]
+    ) -> None:
+        self.marks, self.free = marks, free
+        self.count = len(compute_sets)
+        self.touches = {at: _touches(each, workers, place) for at, each in enumerate(compute_sets)}
+        for number, mark in enumerate(marks):
+            if mark.predicate is not None and mark.predicate.kind != "constant":
+                by_all = [(0, 1)] * workers
+                self.touches[-1 - number] = [_Touch(Span(mark.predicate), by_all, *place(mark.predicate), False)]
+        self.labels = {mark.label: number for number, mark in enumerate(marks) if mark.kind == "label"}
+        self.at: dict[int, list[int]] = {}
+        for number, mark in enumerate(marks):
+            self.at.setdefault(mark.position, []).append(number)
+        self.conflicts: dict[tuple[int, int], bool] = {}
+        self.going_on: dict[int, frozenset[int]] = {}
+        self.going_back: dict[int, frozenset[int]] = {}
+
+    def run(self, needed: list[bool]) -> bool:
+        """Goes through the program once, adding to the syncs; True if there was nothing left to find out."""
+        returned, settled = self.going_back, True
+        self.going_on, self.going_back = dict(returned), {}
+        recent: frozenset[int] | None = frozenset()
+        for at in range(len(needed) + 1):
+            for number in self.at.get(at, ()):
+                recent = self._pass(number, recent)
+            if at == len(needed):
+                break
+            recent = recent or frozenset()
+            if not needed[at] and any(self._conflict(old, at) for old in recent):
+                needed[at], settled = True, False
+            recent = frozenset([at]) if needed[at] else recent | {at}
+        return settled and returned == self.going_back
+
+    def _pass(self, number: int, recent: frozenset[int] | None) -> frozenset[int] | None:
+        """What is recent behind a mark; None where nobody comes by."""
+        mark = self.marks[number]
+        if recent is not None and mark not in self.free:
+            recent = frozenset()
+        if mark.kind == "label":
+            arriving = self.going_on.get(mark.label)
+            return recent if arriving is None else arriving | (recent or frozenset())
+        if mark.kind == "leave" or recent is None:
+            return recent
+        if -1 - number in self.touches:
+            recent = frozenset([-1 - number])
+        if mark.kind == "repeat":
+            # Slots of an earlier turn cannot be told from those of a later one.
+            recent = frozenset(at if at < 0 else at % self.count + self.count for at in recent)
+        ways = self.going_on if number < self.labels[mark.label] else self.going_back
+        ways[mark.label] = ways.get(mark.label, frozenset()) | recent
+        return None if mark.kind == "jump" else recent
+
+    def _conflict(self, old: int, new: int) -> bool:
+        if (old, new) not in self.conflicts:
+            same_turn = old < self.count
+            before = self.touches[old if same_turn else old - self.count]
+            found = any(_conflict(one, other, same_turn) for other in self.touches[new] for one in before)
+            self.conflicts[old, new] = found
+        return self.conflicts[old, new]
 
 
 def _touches(compute_set: ComputeSet, workers: int, place: Place) -> list[_Touch]:
@@ -96,8 +145,10 @@ def _touches(compute_set: ComputeSet, workers: int, place: Place) -> list[_Touch
     return [_Touch(s, ranges, *place(s.buffer), w) for s, w in spans if s.buffer.kind != "constant"]
 
 
-def _conflict(old: _Touch, new: _Touch) -> bool:
+def _conflict(old: _Touch, new: _Touch, same_turn: bool) -> bool:
     if not (old.writes or new.writes) or old.stop <= new.start or new.stop <= old.start:
+        return False
+    if same_turn and _in_other_slots(old.span, new.span):
         return False
     a, b = old.span.partition, new.span.partition
     comparable = (
@@ -116,3 +167,12 @@ def _conflict(old: _Touch, new: _Touch) -> bool:
             if lo * a.grain < stop * b.grain and start * b.grain < hi * a.grain:
                 return True
     return False
+
+
+def _in_other_slots(old: Span, new: Span) -> bool:
+    """Whether two compute sets have different slots of a buffer in each turn that has both."""
+    a, b = old.slot, new.slot
+    if old.buffer is not new.buffer or a is None or b is None or a.begin.counter != b.begin.counter:
+        return False
+    pairs = zip(a.begin.values, b.begin.values, strict=False)
+    return all(min(one, other) < 0 or one + a.bytes <= other or other + b.bytes <= one for one, other in pairs)

@@ -29,6 +29,13 @@ class DeviceBuffer:
         """A copy of the value, in the variable's shape."""
         return self._value.copy()
 
+    def read_into(self, memory: np.ndarray | None) -> np.ndarray:
+        """The value, copied to `memory` if that has its shape and dtype, else to a new array."""
+        if memory is None or memory.shape != self._value.shape or memory.dtype != self._value.dtype:
+            return self._value.copy()
+        memory[...] = self._value
+        return memory
+
     def write(self, value: np.ndarray) -> None:
         """Replaces the value; raises ValueError when shape or dtype differ."""
         if value.shape != self._value.shape or value.dtype != self._value.dtype:

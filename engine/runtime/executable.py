@@ -23,15 +23,14 @@ from engine.emit.nest import Nest
 from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
 from engine.program.effort import effort_of, is_fine_grained
-from engine.program.hand_over import hand_over_units
 from engine.program.memory import plan_memory
-from engine.program.program import Buffer, ComputeSet, Mark, Partition, Program, Relocation, Span
-from engine.program.syncs import free_repeats, meet_again, meetings, ranges_of, syncs
+from engine.program.program import Buffer, ByTurn, ComputeSet, Mark, Partition, Program, Relocation, Span
+from engine.program.syncs import ranges_of, syncs
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
 from engine.runtime.executor import (
+    STEERING,
     Column,
-    Kind,
     branch_row,
     compute_row,
     jump_row,
@@ -40,8 +39,10 @@ from engine.runtime.executor import (
     repeat_row,
     step_table,
     sync_row,
+    turn_row,
 )
 from engine.runtime.feeds import RowFeed
+from engine.runtime.moving_addresses import as_run
 from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.quiet import quiet_openblas
 from engine.runtime.rings import AnyRing
@@ -49,8 +50,8 @@ from engine.runtime.threads import is_worker_count_given, worker_count
 from engine.runtime.workers import completed_steps, run_table
 
 Progress = Callable[[str, int, int], None]
-INLINE_EFFORT = 2_000_000
-"""Multiply-adds and elements below which a call of one step is not worth a thread."""
+INLINE_EFFORT = 30_000_000
+"""Multiply-adds and elements below which a call is not worth a thread: two threads start and end in some 0.3 ms."""
 
 
 class Executable:
@@ -64,7 +65,7 @@ class Executable:
         self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
         pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
         self._outfeeds = [_outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
-        self._running = hand_over_units(program)
+        self._running = as_run(program)
         self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
         self.plan = plan_memory(self._running)
         self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))
@@ -75,6 +76,7 @@ class Executable:
         self._codelets = self._compile(progress)
         self._place()
         self._tables: dict[tuple[bool, int], np.ndarray] = {}
+        self._preds_by_turn: dict[ByTurn, np.ndarray] = {}
         self._scratch_bytes = max((s.scratch_bytes for s in self._all_sets), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._effort = effort_of(program)
@@ -177,12 +179,7 @@ class Executable:
         marks: dict[int, list[Mark]] = {mark.position: [] for mark in moved}
         for mark in moved:
             marks[mark.position].append(mark)
-        waits = syncs(sets, workers, self._location, meetings(moved))
-        free = {
-            mark
-            for mark, begin in free_repeats(moved).items()
-            if not meet_again(sets, waits, (begin, mark.position), workers, self._location)
-        }
+        waits, free = syncs(sets, workers, self._location, moved)
         rows: list[list[int]] = []
         labels: dict[int, int] = {}
         for at in range(len(sets) + 1):
@@ -194,7 +191,7 @@ class Executable:
             parameters = sets[at].parameters.ctypes.data
             rows.append(compute_row(self._codelets[at], parameters, ranges_of(sets[at], workers)))
         for row in rows:
-            if row[Column.KIND] in (Kind.BRANCH, Kind.JUMP, Kind.REPEAT):
+            if row[Column.KIND] in STEERING:
                 row[Column.TARGET] = labels[row[Column.TARGET]]
         return step_table(rows, workers)
 
@@ -218,10 +215,19 @@ class Executable:
                 rows.append(jump_row(workers, -len(rows), leaves=True))
             elif mark.kind == "repeat":
                 rows.append(repeat_row(workers, mark.label, mark.turns, mark.counter, mark.when))
+            elif mark.known is not None:
+                predicates = self._preds(mark.known).ctypes.data
+                rows.append(turn_row(workers, mark.label, mark.known.counter, predicates, mark.when))
             elif mark.predicate is None:
                 rows.append(jump_row(workers, mark.label, mark.when))
             else:
                 rows.append(branch_row(workers, mark.label, self._addresses[mark.predicate], mark.when))
+
+    def _preds(self, known: ByTurn) -> np.ndarray:
+        """A pred for each turn of a loop."""
+        if known not in self._preds_by_turn:
+            self._preds_by_turn[known] = np.array(known.values, np.int8)
+        return self._preds_by_turn[known]
 
     def run(
         self,

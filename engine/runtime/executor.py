@@ -10,6 +10,7 @@ execution. Every step begins with a sync of its own, so a table need not end wit
 * branch and jump rows: go on at row TARGET, if a predicate says so or always. A sync stands before each of them, so
   that all workers take the same way; `when` does not apply. A jump with TRUTH is a place to leave an endless step.
 * repeat row: go back to row TARGET until so many turns are done. Each worker counts for itself, so nobody need meet.
+* turn row: go on at row TARGET in some turns of the loop around it, which each worker counts.
 * `when` of every other row, also within a chain: in each step, only in the first, or only in the last of a call.
 
 The first 64 bytes of a worker's scratch area belong to the executor (see Scratch), codelets use what follows.
@@ -51,6 +52,10 @@ class Kind(IntEnum):
     BRANCH = 2
     JUMP = 3
     REPEAT = 4
+    TURN = 5
+
+
+STEERING = (Kind.BRANCH, Kind.JUMP, Kind.REPEAT, Kind.TURN)
 
 
 class When(IntEnum):
@@ -67,11 +72,11 @@ class Column(IntEnum):
     KIND = 0
     WHEN = 1
     CODELET = 2  # address
-    PARAMETERS = 3  # address; of repeats: which of a worker's counters
+    PARAMETERS = 3  # address; of repeats and turns: which of a worker's counters
     CHAIN_LENGTH = 4
-    TARGET = 5  # of branches, jumps and repeats: row number
-    PREDICATE = 6  # of branches: address of a pred; of repeats: the number of turns
-    TRUTH = 7  # of branches: the value that is followed; of others: an interrupted call may leave its step here
+    TARGET = 5  # of branches, jumps, repeats and turns: row number
+    PREDICATE = 6  # of branches: address of a pred; of repeats: the number of turns; of turns: of a pred for each turn
+    TRUTH = 7  # of branches and turns: the value that is followed; of others: an interrupted call may leave here
     RANGES = 8
 
 
@@ -214,6 +219,13 @@ def another_turn(row: int, scratch: int) -> bool:
 
 
 @inner
+def is_followed_now(row: int, scratch: int) -> bool:
+    """Whether a worker whose loop is at some turn follows a turn row."""
+    turn = word(scratch, Scratch.TURN + word(row, Column.PARAMETERS))
+    return (load_i8(word(row, Column.PREDICATE) + turn) != 0) == (word(row, Column.TRUTH) != 0)
+
+
+@inner
 def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) -> bool:
     """All rows of one step; False if it cannot be finished."""
     steps = word(state, State.STEPS)
@@ -240,6 +252,8 @@ def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) ->
             if word(row, Column.TRUTH) != 0 and _leaves(state, worker, workers):
                 return False
             row = first + row_bytes * word(row, Column.TARGET) if another_turn(row, scratch) else row + row_bytes
+        elif kind == 5:
+            row = first + row_bytes * word(row, Column.TARGET) if is_followed_now(row, scratch) else row + row_bytes
         elif kind == 2:
             taken = (load_i8(word(row, Column.PREDICATE)) != 0) == (word(row, Column.TRUTH) != 0)
             row = first + row_bytes * word(row, Column.TARGET) if taken else row + row_bytes
@@ -308,6 +322,11 @@ def repeat_row(workers: int, target: int, turns: int, counter: int, leaves: bool
     return [Kind.REPEAT, 0, 0, counter, 0, target, turns, int(leaves)] + [0] * (2 * workers)
 
 
+def turn_row(workers: int, target: int, counter: int, predicates: int, when: bool) -> list[int]:
+    """A row that goes on at row `target` in turns whose pred, one of those from the address on, is `when`."""
+    return [Kind.TURN, 0, 0, counter, 0, target, predicates, int(when)] + [0] * (2 * workers)
+
+
 def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:
     """The step table of these rows; raises InternalError for impossible ones."""
     table = np.zeros((len(rows), Column.RANGES + 2 * workers), np.int64)
@@ -327,7 +346,7 @@ def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> int:
         raise InternalError(f"Expected {expected} columns for {workers} workers. Received: {len(row)} in row {number}.")
     if row[Column.KIND] == Kind.SYNC:
         return 1
-    if row[Column.KIND] in (Kind.BRANCH, Kind.JUMP, Kind.REPEAT):
+    if row[Column.KIND] in STEERING:
         if not 0 <= row[Column.TARGET] <= len(rows):
             raise InternalError(f"Expected a target among {len(rows)} rows. Received row {number}: {row}.")
         return 1

@@ -86,4 +86,4 @@ class IPUModel(Category):
     tiles_per_ipu: int = option(
         0, "Number of tiles of each IPU; 0 (default) stands for the standard number of the chosen version."
     )
-    version: str = option("ipu2", "Version of the modelled IPU: 'ipu1' or 'ipu2' (default).")
+    version: str = option("ipu2", "Version of the modelled IPU: 'ipu1', 'ipu2' (default), 'bow' or 'c600' ('ipu21').")

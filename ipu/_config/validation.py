@@ -8,7 +8,9 @@ from ipu._config.ipu_config import IPUConfig
 
 # IPUs behind each Id that `gc-info -l` lists for a system of sixteen.
 IPUS_OF_ID = (1,) * 16 + (2,) * 8 + (4,) * 4 + (8,) * 2 + (16,)
-VERSIONS = ("ipu1", "ipu2")
+VERSIONS = ("ipu1", "ipu2", "ipu21")
+MODEL_VERSIONS = (*VERSIONS, "bow", "c600")
+"""What the account knows besides: names of chips whose architecture is the Mk2's."""
 
 
 def normalise_selection(config: IPUConfig) -> None:
@@ -36,9 +38,9 @@ def validate(config: IPUConfig, on_ipu_model: bool) -> None:
     validate_device_connection(config)
     validate_io_tiles(config)
     validate_distribution(config, on_ipu_model)
-    if on_ipu_model and config.ipu_model.version not in VERSIONS:
+    if on_ipu_model and config.ipu_model.version not in MODEL_VERSIONS:
         raise ConfigurationError(
-            f"Expected ipu_model.version to be one of {VERSIONS}, because the IPU model is in use. "
+            f"Expected ipu_model.version to be one of {MODEL_VERSIONS}, because the IPU model is in use. "
             f"Received: {config.ipu_model.version!r}."
         )
     if config.ipu_model.tiles_per_ipu < 0:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +14,25 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from engine.errors import IPUError
+from ipu.compiler.refusals import ShapeFromValues
+
+_may_bake: ContextVar[bool] = ContextVar("may_bake", default=False)
+
+
+@contextlib.contextmanager
+def baking_possible(possible: bool) -> Iterator[None]:
+    """A trace of which another one, with constants for integer arguments, may be made instead."""
+    token = _may_bake.set(possible)
+    try:
+        yield
+    finally:
+        _may_bake.reset(token)
+
+
+def want_values(what: str) -> None:
+    """Ends a trace by ShapeFromValues if another one may know the value of `what`; else does nothing."""
+    if _may_bake.get():
+        raise ShapeFromValues(f"Expected {what} as a number. Received: a tensor. Give an argument of the function.")
 
 
 class Baked:

@@ -14,7 +14,7 @@ from tensorflow.python.eager.polymorphic_function import function_type_utils, po
 from engine.ir.device_operations import is_collective
 from engine.runtime.feeds import RowFeed
 from ipu._device import current_system
-from ipu.compiler.baking import Baked, bake, compilable
+from ipu.compiler.baking import Baked, bake, baking_possible, compilable
 from ipu.compiler.function_trace import function_trace
 from ipu.compiler.program import Program
 from ipu.compiler.refusals import ShapeFromValues
@@ -25,13 +25,14 @@ from ipu.compiler.variables import IPUVariable, engine_trace
 class EngineFunction:
     """A tf.function traced for the engine, with the programs of its concrete functions.
 
-    Integer scalars on which shapes depend become constants, each value with a program of its own.
+    Integer scalars on which shapes or schedules depend become constants, each value with a program of its own.
     """
 
     def __init__(self, function: polymorphic_function.Function) -> None:
         self._compiled = compilable(function)
         self._programs: dict[tuple[int, int], tuple[Any, Program]] = {}
         self._shaped_by_values: dict[int, Any] = {}
+        self._always_bakes = False
         self._baked: dict[tuple[Any, ...], Baked] = {}
         self._used: dict[int, IPUVariable] = {}
         self._version = current_system().version
@@ -59,9 +60,18 @@ class EngineFunction:
             results = program.run(1, feeds)
         return program.pack([tf.constant(result) for result in results])
 
+    def program(self, args: tuple[Any, ...], kwargs: dict[str, Any], ordinal: int = 0) -> Program:
+        """The program for these arguments, compiled now if there is none."""
+        with self._lock:
+            return self._prepared(tf.nest.map_structure(_as_tensor, (args, kwargs)), ordinal, None)[2]
+
+    def latest_program(self) -> Program | None:
+        """The program made last; None before the first."""
+        return next((program for _, program in reversed(self._programs.values())), None)
+
     def _prepared(self, arguments: Any, ordinal: int, check: Callable[[Any], None] | None) -> tuple[Any, Any, Program]:
         """The arguments as the function takes them, the concrete function for them, and its program."""
-        concrete = self._concrete(arguments)
+        arguments, concrete = self._traced(arguments)
         if check is not None:
             check(concrete.structured_outputs)
         if id(concrete) not in self._shaped_by_values:
@@ -74,6 +84,18 @@ class EngineFunction:
         arguments = bake(arguments, self._baked)
         concrete = self._concrete(arguments)
         return arguments, concrete, self._program(concrete, ordinal)
+
+    def _traced(self, arguments: Any) -> tuple[Any, Any]:
+        """The arguments, with integer scalars Baked if the trace wants values, and the concrete function for them."""
+        may_bake = self._compiled.input_signature is None
+        if not self._always_bakes:
+            try:
+                with baking_possible(may_bake and bake(arguments, self._baked) is not None):
+                    return arguments, self._concrete(arguments)
+            except ShapeFromValues:
+                self._always_bakes = True
+        arguments = bake(arguments, self._baked) or arguments
+        return arguments, self._concrete(arguments)
 
     def concrete(self, arguments: Any) -> tuple[Any, dict[int, IPUVariable]]:
         """The concrete function for (args, kwargs), and the variables by handle that `bind` asks for."""
@@ -93,7 +115,7 @@ class EngineFunction:
             self._version = system.version
         key = (id(concrete), ordinal)
         if key not in self._programs:
-            traced = for_replicas(bind(concrete, self._used), system.device(ordinal).replicas())
+            traced = for_device(bind(concrete, self._used), ordinal)
             self._programs[key] = (concrete, Program(traced))
         return self._programs[key][1]
 
@@ -122,6 +144,25 @@ def call_on_engine(
     return _functions[function](args, kwargs, ordinal, check)
 
 
+def program_of_function(
+    function: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Program | None:
+    """The program of a function: the one for these arguments, compiled now if there is none, or that compiled last.
+
+    A plain function becomes a tf.function. None without arguments for one that has no program, or is no function.
+    """
+    if args or kwargs:
+        made = function if isinstance(function, polymorphic_function.Function) else tf.function(function)
+        if made not in _functions:
+            _functions[made] = EngineFunction(made)
+        return _functions[made].program(args, kwargs or {})
+    try:
+        found = _functions.get(function)
+    except TypeError:  # what cannot be referred to weakly is no function
+        return None
+    return None if found is None else found.latest_program()
+
+
 def refuse_doubles(structure: Any) -> None:
     """Raises TypeError for tensors and arrays of 64-bit floats; Python's own numbers are constants."""
     for value in tf.nest.flatten(structure):
@@ -132,8 +173,14 @@ def refuse_doubles(structure: Any) -> None:
             )
 
 
-def for_replicas(traced: TracedStep, replicas: int) -> TracedStep:
-    """The step for that many replicas, which exchange what its collective operations say."""
+def for_device(traced: TracedStep, ordinal: int) -> TracedStep:
+    """The step for the replicas of a device, which exchange what its collective operations say.
+
+    Each takes one IPU, and with pipelines as many as these need, as far as IPUs have been configured: a program that
+    has not gets them. Raises ConfigurationError for IPUs that do not divide among replicas.
+    """
+    system = current_system()
+    replicas = system.device(ordinal).replicas(traced.ipus if system.configured else 1)
     collective = any(is_collective(i) for c in traced.module.computations() for i in c.instructions)
     if replicas == 1 and not collective:
         return traced

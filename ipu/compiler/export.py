@@ -10,8 +10,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from engine.files import ExecutableFile
-from ipu._device import current_system
-from ipu.compiler.calling import EngineFunction, for_replicas
+from ipu.compiler.calling import EngineFunction, for_device
 from ipu.compiler.executable_files import signature_of
 from ipu.compiler.tokens import is_token
 from ipu.compiler.trace import TracedStep, bind
@@ -28,7 +27,7 @@ def traced_function(function: Callable[..., Any], inputs: Sequence[Any]) -> Trac
     engine_function = EngineFunction(function)
     arguments = [tf.constant(each) if isinstance(each, np.ndarray | np.generic) else each for each in inputs]
     concrete, used = engine_function.concrete((tuple(arguments), {}))
-    return for_replicas(bind(concrete, used), current_system().device(0).replicas())
+    return for_device(bind(concrete, used), 0)
 
 
 def executable_file(

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from engine.partition.pipeline import Pipelined, Pipelining, inference_pipeline, pipeline
+from engine.partition.shared_variables import check_shared_variables
 from engine.runtime.feeds import RowFeed
 from ipu.compiler.accumulation import ReplicaRows, variable_numbers
+from ipu.compiler.fit import certainly_fits, check_account
 from ipu.compiler.program import Program
 from ipu.compiler.trace import TracedStep
 
 if TYPE_CHECKING:
+    from engine.program.program import Program as EngineProgram
     from engine.runtime.observer import Observer, RunningCall
 
 
@@ -30,6 +33,7 @@ class PipelineProgram(Program):
         self, traced: TracedStep, pipelining: Pipelining, *, once: Iterable[Any] = (), metrics: Iterable[Any] = ()
     ) -> None:
         numbers = variable_numbers(traced)
+        self.replicas, self.storage = pipelining.replicas, pipelining.storage
         self.pipelined = pipeline(
             traced.module,
             traced.roles,
@@ -38,7 +42,12 @@ class PipelineProgram(Program):
             metrics=numbers.of(metrics),
             names=numbers.names,
         )
-        super().__init__(_with_rows(traced, self.pipelined, pipelining.replicas))
+        check_shared_variables(self.pipelined, numbers.names)
+        super().__init__(_with_rows(_stored(traced, pipelining), self.pipelined, pipelining.replicas))
+
+    def _check_fit(self, program: EngineProgram) -> None:
+        """Raises OutOfTileMemory for a pipeline of which an IPU cannot hold its part."""
+        _check_ipus(self, program)
 
 
 class InferencePipelineProgram(Program):
@@ -46,11 +55,17 @@ class InferencePipelineProgram(Program):
 
     def __init__(self, traced: TracedStep, pipelining: Pipelining, *, metrics: Iterable[Any] = ()) -> None:
         numbers = variable_numbers(traced)
+        self.replicas, self.storage = pipelining.replicas, pipelining.storage
         self._micro_batches = pipelining.steps * pipelining.replicas
         self.pipelined = inference_pipeline(
             traced.module, traced.roles, pipelining, metrics=numbers.of(metrics), names=numbers.names
         )
-        super().__init__(_with_rows(traced, self.pipelined, pipelining.replicas))
+        check_shared_variables(self.pipelined, numbers.names)
+        super().__init__(_with_rows(_stored(traced, pipelining), self.pipelined, pipelining.replicas))
+
+    def _check_fit(self, program: EngineProgram) -> None:
+        """Raises OutOfTileMemory for a pipeline of which an IPU cannot hold its part."""
+        _check_ipus(self, program)
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """The results of `steps` micro-batches, as of a program that takes them one by one."""
@@ -61,6 +76,14 @@ class InferencePipelineProgram(Program):
         """The same while `observer` follows: micro-batches are complete when their execution is."""
         each = _EachMicroBatch(observer, self._micro_batches)
         return [_flat(result) for result in super().run_observed(steps // self._micro_batches, feeds, each)]
+
+
+def _check_ipus(pipeline: PipelineProgram | InferencePipelineProgram, program: EngineProgram) -> None:
+    if certainly_fits(program):
+        return
+    from ipu.profiling.accounts import account_of
+
+    check_account(account_of(pipeline))
 
 
 class _EachMicroBatch:
@@ -99,6 +122,12 @@ class _CallOfMicroBatches:
 def _flat(result: np.ndarray) -> np.ndarray:
     """[executions, micro-batches, ...] as [executions * micro-batches, ...], a view."""
     return result.reshape(-1, *result.shape[2:])
+
+
+def _stored(traced: TracedStep, pipelining: Pipelining) -> TracedStep:
+    """The step, with where a chip would keep its data."""
+    shards = pipelining.replicas if pipelining.storage.replicated_optimizer_state_sharding else 1
+    return replace(traced, storage=pipelining.storage, state_shards=shards)
 
 
 def _with_rows(traced: TracedStep, pipelined: Pipelined, replicas: int) -> TracedStep:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from engine.errors import ConfigurationError
 from engine.ir import Module
+from engine.ir.floating_point import IEEE
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.feeds import RowFeed
 from ipu._config.enumerations import DeviceConnectionType
 from ipu._device import current_system
 from ipu.compiler.executable_files import store_executable
+from ipu.compiler.fit import certainly_fits, check_program, with_storage
 from ipu.compiler.progress import compile_progress
 from ipu.compiler.trace import TracedStep
 from ipu.compiler.variables import Occupation
 from ipu.queues.registry import bound, signatures
 
 if TYPE_CHECKING:
+    from engine.compile import Inspect
+    from engine.profile.options import Assumptions
     from engine.program.program import Program as EngineProgram
     from engine.runtime.observer import Observer
     from engine.runtime.rings import AnyRing
@@ -58,27 +63,53 @@ def use_definitions(enabled: bool = True) -> Iterator[None]:
         _definitions_alone = before
 
 
-def build_executable(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> Executable:
+def build_executable(
+    module: Module, roles: list[str], constants: dict[int, np.ndarray], inspect: Inspect = check_program
+) -> Executable:
     """The one place where a module becomes executable; raises UnsupportedOperation, OutOfTileMemory.
 
+    `inspect` sees the engine's program first, and raises OutOfTileMemory for one that is too large.
     Raises as well what `store_executable` does where executables are to be stored.
     """
     if _definitions_alone:
         from engine.evaluate import EvaluatedExecutable
 
-        return EvaluatedExecutable(module, roles, constants)
+        return EvaluatedExecutable(module, roles, constants, current_system().floating_point)
     # Numba and LLVM take long to load: not before there is something to compile.
     from engine.compile import compile_module
 
     folder = store_executable(module, roles, constants)
     with compile_progress() as progress:
-        executable = compile_module(module, roles, constants, progress=progress.generated, folder=folder)
+        executable = compile_module(
+            *(module, roles, constants),
+            progress=progress.generated,
+            folder=folder,
+            floating_point=current_system().floating_point,
+            inspect=inspect,
+        )
     connection = current_system().config.device_connection.type
     if connection in (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER):
         from ipu.compiler.connection import DetachedExecutable
 
         return DetachedExecutable(executable, connection is DeviceConnectionType.PRE_COMPILE)
     return executable
+
+
+def _name_variables(program: EngineProgram, traced: TracedStep) -> None:
+    """Where the account has no layer for a variable, it takes TensorFlow's name."""
+    numbers = (number for number, role in enumerate(traced.roles) if role == "variable")
+    for number, variable in zip(numbers, traced.variables, strict=True):
+        if number in program.variables:
+            program.variables[number].name = getattr(variable, "name", "") or program.variables[number].name
+
+
+def _one_replica(traced: TracedStep) -> EngineProgram:
+    """The engine's program of a step that was traced for replicas, as one of them has it."""
+    from engine.compile import build_program
+    from ipu.compiler.replication import replicated
+
+    single = replicated(traced, 1)
+    return build_program(single.module, single.roles, single.constants)
 
 
 _noticed_types: set[str] = set()
@@ -106,17 +137,57 @@ class Program:
         self._traced = traced
         _notice_wide_types(traced)
         self._queues = signatures(traced.module)
-        self._executable = build_executable(traced.module, traced.roles, traced.constants)
+        self._floating_point = current_system().floating_point
+        self._executable = build_executable(traced.module, traced.roles, traced.constants, self._check_fit)
+
+    @property
+    def constants(self) -> Mapping[int, np.ndarray]:
+        """The values of the parameters that are constants, by their numbers."""
+        return self._traced.constants
 
     @property
     def engine_program(self) -> EngineProgram:
-        """The compute sets of one step. Raises ConfigurationError for a program on the definitions alone."""
+        """The compute sets of one step, as a chip has them: it rounds and looks for exceptions in its arithmetic.
+
+        Raises ConfigurationError for a program on the definitions alone.
+        """
         from engine.runtime.executable import Executable as CompiledExecutable
 
         executable = getattr(self._executable, "executable", self._executable)
         if isinstance(executable, CompiledExecutable):
-            return executable.program
+            return executable.program if self._floating_point == IEEE else self._plain_program
         raise ConfigurationError("Expected a program on tiles. Received: one that runs on the definitions alone.")
+
+    def _check_fit(self, program: EngineProgram) -> None:
+        """Raises OutOfTileMemory for a program that the configured chip cannot hold.
+
+        What each IPU holds of a pipeline in a function is not known. Of replicas in one program a chip has one.
+        """
+        traced = self._traced
+        _name_variables(program, traced)
+        if traced.has_pipelines or certainly_fits(program):
+            return
+        plain = program if self._floating_point == IEEE else self._plain_program
+        check_program(self._of_one_replica(plain), traced.storage, traced.state_shards)
+
+    def chip_program(self) -> EngineProgram:
+        """The engine's program as one chip has it: that of one replica."""
+        return self._of_one_replica(self.engine_program)
+
+    def with_storage(self, assumptions: Assumptions) -> Assumptions:
+        """The assumptions, and what the model wants in streaming memory."""
+        return with_storage(assumptions, self._traced.storage, self._traced.state_shards)
+
+    def _of_one_replica(self, program: EngineProgram) -> EngineProgram:
+        alone = self._traced.alone
+        return program if alone is None or self._traced.replicas == 1 else _one_replica(alone)
+
+    @cached_property
+    def _plain_program(self) -> EngineProgram:
+        """The same without what floating-point behaviour adds to it here."""
+        from engine.compile import build_program
+
+        return build_program(self._traced.module, self._traced.roles, self._traced.constants)
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps].

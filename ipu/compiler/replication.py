@@ -52,4 +52,4 @@ def replicated(traced: TracedStep, replicas: int) -> TracedStep:
         raise AccumulationLoopError(str(error)) from error
     rows = [ReplicaRows(by_number[number], replicas) for number in made.rows]
     variables = [*traced.variables, *rows]
-    return replace(traced, module=made.module, roles=made.roles, variables=variables, replicas=replicas)
+    return replace(traced, module=made.module, roles=made.roles, variables=variables, replicas=replicas, alone=traced)

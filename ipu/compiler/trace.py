@@ -13,10 +13,11 @@ from tensorflow.python.eager.polymorphic_function import compiler_ir
 
 from engine.errors import UnsupportedOperation
 from engine.ir import Module
+from engine.partition.storage import Storage
 from ipu.compiler.handles import HandleVariable, is_variable
 from ipu.compiler.hlo import import_hlo
 from ipu.compiler.refusals import refusal
-from ipu.compiler.traced_pipelines import with_traced_pipelines
+from ipu.compiler.traced_pipelines import ipus_of_function, with_traced_pipelines
 from ipu.compiler.variables import HostVariable, IPUVariable, engine_trace
 
 
@@ -26,7 +27,9 @@ class TracedStep:
 
     `roles` has one entry for each parameter of `module`; `variables` those with the role "variable", in
     order, and `updated` the ones the step assigns; `constants` the host values of the others.
-    `pack` builds the structure the function returns from its flat results. `replicas` run the module together.
+    `pack` builds the structure the function returns from its flat results. `replicas` run the module together, which
+    was made of `alone`. `storage` says what a chip keeps in streaming memory, `state_shards` among how many replicas it
+    divides the state of optimizers. With `has_pipelines` loops of it run on several IPUs.
     """
 
     module: Module
@@ -36,6 +39,11 @@ class TracedStep:
     constants: dict[int, np.ndarray]
     pack: Callable[[Sequence[Any]], Any]
     replicas: int = 1
+    alone: TracedStep | None = None
+    storage: Storage = Storage()
+    state_shards: int = 1
+    has_pipelines: bool = False
+    ipus: int = 1
 
 
 def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> TracedStep:
@@ -76,10 +84,16 @@ def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
             continue
         roles.append("variable")
         resources[number] = _variable(by_handle.get(id(tensor)), tensor)
-    module = with_traced_pipelines(import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments])))
+    imported = import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
+    module, pipelines = with_traced_pipelines(imported)
     updated = [variable for number, variable in resources.items() if number in module.aliases]
     pack = concrete.function_type.pack_output
-    return TracedStep(module, roles, list(resources.values()), updated, constants, pack)
+    ipus = ipus_of_function(concrete.graph, pipelines)
+    return TracedStep(
+        *(module, roles, list(resources.values()), updated, constants, pack),
+        has_pipelines=bool(pipelines),
+        ipus=ipus,
+    )
 
 
 def _variable(variable: Any, handle: Any) -> IPUVariable | HostVariable:

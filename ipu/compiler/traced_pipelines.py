@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from engine.ir import Module
 from engine.ir.device_operations import PIPELINE_TURN, target_of
+from engine.partition.schedule import Devices
 
 if TYPE_CHECKING:
     from engine.partition.pipeline import Pipelined
 
+_ipus: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""The IPUs of the pipelines traced into a graph."""
 latest: list[Pipelined] = []
 """Those of the function that was compiled last of all that have any, in the order in which it calls them."""
 
 
-def with_traced_pipelines(module: Module) -> Module:
-    """The module, its loops that were traced as pipelines made such.
+def with_traced_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
+    """The module, its loops that were traced as pipelines made such, and these.
 
     Raises as `engine.partition.traced_pipelines.with_pipelines`.
     """
     if not any(target_of(i) == PIPELINE_TURN for c in module.computations() for i in c.instructions):
-        return module
+        return module, []
     # The engine's passes load Numba, which takes long: not before there is a pipeline.
     from engine.partition.traced_pipelines import with_pipelines
 
     module, made = with_pipelines(module)
     latest[:] = made
-    return module
+    return module, made
+
+
+def note_ipus(devices: Devices) -> None:
+    """Notes in the function being traced that it has a pipeline on these IPUs."""
+    graph, ipus = tf.compat.v1.get_default_graph(), ipus_of_replica(devices)
+    while graph is not None:
+        _ipus[graph] = max(_ipus.get(graph, 1), ipus)
+        graph = getattr(graph, "outer_graph", None)
+
+
+def ipus_of_function(graph: Any, made: Iterable[Pipelined]) -> int:
+    """The IPUs that a replica of a traced function takes, given the pipelines that were made of its loops."""
+    return max([_ipus.get(graph, 1), *(ipus_of_replica(each.schedule.devices) for each in made)])
+
+
+def ipus_of_replica(devices: Devices) -> int:
+    """The IPUs that a replica of a pipeline takes: a power of two, as they are wired."""
+    shards = max(ipu for ipus in devices for ipu in ipus) + 1
+    return 1 << (shards - 1).bit_length()

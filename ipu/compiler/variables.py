@@ -25,6 +25,7 @@ class _Tracing(threading.local):
     """The variables, by handle, that the trace under way in this thread has used; None outside a trace."""
 
     used: dict[int, IPUVariable] | None = None
+    watcher: Callable[[IPUVariable], None] | None = None
 
 
 _tracing = _Tracing()
@@ -43,6 +44,16 @@ def engine_trace() -> Iterator[dict[int, IPUVariable]]:
 def tracing() -> bool:
     """Whether this thread is tracing a step for the engine."""
     return _tracing.used is not None
+
+
+@contextlib.contextmanager
+def watching_reads(watcher: Callable[[IPUVariable], None]) -> Iterator[None]:
+    """Calls `watcher` with each variable whose value this thread reads within, outside of any function."""
+    outer, _tracing.watcher = _tracing.watcher, watcher
+    try:
+        yield
+    finally:
+        _tracing.watcher = outer
 
 
 class Occupation:
@@ -120,6 +131,8 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     def _handle(self) -> Any:
         """TensorFlow's eager operations take the handle from here, in C, when they are given the variable to read."""
         if not self._known_use and not ops.inside_function():
+            if _tracing.watcher is not None:
+                _tracing.watcher(self)
             self._fetch()
         return self._raw_handle
 
@@ -162,6 +175,8 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         """Runs a read of the host copy, which leaves the device copy valid."""
         if ops.inside_function() or self._known_use:
             return read()
+        if _tracing.watcher is not None:
+            _tracing.watcher(self)
         self._fetch()
         self._known_use = True
         try:

@@ -38,10 +38,11 @@ class OptimizerFunctionOutput:
         apply_gradients_args: further positional arguments of apply_gradients, after the gradients and variables.
         apply_gradients_kwargs: its further keyword arguments.
         variables: with a Keras optimizer, what to train; None means all trainable variables that the stages use.
+        tape: with a Keras optimizer, a tf.GradientTape that takes the gradients, of all that it watches.
 
     Raises:
-        TypeError: `opt` is no optimizer, or `loss` no tensor.
-        ValueError: compute_gradients arguments with a Keras optimizer, or `variables` with another.
+        TypeError: `opt` is no optimizer, `loss` no tensor, or `tape` no tape.
+        ValueError: compute_gradients arguments with a Keras optimizer, `variables` or `tape` with another, or both.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class OptimizerFunctionOutput:
         apply_gradients_args: Any = None,
         apply_gradients_kwargs: Any = None,
         variables: Any = None,
+        tape: tf.GradientTape | None = None,
     ) -> None:
         is_first = isinstance(opt, tf.compat.v1.train.Optimizer)
         if not is_first and not (hasattr(opt, "apply_gradients") and hasattr(opt, "get_config")):
@@ -66,11 +68,16 @@ class OptimizerFunctionOutput:
                 "Expected compute_gradients_args and compute_gradients_kwargs only with a TensorFlow 1 optimizer. "
                 f"Received: them with {type(opt).__name__}. Leave them out."
             )
-        if is_first and variables is not None:
-            raise ConfigurationError(
-                f"Expected variables only with a Keras optimizer. Received: them with {type(opt).__name__}. Pass "
-                "compute_gradients_kwargs={'var_list': ...}."
-            )
+        for what, given in (("variables", variables), ("tape", tape)):
+            if is_first and given is not None:
+                raise ConfigurationError(
+                    f"Expected {what} only with a Keras optimizer. Received: {what} with {type(opt).__name__}. Pass "
+                    "compute_gradients_kwargs={'var_list': ...}."
+                )
+        if variables is not None and tape is not None:
+            raise ConfigurationError("Expected one of variables and tape. Received: both. Leave one out.")
+        if not (tape is None or isinstance(tape, tf.GradientTape)):
+            raise PipelineTypeError(f"Expected tape to be a tf.GradientTape. Received: {tape!r}.")
         self.opt = opt
         self.loss = loss
         self.compute_gradients_args = tuple(compute_gradients_args or ())
@@ -78,6 +85,7 @@ class OptimizerFunctionOutput:
         self.apply_gradients_args = tuple(apply_gradients_args or ())
         self.apply_gradients_kwargs = dict(apply_gradients_kwargs or {})
         self.variables = None if variables is None else list(variables)
+        self.tape = tape
 
 
 @autograph.do_not_convert

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -9,14 +10,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from engine.errors import ConfigurationError, UnsupportedOperation
+from engine.errors import ConfigurationError, StepCountError, UnsupportedOperation
 from engine.partition.accumulation import Reduction
 from engine.partition.schedule import Devices
 from engine.partition.schedule_checks import check_count, check_pipeline
+from engine.partition.storage import Storage
 from ipu.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipu.pipelining.errors import PipelineTypeError
+from ipu.pipelining.errors import PipelineCountError, PipelineTypeError
 from ipu.pipelining.options import (
     PipelineSchedule,
     RecomputationMode,
@@ -25,9 +27,13 @@ from ipu.pipelining.options import (
     checked_reduction,
     checked_schedule,
     checked_stage_options,
+    checked_sum_dtype,
     kind_of,
+    storage_of,
+    summed_as,
 )
 
+logger = logging.getLogger("ipu")
 MAXIMAL_COUNT = 2**31 - 1
 Stage = Sequence[Callable[..., Any]]
 """The functions of a stage: several, if they run concurrently."""
@@ -54,6 +60,7 @@ class PipelineArguments:
     outfeed_mask: list[bool] | None
     accumulate_outfeed: bool
     accumulate_outfeed_dtype: Any
+    storage: Storage
 
     @property
     def training(self) -> bool:
@@ -62,10 +69,7 @@ class PipelineArguments:
 
     def to_sum(self, tensor: Any) -> tf.Tensor:
         """What is summed over micro-batches of an output, in the dtype that was asked for."""
-        tensor = tf.convert_to_tensor(tensor)
-        asked = self.accumulate_outfeed_dtype
-        dtype = asked(tensor) if callable(asked) and not isinstance(asked, tf.DType) else asked
-        return tensor if dtype is None else tf.cast(tensor, tf.as_dtype(dtype))
+        return summed_as(tf.convert_to_tensor(tensor), self.accumulate_outfeed_dtype)
 
 
 def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
@@ -97,18 +101,14 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
     checked_stage_options("weight_update_poplar_options", None if update is None else [update], 1)
     checked_recomputation(arguments["recomputation_mode"], schedule)
     _check_outfeed(arguments, training)
-    if arguments["replicated_optimizer_state_sharding"] and arguments["offload_weight_update_variables"] is False:
-        raise ConfigurationError(
-            "Expected replicated_optimizer_state_sharding only with offload_weight_update_variables. Received: "
-            "offload_weight_update_variables=False. Leave one of the two out."
-        )
+    storage = storage_of(arguments)
+    checked_sum_dtype(arguments["accumulate_outfeed_dtype"])
     dtype = arguments["gradient_accumulation_dtype"]
     if dtype is not None and not is_function_of_variables(dtype):
         accumulator_element_type(dtype)
     if not tf.is_tensor(count):
-        check_count(kind_of(schedule), devices, count, training=training, option="gradient_accumulation_count")
+        check_schedule_takes(count, schedule, devices, training)
     mask = arguments["outfeed_mask"]
-    inputs = arguments["inputs"]
     return PipelineArguments(
         stages,
         devices,
@@ -119,7 +119,7 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
         arguments["recomputation_mode"] or RecomputationMode.Auto,
         reduction,
         dtype,
-        [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs],
+        _inputs(arguments["inputs"]),
         arguments["infeed_queue"],
         arguments["outfeed_queue"],
         arguments["optimizer_function"],
@@ -127,7 +127,29 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
         None if mask is None else [bool(element) for element in mask],
         bool(arguments["accumulate_outfeed"]),
         arguments["accumulate_outfeed_dtype"],
+        storage,
     )
+
+
+def check_schedule_takes(count: int, schedule: PipelineSchedule, devices: Devices, training: bool) -> None:
+    """Raises PipelineCountError, a FailedPreconditionError, for a gradient_accumulation_count that it cannot take."""
+    try:
+        check_count(kind_of(schedule), devices, count, training=training, option="gradient_accumulation_count")
+    except StepCountError as error:
+        raise PipelineCountError(str(error)) from error
+
+
+def _inputs(inputs: Any) -> list[Any]:
+    """Says so where a variable is given, whose value all micro-batches of all repetitions get."""
+    given = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    for value in given:
+        if isinstance(value, tf.Variable):
+            logger.warning(
+                "The variable %r is in the inputs of a pipeline, which takes its value as it is before the first "
+                "micro-batch, and gives it no gradient. Use the variable in a stage instead.",
+                value.name,
+            )
+    return given
 
 
 def _checked_count(count: Any) -> Any:

@@ -1,6 +1,8 @@
 """Errors of pipelines in the classes that programs for TensorFlow catch."""
 
-from engine.errors import ConfigurationError
+import tensorflow as tf
+
+from engine.errors import ConfigurationError, StepCountError
 
 
 class PipelineTypeError(ConfigurationError, TypeError):
@@ -9,3 +11,10 @@ class PipelineTypeError(ConfigurationError, TypeError):
 
 class PipelineRuntimeError(ConfigurationError, RuntimeError):
     """A pipeline that has nothing to do, or is used for what it cannot do."""
+
+
+class PipelineCountError(StepCountError, tf.errors.FailedPreconditionError):
+    """A number of micro-batches with which a schedule has no whole periods."""
+
+    def __init__(self, message: str) -> None:
+        tf.errors.FailedPreconditionError.__init__(self, None, None, message)

@@ -1,7 +1,8 @@
 """A pipeline as it is traced: a loop over its repetitions, whose body is one micro-batch with marks on what is summed.
 
-When the function is compiled, the engine makes of the body all micro-batches in the order of the schedule. A number of
-micro-batches that is a tensor has no schedule: such a pipeline is a loop over micro-batches (ipu/pipelining/turns.py).
+When the function is compiled, the engine makes of the body all micro-batches in the order of the schedule. For a number
+of micro-batches that is an argument of the function there is a program, and a schedule, for each value it is called
+with. One that is computed on the device has no schedule: a loop over micro-batches (ipu/pipelining/turns.py).
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import tensorflow as tf
 from engine.partition.pipeline import Pipelining
 from engine.partition.traced_pipelines import pipeline_config
 from ipu._device import current_system
+from ipu.compiler.baking import want_values
 from ipu.compiler.device_calls import require_trace
 from ipu.compiler.marks import mark_pipeline_turn, mark_total, mark_updated_once
 from ipu.compiler.tokens import chains_between, own_chain
+from ipu.compiler.traced_pipelines import note_ipus
 from ipu.pipelining.arguments import PipelineArguments
 from ipu.pipelining.gradients import apply_marked, gradients_of
 from ipu.pipelining.micro_batch import MicroBatch, in_stage, stage_chain
@@ -29,8 +32,10 @@ def run_pipeline(arguments: PipelineArguments, output_type: type, name: str) -> 
     """The operation that runs all micro-batches of all repetitions, in the function being traced."""
     require_trace("a pipeline")
     micro_batch = MicroBatch(arguments, output_type)
+    note_ipus(arguments.devices)
     with tf.name_scope(name):
         if tf.is_tensor(arguments.count):
+            want_values("gradient_accumulation_count")
             return MicroBatchTurns(arguments, micro_batch).run()
         return _Scheduled(arguments, micro_batch).run()
 
@@ -98,4 +103,5 @@ class _Scheduled:
             recomputation_mode=arguments.recomputation_mode.name if allowed else None,
             option="gradient_accumulation_count",
             empty_stages=True,
+            storage=arguments.storage,
         )

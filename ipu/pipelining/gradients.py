@@ -19,9 +19,10 @@ Pairs = list[tuple[tf.Tensor, Any]]
 def gradients_of(output: Any, tape: tf.GradientTape) -> Pairs:
     """The gradients of one micro-batch's loss.
 
-    `output` is an OptimizerFunctionOutput, `tape` has what the stages did. Raises PipelineRuntimeError for a loss that
-    depends on no variable that is to be trained.
+    `output` is an OptimizerFunctionOutput, `tape` has what the stages did, if it brings none of its own. Raises
+    PipelineRuntimeError for a loss that depends on no variable that is to be trained.
     """
+    tape = tape if output.tape is None else output.tape
     pairs = [(tf.convert_to_tensor(g), v) for g, v in _with_none(output, tape) if g is not None]
     if not pairs:
         raise PipelineRuntimeError(

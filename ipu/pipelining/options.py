@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from enum import Enum, IntEnum
 from numbers import Integral
 from typing import Any, get_args
+
+import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Reduction
 from engine.partition.schedule import Recomputation, ScheduleKind
 from engine.partition.schedule_checks import recomputation_of
+from engine.partition.storage import Storage
 from ipu.pipelining.errors import PipelineTypeError
 
 
@@ -149,3 +154,50 @@ def checked_reduction(method: Any) -> Reduction:
         f"Cannot parse {method!r} as one of GradientAccumulationReductionMethod. Expected one of "
         f"{', '.join(map(repr, REDUCTIONS))}. Received: {method!r}."
     )
+
+
+STORAGE = tuple(field.name for field in fields(Storage))
+"""The names of the options that say where data are kept."""
+OFFLOADS_STATE = "offload_weight_update_variables"
+
+
+def storage_of(arguments: Mapping[str, Any]) -> Storage:
+    """Where a pipeline keeps its data, from the arguments of `pipeline()` by name.
+
+    Raises ConfigurationError for anything but True, False or None.
+    """
+    for name in STORAGE:
+        value = arguments.get(name)
+        if not (value is None or isinstance(value, bool)):
+            raise ConfigurationError(f"Expected {name} to be True, False or None. Received: {value!r}.")
+    if arguments.get("replicated_optimizer_state_sharding") and arguments.get(OFFLOADS_STATE) is False:
+        raise ConfigurationError(
+            f"Expected replicated_optimizer_state_sharding only with {OFFLOADS_STATE}. Received: "
+            f"{OFFLOADS_STATE}=False. Leave one of the two out."
+        )
+    return Storage(**{name: arguments.get(name) for name in STORAGE})
+
+
+def checked_sum_dtype(asked: Any) -> Any:
+    """`accumulate_outfeed_dtype`: None, a dtype of numbers or a function of the tensor.
+
+    Raises PipelineTypeError for anything else.
+    """
+    if asked is None or (callable(asked) and not isinstance(asked, tf.DType | type)):
+        return asked
+    try:
+        dtype = tf.as_dtype(asked)
+    except TypeError:
+        dtype = None
+    if dtype is None or not (dtype.is_floating or dtype.is_integer):
+        raise PipelineTypeError(
+            f"Expected accumulate_outfeed_dtype to be a dtype of numbers, a function of the tensor, or None. Received: "
+            f"{asked!r}. Nearest: tf.float32."
+        )
+    return asked
+
+
+def summed_as(tensor: tf.Tensor, asked: Any) -> tf.Tensor:
+    """What is summed over micro-batches of an output, in the dtype that was asked for."""
+    dtype = asked(tensor) if callable(asked) and not isinstance(asked, tf.DType | type) else asked
+    return tensor if dtype is None else tf.cast(tensor, tf.as_dtype(dtype))

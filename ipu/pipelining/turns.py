@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ipu.compiler.variables import IPUVariable
-from ipu.pipelining.arguments import PipelineArguments
+from ipu.pipelining.arguments import PipelineArguments, check_schedule_takes
 from ipu.pipelining.gradients import GradientSums, gradients_of, zeros_variable
 from ipu.pipelining.micro_batch import MicroBatch
+from ipu.queues.approval import approved
 
 
 class MicroBatchTurns:
@@ -22,10 +24,19 @@ class MicroBatchTurns:
     def run(self) -> tf.Operation:
         """The loop: its tensors are the number of its turn, the count of micro-batches, and `inputs`."""
         inputs = [tf.convert_to_tensor(value) for value in self._arguments.inputs]
-        count = tf.cast(self._arguments.count, tf.int32) * self._arguments.batch_serialization_iterations
+        count = (
+            approved(tf.cast(self._arguments.count, tf.int32), self._check)
+            * self._arguments.batch_serialization_iterations
+        )
         results = tf.while_loop(self._within, self._turn, [tf.constant(0), count, *inputs], parallel_iterations=1)
         with tf.control_dependencies([results[0]]):
             return tf.no_op()
+
+    def _check(self, counts: Any) -> None:
+        """On the host, when the program runs: raises PipelineCountError for counts that the schedule cannot take."""
+        arguments = self._arguments
+        for count in np.unique(counts):
+            check_schedule_takes(int(count), arguments.schedule, arguments.devices, arguments.training)
 
     def _within(self, turn: Any, count: Any, *inputs: Any) -> Any:
         return turn < count * self._arguments.repeat_count

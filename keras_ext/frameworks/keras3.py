@@ -34,7 +34,7 @@ from keras_ext.epochs.passes import Passes
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
-from keras_ext.frameworks import keras3_backup, keras3_graphs, keras3_layers, keras3_metrics
+from keras_ext.frameworks import keras3_backup, keras3_graphs, keras3_layers, keras3_metrics, keras3_scopes
 from keras_ext.frameworks.common import (
     KerasFunction,
     dense,
@@ -53,10 +53,14 @@ from keras_ext.updates import check_batches, check_executions
 class Keras3:
     """How the framework-blind parts ask about a Keras 3 model."""
 
+    def prepare(self, model: Any, batch: Any) -> None:
+        """Builds metrics, loss and optimizer for specs of a batch."""
+        model._maybe_symbolic_build(data_batch=batch)
+
     def step(self, model: Any, mode: Mode, data: Any) -> Any:
         """Traces one step of the model, in its strategy, as Keras does."""
         strategy = model.distribute_strategy
-        with strategy.scope():
+        with strategy.scope(), keras3_scopes.own_scopes():
             return strategy.run(getattr(model, f"{mode}_step"), args=(data,))
 
     def steps_per_execution(self, model: Any) -> int:
@@ -212,6 +216,7 @@ def install() -> None:
     keras3_graphs.install()
     keras3_layers.install()
     keras3_metrics.install()
+    keras3_scopes.install()
 
 
 def _without_tensors(original: KerasFunction) -> KerasFunction:

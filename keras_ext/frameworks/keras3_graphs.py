@@ -19,12 +19,13 @@ from keras.src.ops.operation import Operation
 from ipu.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.pipelining import graphs
-from keras_ext.pipelining.assigning import may_have_stages
-from keras_ext.pipelining.errors import StageAssignmentError
-from keras_ext.pipelining.graphs import Kind, Stages, is_shape
+from keras_ext.pipelining.assigned import may_have_stages
+from keras_ext.pipelining.graphs import Kind, Stages, is_shape, replaced
 from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
-from keras_ext.pipelining.subclasses import trace_subclass
+from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
+
+_CALLED = "_ipu_built_by_call"
 
 
 class Keras3Graphs:
@@ -70,15 +71,12 @@ class Keras3Graphs:
 
             def in_stage(operation: Any) -> Callable[..., Any]:
                 node = next(node for node in nodes if node.operation is operation)
-                return _called_in(scopes, of_node[id(node)], operation_fn(operation))
+                return scopes.called_in(of_node[id(node)], operation_fn(operation))
 
             return Functional._run_through_graph(graph, inputs, in_stage, call_fn)
 
-        vars(graph)["_run_through_graph"] = run
-        try:
+        with replaced(graph, "_run_through_graph", run):
             yield
-        finally:
-            del vars(graph)["_run_through_graph"]
 
     def run(self, graph: Any, inputs: Any, training: bool | None, mask: Any) -> Any:
         """What the graph does with `inputs`."""
@@ -89,14 +87,6 @@ def _executed(graph: Any) -> Iterator[Any]:
     """The nodes in the order in which Keras calls their operations."""
     for depth in sorted(graph._nodes_by_depth, reverse=True):
         yield from (node for node in graph._nodes_by_depth[depth] if node.operation and not node.is_input)
-
-
-def _called_in(scopes: StageScopes, stage: int, call: Callable[..., Any]) -> Callable[..., Any]:
-    def called(*arguments: Any, **named: Any) -> Any:
-        with scopes.stage(stage):
-            return call(*arguments, **named)
-
-    return called
 
 
 def _symbols(inputs: Any) -> Any:
@@ -125,6 +115,7 @@ def install() -> None:
     Node.__init__ = noting_stages(Node.__init__)
     Model.__init__ = _ignoring_itself(Model.__init__)
     Model.build = _tracing_shapes(Model.build)
+    Model._maybe_build = _noting_calls(Model._maybe_build)
     Model.get_build_config = _with_shapes(Model.get_build_config)
     Model.build_from_config = _tracing_config(Model.build_from_config)
 
@@ -147,16 +138,28 @@ def _tracing_shapes(build: KerasFunction) -> KerasFunction:
         is_subclass = not isinstance(self, Sequential | Functional)
         if not is_subclass or not serves(getattr(self, "_distribute_strategy", None)):
             build(self, input_shape)
+        elif vars(self).get(_CALLED):
+            # The shape is that of the first argument only, and calling a model needs no graph.
+            if may_have_stages(self):
+                try_trace_subclass(self, input_shape)
         elif might_have_unbuilt_state(self) or may_have_stages(self):
             trace_subclass(self, input_shape)
         else:
-            # Keras' own __call__ comes here, with the shape of the first argument only, when all layers are built.
-            # Who asks later for the stages of a model without a graph is told to build it.
-            with contextlib.suppress(StageAssignmentError):
-                trace_subclass(self, input_shape)
+            try_trace_subclass(self, input_shape)
 
     build_model._is_default = True  # to Keras it is no build of the class' own
     return build_model
+
+
+def _noting_calls(maybe_build: KerasFunction) -> KerasFunction:
+    """Where Keras' own `__call__` builds what is called, and not its user."""
+
+    @functools.wraps(maybe_build)
+    def build_called(self: Any, *arguments: Any, **named: Any) -> None:
+        with replaced(self, _CALLED, True):
+            maybe_build(self, *arguments, **named)
+
+    return build_called
 
 
 def _with_shapes(get_build_config: KerasFunction) -> KerasFunction:

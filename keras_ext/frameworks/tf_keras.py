@@ -49,6 +49,9 @@ OPTIMIZERS = (
 class TFKeras:
     """How the framework-blind parts ask about a tf_keras model."""
 
+    def prepare(self, model: Any, batch: Any) -> None:
+        """Nothing: tf_keras builds what a step needs when the step is traced."""
+
     def step(self, model: Any, mode: Mode, data: Any) -> Any:
         """Traces one step of the model, in its strategy, and counts it, as Keras does."""
         strategy = model.distribute_strategy

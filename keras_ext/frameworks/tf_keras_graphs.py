@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -19,10 +19,11 @@ from tf_keras.src.engine.training import Model
 from ipu.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.pipelining import graphs
-from keras_ext.pipelining.graphs import Kind, Stages, is_shape
+from keras_ext.pipelining.assigned import may_have_stages
+from keras_ext.pipelining.graphs import Kind, Stages, is_shape, replaced
 from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
-from keras_ext.pipelining.subclasses import trace_subclass
+from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
 
 
 class TFKerasGraphs:
@@ -67,11 +68,8 @@ class TFKerasGraphs:
             with _layers_in(StageScopes(), stages(graph), graph):
                 return Functional._run_internal_graph(graph, inputs, training=training, mask=mask)
 
-        vars(graph)["_run_internal_graph"] = run
-        try:
+        with replaced(graph, "_run_internal_graph", run):
             yield
-        finally:
-            del vars(graph)["_run_internal_graph"]
 
     def run(self, graph: Any, inputs: Any, training: bool | None, mask: Any) -> Any:
         """What the graph does with `inputs`."""
@@ -85,19 +83,11 @@ def _layers_in(scopes: StageScopes, stages: Any, graph: Any) -> Iterator[None]:
     layers = [node.layer for node in nodes]
     try:
         for node in nodes:
-            node.layer = _called_in(scopes, stages[id(node)], node.layer)
+            node.layer = scopes.called_in(stages[id(node)], node.layer)
         yield
     finally:
         for node, layer in zip(nodes, layers, strict=True):
             node.layer = layer
-
-
-def _called_in(scopes: StageScopes, stage: int, layer: Any) -> Callable[..., Any]:
-    def called(*arguments: Any, **named: Any) -> Any:
-        with scopes.stage(stage):
-            return layer(*arguments, **named)
-
-    return called
 
 
 def _symbols(inputs: Any) -> Any:
@@ -132,7 +122,7 @@ def _tracing_shapes(build: KerasFunction) -> KerasFunction:
             build(self, input_shape)
             return
         with self._distribution_strategy.scope():
-            trace_subclass(self, input_shape)
+            (trace_subclass if may_have_stages(self) else try_trace_subclass)(self, input_shape)
             build(self, tf.nest.map_structure(_shape_of, input_shape))
 
     return build_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -90,7 +91,88 @@ class ModelLayerPipelineStageAssignment(_InvocationAssignment):
     """
 
 
+class _NestedModelAssignment(_Assignment):
+    """Assignments of the layers of a nested model. Its `pipeline_stage` is that of all of them, None if they differ."""
+
+    pipeline_stage_assignments: list[Any]
+
+    @property
+    def nested_model(self) -> Any:
+        """The nested model, which is also `layer`."""
+        return self._layer
+
+    @property
+    def pipeline_stage(self) -> int | None:
+        """The stage of all layers of the nested model; None if they are in several, or in none. Setting it sets all."""
+        stages = {assignment.pipeline_stage for assignment in self.pipeline_stage_assignments}
+        return stages.pop() if len(stages) == 1 else None
+
+    @pipeline_stage.setter
+    def pipeline_stage(self, stage: int | None) -> None:
+        for assignment in self.pipeline_stage_assignments:
+            assignment.pipeline_stage = stage
+
+
+class SequentialNestedModelPipelineStageAssignment(_NestedModelAssignment, SequentialLayerPipelineStageAssignment):
+    """Says in which stages the layers of a model run that is a layer of a `Sequential` model.
+
+    Args:
+        nested_model: the model.
+        pipeline_stage_assignments: an assignment for each of its layers, or of their calls, in order.
+    """
+
+    def __init__(self, nested_model: Any, pipeline_stage_assignments: Sequence[Any]) -> None:
+        self._layer = nested_model
+        self.pipeline_stage_assignments = list(pipeline_stage_assignments)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.nested_model.name!r}, {self.pipeline_stage_assignments})"
+
+
+class _NestedInvocationAssignment(_NestedModelAssignment, _InvocationAssignment):
+    """The same for a call of a nested model in one that is not sequential."""
+
+    def __init__(self, nested_model: Any, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:
+        self._layer, self._node_index, self._inbound = nested_model, node_index, None
+        self.pipeline_stage_assignments = list(pipeline_stage_assignments)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.nested_model.name!r}, node_index={self.node_index}, "
+            f"{self.pipeline_stage_assignments})"
+        )
+
+
+class FunctionalNestedModelPipelineStageAssignment(_NestedInvocationAssignment, FunctionalLayerPipelineStageAssignment):
+    """Says in which stages the layers of a nested model run in one of its calls by a functional model.
+
+    Args:
+        nested_model: the model.
+        node_index: which of its calls in the outer model, from 0.
+        pipeline_stage_assignments: an assignment for each of its layers, or of their calls, in order.
+    """
+
+
+class ModelNestedModelPipelineStageAssignment(_NestedInvocationAssignment, ModelLayerPipelineStageAssignment):
+    """Says in which stages the layers of a nested model run in one of its calls by a subclass of `Model`.
+
+    Args:
+        nested_model: the model.
+        node_index: which of its calls in the outer model, from 0.
+        pipeline_stage_assignments: an assignment for each of its layers, or of their calls, in order.
+    """
+
+
 def inbound_layers(node: Any) -> list[Any]:
     """The layers whose outputs a Keras node takes, one for each tensor it takes."""
-    tensors = node.input_tensors if hasattr(node, "operation") else node.keras_inputs
-    return [tensor._keras_history[0] for tensor in tensors]
+    return [tensor._keras_history[0] for tensor in input_tensors(node)]
+
+
+def input_tensors(node: Any) -> list[Any]:
+    """The symbolic tensors that a Keras node takes."""
+    return list(node.input_tensors if hasattr(node, "operation") else node.keras_inputs)
+
+
+def flat_arguments(node: Any) -> list[Any]:
+    """All that a Keras node's layer is called with."""
+    return list(node.arguments._flat_arguments if hasattr(node, "operation") else node._flat_arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -12,8 +12,10 @@ import tensorflow as tf
 from keras_ext.pipelining.assignments import inbound_layers
 
 Kind = Literal["sequential", "functional", "subclass"]
-Stages = Callable[[Any], Mapping[int, int]]
-"""Gives for a graph the stage of each of its nodes, by the node's id."""
+Where = int | Callable[[], AbstractContextManager[None]]
+"""The stage of a call; of that of a nested model in several stages what it is called within."""
+Stages = Callable[[Any], Mapping[int, Where]]
+"""Gives for a graph where each of its nodes is, by the node's id."""
 
 
 class Graphs(Protocol):
@@ -62,21 +64,38 @@ def graphs_of(model: Any) -> Graphs:
     return next(graphs for model_class, graphs in _known if isinstance(model, model_class))
 
 
+def nested_graphs(layer: Any) -> Graphs | None:
+    """The same for a layer; None for one that is no model."""
+    return next((graphs for model_class, graphs in _known if isinstance(layer, model_class)), None)
+
+
+@contextmanager
+def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
+    """An attribute of one object, not of its class, is another within."""
+    before = vars(holder).get(name)
+    vars(holder)[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del vars(holder)[name]
+        else:
+            vars(holder)[name] = before
+
+
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A call of a layer in a graph. `producers` are the places, in the post-order, of the calls it takes tensors of."""
+    """A call of a layer in a graph; `inbound` are the layers whose outputs it takes."""
 
     layer: Any
     node_index: int
     node: Any
     inbound: list[Any]
-    producers: tuple[int, ...]
 
 
 def invocations(graphs: Graphs, graph: Any) -> list[Invocation]:
     """The calls of layers in a graph, inputs left out, in post-order: each after those whose outputs it takes."""
     nodes = list(_post_order(graph.outputs))
-    places = {id(node): place for place, node in enumerate(nodes)}
     calls: dict[int, list[Any]] = {}
     for node in nodes:
         calls.setdefault(id(graphs.operation(node)), []).append(node)
@@ -85,16 +104,7 @@ def invocations(graphs: Graphs, graph: Any) -> list[Invocation]:
         made = {id(node): number for number, node in enumerate(graphs.operation(of_layer[0])._inbound_nodes)}
         for index, node in enumerate(sorted(of_layer, key=lambda node: made[id(node)])):
             indices[id(node)] = index
-    return [
-        Invocation(
-            graphs.operation(node),
-            indices[id(node)],
-            node,
-            inbound_layers(node),
-            tuple(sorted({places[id(parent)] for parent in node.parent_nodes if id(parent) in places})),
-        )
-        for node in nodes
-    ]
+    return [Invocation(graphs.operation(node), indices[id(node)], node, inbound_layers(node)) for node in nodes]
 
 
 def _post_order(outputs: Any) -> Iterator[Any]:

@@ -16,11 +16,10 @@ from engine.partition.schedule_checks import check_count
 from ipu._device import current_system
 from keras_ext.accumulation import REDUCTION, REDUCTIONS
 from keras_ext.extension import option
-from keras_ext.pipelining.assigning import ASSIGNMENT
+from keras_ext.pipelining.assigned import may_have_stages
 from keras_ext.pipelining.errors import StageAssignmentError
 from keras_ext.pipelining.graphs import graphs_of
 from keras_ext.pipelining.options import STEPS, Pipelining, pipelining_of, pipelining_steps
-from keras_ext.pipelining.stage import PipelineStage, mentions_stages
 from keras_ext.pipelining.subclasses import subclass_graph, trace_subclass
 from keras_ext.replication import ipus_of_replica, replicas_of
 
@@ -46,25 +45,20 @@ def pipelined_run(model: Any, mode: str, arguments: Mapping[str, Any]) -> Iterat
 
 
 def find_stages(model: Any, arguments: Mapping[str, Any]) -> None:
-    """Traces `call` of a subclass of `Model` that may have PipelineStage scopes, if that has not been done."""
-    if graphs_of(model).kind(model) != "subclass" or subclass_graph(model) is not None:
-        return
-    if option(model, ASSIGNMENT) is None and not (PipelineStage.used or mentions_stages(type(model))):
+    """Traces `call` of a subclass of `Model` that has stages, if that has not been done; of others never.
+
+    Raises StageAssignmentError for a `call` that cannot be traced, and where it is not known with which shapes.
+    """
+    if graphs_of(model).kind(model) != "subclass" or subclass_graph(model) is not None or not may_have_stages(model):
         return
     inputs = _inputs(arguments)
-    if inputs is not None:
-        try:
-            trace_subclass(model, inputs)
-        except StageAssignmentError:
-            # Stages somewhere in the process need not be this model's.
-            if option(model, ASSIGNMENT) is not None or mentions_stages(type(model)):
-                raise
-    elif mentions_stages(type(model)):
+    if inputs is None:
         raise StageAssignmentError(
             f"Expected a model that has been built, or data that have shapes. Received: {type(model).__name__} "
-            f"{model.name!r}, whose call has PipelineStage scopes, and data that must be read to know what it takes. "
+            f"{model.name!r}, which has pipeline stages, and data that must be read to know what it takes. "
             "Call build() on the model with the shapes of its inputs first."
         )
+    trace_subclass(model, inputs)
 
 
 def pipeline_accumulation(model: Any) -> Accumulation | None:

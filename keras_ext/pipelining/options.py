@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 from engine.errors import ConfigurationError
 from engine.partition.schedule import ScheduleKind, devices_of
 from engine.partition.schedule_checks import check_pipeline
+from engine.partition.storage import Storage
 from ipu._device import current_system
 from ipu.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
 from ipu.ops.pipelining_ops import pipeline
@@ -20,11 +22,18 @@ from ipu.pipelining.options import (
     checked_recomputation,
     checked_schedule,
     checked_stage_options,
+    checked_sum_dtype,
     kind_of,
+    storage_of,
 )
 from keras_ext.accumulation import REDUCTION, REDUCTIONS, checked_reduction, checked_steps
 from keras_ext.extension import Extension, option, options_of
-from keras_ext.pipelining.assigning import called_layers, checked_stages, is_pipelined
+from keras_ext.pipelining.assigned import ASSIGNMENT, checked_stages, is_pipelined
+from keras_ext.pipelining.assignments import flat_arguments
+from keras_ext.pipelining.calls import Call, Calls, calls_of
+from keras_ext.pipelining.graphs import graphs_of
+from keras_ext.pipelining.stage_trees import StageTree, of_leaves
+from keras_ext.pipelining.subclasses import subclass_graph
 
 logger = logging.getLogger("ipu")
 STEPS = "pipelining_gradient_accumulation_steps_per_replica"
@@ -47,35 +56,39 @@ SET_BY_KERAS = {
 """Arguments of `pipeline()` that a Keras model fills in, and what to do instead."""
 
 STAGE_OPTIONS = ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options")
-FLAGS = (
-    "offload_weight_update_variables",
-    "replicated_optimizer_state_sharding",
-    "offload_activations",
-    "offload_gradient_accumulation_buffers",
-    "replicated_weight_sharding",
-    "offload_weights",
-)
 
 
 @dataclass(frozen=True)
 class Pipelining:
-    """How a model's stages run: the stage of each invocation, and the IPU of each stage.
+    """How a model's stages run: the stage of each call of a layer, and the IPU of each stage.
 
-    `recomputation_mode` is None where activations are kept. `flags` move data in memory and change no numbers.
+    `recomputation_mode` is None where activations are kept. `storage` moves data on the chip and changes no numbers.
     """
 
-    stages: tuple[int, ...]
+    stages: tuple[StageTree, ...]
     devices: tuple[int, ...]
     schedule: ScheduleKind
     recomputation_mode: str | None
     accumulate_outfeed: bool
-    flags: tuple[tuple[str, bool], ...]
+    storage: Storage
+    outfeed_sum_dtype: Any
 
     @property
     def ipus(self) -> int:
         """The IPUs that a replica takes: a power of two, as they are wired."""
         shards = max(self.devices) + 1
         return 1 << (shards - 1).bit_length()
+
+
+class _Kept:
+    """An answer, and the objects it depends on; opaque to what looks for layers in a model's attributes."""
+
+    def __init__(self, depends_on: list[Any], pipelining: Pipelining | None) -> None:
+        self._depends_on, self.pipelining = depends_on, pipelining
+
+    def is_of(self, objects: list[Any]) -> bool:
+        """Whether it depends on these."""
+        return len(objects) == len(self._depends_on) and all(map(operator.is_, objects, self._depends_on))
 
 
 class PipeliningOptions(Extension):
@@ -129,32 +142,51 @@ class PipeliningOptions(Extension):
 def pipelining_of(model: Any, training: bool) -> Pipelining | None:
     """How a model runs as a pipeline, None for one without stages; all is checked that can be without data.
 
-    Raises ConfigurationErrors for assignments and options that contradict each other.
+    Asked several times in each execution: what it depends on is replaced, never changed, so the answer is kept until
+    then. Raises ConfigurationErrors for assignments and options that contradict each other.
     """
+    graphs = graphs_of(model)
+    layers = model.layers if graphs.kind(model) == "sequential" else [subclass_graph(model)]
+    options = [option(model, name) for name in (ASSIGNMENT, STEPS, DEVICES, ACCUMULATE_OUTFEED, ARGUMENTS)]
+    depends_on = [current_system(), *options, *layers]
+    name = f"_ipu_pipelining_{training}"
+    kept: _Kept | None = vars(model).get(name)
+    if kept is not None and kept.is_of(depends_on):
+        return kept.pipelining
+    pipelining = _pipelining_of(model, training)
+    if getattr(model, "built", False):  # before, there are no weights that stages might share
+        vars(model)[name] = _Kept(depends_on, pipelining)
+    return pipelining
+
+
+def _pipelining_of(model: Any, training: bool) -> Pipelining | None:
     if not is_pipelined(model):
         return None
     stages = checked_stages(model)
     arguments: Mapping[str, Any] = option(model, ARGUMENTS, {})
-    number = max(stages) + 1
-    devices = _device_mapping(model, stages)
+    calls = calls_of(model)
+    numbers = [stage for stage in of_leaves(calls, stages) if stage is not None]
+    number = max(numbers) + 1
+    devices = _device_mapping(model, _sharing(calls, numbers))
     schedule = checked_schedule(arguments.get("pipeline_schedule"))
     check_pipeline(kind_of(schedule), number, devices_of(number, devices), training=training)
     checked_recomputation(mode := arguments.get("recomputation_mode"), schedule)
     for name in STAGE_OPTIONS:
         checked_stage_options(name, arguments.get(name), number)
     return Pipelining(
-        tuple(stages),
+        stages,
         devices,
         kind_of(schedule),
         (mode or RecomputationMode.Auto).name if training and current_system().config.allow_recompute else None,
         bool(option(model, ACCUMULATE_OUTFEED, False)),
-        tuple((name, bool(arguments[name])) for name in FLAGS if arguments.get(name) is not None),
+        storage_of(arguments),
+        outfeed_sum_dtype(model),
     )
 
 
-def _device_mapping(model: Any, stages: Sequence[int]) -> tuple[int, ...]:
-    """The IPU of each stage: as it was set, or the next one but for stages that share layers."""
-    given, groups = option(model, DEVICES), _sharing(model, stages)
+def _device_mapping(model: Any, groups: Sequence[int]) -> tuple[int, ...]:
+    """The IPU of each stage: as it was set, or the next one but for stages that share weights, of one group."""
+    given = option(model, DEVICES)
     if given is None:
         first = [min(other for other, group in enumerate(groups) if group == of_stage) for of_stage in groups]
         numbers = {stage: number for number, stage in enumerate(dict.fromkeys(first))}
@@ -163,22 +195,28 @@ def _device_mapping(model: Any, stages: Sequence[int]) -> tuple[int, ...]:
     for stage, group in enumerate(groups):
         if devices[stage] != devices[group]:
             raise ConfigurationError(
-                f"Expected stages that share a layer with weights on one IPU. Received: device_mapping={list(devices)} "
-                f"for stages {group} and {stage} of model {model.name!r}, which share one. Leave device_mapping out, "
+                f"Expected stages that share weights on one IPU. Received: device_mapping={list(devices)} "
+                f"for stages {group} and {stage} of model {model.name!r}, which share some. Leave device_mapping out, "
                 f"or set device_mapping[{stage}] = {devices[group]}."
             )
     return devices
 
 
-def _sharing(model: Any, stages: Sequence[int]) -> list[int]:
+def _sharing(calls: Calls, stages: Sequence[int]) -> list[int]:
     """For each stage the first of those with which it shares weights, directly or through others."""
     groups = list(range(max(stages) + 1))
     first_use: dict[int, int] = {}
-    for layer, stage in zip(called_layers(model), stages, strict=True):
-        for weight in getattr(layer, "weights", ()):
+    for call, stage in zip(calls.leaves, stages, strict=True):
+        for weight in shared_weights(call):
             one, other = groups[first_use.setdefault(id(weight), stage)], groups[stage]
             groups = [min(one, other) if group in (one, other) else group for group in groups]
     return groups
+
+
+def shared_weights(call: Call) -> list[Any]:
+    """The weights of a layer and of those it holds, and the variables that an operation takes."""
+    taken = [] if call.node is None else flat_arguments(call.node)
+    return [*getattr(call.layer, "weights", ()), *(value for value in taken if hasattr(value, "assign"))]
 
 
 def accumulator_type_of_pipeline(model: Any) -> AccumulatorType:
@@ -189,6 +227,11 @@ def accumulator_type_of_pipeline(model: Any) -> AccumulatorType:
 def pipelining_steps(model: Any) -> int | None:
     """The micro-batches that each replica accumulates; None where it was not said."""
     return option(model, STEPS)
+
+
+def outfeed_sum_dtype(model: Any) -> Any:
+    """The type in which logs are summed over micro-batches, or what gives it for a tensor; None for their own."""
+    return option(model, ARGUMENTS, {}).get("accumulate_outfeed_dtype")
 
 
 def accumulates_outfeed(model: Any) -> bool:
@@ -223,9 +266,8 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
         checked_stage_options(name, options, len(options) if isinstance(options, list | tuple) else 0)
     update = arguments.get("weight_update_poplar_options")
     checked_stage_options("weight_update_poplar_options", None if update is None else [update], 1)
-    for name in FLAGS:
-        if arguments.get(name) not in (None, True, False):
-            raise ConfigurationError(f"Expected {name} to be True, False or None. Received: {arguments[name]!r}.")
+    storage_of(arguments)
+    checked_sum_dtype(arguments.get("accumulate_outfeed_dtype"))
     if arguments.get("continuous_weight_updates"):
         raise NotImplementedError(
             "Expected continuous_weight_updates=False: TensorFlow for IPUs never had it. Received: True. Leave it out."

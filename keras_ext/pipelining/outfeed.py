@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from ipu.compiler.variables import IPUVariable
-from keras_ext.pipelining.assigning import is_pipelined
-from keras_ext.pipelining.options import accumulates_outfeed
+from ipu.pipelining.options import summed_as
+from keras_ext.pipelining.assigned import is_pipelined
+from keras_ext.pipelining.options import accumulates_outfeed, outfeed_sum_dtype
 
 _COUNTERS = "_ipu_outfeed_counters"
 
@@ -24,23 +25,25 @@ def accumulated_logs(model: Any, mode: str, logs: Any, period: int | None) -> An
 
     They begin anew after `period` micro-batches, or where that is None at `begin_execution`.
     """
+    asked = outfeed_sum_dtype(model)
+    parts = [summed_as(leaf, asked) for leaf in tf.nest.flatten(logs) if _is_mean(leaf)]
     with tf.init_scope():
         counter = _variable("count", ())
-        sums = [_variable("sum", leaf.shape, leaf.dtype) for leaf in tf.nest.flatten(logs) if _is_mean(leaf)]
+        sums = [_variable("sum", part.shape, part.dtype) for part in parts]
     vars(model).setdefault(_COUNTERS, {})[mode] = counter
     before = tf.convert_to_tensor(counter)
     count = before + 1
     counter.assign(count if period is None else tf.where(count >= period, 0.0, count))
-    following = iter(sums)
+    following = zip(sums, parts, strict=True)
 
     def mean(leaf: Any) -> Any:
         if not _is_mean(leaf):
             return leaf
-        total = next(following)
-        kept = tf.where(before > 0, tf.convert_to_tensor(total), tf.zeros_like(leaf))
-        moved = kept + leaf
+        total, part = next(following)
+        kept = tf.where(before > 0, tf.convert_to_tensor(total), tf.zeros_like(part))
+        moved = kept + part
         total.assign(moved)
-        return moved / tf.cast(count, leaf.dtype)
+        return tf.cast(moved, leaf.dtype) / tf.cast(count, leaf.dtype)
 
     return tf.nest.map_structure(mean, logs)
 

@@ -11,11 +11,14 @@ import tensorflow as tf
 from engine.partition.accumulation import Accumulation
 from ipu.compiler.variables import tracing
 from keras_ext.epochs.feeds import Batches
+from keras_ext.pipelining.assigned import is_without_stages
 from keras_ext.pipelining.errors import StageAssignmentError
-from keras_ext.pipelining.graphs import graphs_of, invocations
+from keras_ext.pipelining.graphs import Where, graphs_of, invocations, replaced
 from keras_ext.pipelining.micro_batches import check_pipeline_count, replicas_of_pipeline
 from keras_ext.pipelining.options import Pipelining, pipelining_of, pipelining_steps
 from keras_ext.pipelining.outfeed import accumulated_logs, has_accumulated_logs
+from keras_ext.pipelining.stage import refusing_scopes
+from keras_ext.pipelining.stage_trees import StageTree
 from keras_ext.pipelining.subclasses import outside_traces, traced_graph
 
 Mode = Literal["train", "test", "predict"]
@@ -25,7 +28,8 @@ def traced_step(model: Any, mode: Mode, data: Any, step: Callable[[Any, Mode, An
     """What `step` gives, traced with its stages if the model is pipelined."""
     pipelining = pipelining_of(model, mode == "train")
     if pipelining is None:
-        return step(model, mode, data)
+        with contextlib.nullcontext() if is_without_stages(model) else refusing_scopes(_unknown_stages(model)):
+            return step(model, mode, data)
     graphs = graphs_of(model)
     if graphs.kind(model) == "sequential":
         with outside_traces(model):
@@ -35,6 +39,14 @@ def traced_step(model: Any, mode: Mode, data: Any, step: Callable[[Any, Mode, An
     if not has_accumulated_logs(model, mode):
         return results
     return accumulated_logs(model, mode, results, (pipelining_steps(model) or 1) if mode == "train" else None)
+
+
+def _unknown_stages(model: Any) -> str:
+    return (
+        f"Expected {type(model).__name__} {model.name!r} to have no pipeline stages: none were found before its step "
+        f"was traced. Call build() on a subclass of Model with the shapes of its inputs first; open PipelineStage "
+        f"scopes in the call of the model that is fitted, not in that of its layers."
+    )
 
 
 def inference_micro_batches(model: Any, pipelining: Pipelining | None, batches: Batches) -> Accumulation:
@@ -57,14 +69,14 @@ def check_batches_of_pipeline(model: Any, taken: Sequence[Batches]) -> None:
 
 
 @contextlib.contextmanager
-def in_stages(model: Any, stages: Sequence[int]) -> Iterator[None]:
+def in_stages(model: Any, trees: Sequence[StageTree]) -> Iterator[None]:
     """A step of the model that is traced within has its layers' operations in name scopes; elsewhere nothing changes.
 
-    `stages` has one for each layer of a sequential model, for each invocation, in post-order, of others.
+    `trees` has the stage of each call of a layer, in order.
     """
     graphs = graphs_of(model)
     if graphs.kind(model) == "subclass":
-        with _calling_graph(model, stages):
+        with _calling_graph(model, trees):
             yield
         return
     graph = graphs.graph(model)
@@ -73,23 +85,27 @@ def in_stages(model: Any, stages: Sequence[int]) -> Iterator[None]:
             f"Expected a sequential model that takes one tensor. Received: {model.name!r}, which Keras cannot make a "
             "graph of. Write it as a functional model."
         )
-    with graphs.running(graph, lambda graph: _stages_of_nodes(model, graph, stages)):
+    with graphs.running(graph, lambda graph: _places(model, graph, trees)):
         yield
 
 
-def _stages_of_nodes(model: Any, graph: Any, stages: Sequence[int]) -> Mapping[int, int]:
+def _places(model: Any, graph: Any, trees: Sequence[StageTree]) -> Mapping[int, Where]:
     calls = invocations(graphs_of(model), graph)
-    if len(calls) != len(stages):
+    if len(calls) != len(trees):
         raise StageAssignmentError(
             f"Expected call of {type(model).__name__} to call the same layers in training and otherwise, and for all "
-            f"shapes. Received: {len(calls)} calls of layers where {len(stages)} have been assigned to pipeline "
+            f"shapes. Received: {len(calls)} calls of layers where {len(trees)} have been assigned to pipeline "
             "stages. Make its layers, not call, depend on `training`."
         )
-    return {id(call.node): stage for call, stage in zip(calls, stages, strict=True)}
+    return {id(call.node): _place(call.layer, tree) for call, tree in zip(calls, trees, strict=True)}
+
+
+def _place(layer: Any, tree: StageTree) -> Where:
+    return (lambda: in_stages(layer, tree)) if isinstance(tree, tuple) else tree
 
 
 @contextlib.contextmanager
-def _calling_graph(model: Any, stages: Sequence[int]) -> Iterator[None]:
+def _calling_graph(model: Any, trees: Sequence[StageTree]) -> Iterator[None]:
     """A subclass of `Model` runs the graph of its `call` in place of its `call`."""
     graphs, call = graphs_of(model), model.call
 
@@ -100,15 +116,8 @@ def _calling_graph(model: Any, stages: Sequence[int]) -> Iterator[None]:
             return call(inputs, *arguments, **given, **named)
         training = arguments[0] if arguments else training
         graph = traced_graph(model, inputs, bool(training))
-        with graphs.running(graph, lambda graph: _stages_of_nodes(model, graph, stages)):
+        with graphs.running(graph, lambda graph: _places(model, graph, trees)):
             return graphs.run(graph, inputs, bool(training), mask)
 
-    before = vars(model).get("call")
-    vars(model)["call"] = call_graph
-    try:
+    with replaced(model, "call", call_graph):
         yield
-    finally:
-        if before is None:
-            del vars(model)["call"]
-        else:
-            vars(model)["call"] = before

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from engine.partition.stages import STAGE
+from keras_ext.pipelining.graphs import Where
+from keras_ext.pipelining.stage import refusing_scopes
+
+IN_A_LAYER = (
+    "Expected PipelineStage scopes around calls of layers, not in them. A layer is in one stage as a whole, but for "
+    "Sequential and functional models. Open scopes in the call of the model that is fitted."
+)
 
 
 class StageScopes:
@@ -16,10 +24,19 @@ class StageScopes:
     def __init__(self) -> None:
         self._entered: dict[tuple[str, int], str] = {}
 
+    def called_in(self, where: Where, call: Callable[..., Any]) -> Callable[..., Any]:
+        """What calls a layer where it is to be."""
+
+        def called(*arguments: Any, **named: Any) -> Any:
+            with self._stage(where) if isinstance(where, int) else where():
+                return call(*arguments, **named)
+
+        return called
+
     @contextlib.contextmanager
-    def stage(self, stage: int) -> Iterator[None]:
+    def _stage(self, stage: int) -> Iterator[None]:
         """Operations made within have the stage in their names."""
         key = (tf.get_current_name_scope(), stage)
-        with tf.name_scope(self._entered.get(key, f"{STAGE}{stage}")) as entered:
+        with tf.name_scope(self._entered.get(key, f"{STAGE}{stage}")) as entered, refusing_scopes(IN_A_LAYER):
             self._entered[key] = entered
             yield

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
 from numbers import Integral
-from types import CodeType
 from typing import Any
 
 import tensorflow as tf
@@ -21,8 +21,14 @@ inside_layer_call: list[Callable[[], bool]] = []
 """Says, for each framework installed, whether this thread is in the call of a layer: its model knows the strategy."""
 
 
+def is_inside_layer() -> bool:
+    """Whether this thread is in the call of a layer."""
+    return any(ask() for ask in inside_layer_call)
+
+
 class _Scope(threading.local):
     stage: int | None = None
+    refusal: tuple[str, bool] | None = None
 
 
 _scope = _Scope()
@@ -42,15 +48,14 @@ class PipelineStage:
         RuntimeError: the scope is entered outside an IPUStrategy's scope, or inside another PipelineStage.
     """
 
-    used = False
-    """Whether there has been one in this process: if not, nothing has a stage."""
-
     def __init__(self, stage: int) -> None:
         self._stage = checked_stage(stage, "the stage of a PipelineStage")
-        PipelineStage.used = True
 
     def __enter__(self) -> PipelineStage:
-        if not isinstance(tf.distribute.get_strategy(), IPUStrategyV1) and not any(ask() for ask in inside_layer_call):
+        inside_layer = is_inside_layer()
+        if _scope.refusal is not None and (inside_layer or not _scope.refusal[1]):
+            raise StageScopeError(f"{_scope.refusal[0]} Received: PipelineStage({self._stage}) entered there.")
+        if not isinstance(tf.distribute.get_strategy(), IPUStrategyV1) and not inside_layer:
             raise StageScopeError(
                 f"Expected PipelineStage({self._stage}) to be entered inside an IPUStrategy's scope. Received: no such "
                 "scope. Put `with strategy.scope():` around the model's construction."
@@ -67,22 +72,16 @@ class PipelineStage:
         _scope.stage = None
 
 
-def mentions_stages(model_class: type) -> bool:
-    """Whether the methods of a class name PipelineStage."""
-    return any(
-        PipelineStage.__name__ in code.co_names
-        for base in model_class.__mro__
-        for member in vars(base).values()
-        for code in _codes(getattr(member, "__code__", None))
-    )
-
-
-def _codes(code: CodeType | None) -> Iterator[CodeType]:
-    if code is not None:
-        yield code
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                yield from _codes(constant)
+@contextlib.contextmanager
+def refusing_scopes(message: str, *, in_layers: bool = False) -> Iterator[None]:
+    """Entering a PipelineStage within raises StageScopeError, as it would be ignored; with `in_layers` only in calls
+    of layers.
+    """
+    before, _scope.refusal = _scope.refusal, (message, in_layers)
+    try:
+        yield
+    finally:
+        _scope.refusal = before
 
 
 def checked_stage(stage: Any, what: str) -> int:

@@ -8,10 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu.compiler.variables import watching_reads
 from keras_ext.pipelining.errors import StageAssignmentError, StageScopeError
 from keras_ext.pipelining.graphs import graphs_of
+from keras_ext.pipelining.stage import is_inside_layer, refusing_scopes
 
-_GRAPH = "_ipu_graph"
+_GRAPH, _FAILURE = "_ipu_graph", "_ipu_tracing_failure"
 
 
 class _Kept:
@@ -43,19 +45,48 @@ def trace_subclass(model: Any, inputs: Any, training: bool | None = None) -> Any
     """
     graph = traced_graph(model, inputs, training)
     vars(model)[_GRAPH] = _Kept(graph)
+    vars(model).pop(_FAILURE, None)
     return graph
 
 
-def traced_graph(model: Any, inputs: Any, training: bool | None) -> Any:
-    """The same without keeping it, for `call` in training or otherwise."""
+def try_trace_subclass(model: Any, inputs: Any) -> None:
+    """The same for a model that has no stages so far: a failure is told to who asks for its stages later."""
     try:
-        with outside_traces(model):
+        trace_subclass(model, inputs)
+    except StageAssignmentError as error:
+        vars(model)[_FAILURE] = str(error)
+
+
+def tracing_failure(model: Any) -> str | None:
+    """Why the model has no graph, if `try_trace_subclass` failed."""
+    return vars(model).get(_FAILURE)
+
+
+def traced_graph(model: Any, inputs: Any, training: bool | None) -> Any:
+    """The graph without keeping it, for `call` in training or otherwise."""
+    in_a_layer = (
+        f"Expected PipelineStage scopes in the call of {type(model).__name__} itself, around calls of its layers. A "
+        f"layer is in one stage as a whole, but for Sequential and functional models. Open scopes around its call."
+    )
+    # Traced again in a step, the model itself is a layer that is called.
+    refusing = contextlib.nullcontext() if is_inside_layer() else refusing_scopes(in_a_layer, in_layers=True)
+    try:
+        with outside_traces(model), refusing, watching_reads(_refuse_read):
             return graphs_of(model).trace(model, inputs, training)
-    except StageScopeError:
+    except (StageScopeError, StageAssignmentError):
         raise
     except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
         raise StageAssignmentError(
             f"Expected a model whose call can be traced with symbolic inputs, to find its pipeline stages. Received: "
             f"{type(model).__name__}, whose call raised {type(error).__name__}: {error}. Use layers and operations of "
-            "Keras in call; put what else there is into a layer."
+            "Keras in call; put what else there is into a layer. For a model without stages call "
+            "reset_pipeline_stage_assignment()."
         ) from error
+
+
+def _refuse_read(variable: Any) -> None:
+    raise StageAssignmentError(
+        f"Expected the call of a model with pipeline stages to use variables in layers, or in operations that take "
+        f"what comes from its inputs. Received: {variable.name!r}, whose value is read while call is traced: later "
+        f"ones would never be seen. Put what is computed from it into a layer."
+    )

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_ext.pipelining.calls import Call, Calls
+from keras_ext.pipelining.stage_trees import StageTree, flat, of_leaves
+
 SEQUENTIAL_WIDTH, WIDTH = 60, 89
 SEQUENTIAL_HEADER, HEADER = (
     ("Layer (type)", "Pipeline Stage"),
@@ -19,68 +22,68 @@ SEQUENTIAL_COLUMNS, COLUMNS = (0.5, 1.0), (0.4, 0.8, 1.0)
 
 def print_summary(
     model: Any,
-    assignments: Sequence[Any],
-    nodes: Sequence[Any],
-    is_sequential: bool,
+    calls: Calls,
+    trees: Sequence[StageTree],
     line_length: int | None = None,
     print_fn: Callable[[str], Any] | None = None,
 ) -> None:
-    """Prints the assignments line by line, in the form of TensorFlow for IPUs.
+    """Prints the stages of a model's calls line by line, in the form of TensorFlow for IPUs.
 
-    With `nodes`, those of the built model's graph in the same order, there are also lines about the stages.
+    Of a nested model in several stages the layers follow in a table of its own. For a model that is built there are
+    also lines about the stages.
     """
     show = print_fn or print
-    width = line_length or (SEQUENTIAL_WIDTH if is_sequential else WIDTH)
-    columns = [int(width * part) for part in (SEQUENTIAL_COLUMNS if is_sequential else COLUMNS)]
+    width = line_length or (SEQUENTIAL_WIDTH if calls.kind == "sequential" else WIDTH)
     show(f'Model: "{model.name}"')
     show("_" * width)
-    show(_row(SEQUENTIAL_HEADER if is_sequential else HEADER, columns))
+    show(_row(SEQUENTIAL_HEADER if calls.kind == "sequential" else HEADER, calls.kind == "sequential", width))
     show("=" * width)
-    for number, assignment in enumerate(assignments, start=1):
-        for fields in _rows(assignment, is_sequential):
-            show(_row(fields, columns))
-        show(("=" if number == len(assignments) else "_") * width)
-    stages = [assignment.pipeline_stage for assignment in assignments]
-    if nodes and all(stage is not None for stage in stages):
-        for line in _contents(assignments, nodes, stages):
+    for number, (call, tree) in enumerate(zip(calls, trees, strict=True), start=1):
+        _show_call(show, call, tree, calls.kind == "sequential", width)
+        show(("=" if number == len(calls) else "_") * width)
+    stages = of_leaves(calls, trees)
+    if None not in stages and all(leaf.node is not None for leaf in calls.leaves):
+        for line in _contents(calls.leaves, [stage for stage in stages if stage is not None]):
             show(line)
 
 
-def _rows(assignment: Any, is_sequential: bool) -> list[tuple[str, ...]]:
-    layer, stage = assignment.layer, str(assignment.pipeline_stage)
-    title = f"{layer.name} ({type(layer).__name__})"
+def _show_call(show: Callable[[str], Any], call: Call, tree: StageTree, is_sequential: bool, width: int) -> None:
+    stage = ", ".join(map(str, sorted(set(flat([tree])), key=str))) if isinstance(tree, tuple) else str(tree)
+    title = f"{call.layer.name} ({type(call.layer).__name__})"
     if is_sequential:
-        return [(title, stage)]
-    inbound = [inner.name for inner in _as_list(assignment.inbound_layers)]
-    first = inbound[0] if inbound else ""
-    return [(f"{title} ({assignment.node_index})", first, stage), *(("", name, "") for name in inbound[1:])]
+        show(_row((title, stage), is_sequential, width))
+    else:
+        names = [layer.name for layer in call.inbound] or [""]
+        show(_row((f"{title} ({call.node_index})", names[0], stage), is_sequential, width))
+        for name in names[1:]:
+            show(_row(("", name, ""), is_sequential, width))
+    if call.inner is None or not isinstance(tree, tuple):
+        return
+    show("-" * width)
+    show(f'Nested Model: "{call.layer.name}"')
+    for inner, its_tree in zip(call.inner, tree, strict=True):
+        show("-" * width)
+        _show_call(show, inner, its_tree, is_sequential, width)
 
 
-def _as_list(layers: Any) -> list[Any]:
-    return layers if isinstance(layers, list) else [layers]
-
-
-def _row(fields: Sequence[str], columns: Sequence[int]) -> str:
+def _row(fields: Sequence[str], is_sequential: bool, width: int) -> str:
     line = ""
-    for number, (field, end) in enumerate(zip(fields, columns, strict=True)):
+    for number, (field, part) in enumerate(zip(fields, SEQUENTIAL_COLUMNS if is_sequential else COLUMNS, strict=True)):
         if number:
             line = line[:-1] + " "
-        line = (line + field)[:end].ljust(end)
+        line = (line + field)[: int(width * part)].ljust(int(width * part))
     return line
 
 
-def _contents(assignments: Sequence[Any], nodes: Sequence[Any], stages: Sequence[int]) -> list[str]:
+def _contents(calls: Sequence[Call], stages: Sequence[int]) -> list[str]:
     """For each stage its parameters, each counted once, and the bytes of what its layers put out."""
     lines = []
     for stage in range(max(stages) + 1):
-        weights: dict[int, Any] = {}
-        tensors: list[Any] = []
-        for assignment, node, its_stage in zip(assignments, nodes, stages, strict=True):
-            if its_stage == stage:
-                weights.update((id(weight), weight) for weight in getattr(assignment.layer, "weights", ()))
-                tensors += tf.nest.flatten(node.outputs)
-        parameters = sum(math.prod(weight.shape) for weight in weights.values())
-        parameter_bytes = sum(math.prod(weight.shape) * _item_size(weight) for weight in weights.values())
+        of_stage = [call for call, its_stage in zip(calls, stages, strict=True) if its_stage == stage]
+        weights = {id(weight): weight for call in of_stage for weight in getattr(call.layer, "weights", ())}.values()
+        tensors = [tensor for call in of_stage for tensor in tf.nest.flatten(call.node.outputs)]
+        parameters = sum(math.prod(weight.shape) for weight in weights)
+        parameter_bytes = sum(math.prod(weight.shape) * _item_size(weight) for weight in weights)
         for_each = "sample" if any(_batch(tensor) is None for tensor in tensors) else "batch"
         activations = sum(_bytes(tensor) for tensor in tensors)
         lines.append(

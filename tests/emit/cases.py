@@ -61,7 +61,12 @@ ROUNDED = {
     "tan": (4, 4),
     "tanh": (6, 3),
 }
-OTHER = tuple("bitcast-convert clamp compare complex convert imag power real reduce-precision select".split())
+OTHER = tuple(
+    (
+        "bitcast-convert clamp compare complex convert imag power random-bits real reduce-precision select "
+        "stochastic-convert"
+    ).split()
+)
 SPECIAL_FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, np.inf, -np.inf, np.nan)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.compile import build_program, compile_module
+from engine.debug import DebugExecutable
 from engine.evaluate import EvaluatedExecutable, evaluate
 from engine.ir import Module, Shape, shape_of
 from engine.runtime.buffers import DeviceBuffer
@@ -58,7 +59,8 @@ def slow(module: Module, arguments: list[np.ndarray]) -> tuple[list[np.ndarray],
 def check(module: Module, arguments: list[np.ndarray] | None = None, tolerance: float = 1e-5) -> None:
     """Definitions and engine agree: exactly for integers, else within `tolerance` of the result's magnitude.
 
-    The engine runs the program twice: unit by unit, last unit first, in guarded memory; and as it really does.
+    The engine runs the program three times: unit by unit, last unit first, in guarded memory; as it really does; and
+    on the debug executor, which must give the same bits.
     """
     arguments = arguments_for(module) if arguments is None else arguments
     with np.errstate(all="ignore"):
@@ -70,6 +72,8 @@ def check(module: Module, arguments: list[np.ndarray] | None = None, tolerance: 
     for result, careful, value in zip(results, one_by_one, expected, strict=True):
         assert_near(careful, value, tolerance)
         assert_near(result, value, tolerance)
+    debugged = DebugExecutable(program).run(1, [], buffers(arguments))
+    assert [each.tobytes() for each in debugged] == [each.tobytes() for each in results]
 
 
 def assert_near(result: np.ndarray, expected: np.ndarray, tolerance: float = 1e-5) -> None:

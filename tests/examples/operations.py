@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import engine.lower.program  # noqa: F401  (registers every lowering)
 from engine.emit.registry import COMPLEX_EMITTERS, EMITTERS
+from engine.files.checks import NOT_IN_FILES
 from engine.lower.context import LOWERINGS
 from engine.ops import DEFINITIONS
 from tests.emit.cases import ALL, EXACT_BINARY, EXACT_UNARY, FLOATS, INTEGERS, NUMBERS, ROUNDED, SIGNED, UNSIGNED
@@ -73,9 +74,9 @@ def show(opcodes: Iterable[str]) -> None:
 
 
 def show_elementwise() -> None:
-    """Prints the elementwise operations by the element types they take."""
+    """Prints the elementwise operations of HLO by the element types they take."""
     groups: dict[str, list[str]] = {}
-    for opcode in EMITTERS.keys() & DEFINITIONS.keys():
+    for opcode in (EMITTERS.keys() & DEFINITIONS.keys()) - NOT_IN_FILES:
         groups.setdefault(told(element_types(opcode)), []).append(opcode)
     _show_groups(groups)
 

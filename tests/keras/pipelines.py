@@ -35,9 +35,17 @@ def loss_of(kit: Kit) -> Any:
 
 
 def twins(
-    kit: Kit, build: Callable[[Kit], Any], stages: Sequence[int], steps: int, **pipelining: Any
+    kit: Kit,
+    build: Callable[[Kit], Any],
+    stages: Sequence[Any],
+    steps: int,
+    assign: Callable[[list[Any], list[Any]], None] | None = None,
+    **pipelining: Any,
 ) -> tuple[Any, Any]:
-    """The model with gradient accumulation, and with the same weights as a pipeline; both compiled."""
+    """The model with gradient accumulation, and with the same weights as a pipeline; both compiled.
+
+    `assign` puts the stages into the list of assignments, where that is not one for each.
+    """
     models = []
     for number in range(2):
         kit.keras.utils.set_random_seed(11)
@@ -51,14 +59,20 @@ def twins(
                 gradient_accumulation_steps_per_replica=steps, gradient_accumulation_reduction_method="mean"
             )
         else:
-            set_stages(model, stages)
+            if assign is None:
+                set_stages(model, stages)
+            else:
+                assignments = model.get_pipeline_stage_assignment()
+                assign(assignments, list(stages))
+                model.set_pipeline_stage_assignment(assignments)
             model.set_pipelining_options(
                 gradient_accumulation_steps_per_replica=steps,
                 gradient_accumulation_reduction_method="mean",
                 **pipelining,
             )
     plain, pipelined = models
-    pipelined.set_weights(plain.get_weights())
+    if plain.built:  # otherwise they are built with the same seeds
+        pipelined.set_weights(plain.get_weights())
     return plain, pipelined
 
 
@@ -68,3 +82,10 @@ def train_both(kit: Kit, models: tuple[Any, Any], x: np.ndarray, y: np.ndarray, 
         kit.keras.utils.set_random_seed(5)
         reset_ipu_seed(5)
         model.fit(x, y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0)
+
+
+def assert_same_bits(models: tuple[Any, Any]) -> None:
+    """Both have the same weights."""
+    plain, pipelined = models
+    for one, other in zip(pipelined.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -217,3 +217,41 @@ def test_summary_of_another_width_cuts_its_columns(functional: Any) -> None:
         "first (Dense) ( features        0       ",
     ]
     assert all(len(line) == 40 for line in lines[1:10])
+
+
+def test_summary_of_a_subclass(kit: Kit) -> None:
+    """In the form of functional models; what its stages hold is known when it is built, here for batches of four."""
+
+    class Shared(kit.keras.Model):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__(name="shared")
+            self.dense, self.sum = kit.keras.layers.Dense(3, name="dense"), kit.keras.layers.Add(name="sum")
+
+        def call(self, inputs: Any) -> Any:
+            x = self.dense(inputs)
+            return self.sum([x, self.dense(x)])
+
+    with IPUStrategy().scope():
+        model = Shared()
+        with pytest.raises(RuntimeError, match=r"Call build\(\)"):
+            model.print_pipeline_stage_assignment_summary()
+        model.build((4, 3))
+    set_stages(model, [0, 1, 1])
+    lines: list[str] = []
+    model.print_pipeline_stage_assignment_summary(line_length=70, print_fn=lines.append)
+    row = "{:<28}{:<28}{:<14}".format
+    assert lines == [
+        'Model: "shared"',
+        "_" * 70,
+        row("Layer (type) (node index)", "Input Layers", "Pipeline Stage"),
+        "=" * 70,
+        row("dense (Dense) (0)", model.get_pipeline_stage_assignment()[0].inbound_layers.name, "0"),
+        "_" * 70,
+        row("dense (Dense) (1)", "dense", "1"),
+        "_" * 70,
+        row("sum (Add) (0)", "dense", "1"),
+        row("", "dense", ""),
+        "=" * 70,
+        "Stage 0: 12 parameters (48 bytes), 48 bytes of activations for each batch",
+        "Stage 1: 12 parameters (48 bytes), 96 bytes of activations for each batch",
+    ]

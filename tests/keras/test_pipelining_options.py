@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ import pytest
 import tensorflow as tf
 
 from engine.partition.schedule import devices_of, make_schedule
+from ipu.config import IPUConfig
 from ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu.ipu_strategy import IPUStrategy
 from ipu.ops.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from ipu.pipelining.options import STORAGE
 from keras_ext.extension import options_of
 from keras_ext.extensions import PipelineStage
 from keras_ext.pipelining.chart import svg
 from keras_ext.pipelining.options import pipelining_of
-from tests.keras.helpers import FEATURES, Kit, data, keras3_only
+from keras_ext.pipelining.schedules import pipeline_report
+from tests.keras.helpers import FEATURES, KITS, Kit, data, keras3_only
 from tests.keras.pipelines import BATCH, mlp, set_stages, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
@@ -60,6 +64,8 @@ def model(kit: Kit) -> Any:
         ({"weight_update_poplar_options": {}}, "PipelineStageOptions"),
         ({"offload_activations": "yes"}, "True, False or None. Received: 'yes'"),
         ({"gradient_accumulation_dtype": tf.int32}, "tf.float32"),
+        ({"accumulate_outfeed_dtype": "numbers"}, "a dtype of numbers"),
+        ({"replicated_optimizer_state_sharding": True, "offload_weight_update_variables": False}, "Leave one of"),
     ],
 )
 def test_options_refused(model: Any, options: dict[str, Any], message: str) -> None:
@@ -98,15 +104,81 @@ def test_options_that_depend_on_the_stages_are_checked_when_these_are_known(mode
     assert pipelining_of(model, training=False) is not None
 
 
-def test_flags_that_move_data_change_no_numbers(kit: Kit) -> None:
+def trained_weights(model: Any) -> list[np.ndarray]:
     x, y = data(8 * BATCH)
-    weights = []
-    for flags in ({}, {"offload_activations": True, "offload_weights": True, "replicated_weight_sharding": True}):
-        _, model = twins(kit, mlp, [0, 0, 1, 1], 4, **flags)
-        model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
-        weights.append(model.get_weights())
-    for one, other in zip(*weights, strict=True):
+    model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    return model.get_weights()
+
+
+@functools.cache
+def accounted(kit_name: str, *flags: str) -> tuple[list[np.ndarray], Any, Any]:
+    """The weights after training of two replicas on four IPUs, the report and the schedule."""
+    _, model = twins(KITS[kit_name], mlp, [0, 0, 1, 1], 4, **dict.fromkeys(flags, True))
+    config = IPUConfig()
+    config.auto_select_ipus = 4
+    config.configure_ipu_system()
+    return trained_weights(model), pipeline_report(model), model.get_pipeline_schedule()
+
+
+@pytest.mark.parametrize("option", STORAGE)
+def test_flags_that_move_data_change_the_account_and_no_numbers(kit: Kit, option: str) -> None:
+    """Weights are offloaded where they are sharded."""
+    name = "keras" if kit.is_keras3 else "tf_keras"
+    flags = (option, "replicated_weight_sharding") if option == "offload_weights" else (option,)
+    found = [accounted(name), accounted(name, *flags)]
+    (weights, plain, rows), (same, moved, others) = found
+    for one, other in zip(weights, same, strict=True):
         np.testing.assert_array_equal(one, other)
+    assert rows == others and plain.transfers == () and moved.transfers
+    first, other = plain.stages[0], moved.stages[0]
+    held = first.contents
+    assert held == other.contents and held.optimizer_state >= held.weights == held.accumulators > 0
+    half, stash = -(-held.weights // 2), (first.micro_batches - 1) * first.activation_bytes
+    streaming, tiles = {
+        "offload_activations": (stash, stash),
+        "offload_gradient_accumulation_buffers": (held.accumulators,) * 2,
+        "offload_weight_update_variables": (held.optimizer_state,) * 2,
+        "replicated_optimizer_state_sharding": (-(-held.optimizer_state // 2), held.optimizer_state),
+        "offload_weights": (half, held.weights),
+        "replicated_weight_sharding": (0, held.weights - half),
+    }[option]
+    assert (other.streaming_bytes, first.tile_bytes - other.tile_bytes) == (streaming, tiles)
+    assert moved.tile_bytes_by_ipu[0] < plain.tile_bytes_by_ipu[0]
+    assert ("in streaming memory" in moved.table()) == (streaming > 0)
+
+
+def test_dtypes_of_sums_change_the_account(kit: Kit) -> None:
+    reports = {}
+    for name, given in {
+        "plain": {"accumulate_outfeed": True},
+        "sums": {"accumulate_outfeed": True, "accumulate_outfeed_dtype": tf.float64},
+        "gradients": {"accumulate_outfeed": True, "gradient_accumulation_dtype": tf.float16},
+    }.items():
+        _, model = twins(kit, mlp, [0, 0, 1, 1], 4, **given)
+        trained_weights(model)
+        reports[name] = pipeline_report(model)
+    stages = {name: [stage.contents for stage in report.stages] for name, report in reports.items()}
+    for plain, other in zip(stages["plain"], stages["gradients"], strict=True):
+        assert (other.accumulators, other.weights) == (plain.accumulators // 2, plain.weights)
+    # Loss and accuracy are summed in eight bytes each where it was four, in the last stage.
+    assert [o.states - p.states for p, o in zip(stages["plain"], stages["sums"], strict=True)] == [0, 8]
+    assert stages["sums"][1].accumulators == stages["plain"][1].accumulators
+
+
+@pytest.mark.parametrize("asked", [tf.float16, lambda tensor: tf.float16])
+def test_logs_are_summed_in_the_dtype_asked_for(kit: Kit, asked: Any) -> None:
+    x, y = data(8 * BATCH)
+    logs = []
+    for given in ({}, {"accumulate_outfeed_dtype": asked}):
+        _, model = twins(kit, mlp, [0, 0, 1, 1], 4, accumulate_outfeed=True, **given)
+        found: list[float] = []
+        callback = kit.keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda _, logs, to=found: to.append(logs["loss"])
+        )
+        model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[callback])
+        logs += found
+    assert logs[0] != logs[1]
+    np.testing.assert_allclose(logs[1], logs[0], rtol=4 * 2.0**-11)  # four roundings to float16
 
 
 def test_accumulation_options_of_both_setters_share_the_reduction(model: Any) -> None:

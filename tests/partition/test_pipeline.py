@@ -11,8 +11,9 @@ from engine.ir.verifier import verify
 from engine.partition.accumulation import Accumulation
 from engine.partition.pipeline import Pipelining, pipeline
 from engine.partition.repeat import Repeated, repeat
+from engine.runtime import executable as executables
 from engine.runtime.feeds import RowFeed
-from tests.partition.stage_steps import WIDTH, StagedStep, staged_step, values_of
+from tests.partition.stage_steps import StagedStep, staged_step, values_of
 from tests.partition.test_repeat import buffers
 
 MODES = {
@@ -27,9 +28,9 @@ def trained(executable, step: StagedStep, made: Repeated, accumulation: Accumula
     """Results and variables after some updates on random data."""
     verify(made.module)
     rng = np.random.default_rng(accumulation.micro_batches)
-    batch = step.module.entry.parameters[0].array_shape.dimensions[0]
+    batch, width = step.module.entry.parameters[0].array_shape.dimensions
     rows = updates * accumulation.micro_batches * batch
-    feeds = [RowFeed(rng.normal(size=(rows, WIDTH)).astype(np.float32)) for _ in range(2)]
+    feeds = [RowFeed(rng.normal(size=(rows, width)).astype(np.float32)) for _ in range(2)]
     values = values_of(step)
     numbers = {p["parameter_number"]: value for p, value in zip(step.of_role("variable"), values, strict=True)}
     held = buffers([*values, *(np.stack([numbers[n]] * accumulation.replicas) for n in made.rows)])
@@ -58,6 +59,17 @@ def test_same_bits_by_definition(schedule, stages, mode, tied) -> None:
 def test_same_bits_on_tiles(schedule, stages, mode) -> None:
     pipelining = Pipelining(stages, 2 * stages, schedule, recomputation_mode=mode)
     unsplit, split = both(compile_module, staged_step(3, stages, tied=stages == 3), pipelining)
+    for old, new in zip(unsplit, split, strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+@pytest.mark.parametrize(("batch", "width"), [(48, 200), (32, 64), (7, 130)])
+@pytest.mark.parametrize(("schedule", "stages", "mode"), [case for case in CASES if case[1] == 4])
+def test_same_bits_of_large_layers_on_tiles(schedule, stages, mode, batch, width, monkeypatch) -> None:
+    """Parts are cut along the rows of the whole turn, as the unsplit step is: of sums there is one order."""
+    monkeypatch.setattr(executables, "worker_count", lambda: 2)
+    pipelining = Pipelining(stages, 2 * stages, schedule, recomputation_mode=mode)
+    unsplit, split = both(compile_module, staged_step(batch, stages, width=width), pipelining)
     for old, new in zip(unsplit, split, strict=True):
         np.testing.assert_array_equal(new, old)
 

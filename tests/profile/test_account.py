@@ -36,7 +36,7 @@ def test_half_is_not_slower(opcode: str) -> None:
 
 def test_elementwise_work_in_cycles() -> None:
     found = account(elementwise("exponential", 1472 * 600), MK2)
-    assert found.compute == 11 + 6 * (29 + 6 * 50)
+    assert found.compute == 20 + 6 * (33 + 6 * 50)
     assert found.exchange == 0
 
 

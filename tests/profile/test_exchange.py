@@ -8,6 +8,8 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.compile import build_program
+from engine.ir.builder import Builder
 from engine.profile.exchange import Layouts, exchange_cycles, footprint, received_bytes
 from engine.profile.mapping import spread
 from engine.profile.superstep import superstep
@@ -62,3 +64,16 @@ def test_weights_are_at_home_in_their_first_product() -> None:
 
 def test_cycles_of_an_exchange() -> None:
     assert [exchange_cycles(n, MK2) for n in (0, 1, 4, 5, 4000)] == [0, 101, 101, 102, 1100]
+
+
+def test_a_weights_copy_in_half_lies_where_the_weight_does() -> None:
+    costs = []
+    for role in ("feed", "variable"):
+        b = Builder("mixed")
+        x, w = b.parameter("f16", (16, 512)), b.parameter("f32", (512, 512))
+        y = b.dot(x, b.convert(w, "f16"))
+        program = build_program(b.module(b.tuple(y, b.convert(b.add(y, y), "f32"))), ["feed", role], {})
+        layouts = Layouts(program.compute_sets)
+        (made,) = [each for each in program.compute_sets if each.effort.multiply_adds]
+        costs.append(superstep(made, layouts, MK2).exchange)
+    assert costs[1] < costs[0]

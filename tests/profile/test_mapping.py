@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.ir import Shape
-from engine.profile.mapping import LINEAR, TileLoad, layout_of, spread
+from engine.profile.mapping import LINEAR, Placer, layout_of, spread, spread_over
 from engine.program.program import Buffer, Partition
 from engine.target import target
 
@@ -27,24 +27,36 @@ def test_spread_holds_everything_on_as_few_tiles_as_its_grain_asks(count: int, i
         assert run.per_tile * item % 8 == 0
 
 
-@given(st.lists(st.integers(0, 2000), max_size=8), st.data())
-def test_tile_load_counts_every_element(sizes: list[int], data: st.DataObject) -> None:
-    load, expected, start = TileLoad(SMALL), np.zeros(7, np.int64), 0
-    buffers = [Buffer(f"b{k}", Shape("f32", (size,))) for k, size in enumerate(sizes)]
-    shares: dict[Buffer, np.ndarray] = {}
-    for buffer in buffers:
-        run = spread(buffer.shape.elements, 4, SMALL)
-        shares[buffer] = np.zeros(7, np.int64)
-        for element in range(buffer.shape.elements):
-            shares[buffer][(start + element // run.per_tile) % 7] += 4
+@given(st.lists(st.tuples(st.integers(0, 2000), st.none() | st.integers(1, 9)), max_size=8), st.data())
+def test_placements_count_every_element(arrays: list[tuple[int, int | None]], data: st.DataObject) -> None:
+    placer, found, expected, start = Placer(SMALL), np.zeros(7, np.int64), np.zeros(7, np.int64), 0
+    placed = []
+    for size, tiles in arrays:
+        run = spread(size, 4, SMALL) if tiles is None else spread_over(size, min(7, tiles), 4, SMALL)
+        share = np.zeros(7, np.int64)
+        for element in range(size):
+            share[(start + element // run.per_tile) % 7] += 4
         start = (start + run.tiles) % 7
-        load.add(buffer)
-        expected += shares[buffer]
-    assert np.array_equal(load.tile_bytes, expected)
-    for buffer in data.draw(st.permutations(buffers)):
-        load.remove(buffer)
-        expected -= shares[buffer]
-        assert np.array_equal(load.tile_bytes, expected)
+        placement = placer.place(size, 4, tiles)
+        assert placement.bytes == 4 * size
+        assert set(placement.numbers()) == set(np.flatnonzero(share))
+        placement.add_to(found)
+        expected += share
+        placed.append((placement, share))
+    assert np.array_equal(found, expected)
+    for placement, share in data.draw(st.permutations(placed)):
+        placement.add_to(found, -1)
+        expected -= share
+        assert np.array_equal(found, expected)
+
+
+@given(st.integers(1, 3000), st.integers(1, 7), st.sampled_from([1, 2, 4]))
+def test_a_plan_spreads_over_all_its_tiles_in_whole_vectors(count: int, tiles: int, item: int) -> None:
+    run = spread_over(count, tiles, item, SMALL)
+    assert run.tiles <= tiles
+    assert run.per_tile * (run.tiles - 1) < count <= run.per_tile * run.tiles
+    assert run.tiles == 1 or run.per_tile * item % 8 == 0
+    assert run.per_tile <= -(-count // tiles) + 8 // item
 
 
 @pytest.mark.parametrize(

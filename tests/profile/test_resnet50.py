@@ -8,12 +8,12 @@ import pytest
 
 from engine.compile import build_program
 from engine.errors import OutOfTileMemory
-from engine.profile import Account, account, check_fit
+from engine.profile import Account, Assumptions, account, check_fit
 from engine.profile.validation import whole_models
 from engine.program.program import Program
 from engine.target import target
 
-(ROW,) = whole_models()
+ROW = whole_models()[0]
 ARGUMENTS = ROW["arguments"]
 
 
@@ -48,7 +48,7 @@ def program() -> Iterator[Program]:
 
 @pytest.fixture(scope="module")
 def estimated(program: Program) -> Account:
-    return account(program, target(ARGUMENTS["chip"]), partials_type=ARGUMENTS["partials_type"])
+    return account(program, target(ARGUMENTS["chip"]), assumptions=Assumptions(ARGUMENTS["partials_type"]))
 
 
 @pytest.mark.slow
@@ -65,6 +65,16 @@ def test_share_of_the_matrix_engines_peak_is_realistic(program: Program, estimat
 
 
 @pytest.mark.slow
-def test_micro_batch_20_does_not_fit_without_recomputation(estimated: Account) -> None:
+def test_micro_batch_20_does_not_fit_without_recomputation(program: Program) -> None:
     with pytest.raises(OutOfTileMemory, match="recomputation"):
-        check_fit(estimated)
+        check_fit(program, target(ARGUMENTS["chip"]), Assumptions(ARGUMENTS["partials_type"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", whole_models()[:2], ids=lambda row: row["name"])
+def test_the_table_of_whole_models_says_what_is_predicted(row: dict) -> None:
+    from benchmarks.published import predict
+
+    made = predict(row)
+    assert made.samples_per_second == pytest.approx(row["estimate"], rel=0.03)
+    assert 0.1 < made.share_of_peak < 0.25

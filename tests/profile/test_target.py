@@ -9,7 +9,7 @@ import pytest
 from engine.errors import ConfigurationError
 from engine.target import Target, quantities, target
 
-CHIPS = ("ipu1", "ipu2", "bow")
+CHIPS = ("ipu1", "ipu2", "bow", "c600")
 
 
 def test_every_quantity_has_a_value_for_each_chip_and_a_source() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from engine.profile.estimators import matrix_product
+from engine.profile.prediction import PARTS
 from engine.profile.validation import Measurement, measurements, table, worst_errors
 
 ROWS = {each.name: each for each in measurements()}
@@ -16,9 +18,14 @@ def test_estimate_is_within_its_tolerance(measurement: Measurement) -> None:
     assert measurement.kind in ("M", "V", "model")
 
 
-def test_tolerances_are_tight_but_where_the_reason_is_known() -> None:
-    loose = {m.group for m in measurements() if m.tolerance > 0.2}
-    assert loose == {"sync between IPUs"}
+def test_tolerances_are_tight_but_where_the_reason_is_stated() -> None:
+    for m in measurements():
+        assert m.tolerance <= 0.2 or m.caveat, m.name
+
+
+def test_every_part_of_a_step_has_measurements_of_hardware() -> None:
+    for part in PARTS:
+        assert [m for m in measurements() if m.part == part and m.kind == "M"], part
 
 
 def test_some_measurements_were_not_used_in_making_the_model() -> None:
@@ -29,6 +36,12 @@ def test_matrix_products_within_12_cycles() -> None:
     for m in measurements():
         if m.group == "matrix products":
             assert abs(m.estimate - m.published) <= 12
+
+
+@pytest.mark.parametrize("rows", range(16, 2049, 16))
+def test_the_128_matrix_products_of_the_notebook(rows: int) -> None:
+    """Six of them are printed; of all 128 the least squares line is known: 4.000 N + 331.4 cycles."""
+    assert abs(matrix_product("bow", rows) - (4.000 * rows + 331.4)) <= 12
 
 
 def test_worst_errors_keep_their_sign() -> None:

@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.compile import build_program
 from engine.emit.registry import EMITTERS
+from engine.ir import Shape, TupleShape, WindowDimension
+from engine.ir.builder import Builder
 from engine.lower.fusion import run_draft  # noqa: F401  (registers every emitter)
-from engine.profile.vertices import is_listed, loop_of, tables, vertex_cycles, work_of
-from engine.program.program import ComputeSet, Effort
+from engine.profile import account
+from engine.profile.exchange import Layouts
+from engine.profile.vertices import is_listed, loop_of, pooling_cycles, tables, vertex_cycles, work_of
+from engine.program.program import ComputeSet, Effort, Program
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise
 
@@ -48,6 +53,110 @@ def test_formula_counts_turns_one_by_one(opcodes: list[str], elements: int) -> N
         slots += cycles * len(range(0, share, per_turn))
     expected = 11 + 6 * slots if elements else 0
     assert vertex_cycles(tuple((o, "f32") for o in opcodes), elements, MK2) == expected
+
+
+@pytest.mark.parametrize(
+    ("opcode", "expected"),
+    [("negate", 20 + 6 * (17 + 10)), ("exponential", 20 + 6 * (33 + 30)), ("sqrt", 20 + 6 * (17 + 50))],
+)
+def test_unary_vertices_have_prologues_of_their_own(opcode: str, expected: int) -> None:
+    program = elementwise(opcode, 10 * 6 * 1472)
+    assert work_of(program.compute_sets[0]).form == "unary"
+    assert account(program, MK2).compute == expected
+
+
+def test_an_operation_with_a_scalar() -> None:
+    b = Builder("scaled")
+    x, s = b.parameter("f32", (60_000,)), b.parameter("f32", ())
+    made = b.multiply(x, b.broadcast(s, (60_000,), ()))
+    (scaled,) = build_program(b.module(b.tuple(made)), ["feed", "feed"], {}).compute_sets
+    assert work_of(scaled).form == "scalar"
+    assert vertex_cycles((("multiply", "f32"),), 60, MK2, "scalar") == 11 + 6 * (20 + 15)
+
+
+def drawn(end: str) -> Program:
+    """Uniform numbers as TensorFlow makes them of bits, and what becomes of them."""
+    b = Builder("drawn")
+    shape = (100_000,)
+    state = b.parameter("u64", (3,))
+    made = b.instruction(
+        "rng-bit-generator", TupleShape((state.shape, Shape("u32", shape))), (state,), rng_algorithm="RNG_PHILOX"
+    )
+    bits = b.get_tuple_element(made, 1)
+    mantissa = b.elementwise("shift-right-logical", bits, b.splat(9, shape, "u32"))
+    word = b.elementwise("or", mantissa, b.splat(0x3F800000, shape, "u32"))
+    uniform = b.subtract(b.instruction("bitcast-convert", Shape("f32", shape), (word,)), b.splat(1.0, shape))
+    x = b.parameter("f32", shape)
+    if end == "uniform":
+        last = b.add(x, uniform)
+    elif end == "normal":
+        last = b.add(x, b.elementwise("log", uniform))
+    else:
+        last = b.select(b.compare(uniform, b.splat(0.5, shape), "LT"), x, b.splat(0.0, shape))
+    return build_program(b.module(b.tuple(last)), ["variable", "feed"], {})
+
+
+@pytest.mark.parametrize(
+    ("end", "operations"),
+    [
+        ("uniform", (("add", "f32"),)),
+        ("normal", (("normal", "f32"), ("add", "f32"))),
+        ("dropout", (("bernoulli", "f32"), ("select", "f32"))),
+    ],
+)
+def test_what_makes_numbers_of_random_bits_is_one_vertex(end: str, operations: tuple) -> None:
+    program = drawn(end)
+    layouts = Layouts(program.compute_sets)
+    for compute_set in program.compute_sets:
+        layouts.write(compute_set)
+    last = program.compute_sets[-1]
+    assert work_of(last, layouts.random_bits).operations == operations
+    assert len(work_of(last).operations) > len(operations)
+    found = account(program, MK2)
+    assert found.costs[-1].compute == vertex_cycles(operations, -(-100_000 // 1472 // 2) * 2, MK2)
+    bits = next(cost for cost in found.costs if cost.name.endswith(".bits"))
+    assert bits.compute == 11 + 6 * (24 + 4 * 6)
+
+
+def test_poolings_count_vectors_and_rows() -> None:
+    assert pooling_cycles("f32", 6 * 100, 50, MK2) == 11 + 6 * (29 + 2 * 30 + 50 * 3)
+    b = Builder("pooling")
+    x = b.parameter("f32", (4, 32, 32, 64))
+    window = (WindowDimension(1), WindowDimension(2, 2), WindowDimension(2, 2), WindowDimension(1))
+    pooled = b.reduce_window(x, b.constant(0.0), window)
+    program = build_program(b.module(b.tuple(pooled)), ["feed"], {})
+    assert program.compute_sets[-1].effort.windows == 4
+    per_tile = -(-4 * 16 * 16 * 64 * 4 // 1472 // 2) * 2
+    assert account(program, MK2).compute == pooling_cycles("f32", per_tile, 16 * 64, MK2)
+
+
+def test_streams_and_borders_take_no_vertices() -> None:
+    b = Builder("padded")
+    x = b.parameter("f32", (4, 32, 32, 16))
+    window = (WindowDimension(1), WindowDimension(3, 1, 1, 1), WindowDimension(3, 1, 1, 1), WindowDimension(1))
+    found = account(build_program(b.module(b.tuple(b.reduce_window(x, b.constant(0.0), window))), ["feed"], {}), MK2)
+    assert [cost.cycles for cost in found.costs if "border" in cost.name] == [0]
+
+
+def test_transposes_are_turned_in_blocks() -> None:
+    b = Builder("transpose")
+    x = b.parameter("f32", (640, 320))
+    (turned,) = build_program(b.module(b.tuple(b.transpose(x, (1, 0)))), ["feed"], {}).compute_sets
+    assert work_of(turned).operations == (("turn", "f32"),)
+
+
+def test_sorts_are_bitonic() -> None:
+    b = Builder("sort")
+    x = b.parameter("f32", (4096,))
+    lhs = Builder("less")
+    first, second = lhs.parameter("f32"), lhs.parameter("f32")
+    comparator = lhs.build(lhs.compare(first, second, "LT"))
+    made = b.inferred("sort", (x,), called=(comparator,), dimensions=(0,), is_stable=False)
+    found = account(build_program(b.module(b.tuple(made)), ["feed"], {}), MK2)
+    (cost,) = [c for c in found.costs if c.method == "bitonic sort"]
+    # 13 bits: 91 rounds, of which those within the 32 elements of a tile need no exchange.
+    assert cost.sync == 90 * (1 + 91 - (15 + 5 * 8))
+    assert found.assumed == ()
 
 
 def test_half_has_its_own_prologue() -> None:

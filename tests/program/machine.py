@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from engine.ir import Module
 from engine.program.program import Buffer, ComputeSet, Mark, Program
 from engine.runtime.buffers import aligned_zeros
 from engine.runtime.executor import Scratch
+from engine.runtime.moving_addresses import moving_addresses
 
 GARBAGE = 0xFF
 GUARD = 256
@@ -25,8 +27,9 @@ class Machine:
     """A program's buffers by name, filled with garbage where the program promises nothing about them."""
 
     def __init__(self, program: Program, arguments: dict[int, np.ndarray]) -> None:
-        self.program = program
-        self.addresses = addresses_of(s.codelet for s in program.compute_sets if isinstance(s.codelet, Nest))
+        self.program = program = moving_addresses(program)
+        codelets = [c for s in program.compute_sets for c in (s.codelet, *(called for _, called in s.calls))]
+        self.addresses = addresses_of(each for each in codelets if isinstance(each, Nest))
         self.memory: dict[Buffer, np.ndarray] = {}
         self.guards: dict[Buffer, list[np.ndarray]] = {}
         needed = max((s.scratch_bytes for s in program.compute_sets), default=0)
@@ -43,6 +46,8 @@ class Machine:
         for buffer in (*program.outputs, *predicates):
             self._place(buffer, buffer.value)
         for compute_set in program.compute_sets:
+            for word, codelet in compute_set.calls:
+                compute_set.parameters[word] = self.address_of(codelet)
             for relocation in compute_set.relocations:
                 address = self.memory[relocation.buffer].ctypes.data + relocation.offset
                 compute_set.parameters[relocation.word] = address
@@ -61,10 +66,13 @@ class Machine:
             raw[:] = GARBAGE
         self.memory[buffer] = raw
 
+    def address_of(self, codelet: Any) -> int:
+        return self.addresses[codelet] if isinstance(codelet, Nest) else int(codelet.address)
+
     def run_units(self, compute_set: ComputeSet, lo: int, hi: int) -> None:
-        codelet = compute_set.codelet
-        address = self.addresses[codelet] if isinstance(codelet, Nest) else int(codelet.address)
-        CODELET_TYPE(address)(compute_set.parameters.ctypes.data, lo, hi, self.scratch.ctypes.data)
+        CODELET_TYPE(self.address_of(compute_set.codelet))(
+            compute_set.parameters.ctypes.data, lo, hi, self.scratch.ctypes.data
+        )
 
     def run(self, order: Order | None = None) -> list[np.ndarray]:
         """One step; `order` gives the order in which units run, one by one. Returns the outputs."""
@@ -98,9 +106,11 @@ class Machine:
 
     def is_followed(self, mark: Mark) -> bool:
         """Whether the step goes on at the mark's label; counts the turns of a loop."""
+        turns = self.scratch[: Scratch.BYTES].view(np.int64)[Scratch.TURN :]
+        if mark.known is not None:
+            return bool(mark.known.values[turns[mark.known.counter]]) == mark.when
         if mark.kind != "repeat":
             return mark.predicate is None or self.truth(mark.predicate) == mark.when
-        turns = self.scratch[: Scratch.BYTES].view(np.int64)[Scratch.TURN :]
         turns[mark.counter] = (turns[mark.counter] + 1) % mark.turns
         return bool(turns[mark.counter])
 

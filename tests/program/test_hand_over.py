@@ -12,6 +12,7 @@ from engine.ir.builder import Builder
 from engine.program.hand_over import hand_over_units
 from engine.program.program import Program
 from engine.runtime import executable as executables
+from engine.runtime import moving_addresses
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
 from tests.engine.running import arguments_for, buffers
@@ -41,7 +42,7 @@ def test_the_same_bits(batch: int, wide: int, workers: int, monkeypatch: pytest.
     module, roles = training_step(batch, wide)
     assert handed(hand_over_units(build_program(module, roles, {}))) == 1
     through_scratch = trained(module, roles)
-    monkeypatch.setattr(executables, "hand_over_units", lambda program: program)
+    monkeypatch.setattr(moving_addresses, "hand_over_units", lambda program: program)
     for one, other in zip(through_scratch, trained(module, roles), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -11,8 +11,10 @@ from engine.compile import build_program
 from engine.ir import Module
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Mark, Program
+from engine.program.syncs import free_marks
 from engine.runtime.executable import Executable
 from engine.runtime.executor import Column, Kind
+from engine.runtime.moving_addresses import as_run
 from tests.engine.running import arguments_for, buffers
 from tests.program.loops import LOOPS, choices
 from tests.program.machine import GARBAGE, Machine
@@ -49,6 +51,7 @@ def program_and_arguments(name: str) -> Iterator[tuple[Program, Program, list[np
 def test_nothing_is_overwritten_before_its_last_reader(name: str) -> None:
     """Step by step, whatever is read is the same in the arena as where each buffer has memory of its own."""
     for program, twin, arguments in program_and_arguments(name):
+        program, twin = as_run(program), as_run(twin)
         apart, together = Machine(program, dict(enumerate(arguments))), ArenaMachine(twin, dict(enumerate(arguments)))
         for event, same in zip(apart.trace(), together.trace(), strict=True):
             if isinstance(event, Mark):
@@ -58,7 +61,7 @@ def test_nothing_is_overwritten_before_its_last_reader(name: str) -> None:
                     assert apart.truth(event.predicate) == together.truth(same.predicate)
                 continue
             assert event == same
-            one, other = program.compute_sets[event], twin.compute_sets[event]
+            one, other = apart.program.compute_sets[event], together.program.compute_sets[event]
             for mine, yours in zip(one.reads, other.reads, strict=True):
                 size = mine.buffer.shape.bytes
                 expected, found = apart.memory[mine.buffer][:size], together.memory[yours.buffer][:size]
@@ -89,18 +92,21 @@ def test_no_two_workers_meet_on_the_way(name: str, workers: int) -> None:
     for program, twin, arguments in program_and_arguments(name):
         executable = Executable(program)
         executable._bind(buffers(arguments))
-        follow(executable._table(False, workers), program, twin, arguments, workers)
+        follow(executable._table(False, workers), executable._running, as_run(twin), arguments, workers)
 
 
 def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[np.ndarray], workers: int) -> None:
     """Walks down the rows of a step as the executor does; a machine of its own computes what branches depend on."""
     machine = Machine(twin, dict(enumerate(arguments)))
+    twin = machine.program
     place, size = places(program)
     races = RacesWithTests(workers, size, place)
     numbers = np.cumsum(table[:, Column.KIND] == Kind.COMPUTE) - 1
-    tested = [m for m in program.marks if m.kind == "branch"]
+    tested = [m for m in program.marks if m.kind == "branch" and m.known is None]
     branches = np.cumsum(table[:, Column.KIND] == Kind.BRANCH) - 1
-    twins = [m for m in twin.marks if m.kind == "branch"]
+    twins = [m for m in twin.marks if m.kind == "branch" and m.known is None]
+    known = [m for m in program.marks if m.known is not None]
+    knowing = np.cumsum(table[:, Column.KIND] == Kind.TURN) - 1
     repeats = [m for m in program.marks if m.kind == "repeat"]
     repeated = np.cumsum(table[:, Column.KIND] == Kind.REPEAT) - 1
     row = turns = 0
@@ -122,6 +128,10 @@ def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[n
             if machine.is_followed(repeats[repeated[row]]):
                 row = table[row, Column.TARGET]
                 continue
+        elif kind == Kind.TURN:
+            if machine.is_followed(known[knowing[row]]):
+                row = table[row, Column.TARGET]
+                continue
         else:
             mark, same = tested[branches[row]], twins[branches[row]]
             assert mark.predicate is not None and same.predicate is not None
@@ -139,6 +149,10 @@ def test_workers_meet_between_two_jumps_or_branches(name: str) -> None:
         executable = Executable(program)
         executable._bind(buffers(arguments))
         kinds = executable._table(False, 2)[:, Column.KIND].tolist()
+        marks = executable._running.marks
+        free = free_marks(marks)
+        jumps = iter(mark for mark in marks if mark.kind in ("jump", "leave"))
         for before, kind in zip(kinds, kinds[1:], strict=False):
-            assert kind not in (Kind.BRANCH, Kind.JUMP) or before == Kind.SYNC
+            decided_by_turn = kind == Kind.JUMP and next(jumps) in free
+            assert decided_by_turn or kind not in (Kind.BRANCH, Kind.JUMP) or before == Kind.SYNC
         break

@@ -75,7 +75,7 @@ def test_no_two_workers_meet(name: str, workers: int) -> None:
     sets = Executable(program)._infeeds + program.compute_sets
     place, size = places(program)
     races = Races(workers, size, place)
-    for compute_set, wait in zip(sets, syncs(sets, workers, place), strict=True):
+    for compute_set, wait in zip(sets, syncs(sets, workers, place)[0], strict=True):
         if wait:
             races.sync()
         assert not races.meet(compute_set), compute_set.name
@@ -83,7 +83,7 @@ def test_no_two_workers_meet(name: str, workers: int) -> None:
 
 def test_one_worker_never_waits() -> None:
     program = program_of("training")
-    assert not any(syncs(program.compute_sets, 1, places(program)[0]))
+    assert not any(syncs(program.compute_sets, 1, places(program)[0])[0])
 
 
 def test_a_chain_along_one_partition_does_not_wait() -> None:
@@ -97,7 +97,7 @@ def test_a_chain_along_one_partition_does_not_wait() -> None:
         return ComputeSet("link", nest, np.zeros(1, np.int64), [], units, *spans)
 
     def waits(*links: ComputeSet) -> list[bool]:
-        return syncs(list(links), 2, addresses.__getitem__)
+        return syncs(list(links), 2, addresses.__getitem__)[0]
 
     assert waits(link(x, y, rows, 64), link(y, z, rows, 64)) == [False, False]
     # 64 units of one row and 32 units of two rows go to the same workers.

@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from engine.errors import ConfigurationError, StepCountError
 from ipu import pipelining_ops
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
+from ipu.pipelining.options import STORAGE
 from ipu.pipelining_ops import (
     OptimizerFunctionOutput,
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
+    get_pipeline_schedule,
     pipeline,
 )
 from tests.keras.helpers import Kit
@@ -113,13 +116,30 @@ def test_keras_optimizers_and_a_second_run(strategy: IPUStrategyV1, kit: Kit) ->
     problem.assert_weights(problem.expected(4, 2, 0.1)[1])
 
 
-def test_a_count_that_is_a_tensor(strategy: IPUStrategyV1) -> None:
+def test_a_count_that_is_an_argument(strategy: IPUStrategyV1) -> None:
+    """Each value has a program and a schedule of its own, and is checked when the function is called with it."""
+    problem = Regression(strategy)
+    function = compiled(lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=count))
+    strategy.run(function, args=[tf.constant(0.1), tf.constant(8)])
+    problem.assert_weights(problem.expected(8, 1, 0.1)[1])
+    rows = get_pipeline_schedule()
+    assert {row.micro_batch for row in rows} == {*range(8), None}
+    for illegal in (6, 0, -4):
+        with pytest.raises((StepCountError, ConfigurationError), match=f"gradient_accumulation_count.*{illegal}"):
+            strategy.run(function, args=[tf.constant(0.1), tf.constant(illegal)])
+    problem.assert_weights(problem.expected(8, 1, 0.1)[1])
+    strategy.run(function, args=[tf.constant(0.1), tf.constant(4)])
+    assert {row.micro_batch for row in get_pipeline_schedule()} == {*range(4), None}
+
+
+def test_a_count_that_the_device_computes(strategy: IPUStrategyV1) -> None:
+    """It has no schedule: one micro-batch at a time."""
     problem = Regression(strategy)
     run(
         strategy,
-        lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=count),
+        lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=2 * count),
         tf.constant(0.1),
-        tf.constant(8),
+        tf.constant(4),
     )
     problem.assert_weights(problem.expected(8, 1, 0.1)[1])
 
@@ -169,7 +189,7 @@ def test_inference_with_concurrent_stages_and_named_elements(strategy: IPUStrate
 
 
 def test_two_replicas_sum_their_gradients(strategy: IPUStrategyV1, kit: Kit) -> None:
-    replicas(2)
+    replicas(4)
     with strategy.scope():
         problem = Regression(strategy, kit.keras.optimizers.SGD(0.1))
     run(strategy, lambda rate: problem.pipeline(rate, outfeed_loss=True), tf.constant(0.0))
@@ -253,6 +273,9 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
         "only with offload_weight_update_variables",
     ),
     ({"gradient_accumulation_dtype": tf.int32}, ValueError, "tf.float32"),
+    ({"accumulate_outfeed_dtype": "numbers"}, TypeError, "a dtype of numbers"),
+    ({"accumulate_outfeed_dtype": tf.string}, TypeError, "a dtype of numbers"),
+    *(({name: "yes"}, ValueError, f"{name} to be True, False or None") for name in STORAGE),
 ]
 
 
@@ -305,6 +328,7 @@ def test_outside_a_function_of_the_device() -> None:
     ("arguments", "kind", "message"),
     [
         ({"opt": 1}, TypeError, "opt to be an optimizer"),
+        ({"tape": tf.GradientTape()}, ValueError, "only with a Keras optimizer"),
         ({"loss": 1.0}, TypeError, "loss to be a tensor"),
         ({"variables": []}, ValueError, "only with a Keras optimizer"),
     ],
@@ -316,5 +340,11 @@ def test_optimizer_outputs_refused(arguments: dict[str, Any], kind: type[Excepti
 
 
 def test_gradient_arguments_are_for_tensorflow_optimizers(kit: Kit) -> None:
-    with pytest.raises(ValueError, match="only with a TensorFlow 1 optimizer"):
-        OptimizerFunctionOutput(kit.keras.optimizers.SGD(0.1), tf.constant(1.0), compute_gradients_kwargs={"a": 1})
+    optimizer, loss = kit.keras.optimizers.SGD(0.1), tf.constant(1.0)
+    for arguments in ({"compute_gradients_kwargs": {"a": 1}}, {"compute_gradients_args": (1,)}):
+        with pytest.raises(ValueError, match="only with a TensorFlow 1 optimizer"):
+            OptimizerFunctionOutput(optimizer, loss, **arguments)
+    with pytest.raises(ValueError, match="one of variables and tape. Received: both"):
+        OptimizerFunctionOutput(optimizer, loss, variables=[], tape=tf.GradientTape())
+    with pytest.raises(TypeError, match="tape to be a tf.GradientTape"):
+        OptimizerFunctionOutput(optimizer, loss, tape=1)

@@ -77,7 +77,7 @@ class Chain:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_an_optimizer_with_states(strategy: IPUStrategyV1, kit: Kit, schedule: PipelineSchedule, count: int) -> None:
-    replicas(count)
+    replicas(count * STAGES)
     with strategy.scope():
         chain = Chain(strategy, kit.keras.optimizers.Adam(0.01))
     strategy.run(compiled(lambda: chain.pipeline(pipeline_schedule=schedule)))
@@ -104,6 +104,7 @@ def test_all_schedules_and_recomputations_give_the_same_bits(strategy: IPUStrate
         (PipelineSchedule.Interleaved, True, None),
     ):
         config = IPUConfig()
+        config.auto_select_ipus = STAGES
         config.allow_recompute = allowed
         config.configure_ipu_system()
         with strategy.scope():
@@ -142,7 +143,7 @@ def test_inference_in_order(strategy: IPUStrategyV1, schedule: PipelineSchedule)
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_accumulated_outputs_of_inference(strategy: IPUStrategyV1, count: int) -> None:
-    replicas(count)
+    replicas(2 * count)
     infeed, outfeed = IPUInfeedQueue(numbers()), IPUOutfeedQueue()
     _ = infeed.initializer
 

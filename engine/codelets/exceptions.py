@@ -1,0 +1,111 @@
+"""Floating-point exceptions of codelets that do not look themselves: a result that its operands do not explain."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numba
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.memory import pointer, store_release
+from engine.codelets.random import fetch_and_add
+from engine.codelets.rows import word
+
+EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
+"""The bits that are all set in infinities and NaNs alone."""
+MANTISSAS = {"f16": 0x03FF, "bf16": 0x007F, "f32": 0x007FFFFF, "f64": 0x000FFFFFFFFFFFFF}
+"""The bits of which some are set in NaNs."""
+
+
+class Array(IntEnum):
+    """An array of floats."""
+
+    ADDRESS = 0
+    ELEMENTS = 1
+    ITEM_BYTES = 2
+    EXPONENT = 3
+    MANTISSA = 4
+    WORDS = 5
+
+
+class Judge(IntEnum):
+    """Parameters of `judge`, before those of the operands, an Array each. Unit: as in a Partition of the result."""
+
+    RECORD = 0  # address: the one of the word that ends the call, then a counter for each kind of exception
+    WANTED = 1  # bits: 1 for invalid operations, 4 for overflows
+    INNER = 2
+    EXTENT = 3
+    GRAIN = 4
+    OPERANDS = 5  # how many
+    RESULT = 6  # an Array
+    WORDS = 11
+
+
+STOP, INVALID_COUNTER, OVERFLOW_COUNTER = 0, 1, 3
+RECORD_WORDS = 4
+
+
+@inner
+def special(array: int, first: int, last: int) -> tuple[int, int]:
+    """How many NaNs and infinities are among elements first <= e < last."""
+    address, size = word(array, Array.ADDRESS), word(array, Array.ITEM_BYTES)
+    exponent, mantissa = word(array, Array.EXPONENT), word(array, Array.MANTISSA)
+    strange = nans = 0
+    if size == 4:
+        words = numba.carray(pointer(address, "int32"), last)
+        for k in range(first, last):
+            strange += (words[k] & exponent) == exponent
+        if strange:
+            for k in range(first, last):
+                nans += (words[k] & exponent) == exponent and (words[k] & mantissa) != 0
+    elif size == 2:
+        halves = numba.carray(pointer(address, "int16"), last)
+        for k in range(first, last):
+            strange += (halves[k] & exponent) == exponent
+        if strange:
+            for k in range(first, last):
+                nans += (halves[k] & exponent) == exponent and (halves[k] & mantissa) != 0
+    else:
+        doubles = numba.carray(pointer(address, "int64"), last)
+        for k in range(first, last):
+            strange += (doubles[k] & exponent) == exponent
+        if strange:
+            for k in range(first, last):
+                nans += (doubles[k] & exponent) == exponent and (doubles[k] & mantissa) != 0
+    return nans, strange - nans
+
+
+@codelet
+def judge(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Counts the NaNs and infinities of a piece of the result that come from operands which have none.
+
+    NaN from infinities is an invalid operation; from finite operands something in between has overflowed.
+    """
+    result = parameters + 8 * Judge.RESULT
+    inner_size, extent = word(parameters, Judge.INNER), word(parameters, Judge.EXTENT)
+    start = min(lo * word(parameters, Judge.GRAIN), extent)
+    stop = min(hi * word(parameters, Judge.GRAIN), extent)
+    nans = infinities = 0
+    for outer in range(word(result, Array.ELEMENTS) // max(inner_size * extent, 1)):
+        base = outer * extent
+        found = special(result, (base + start) * inner_size, (base + stop) * inner_size)
+        nans += found[0]
+        infinities += found[1]
+    if nans + infinities == 0:
+        return
+    nans_before = infinities_before = 0
+    for operand in range(word(parameters, Judge.OPERANDS)):
+        array = parameters + 8 * (Judge.WORDS + Array.WORDS * operand)
+        found = special(array, 0, word(array, Array.ELEMENTS))
+        nans_before += found[0]
+        infinities_before += found[1]
+    wanted, record = word(parameters, Judge.WANTED), word(parameters, Judge.RECORD)
+    invalid = nans if infinities_before and not nans_before else 0
+    overflow = nans + infinities if not infinities_before and not nans_before else 0
+    raised = 0
+    if invalid and wanted & 1:
+        raised += fetch_and_add(record + 8 * INVALID_COUNTER, invalid) + 1
+    if overflow and wanted & 4:
+        raised += fetch_and_add(record + 8 * OVERFLOW_COUNTER, overflow) + 1
+    if raised and word(record, STOP) != 0:
+        store_release(word(record, STOP), 1)

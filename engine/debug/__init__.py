@@ -1,0 +1,17 @@
+"""Runs programs on tiles with memories of their own, and says what compute sets do that they do not say."""
+
+from engine.debug.executable import DebugExecutable, debug_executable
+from engine.debug.record import Record, Superstep
+from engine.debug.running_modules import DebugRun, debug_run
+from engine.debug.session import Session, debugging
+
+__all__ = [
+    "DebugExecutable",
+    "DebugRun",
+    "Record",
+    "Session",
+    "Superstep",
+    "debug_executable",
+    "debug_run",
+    "debugging",
+]

@@ -1,0 +1,43 @@
+"""Memory that belongs to no tile: hidden states of random numbers, and counts of floating-point exceptions.
+
+Compute sets are run twice, but such a state must move on only once, and an exception count once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+
+import numpy as np
+
+from engine.codelets.random import NextState, draw_state
+from engine.program.program import Buffer, ComputeSet, ExceptionRecord
+
+STATE_WORDS = 3
+
+
+class Aside:
+    """What a program has beside its buffers. `counts` is the memory of its record of exceptions, if it has one."""
+
+    def __init__(self, record: ExceptionRecord | None, counts: np.ndarray | None) -> None:
+        self._record = None if record is None or counts is None else record.buffer
+        self._counts = np.zeros(0, np.int64) if counts is None else counts.view(np.int64)
+        self._stop = np.zeros(1, np.int64)
+        self._spare = np.zeros_like(self._counts)
+        if record is not None and counts is not None:
+            self._spare[list(record.stops)] = self._stop.ctypes.data
+
+    def has(self, buffer: Buffer) -> bool:
+        """Whether a buffer is the record of exceptions."""
+        return buffer is self._record
+
+    def address(self, counting: bool) -> int:
+        """Where exceptions are counted, for good or in vain."""
+        return int((self._counts if counting else self._spare).ctypes.data)
+
+    @staticmethod
+    def hidden(compute_set: ComputeSet) -> Iterator[np.ndarray]:
+        """The hidden states that a compute set moves on, int64."""
+        if compute_set.codelet is draw_state:
+            words = ctypes.c_int64 * STATE_WORDS
+            yield np.ctypeslib.as_array(words.from_address(int(compute_set.parameters[NextState.SOURCE])))

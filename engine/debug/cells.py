@@ -1,0 +1,39 @@
+"""Cells, the words that are copied, poisoned and compared here bit by bit: elements, or halves of complex ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir.shape import Shape
+
+BITS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+
+
+def cell_type(shape: Shape) -> np.dtype:
+    """The unsigned integers that a shape's cells are looked at as."""
+    dtype = shape.dtype
+    return BITS[dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize]
+
+
+def cells_of_element(shape: Shape) -> int:
+    """1, or 2 for complex numbers."""
+    return 2 if shape.dtype.kind == "c" else 1
+
+
+def cell_count(shape: Shape) -> int:
+    """The number of a shape's cells."""
+    return shape.elements * cells_of_element(shape)
+
+
+def place_of(shape: Shape, cell: int) -> str:
+    """How messages name a cell: by the index of its element."""
+    element = cell // cells_of_element(shape)
+    index = [int(i) for i in np.unravel_index(element, shape.dimensions)] if shape.rank else []
+    return f"element {index}" if shape.rank else "the scalar"
+
+
+def value_of(shape: Shape, cells: np.ndarray, cell: int) -> str:
+    """How messages print what a cell holds."""
+    if shape.dtype.kind == "c":
+        return str(cells.view(f"f{cells.itemsize}")[cell])
+    return str(cells.view(shape.dtype)[cell])

@@ -1,0 +1,138 @@
+"""The debug executor: the step table of the fast one, walked row by row, with a memory of its own for each tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
+
+import numpy as np
+
+from engine.debug.aside import Aside
+from engine.debug.host import HostSide
+from engine.debug.memory import Memory
+from engine.debug.pieces import Pieces
+from engine.debug.record import Record
+from engine.debug.steering import Follower
+from engine.debug.stepping import Stepper
+from engine.debug.tables import Tables
+from engine.debug.tile import touched
+from engine.errors import ConfigurationError
+from engine.program.program import Buffer, Program
+from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.checked import CheckedExecutable
+from engine.runtime.executable import Executable
+from engine.runtime.feeds import RowFeed
+from engine.runtime.observer import Observer
+from engine.runtime.rings import AnyRing
+
+Progress = Callable[[str, int, int], None]
+TILES = 4
+"""How many tiles share the units where nobody says it: enough for races, and quick."""
+
+
+class DebugExecutable(Executable):
+    """One step of a program, run as the fast Executable does, with the same results bit by bit, and checked.
+
+    Units are dealt out to `tiles` tiles as the fast one deals them out to workers. Takes the program's parameter blocks
+    over, as any executable does. Slow: for tests and lessons. `record` tells what was done.
+    Raises ConfigurationError for less than one tile.
+    """
+
+    def __init__(self, program: Program, progress: Progress | None = None, *, tiles: int = TILES) -> None:
+        super().__init__(program, progress)
+        self._pieces = Pieces()
+        self._memory: Memory | None = None
+        self._kept = Tables(self._all_sets)
+        self._share_out(tiles)
+
+    def _share_out(self, tiles: int) -> None:
+        if tiles < 1:
+            raise ConfigurationError(f"Expected at least 1 tile. Received: {tiles}. Nearest legal value: 1.")
+        self.tiles = tiles
+        self.record = Record(self.program.name, tiles)
+
+    def run(
+        self,
+        steps: int,
+        feeds: list[RowFeed],
+        variables: list[DeviceBuffer],
+        outputs: Literal["last", "all"] = "last",
+        observer: Observer | None = None,
+        queues: Mapping[str, AnyRing] | None = None,
+    ) -> list[np.ndarray]:
+        """Runs `steps` steps as `Executable.run` does, and raises what it raises.
+
+        Raises DebugError, with the variables as they were after the last whole step, for a compute set that touches
+        what it does not say, reads what nobody has written, or races with another.
+        """
+        self._check(steps, feeds)
+        self._bind(variables)
+        self._bind_queues(queues or {})
+        held = [self._point(number, feed) for number, feed in zip(sorted(self.program.feeds), feeds, strict=True)]
+        shapes = self.program.output_shapes if outputs == "all" else []
+        rings = [np.zeros((steps, *shape.dimensions), shape.dtype) for shape in shapes]
+        stepper = self._stepper(steps, rings, queues or {})
+        _, state = self._workspace_for(self.tiles)
+        state[:] = 0
+        follower = Follower(observer, state, rings)
+        self._queues.begin(state)
+        completed = 0
+        try:
+            while completed < steps and follower.goes_on(completed):
+                stepper.step(completed, variables)
+                completed += 1
+                follower.completed(completed)
+            self._kept.check()
+        finally:
+            self._queues.end()
+            follower.end(completed)
+        del held
+        rings = [ring[:completed] for ring in rings]
+        return rings if outputs == "all" else [self._read(k) for k in range(len(self.program.outputs))]
+
+    def _stepper(self, steps: int, rings: list[np.ndarray], queues: Mapping[str, AnyRing]) -> Stepper:
+        if self._memory is None:
+            self._memory = Memory(self._buffers(), self.plan, self._arena, self.tiles)
+        handed_out = [ring for ring in rings if ring[0].nbytes]
+        predicates = [mark.predicate for mark in self._running.marks if mark.predicate is not None]
+        return Stepper(
+            self.program,
+            self._table(bool(rings), self.tiles),
+            steps,
+            {s.parameters.ctypes.data: (s, c) for s, c in zip(self._all_sets, self._codelets, strict=True)},
+            {self._addresses[predicate]: predicate for predicate in predicates},
+            lambda buffer: self._location(buffer)[0],
+            self._memory,
+            HostSide(self.program.queues, queues, self._memory),
+            {id(each): ring for each, ring in zip(self._outfeeds, handed_out, strict=False)},
+            self._pieces,
+            self._aside(),
+            self.record,
+        )
+
+    def _aside(self) -> Aside:
+        record = self.program.exceptions
+        return Aside(record, None if record is None else self._constants.get(record.buffer))
+
+    def _buffers(self) -> Iterator[Buffer]:
+        for compute_set in self._all_sets:
+            yield from touched(compute_set)
+        yield from self.program.variables.values()
+        yield from self.program.outputs
+        yield from (mark.predicate for mark in self._running.marks if mark.predicate is not None)
+        for queue in self.program.queues.values():
+            yield from (queue.control, queue.call, *queue.leaves)
+
+
+class CheckedDebugExecutable(CheckedExecutable, DebugExecutable):
+    """The same for a program that looks for floating-point exceptions."""
+
+    def __init__(self, program: Program, progress: Progress | None = None, *, tiles: int = TILES) -> None:
+        super().__init__(program, progress)
+        self._share_out(tiles)
+
+
+def debug_executable(program: Program, progress: Progress | None = None, *, tiles: int = TILES) -> DebugExecutable:
+    """The debug executable of a program. Raises ConfigurationError for less than one tile."""
+    kind = DebugExecutable if program.exceptions is None else CheckedDebugExecutable
+    return kind(program, progress, tiles=tiles)

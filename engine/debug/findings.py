@@ -1,0 +1,133 @@
+"""What the debug executor says about what it has found: which compute set, layer, tile, buffer and element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.debug.cells import place_of, value_of
+from engine.debug.culprits import Culprit
+from engine.debug.pieces import NOBODY, Piece
+from engine.debug.uses import Use
+from engine.errors import DebugError
+from engine.program.program import Buffer, ComputeSet
+from engine.program.syncs import Ranges
+
+Holder = Callable[[Use, int], str | None]
+"""The name of the buffer that has been written to the place of a cell since the cell itself was; None for nobody."""
+
+
+class Findings:
+    """Makes the errors of one run of a compute set."""
+
+    def __init__(self, compute_set: ComputeSet, ranges: Ranges, uses: dict[Buffer, Use], holder: Holder) -> None:
+        self._set, self._ranges, self._uses, self._holder = compute_set, ranges, uses, holder
+
+    def undeclared_write(self, use: Use, tile: int, cell: int, values: np.ndarray) -> DebugError:
+        """A write that no span allows."""
+        shape = use.buffer.shape
+        return DebugError(
+            f"Expected {self._who(tile)} to write only what its spans say. "
+            f"Received: {value_of(shape, values, cell)} in {place_of(shape, cell)} of {_named(use.buffer)}, "
+            f"{self._whose(use.writes, use.reads, 'read', cell)}. "
+            f"Correct the spans in `writes`, the number of units, or a relocation."
+        )
+
+    def outside(self, buffer: Buffer, tile: int, byte: int) -> DebugError:
+        """A write out of bounds."""
+        after = byte - buffer.shape.bytes
+        where = f"{-byte} bytes before its beginning" if byte < 0 else f"{after} bytes after its end"
+        return DebugError(
+            f"Expected {self._who(tile)} to write inside {_named(buffer)}. Received: a write {where}. "
+            f"Correct a relocation's offset, a stride, or the number of units."
+        )
+
+    def scratch(self, tile: int) -> DebugError:
+        """A write into scratch that belongs to nobody."""
+        return DebugError(
+            f"Expected {self._who(tile)} to use {self._set.scratch_bytes} bytes of scratch, after the executor's own. "
+            f"Received: a write elsewhere. State its needs in `scratch_bytes`."
+        )
+
+    def parameters(self, tile: int) -> DebugError:
+        """A write into parameters, which all tiles have in common on the host."""
+        return DebugError(
+            f"Expected {self._who(tile)} to leave its parameters alone. Received: a write into them. "
+            f"Copy to scratch what has to change, as hand_over does."
+        )
+
+    def two_writers(self, use: Use, cell: int, first: int, second: int) -> DebugError:
+        """A race: two tiles write one element."""
+        shape = use.buffer.shape
+        return DebugError(
+            f"Expected each element to be written by one tile at most. Received: {place_of(shape, cell)} of "
+            f"{_named(use.buffer)}, which tiles {first} and {second} both write in {self._title()}. "
+            f"Give units pieces of their own, or state one_worker."
+        )
+
+    def dependence(
+        self, culprit: Culprit, use: Use, tile: int, cell: int, first: np.ndarray, second: np.ndarray, at: int
+    ) -> DebugError:
+        """A result that depends on memory in which nothing is known to be."""
+        shape = use.buffer.shape
+        values = f"{value_of(shape, first, at)} with one poison and {value_of(shape, second, at)} with another"
+        return DebugError(
+            f"Expected {self._who(tile)} to read only what its spans say and somebody has written. "
+            f"Received: {self._read(culprit, tile)}; {place_of(shape, cell)} of {_named(use.buffer)} becomes {values}. "
+            f"{self._advice(culprit, tile)}"
+        )
+
+    def _read(self, culprit: Culprit, tile: int) -> str:
+        """What was read, and why that is wrong."""
+        if culprit.buffer is None:
+            return "a read of scratch that it has not written itself"
+        if culprit.cell is None:
+            return f"a read outside {_named(culprit.buffer)}"
+        use = self._uses[culprit.buffer]
+        what = f"a read of {place_of(culprit.buffer.shape, culprit.cell)} of {_named(culprit.buffer)}"
+        if not self._is_declared(use, tile, culprit.cell):
+            return f"{what}, {self._whose(use.reads, use.writes, 'write', culprit.cell)}"
+        if use.written is None or use.written[culprit.cell]:
+            return f"{what}, which another tile writes at the same time (a race)"
+        holder = self._holder(use, culprit.cell)
+        since = f": its place in the arena holds {holder} by now" if holder is not None else " in this step"
+        return f"{what}, which nobody has written{since}"
+
+    def _advice(self, culprit: Culprit, tile: int) -> str:
+        if culprit.buffer is None or culprit.cell is None:
+            return "Correct a relocation's offset, a stride, or the number of units."
+        if not self._is_declared(self._uses[culprit.buffer], tile, culprit.cell):
+            return "Correct the spans in `reads`, or a relocation."
+        return "Have it written before, look at the memory plan, or let one worker do both."
+
+    @staticmethod
+    def _is_declared(use: Use, tile: int, cell: int) -> bool:
+        masks = [piece.mask(tile) for piece in use.reads]
+        return any(bool(mask) if isinstance(mask, bool) else bool(mask[cell]) for mask in masks)
+
+    @staticmethod
+    def _whose(allowed: list[Piece], other: list[Piece], only: str, cell: int) -> str:
+        """Whose piece an element is, by spans that allow what was done; `other` ones allow `only` something else."""
+        if not allowed:
+            return f"which it may only {only}" if other else "a buffer that it does not mention in its spans"
+        owners = {int(piece.tiles[cell]) for piece in allowed if piece.tiles is not None} - {NOBODY}
+        return f"in the piece of tile {min(owners)}" if owners else "which is in no tile's piece"
+
+    def _who(self, tile: int) -> str:
+        lo, hi = self._ranges[tile]
+        units = f"unit {lo}" if hi == lo + 1 else f"units {lo} to {hi - 1}"
+        return f"{self._title()} on tile {tile} ({units} of {self._set.units})"
+
+    def _title(self) -> str:
+        return title(self._set)
+
+
+def title(compute_set: ComputeSet) -> str:
+    """How messages name a compute set: with the operation, and so the layer, that it comes from."""
+    origin = f" from {compute_set.op_name}" if compute_set.op_name else ""
+    return f"compute set {compute_set.name!r}{origin}"
+
+
+def _named(buffer: Buffer) -> str:
+    return f"{buffer.kind} {buffer.name!r} {buffer.shape}"

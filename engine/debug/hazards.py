@@ -1,0 +1,92 @@
+"""Missing syncs: what tiles touch between two syncs, byte by byte as it lies in the arena that they share.
+
+It follows the step table as it was built, and spans, but not the reasoning by which syncs were put where they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.debug.cells import cell_type, place_of
+from engine.debug.pieces import Piece
+from engine.errors import DebugError
+from engine.program.program import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A piece of a buffer that lies at an address, and who touches it."""
+
+    piece: Piece
+    address: int
+    who: str
+    writes: bool
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.piece.span.buffer
+
+    @property
+    def end(self) -> int:
+        return self.address + self.buffer.shape.bytes
+
+    def tiles(self, begin: int, end: int) -> np.ndarray:
+        """The tile of each byte between two addresses, int16, where the piece says so; -2 where all active ones may."""
+        if self.piece.tiles is None:
+            only = self.piece.active[0] if len(self.piece.active) == 1 else -2
+            return np.full(end - begin, only, np.int16)
+        size = cell_type(self.buffer.shape).itemsize
+        first, last = (begin - self.address) // size, -(-(end - self.address) // size)
+        start = begin - self.address - first * size
+        return np.repeat(self.piece.tiles[first:last], size)[start : start + end - begin]
+
+
+class Hazards:
+    """What has been touched since the last sync."""
+
+    def __init__(self) -> None:
+        self._touches: list[Touch] = []
+
+    def sync(self) -> None:
+        """All tiles have met."""
+        self._touches.clear()
+
+    def check(self, who: str, touches: list[Touch]) -> None:
+        """Raises DebugError if a tile touches what another one may still be at work with."""
+        self._compare(who, touches)
+        self._touches += touches
+
+    def _compare(self, who: str, touches: list[Touch]) -> None:
+        for new in touches:
+            for old in self._touches:
+                if not (old.writes or new.writes) or old.end <= new.address or new.end <= old.address:
+                    continue
+                if old.piece.tiles is not None and old.piece.tiles is new.piece.tiles and old.buffer is new.buffer:
+                    continue
+                self._conflict(who, old, new)
+
+    @staticmethod
+    def _conflict(who: str, old: Touch, new: Touch) -> None:
+        if not old.piece.active or not new.piece.active:
+            return
+        begin, end = max(old.address, new.address), min(old.end, new.end)
+        first, second = old.tiles(begin, end), new.tiles(begin, end)
+        found = np.flatnonzero((first != -1) & (second != -1) & ((first != second) | (first == -2)))
+        if not found.size:
+            return
+        byte = begin + int(found[0])
+        verbs = "writes" if new.writes else "reads", "wrote" if old.writes else "read"
+        cell = (byte - new.address) // cell_type(new.buffer.shape).itemsize
+        place = (byte - old.address) // cell_type(old.buffer.shape).itemsize
+        raise DebugError(
+            f"Expected a sync between {old.who} and {who}. Received: none, though tile {_tile(second, found[0])} "
+            f"{verbs[0]} {place_of(new.buffer.shape, cell)} of {new.buffer.name!r} where tile {_tile(first, found[0])} "
+            f"{verbs[1]} {place_of(old.buffer.shape, place)} of {old.buffer.name!r}. "
+            f"Look at engine/program/syncs.py, and at what both say in their spans."
+        )
+
+
+def _tile(tiles: np.ndarray, at: int) -> str:
+    return "any" if tiles[at] == -2 else str(int(tiles[at]))

@@ -1,0 +1,82 @@
+"""Where arrays lie between compute sets: what each cell holds, on which tile, and whether anybody has written it.
+
+The arena's places are those of the memory plan. A shadow says which buffer each byte of it belongs to: as soon as
+another buffer is written to a place, what had been there is gone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.debug.cells import BITS, cell_count, cell_type
+from engine.program.program import Buffer
+
+UNWRITTEN, INITIAL, FIRST_NUMBER = 0, 1, 2
+"""In shadows: nobody's, the contents that a permanent buffer begins with, and the first buffer's number."""
+
+
+MOST_NUMBERS = (1 << 16) - FIRST_NUMBER
+"""Numbers of shadows; in programs with more buffers than that, some share one."""
+HALVES = 2
+"""The shadow of the longest cells comes in two words."""
+
+
+class Home:
+    """One buffer's cells. `shadow` is uint16 [bytes]; None where everything has been written from the beginning on.
+
+    `owner` is the tile that each cell lies on, int16 [cells]: the one that wrote it last, before that an even share.
+    """
+
+    def __init__(self, buffer: Buffer, memory: np.ndarray, shadow: np.ndarray | None, number: int, tiles: int) -> None:
+        self.buffer, self.number = buffer, number
+        count, kind = cell_count(buffer.shape), cell_type(buffer.shape)
+        self.cells = memory[: buffer.shape.bytes].view(kind)
+        word = BITS[min(2 * kind.itemsize, 8)]
+        words = 2 * kind.itemsize // word.itemsize
+        self._shadow = None if shadow is None else shadow[: buffer.shape.bytes].view(word).reshape(count, words)
+        self._own, self._initial = (word.type(n * (np.iinfo(word).max // 0xFFFF)) for n in (number, INITIAL))
+        self.owner = (np.arange(count) * tiles // max(count, 1)).astype(np.int16)
+
+    def written(self) -> np.ndarray | None:
+        """Which cells somebody has written, in this step where the buffer is not permanent; None for all."""
+        if self._shadow is None:
+            return None
+        valid = self._shadow == self._own
+        if self.buffer.permanent:
+            valid |= self._shadow == self._initial
+        whole = valid[:, 0] if valid.shape[1] < HALVES else valid[:, 0] & valid[:, 1]
+        return None if whole.all() else whole
+
+    def write(self, where: np.ndarray, values: np.ndarray, tile: int) -> None:
+        """Puts what a tile has written into the cells numbered `where`."""
+        places = _as_slice(where)
+        self.cells[places] = values
+        self.owner[places] = tile
+        if self._shadow is not None:
+            self._shadow[places] = self._own
+
+    def forget(self) -> None:
+        """Nobody has written anything any more."""
+        if self._shadow is not None:
+            self._shadow[:] = UNWRITTEN
+
+    def value(self) -> np.ndarray:
+        """The array, a copy."""
+        return self.cells.view(self.buffer.shape.dtype).reshape(self.buffer.shape.dimensions).copy()
+
+    def load(self, value: np.ndarray) -> None:
+        """The host writes everything."""
+        self.cells[:] = np.ascontiguousarray(value).reshape(-1).view(self.cells.dtype)
+        if self._shadow is not None:
+            self._shadow[:] = self._own
+
+    def holder(self, cell: int) -> int:
+        """The number of the buffer whose bytes lie where a cell was."""
+        return self.number if self._shadow is None else int(self._shadow[cell, 0]) & 0xFFFF
+
+
+def _as_slice(numbers: np.ndarray) -> np.ndarray | slice:
+    """Numbers that follow each other, as they mostly do, as a slice."""
+    if numbers.size and int(numbers[-1]) - int(numbers[0]) == numbers.size - 1:
+        return slice(int(numbers[0]), int(numbers[-1]) + 1)
+    return numbers

@@ -1,0 +1,71 @@
+"""Which tile may touch each cell of a buffer, as a compute set's spans say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.debug.cells import cells_of_element
+from engine.program.program import Span
+from engine.program.syncs import Ranges
+
+NOBODY = -1
+Mask = np.ndarray | bool
+"""Some of the cells of a buffer, bool [cells]; or all, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a span says when units are dealt out to tiles.
+
+    `tiles` has the tile of each cell, int16 [cells], NOBODY where there is none; None lets each `active` tile (one that
+    has units) touch everything.
+    """
+
+    span: Span
+    active: tuple[int, ...]
+    tiles: np.ndarray | None
+
+    def mask(self, tile: int) -> Mask:
+        """The cells that a tile may touch."""
+        return True if self.tiles is None else self.tiles == tile
+
+
+class Pieces:
+    """Makes pieces, and keeps them, as the same ones are wanted in each step."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple, np.ndarray] = {}
+
+    def piece(self, span: Span, ranges: Ranges) -> Piece:
+        """What `span` says when tile t has the units lo <= unit < hi of ranges[t]."""
+        active = tuple(tile for tile, (lo, hi) in enumerate(ranges) if lo < hi)
+        if span.partition is None:
+            return Piece(span, active, None)
+        key = (span.buffer.shape, span.partition, tuple(ranges))
+        if key not in self._kept:
+            self._kept[key] = _tiles(span, ranges)
+        return Piece(span, active, self._kept[key])
+
+
+def _tiles(span: Span, ranges: Ranges) -> np.ndarray:
+    partition, shape = span.partition, span.buffer.shape
+    assert partition is not None
+    of_unit = np.full(max([hi for _, hi in ranges] + [-(-partition.extent // partition.grain)]), NOBODY, np.int16)
+    for tile, (lo, hi) in enumerate(ranges):
+        of_unit[lo:hi] = tile
+    of_index = of_unit[np.arange(partition.extent) // partition.grain]
+    of_round = np.repeat(of_index, partition.inner * cells_of_element(shape))
+    return np.resize(of_round, shape.elements * cells_of_element(shape))
+
+
+def mask_of(pieces: list[Piece], tile: int) -> Mask:
+    """The cells that a tile may touch by any of these."""
+    found: Mask = False
+    for piece in pieces:
+        mask = piece.mask(tile)
+        if isinstance(mask, bool):
+            return True
+        found = mask if isinstance(found, bool) else found | mask
+    return found

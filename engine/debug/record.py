@@ -1,0 +1,117 @@
+"""What was done: compute sets in their order, the tiles at work in each, and the bytes that went between tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.program.program import ComputeSet
+
+HEADINGS = ("superstep", "compute set", "units", "tiles", "runs", "bytes exchanged", "most to a tile", "host", "from")
+LEFT = (1, len(HEADINGS) - 1)
+"""Columns of names."""
+
+
+@dataclass(eq=False, slots=True)
+class Superstep:
+    """One compute set, and the exchange before it.
+
+    `number` counts supersteps: compute sets with one number follow each other without a sync. `latest` is int64
+    [tiles, tiles], bytes from tile to tile before it ran last; `bytes` the same over all `runs`. `host_bytes` is what
+    came from or went to the host, over all runs.
+    """
+
+    number: int
+    name: str
+    op_name: str
+    units: int
+    tiles: int
+    runs: int = 0
+    bytes: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    latest: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    host_bytes: int = 0
+
+    @property
+    def exchanged(self) -> int:
+        """Bytes between tiles before it ran last."""
+        return int(self.latest.sum())
+
+    @property
+    def received(self) -> np.ndarray:
+        """Bytes that each tile got before it ran last, int64 [tiles]."""
+        return np.asarray(self.latest.sum(axis=0))
+
+    @property
+    def sent(self) -> np.ndarray:
+        """Bytes that each tile sent before it ran last, int64 [tiles]."""
+        return np.asarray(self.latest.sum(axis=1))
+
+
+class Record:
+    """The supersteps of a program, in the order of its step table, summed up over all steps so far."""
+
+    def __init__(self, name: str, tiles: int) -> None:
+        self.name, self.tiles = name, tiles
+        self.steps = 0
+        self.supersteps: list[Superstep] = []
+        self._known: dict[int, Superstep] = {}
+        self._running = self.step_bytes = 0
+
+    def know(self, compute_set: ComputeSet, tiles: int, number: int) -> None:
+        """A compute set of the step table, which `tiles` tiles will run in superstep `number`."""
+        if id(compute_set) not in self._known:
+            made = Superstep(number, compute_set.name, compute_set.op_name, compute_set.units, tiles)
+            made.bytes, made.latest = (np.zeros((self.tiles, self.tiles), np.int64) for _ in range(2))
+            self._known[id(compute_set)] = made
+            self.supersteps.append(made)
+
+    def ran(self, compute_set: ComputeSet, exchanged: np.ndarray, host_bytes: int) -> None:
+        """It has run, after so many bytes from tile to tile; `host_bytes` came from or went to the host."""
+        superstep = self._known[id(compute_set)]
+        superstep.runs += 1
+        superstep.bytes += exchanged
+        superstep.latest[:] = exchanged
+        self._running += int(exchanged.sum())
+        superstep.host_bytes += host_bytes
+
+    def completed(self) -> None:
+        """A step is complete: `step_bytes` is what went between tiles in it."""
+        self.steps += 1
+        self.step_bytes, self._running = self._running, 0
+
+    @property
+    def syncs(self) -> int:
+        """How many syncs a step has at least: they part its supersteps."""
+        return len({each.number for each in self.supersteps})
+
+    def table(self) -> str:
+        """A line for each compute set that has run, as text."""
+        ran = [each for each in self.supersteps if each.runs]
+        head = (
+            f"{self.name}: {_counted(self.steps, 'step')} on {_counted(self.tiles, 'tile')}, "
+            f"{_counted(self.syncs, 'superstep')}, {self.step_bytes:,} bytes exchanged in the last step"
+        )
+        return "\n".join([head, *_aligned([HEADINGS, *(_row(each) for each in ran)])])
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _row(superstep: Superstep) -> tuple[str, ...]:
+    numbers = (superstep.exchanged, int(superstep.received.max(initial=0)), superstep.host_bytes // superstep.runs)
+    counts = (superstep.units, superstep.tiles, superstep.runs, *numbers)
+    origin = "/".join(dict.fromkeys(superstep.op_name.split("/")[-2:]))
+    return (str(superstep.number), superstep.name, *(f"{each:,}" for each in counts), origin)
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> Iterable[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [f"{c:<{w}}" if k in LEFT else f"{c:>{w}}" for k, (c, w) in enumerate(zip(row, widths, strict=True))]
+        yield "  ".join(cells).rstrip()

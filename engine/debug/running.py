@@ -1,0 +1,151 @@
+"""Runs one compute set: each tile its units in memory of its own, twice, with two poisons; then results go home."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.debug.culprits import Culprit, find_culprit
+from engine.debug.findings import Findings
+from engine.debug.poison import Poison
+from engine.debug.tile import Tile
+from engine.debug.uses import Use
+from engine.program.program import Buffer
+from engine.program.syncs import Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Cells of a tile's copy that are not what they were before, by number, and what they are now."""
+
+    cells: np.ndarray
+    values: np.ndarray
+
+
+Changes = dict[Buffer, Change]
+
+
+class Run:
+    """One run of a compute set. `words` are what the executor has in each worker's scratch, for each tile."""
+
+    def __init__(
+        self, tile: Tile, uses: dict[Buffer, Use], ranges: Ranges, words: Sequence[Sequence[int]], found: Findings
+    ) -> None:
+        self._tile, self._uses, self._ranges, self._words, self._found = tile, uses, ranges, words, found
+        self._active = [number for number, (lo, hi) in enumerate(ranges) if lo < hi]
+        self._loaded: set[Buffer] = set()
+
+    def run(self) -> None:
+        """Raises DebugError for whatever is wrong; the homes are as they were then."""
+        quiet = {number: self._pass(number, Poison.NAN, {}) for number in self._active}
+        self._loaded.clear()
+        written = {number: self._foreign(quiet, number) for number in self._active}
+        changes: dict[int, Changes] = {}
+        for number in self._active:
+            loud = self._pass(number, Poison.LOUD, written[number])
+            changes[number] = self._agreed(number, quiet[number], loud, written[number])
+        self._check_writers(changes)
+        for number, changed in changes.items():
+            for buffer, change in changed.items():
+                self._uses[buffer].home.write(change.cells, change.values, number)
+
+    def _pass(self, number: int, kind: Poison, foreign: dict[Buffer, np.ndarray]) -> Changes:
+        """The tile's copies are filled, its units run, and what has changed is looked for."""
+        before: dict[Buffer, np.ndarray] = {}
+        for buffer, use in self._uses.items():
+            block = self._tile.blocks[buffer]
+            if use.is_copied_whole:
+                before[buffer] = use.home.cells
+                if buffer in self._loaded:
+                    continue
+                self._loaded.add(buffer)
+            else:
+                before[buffer] = use.before(number, kind, foreign.get(buffer))
+            block.cells[:] = before[buffer]
+            block.arm(kind)
+        misused = self._tile.run(*self._ranges[number], self._words[number], kind, kind == Poison.NAN)
+        if misused is not None:
+            raise self._found.scratch(number) if misused == "scratch" else self._found.parameters(number)
+        changes: Changes = {}
+        for buffer, use in self._uses.items():
+            block = self._tile.blocks[buffer]
+            beyond = block.breach(kind)
+            if beyond is not None:
+                raise self._found.outside(buffer, number, beyond)
+            cells = np.flatnonzero(block.cells != before[buffer])
+            if cells.size:
+                self._check_writable(use, number, cells, block.cells)
+                changes[buffer] = Change(cells, block.cells[cells])
+        return changes
+
+    def _check_writable(self, use: Use, number: int, cells: np.ndarray, values: np.ndarray) -> None:
+        allowed = use.writable(number)
+        if allowed is True:
+            return
+        wrong = cells if isinstance(allowed, bool) else cells[~allowed[cells]]
+        if wrong.size:
+            raise self._found.undeclared_write(use, number, int(wrong[0]), values)
+
+    def _foreign(self, changes: dict[int, Changes], number: int) -> dict[Buffer, np.ndarray]:
+        """What the other tiles write of that which this one may read: it must not matter whether they are faster."""
+        found: dict[Buffer, np.ndarray] = {}
+        for buffer, use in self._uses.items():
+            if use.reads and use.writes:
+                others = [c[buffer].cells for other, c in changes.items() if other != number and buffer in c]
+                if others:
+                    found[buffer] = np.concatenate(others)
+        return found
+
+    def _agreed(self, number: int, quiet: Changes, loud: Changes, foreign: dict[Buffer, np.ndarray]) -> Changes:
+        """What a tile has written, if both poisons come to the same."""
+        agreed: Changes = {}
+        for buffer in dict.fromkeys([*quiet, *loud]):
+            use = self._uses[buffer]
+            one, other = quiet.get(buffer, _NOTHING), loud.get(buffer, _NOTHING)
+            if np.array_equal(one.cells, other.cells):
+                cells, first, second = one.cells, one.values, other.values
+            else:
+                cells = np.union1d(one.cells, other.cells)
+                first = _after(use.before_at(cells, number, Poison.NAN), cells, one)
+                second = _after(use.before_at(cells, number, Poison.LOUD, foreign.get(buffer)), cells, other)
+            different = np.flatnonzero(first != second)
+            if different.size:
+                place = different[0]
+                culprit = self._culprit(number, foreign, buffer, int(cells[place]))
+                raise self._found.dependence(culprit, use, number, int(cells[place]), first, second, int(place))
+            agreed[buffer] = Change(cells, first)
+        return agreed
+
+    def _culprit(self, number: int, foreign: dict[Buffer, np.ndarray], buffer: Buffer, cell: int) -> Culprit:
+        return find_culprit(
+            *(self._tile, self._uses, number, self._ranges[number], self._words[number]),
+            *(foreign, buffer, cell),
+        )
+
+    def _check_writers(self, changes: dict[int, Changes]) -> None:
+        """No cell has two writers."""
+        for buffer, use in self._uses.items():
+            if len(changes) < 2 or not use.writes:
+                continue
+            writer = np.full(use.home.cells.size, -1, np.int32)
+            for number, changed in changes.items():
+                if buffer not in changed:
+                    continue
+                cells = changed[buffer].cells
+                twice = np.flatnonzero(writer[cells] >= 0)
+                if twice.size:
+                    cell = int(cells[twice[0]])
+                    raise self._found.two_writers(use, cell, int(writer[cell]), number)
+                writer[cells] = number
+
+
+_NOTHING = Change(np.zeros(0, np.intp), np.zeros(0, np.uint8))
+
+
+def _after(before: np.ndarray, cells: np.ndarray, change: Change) -> np.ndarray:
+    """What some cells hold after a run."""
+    if change.cells.size:
+        before[np.searchsorted(cells, change.cells)] = change.values
+    return before

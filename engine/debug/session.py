@@ -1,0 +1,43 @@
+"""The door for programs that somebody else compiles: within `debugging()` they come out as debug executables."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from engine.debug.executable import TILES, DebugExecutable, debug_executable
+from engine.debug.record import Record
+from engine.program.program import Program
+from engine.runtime.making import made_by
+
+Progress = Callable[[str, int, int], None]
+
+
+class Session:
+    """What was compiled within `debugging()`: `records` has the record of each program, oldest first."""
+
+    def __init__(self, tiles: int) -> None:
+        self.tiles = tiles
+        self.records: list[Record] = []
+
+    def make(self, program: Program, progress: Progress | None = None) -> DebugExecutable:
+        """A debug executable, whose record is kept."""
+        made = debug_executable(program, progress, tiles=self.tiles)
+        self.records.append(made.record)
+        return made
+
+    def table(self) -> str:
+        """The tables of all programs that have run so far."""
+        return "\n\n".join(record.table() for record in self.records if record.steps)
+
+
+@contextlib.contextmanager
+def debugging(tiles: int = TILES) -> Iterator[Session]:
+    """Programs compiled within run on the debug executor, then and later: slowly, with the same results, and checked.
+
+    They raise DebugError for whatever the engine does wrong. Programs that were compiled before stay fast. Units are
+    dealt out to `tiles` tiles. Raises ConfigurationError, when a program is compiled, for less than one tile.
+    """
+    session = Session(tiles)
+    with made_by(session.make):
+        yield session

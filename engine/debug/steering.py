@@ -1,0 +1,89 @@
+"""Which row of the step table comes next, and when a call that somebody follows goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from engine.errors import InternalError
+from engine.runtime.executor import COUNTERS, Column, Kind, State
+from engine.runtime.observer import Observer, RunningCall
+
+NAP_SECONDS = 0.0002
+
+
+class Walk:
+    """The rows of one step that compute, wait or branch, in the order in which they are come by.
+
+    `turns` are the counters of the loops. After a branch row the caller says with `branch` what its predicate holds.
+    """
+
+    def __init__(self, table: np.ndarray) -> None:
+        self._table = table
+        self._taken = False
+        self.turns = [0] * COUNTERS
+
+    def branch(self, predicate: bool) -> None:
+        """The predicate of the branch that has just been come by."""
+        self._taken = predicate
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        number = 0
+        while number < len(self._table):
+            row = self._table[number]
+            kind, target = row[Column.KIND], int(row[Column.TARGET])
+            number += 1
+            if kind in (Kind.COMPUTE, Kind.SYNC):
+                if kind == Kind.COMPUTE and row[Column.CHAIN_LENGTH] != 1:
+                    raise InternalError(f"Expected compute sets one by one. Received: a chain in row {number - 1}.")
+                yield row
+            elif kind == Kind.BRANCH:
+                yield row
+                number = target if self._taken == bool(row[Column.TRUTH]) else number
+            elif kind == Kind.JUMP:
+                number = target
+            elif kind == Kind.REPEAT:
+                number = target if self._another_turn(row) else number
+            elif kind == Kind.TURN:
+                number = target if self._is_followed_now(row) else number
+            else:
+                raise InternalError(f"Expected rows of known kinds. Received row {number - 1}: {row.tolist()}.")
+
+    def _another_turn(self, row: np.ndarray) -> bool:
+        counter = int(row[Column.PARAMETERS])
+        self.turns[counter] = (self.turns[counter] + 1) % int(row[Column.PREDICATE])
+        return self.turns[counter] != 0
+
+    def _is_followed_now(self, row: np.ndarray) -> bool:
+        address = int(row[Column.PREDICATE]) + self.turns[row[Column.PARAMETERS]]
+        return bool(ctypes.c_int8.from_address(address).value) == bool(row[Column.TRUTH])
+
+
+class Follower:
+    """The observer of a call, if there is one: told of each step, asked whether to go on."""
+
+    def __init__(self, observer: Observer | None, state: np.ndarray, results: list[np.ndarray]) -> None:
+        self._observer, self.state = observer, state
+        if observer is not None:
+            observer.begin(RunningCall(state, results))
+
+    def goes_on(self, step: int) -> bool:
+        """Whether a step may begin: waits while too many steps' results have not been taken."""
+        held = self._observer.held if self._observer is not None else 0
+        if held and step - self.state[State.TAKEN] >= held:
+            self.state[State.WAITS] += 1
+        while held and step - self.state[State.TAKEN] >= held and not self.state[State.STOP]:
+            time.sleep(NAP_SECONDS)
+        return not self.state[State.STOP]
+
+    def completed(self, steps: int) -> None:
+        """So many steps are complete."""
+        self.state[State.COMPLETED] = steps
+
+    def end(self, steps: int) -> None:
+        """The call is over."""
+        if self._observer is not None:
+            self._observer.end(steps)

@@ -1,0 +1,154 @@
+"""One step: each row of the step table in its turn, its compute set checked and run on all tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.debug.aside import Aside
+from engine.debug.cells import place_of
+from engine.debug.exchange import exchanged, from_host
+from engine.debug.findings import Findings, title
+from engine.debug.hazards import Hazards, Touch
+from engine.debug.host import HostSide
+from engine.debug.memory import Memory
+from engine.debug.pieces import Piece, Pieces
+from engine.debug.record import Record
+from engine.debug.running import Run
+from engine.debug.steering import Walk
+from engine.debug.tile import Tile, touched
+from engine.debug.uses import Use
+from engine.errors import DebugError
+from engine.program.program import Buffer, ComputeSet, Program, Span
+from engine.program.syncs import Ranges
+from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.executor import Column, Kind, Scratch
+
+NOTHING = np.zeros((), np.int64)
+
+
+@dataclass(eq=False)
+class Stepper:
+    """Runs steps of one call, of `steps` altogether.
+
+    `sets` are compute sets and their codelets by the address of their parameters, `predicates` buffers by address, as
+    they stand in the `table`; `address` is where a buffer lies in the fast executor. `handed_out` has, by the id of an
+    outfeed's compute set, what it writes.
+    """
+
+    program: Program
+    table: np.ndarray
+    steps: int
+    sets: dict[int, tuple[ComputeSet, int]]
+    predicates: dict[int, Buffer]
+    address: Callable[[Buffer], int]
+    memory: Memory
+    host: HostSide
+    handed_out: dict[int, np.ndarray]
+    pieces: Pieces
+    aside: Aside
+    record: Record
+
+    def __post_init__(self) -> None:
+        self._hazards = Hazards()
+        self._tiles = (self.table.shape[1] - Column.RANGES) // 2
+        numbers = np.cumsum(self.table[:, Column.KIND] == Kind.SYNC)
+        for row, number in zip(self.table, numbers.tolist(), strict=True):
+            if row[Column.KIND] == Kind.COMPUTE:
+                compute_set, _ = self.sets[int(row[Column.PARAMETERS])]
+                tiles = sum(lo < hi for lo, hi in self._ranges(row))
+                self.record.know(compute_set, tiles, number)
+
+    def _ranges(self, row: np.ndarray) -> Ranges:
+        bounds = row[Column.RANGES :].tolist()
+        return list(zip(bounds[::2], bounds[1::2], strict=True))
+
+    def step(self, step: int, variables: list[DeviceBuffer]) -> None:
+        """Step number `step`: variables are read before it, and written once it is complete. Raises DebugError."""
+        bound = list(zip((b for _, b in sorted(self.program.variables.items())), variables, strict=True))
+        for buffer, variable in bound:
+            self.memory[buffer].load(variable.read())
+        self.memory.begin_step()
+        self._hazards.sync()
+        walk = Walk(self.table)
+        for row in walk:
+            if row[Column.KIND] == Kind.SYNC:
+                self._hazards.sync()
+            elif row[Column.KIND] == Kind.BRANCH:
+                walk.branch(self._truth(self.predicates[int(row[Column.PREDICATE])]))
+            else:
+                compute_set, codelet = self.sets[int(row[Column.PARAMETERS])]
+                self._compute(compute_set, codelet, self._ranges(row), step, walk.turns)
+        for buffer in self.program.outputs:
+            self._check_whole(buffer, "an output of the program")
+        for buffer, variable in bound:
+            variable.write(self.memory[buffer].value())
+        self.record.completed()
+
+    def _compute(self, compute_set: ComputeSet, codelet: int, ranges: Ranges, step: int, turns: list[int]) -> None:
+        uses = self._uses(compute_set, ranges)
+        self._check_syncs(compute_set, uses)
+        ring = self.handed_out.get(id(compute_set))
+        if ring is not None:
+            (buffer,) = uses
+            self._check_whole(buffer, title(compute_set))
+            ring[step] = self.memory[buffer].value().reshape(ring.shape[1:])
+            self.record.ran(compute_set, NOTHING, buffer.shape.bytes)
+            return
+        if self.host.before(compute_set):
+            uses = self._uses(compute_set, ranges)
+        self.record.ran(compute_set, exchanged(uses.values(), self._tiles), from_host(uses.values()))
+        words = [self._words(step, tile, turns) for tile in range(self._tiles)]
+        findings = Findings(compute_set, ranges, uses, self.memory.holder)
+        Run(Tile(compute_set, codelet, self.aside), uses, ranges, words, findings).run()
+        self.host.after(compute_set)
+
+    def _words(self, step: int, tile: int, turns: list[int]) -> list[int]:
+        """What the executor has at the beginning of a worker's scratch."""
+        words = [0] * (Scratch.BYTES // 8)
+        words[Scratch.STEP], words[Scratch.STEPS], words[Scratch.WORKER] = step, self.steps, tile
+        words[Scratch.TURN :] = turns
+        return words
+
+    def _uses(self, compute_set: ComputeSet, ranges: Ranges) -> dict[Buffer, Use]:
+        """What a compute set says about each buffer that it touches; constants anybody may read."""
+        homes = [self.memory[buffer] for buffer in touched(compute_set) if not self.aside.has(buffer)]
+        uses = {home.buffer: Use(home, written=home.written()) for home in homes}
+        for span in [*compute_set.reads, *(Span(buffer) for buffer in uses if buffer.kind == "constant")]:
+            uses[span.buffer].reads.append(self.pieces.piece(span, ranges))
+        for span in compute_set.writes:
+            uses[span.buffer].writes.append(self.pieces.piece(span, ranges))
+        return uses
+
+    def _check_syncs(self, compute_set: ComputeSet, uses: dict[Buffer, Use]) -> None:
+        touches = [
+            Touch(piece, self.address(buffer), title(compute_set), writes)
+            for buffer, use in uses.items()
+            if buffer.kind != "constant"
+            for pieces, writes in ((use.reads, False), (use.writes, True))
+            for piece in pieces
+        ]
+        self._hazards.check(title(compute_set), touches)
+
+    def _truth(self, predicate: Buffer) -> bool:
+        """What a branch finds; all tiles look at it."""
+        self._check_whole(predicate, "the branch on it")
+        if predicate.kind != "constant":
+            piece = Piece(Span(predicate), tuple(range(self._tiles)), None)
+            touch = Touch(piece, self.address(predicate), f"the branch on {predicate.name!r}", False)
+            self._hazards.check(touch.who, [touch])
+        return bool(self.memory[predicate].cells[0])
+
+    def _check_whole(self, buffer: Buffer, reader: str) -> None:
+        """Raises DebugError unless all of a buffer has been written."""
+        written = self.memory[buffer].written()
+        if written is not None:
+            missing = int(np.flatnonzero(~written)[0])
+            holder = self.memory.holder(Use(self.memory[buffer]), missing)
+            now = "nobody has written it in this step" if holder is None else f"its place holds {holder!r} by now"
+            raise DebugError(
+                f"Expected all of {buffer.name!r} {buffer.shape} to be written before {reader} reads it. "
+                f"Received: {place_of(buffer.shape, missing)}, but {now}."
+            )

@@ -1,0 +1,35 @@
+"""Tables that parameters point to: every tile has a copy on the chip, and nobody may write them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.debug.findings import title
+from engine.errors import DebugError
+from engine.program.program import ComputeSet
+
+
+class Tables:
+    """What the tables of some compute sets hold."""
+
+    def __init__(self, compute_sets: Sequence[ComputeSet]) -> None:
+        self._held = [(each, _sum(each)) for each in compute_sets if each.keep]
+
+    def check(self) -> None:
+        """Raises DebugError if anything in them has changed since."""
+        for compute_set, before in self._held:
+            if _sum(compute_set) != before:
+                raise DebugError(
+                    f"Expected the tables of {title(compute_set)} to stay as they are. Received: a write into one. "
+                    f"Look for a wrong address in its parameters, or in those of a compute set beside it."
+                )
+
+
+def _sum(compute_set: ComputeSet) -> int:
+    found = 0
+    for table in compute_set.keep:
+        found = zlib.crc32(np.ascontiguousarray(table).view(np.uint8).reshape(-1).data, found)
+    return found

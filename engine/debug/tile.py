@@ -1,0 +1,105 @@
+"""A tile's memory while it runs its units of one compute set: a copy of each buffer between guards, and scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal
+
+import numpy as np
+
+from engine.debug.aside import Aside
+from engine.debug.calls import call_as_worker
+from engine.debug.cells import cell_type
+from engine.debug.poison import Poison, poison_bytes
+from engine.ir.shape import Shape
+from engine.program.program import Buffer, ComputeSet
+from engine.runtime.buffers import aligned_zeros
+from engine.runtime.executor import Scratch
+
+GUARD = 1024
+"""Bytes on either side of each buffer that no codelet may change."""
+LINE = 128
+
+
+@cache
+def guard(kind: Poison) -> np.ndarray:
+    """What lies in guards."""
+    return poison_bytes(kind, GUARD)
+
+
+class Block:
+    """Memory for one array between guards. `cells` may be written by whoever prepares or looks at it."""
+
+    def __init__(self, shape: Shape) -> None:
+        body = max(LINE, -(-shape.bytes // LINE) * LINE)
+        self._bytes = aligned_zeros(body + 2 * GUARD)
+        self._front, self._back = self._bytes[:GUARD], self._bytes[GUARD + shape.bytes :]
+        self.cells = self._bytes[GUARD : GUARD + shape.bytes].view(cell_type(shape))
+        self.address = self._bytes.ctypes.data + GUARD
+        self.size = shape.bytes
+
+    def arm(self, kind: Poison) -> None:
+        """Poisons the guards."""
+        self._front[:] = guard(kind)
+        self._back[:] = poison_bytes(kind, self._back.size)
+
+    def breach(self, kind: Poison) -> int | None:
+        """The first changed byte outside, counted from where the array begins; None if there is none."""
+        after = np.flatnonzero(self._back != poison_bytes(kind, self._back.size))
+        if after.size:
+            return self.size + int(after[0])
+        before = np.flatnonzero(self._front != guard(kind))
+        return int(before[0]) - GUARD if before.size else None
+
+
+def touched(compute_set: ComputeSet) -> list[Buffer]:
+    """The buffers that a compute set is given the address of, or says anything about."""
+    spans = [span.buffer for span in (*compute_set.reads, *compute_set.writes)]
+    return list(dict.fromkeys([*spans, *(relocation.buffer for relocation in compute_set.relocations)]))
+
+
+class Tile:
+    """One tile at a time; its blocks are filled anew for the next one."""
+
+    def __init__(self, compute_set: ComputeSet, codelet: int, aside: Aside) -> None:
+        self._set, self._codelet, self._aside = compute_set, codelet, aside
+        self._hidden = [(state, state.copy()) for state in aside.hidden(compute_set)]
+        self.blocks = {buffer: Block(buffer.shape) for buffer in touched(compute_set) if not aside.has(buffer)}
+        size = -(-(Scratch.BYTES + compute_set.scratch_bytes + GUARD) // LINE) * LINE
+        self._scratch = aligned_zeros(size)
+        self._inside = Scratch.BYTES + compute_set.scratch_bytes
+
+    def run(
+        self, lo: int, hi: int, words: Sequence[int], scratch: Poison, counting: bool = False
+    ) -> Literal["scratch", "parameters"] | None:
+        """Runs the units lo <= unit < hi; says where they have written to beside their buffers, if they have.
+
+        `words` are the executor's words of scratch, the rest of which is poisoned. Floating-point exceptions are
+        counted in the run that is `counting`; hidden states are as they were before the first run.
+        """
+        for state, before in self._hidden:
+            state[:] = before
+        blank = poison_bytes(scratch, self._scratch.size - Scratch.BYTES)
+        self._scratch[Scratch.BYTES :] = blank
+        head = np.zeros(Scratch.BYTES // 8, np.int64)
+        head[: len(words)] = words
+        self._scratch[: Scratch.BYTES] = head.view(np.uint8)
+        parameters = self._parameters(counting)
+        given = parameters.copy()
+        call = np.array([self._codelet, parameters.ctypes.data], np.int64)
+        call_as_worker(call.ctypes.data, lo, hi, self._scratch.ctypes.data)
+        if not np.array_equal(parameters, given):
+            return "parameters"
+        kept = np.array_equal(self._scratch[: Scratch.BYTES].view(np.int64), head)
+        inside = np.array_equal(self._scratch[self._inside :], blank[self._inside - Scratch.BYTES :])
+        return None if kept and inside else "scratch"
+
+    def _parameters(self, counting: bool) -> np.ndarray:
+        """The parameter block as this tile has it: every address is one of its own memory."""
+        parameters = self._set.parameters.copy()
+        for relocation in self._set.relocations:
+            block = self.blocks.get(relocation.buffer)
+            address = self._aside.address(counting) if block is None else block.address
+            parameters[relocation.word] = address + relocation.offset
+        return parameters

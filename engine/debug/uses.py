@@ -1,0 +1,65 @@
+"""What a compute set says about its buffers, and what lies in a tile's copy of each before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.debug.homes import Home
+from engine.debug.pieces import Mask, Piece, mask_of
+from engine.debug.poison import Poison, poison
+from engine.program.program import Buffer
+
+
+@dataclass(eq=False, slots=True)
+class Use:
+    """One buffer in one compute set: its home, who may read and write which cells, which cells are written at all."""
+
+    home: Home
+    reads: list[Piece] = field(default_factory=list)
+    writes: list[Piece] = field(default_factory=list)
+    written: np.ndarray | None = None
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.home.buffer
+
+    @property
+    def is_copied_whole(self) -> bool:
+        """Whether each tile gets all of it, and may write none of it."""
+        return not self.writes and self.written is None and any(piece.tiles is None for piece in self.reads)
+
+    def _blank(self, kind: Poison) -> np.ndarray:
+        return poison(kind, self.buffer.shape, self.home.cells.size, self.home.number)
+
+    def copied(self, tile: int) -> Mask:
+        """The cells that are copied to a tile: those it may read and that somebody has written."""
+        mask = mask_of(self.reads, tile)
+        if mask is False or self.written is None:
+            return mask
+        return self.written if isinstance(mask, bool) else mask & self.written
+
+    def writable(self, tile: int) -> Mask:
+        """The cells that a tile may write."""
+        return mask_of(self.writes, tile)
+
+    def before(self, tile: int, kind: Poison, foreign: np.ndarray | None = None) -> np.ndarray:
+        """A tile's copy as it is before its units run; of the `foreign` cells (numbers), too, it gets only poison."""
+        copied = self.copied(tile)
+        if copied is True and foreign is None:
+            return self.home.cells.copy()
+        blank = self._blank(kind)
+        if copied is False:
+            return blank
+        made = self.home.cells.copy() if copied is True else np.where(copied, self.home.cells, blank)
+        if foreign is not None:
+            made[foreign] = blank[foreign]
+        return made
+
+    def before_at(self, cells: np.ndarray, tile: int, kind: Poison, foreign: np.ndarray | None = None) -> np.ndarray:
+        """The same of some cells only, by number."""
+        copied = self.copied(tile)
+        home, blank = self.home.cells[cells], self._blank(kind)[cells]
+        made = np.where(copied if isinstance(copied, bool) else copied[cells], home, blank)
+        return made if foreign is None else np.where(np.isin(cells, foreign), blank, made)

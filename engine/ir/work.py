@@ -1,0 +1,41 @@
+"""How much there is to do in an instruction, and along which rows most of that is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from math import prod
+
+from engine.ir.attributes import DotDimensionNumbers
+from engine.ir.module import Instruction
+from engine.ir.shape import Shape
+
+NO_ARRAYS = frozenset(
+    {"parameter", "constant", "iota", "tuple", "get-tuple-element", "while", "conditional", "dynamic-update-slice"}
+)
+"""What makes no array of its own."""
+
+
+def work_of(instruction: Instruction) -> int:
+    """Elements and multiply-adds; of a convolution only its elements."""
+    if instruction.opcode in NO_ARRAYS:
+        return 0
+    elements = sum(shape.elements for shape in instruction.tuple_shapes if isinstance(shape, Shape))
+    if instruction.opcode == "dot":
+        numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
+        sizes = instruction.operands[0].array_shape.dimensions
+        return elements * prod(sizes[d] for d in numbers.lhs_contracting_dimensions)
+    if instruction.opcode == "fusion":
+        return elements * len(instruction.called[0].instructions)
+    return elements
+
+
+def most_rows(instructions: Iterable[Instruction]) -> int | None:
+    """The first dimension, those of one element left out, of the arrays that take most work."""
+    firsts: Counter[int] = Counter()
+    for instruction in instructions:
+        for shape in instruction.tuple_shapes:
+            sizes = [size for size in shape.dimensions if size != 1] if isinstance(shape, Shape) else []
+            if sizes and instruction.opcode not in NO_ARRAYS:
+                firsts[sizes[0]] += work_of(instruction)
+    return max(firsts, key=lambda rows: (firsts[rows], rows), default=None)

@@ -1,0 +1,144 @@
+"""Makes a program look for floating-point exceptions: its nests by themselves, behind other codelets a judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from engine.codelets.exceptions import EXPONENTS, MANTISSAS, RECORD_WORDS, Array, Judge, judge
+from engine.emit.checks import SUMMED, raises
+from engine.emit.nest import Apply, Nest, Record
+from engine.ir.floating_point import EXCEPTIONS
+from engine.ir.shape import FLOATS, Shape
+from engine.program.insertion import followed
+from engine.program.program import (
+    Buffer,
+    ComputeSet,
+    Effort,
+    ExceptionRecord,
+    Origin,
+    Partition,
+    Program,
+    Relocation,
+    Span,
+)
+
+COMPUTING = frozenset({"scatter", "select-and-scatter", "cholesky", "triangular-solve"})
+"""What codelets do that are no nests, beside products: everything else moves or compares."""
+UNIT_ELEMENTS = 1 << 14
+
+
+def with_checks(program: Program, exceptions: Iterable[str]) -> Program:
+    """The program with checks for the exceptions of these names; `Program.exceptions` says where they are counted."""
+    wanted = tuple(name for name in EXCEPTIONS if name in set(exceptions))
+    record = _Recording()
+    following: dict[int, ComputeSet] = {}
+    for at, compute_set in enumerate(program.compute_sets):
+        if isinstance(compute_set.codelet, Nest):
+            _check_nest(compute_set, wanted, record)
+        elif _computes(compute_set) and wanted != ("div0",):
+            following.update((at, each) for each in _judges(compute_set, wanted, record))
+    program = followed(program, following)
+    from engine.profile.names import layer_of  # not at the top: it brings the device model, which few programs need
+
+    counters = tuple((word, replace(origin, layer=layer_of(origin.op_name))) for word, origin in record.counters)
+    record.buffer.value = np.zeros(max(record.words, 1), np.int64)
+    record.buffer.shape = Shape("s64", (max(record.words, 1),))
+    program.exceptions = ExceptionRecord(record.buffer, counters, tuple(record.stops))
+    return program
+
+
+class _Recording:
+    """The record in the making."""
+
+    def __init__(self) -> None:
+        # A constant has memory of its own, at an address that stays; here the program writes to it.
+        self.buffer = Buffer("floating-point exceptions", Shape("s64", (1,)), "constant", value=np.zeros(1, np.int64))
+        self.words = 0
+        self.counters: list[tuple[int, Origin]] = []
+        self.stops: list[int] = []
+
+    def take(self, words: int) -> int:
+        """The first of so many more words."""
+        at, self.words = self.words, self.words + words
+        self.stops.append(at)
+        return at
+
+
+def _check_nest(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording) -> None:
+    nest = compute_set.codelet
+    raising = [
+        (number, node.operation.opcode)
+        for number, node in enumerate(nest.nodes)
+        if isinstance(node, Apply) and raises(node.operation)
+    ]
+    sums = [k for k, r in enumerate(nest.reductions) if r.combine in SUMMED and r.element_types[0] in FLOATS]
+    if not raising and not sums:
+        return
+    checked = replace(nest, exceptions=wanted)
+    at = record.take(Record.words(checked))
+    origins = compute_set.origins
+    for number, opcode in raising:
+        origin = origins.get(number) or Origin(opcode, compute_set.op_name, 0)
+        record.counters.append((at + Record.of_node(number), origin))
+    for number in sums:
+        origin = origins.get(-1 - number) or Origin(compute_set.name.partition(".")[0], compute_set.op_name, 0)
+        record.counters.append((at + Record.of_reduction(checked, number), origin))
+    compute_set.codelet = checked
+    compute_set.parameters = np.concatenate([compute_set.parameters, np.zeros(1, np.int64)])
+    compute_set.relocations = [
+        *compute_set.relocations,
+        Relocation(checked.record_word, record.buffer, at * 8),
+    ]
+
+
+def _computes(compute_set: ComputeSet) -> bool:
+    return compute_set.effort.multiply_adds > 0 or bool(COMPUTING & compute_set.effort.elements.keys())
+
+
+def _opcode(effort: Effort) -> str:
+    if effort.multiply_adds:
+        return "dot" if effort.convolution is None else "convolution"
+    return next(iter(effort.elements))
+
+
+def _judges(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording) -> list[ComputeSet]:
+    """What looks at the result: by the same pieces, so that each worker finds what it has just written."""
+    results = [span for span in compute_set.writes if span.buffer.shape.element_type in FLOATS]
+    if len(results) != 1 or not results[0].buffer.shape.elements:
+        return []
+    (result,) = results
+    written = {span.buffer for span in compute_set.writes}
+    operands = {span.buffer: None for span in compute_set.reads if span.buffer not in written}
+    arrays = [result.buffer, *(b for b in operands if b.shape.element_type in FLOATS and b.kind != "queue")]
+    elements = result.buffer.shape.elements
+    partition = result.partition or Partition(1, elements, UNIT_ELEMENTS)
+    at = record.take(RECORD_WORDS)
+    opcode = _opcode(compute_set.effort)
+    record.counters.append((at + 1, Origin(opcode, compute_set.op_name, elements)))
+    parameters = np.zeros(Judge.WORDS + Array.WORDS * (len(arrays) - 1), np.int64)
+    parameters[Judge.WANTED] = sum(1 << EXCEPTIONS.index(name) for name in wanted)
+    parameters[[Judge.INNER, Judge.EXTENT, Judge.GRAIN]] = partition.inner, partition.extent, partition.grain
+    parameters[Judge.OPERANDS] = len(arrays) - 1
+    relocations = [Relocation(int(Judge.RECORD), record.buffer, at * 8)]
+    for number, array in enumerate(arrays):
+        first = Judge.RESULT + Array.WORDS * number
+        element_type = array.shape.element_type
+        values = array.shape.elements, array.shape.dtype.itemsize, EXPONENTS[element_type], MANTISSAS[element_type]
+        parameters[first + Array.ELEMENTS : first + Array.WORDS] = values
+        relocations.append(Relocation(first + Array.ADDRESS, array))
+    made = ComputeSet(
+        f"{compute_set.name}.judge",
+        judge,
+        parameters,
+        relocations,
+        -(-partition.extent // partition.grain),
+        [Span(result.buffer, partition), *(Span(array) for array in arrays[1:])],
+        [],
+        Effort({"is-finite": elements}, 0, result.buffer.shape.element_type),
+        op_name=compute_set.op_name,
+        one_worker=compute_set.one_worker,
+    )
+    return [made]

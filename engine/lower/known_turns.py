@@ -1,0 +1,101 @@
+"""Scalars of a loop's body whose value in each turn is known before the program runs: what follows from its count."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Instruction, Shape
+from engine.lower.context import Context, Turn
+from engine.ops.registry import DEFINITIONS, ELEMENTWISE
+from engine.program.program import ByTurn
+
+MOST_TURNS = 1 << 16
+"""Turns for which a table is worth its memory."""
+SAME = frozenset({"reshape", "bitcast", "copy", "broadcast"})
+Known = np.ndarray | None
+
+
+def by_turn(context: Context, instruction: Instruction) -> ByTurn | None:
+    """The values of an integer or a pred of one element in the turns of the loop around it, if they are known."""
+    turn = context.turn
+    if turn is None or turn.turns > MOST_TURNS:
+        return None
+    values = _Turns(context, turn).value(instruction, ())
+    return None if values is None else ByTurn(turn.counter, tuple(values.astype(np.int64).tolist()))
+
+
+class _Turns:
+    """Evaluates scalars for all turns at once; `given` are the operands of a fusion's parameters, with their scope."""
+
+    def __init__(self, context: Context, turn: Turn, given: dict[Instruction, Instruction] | None = None) -> None:
+        self.context, self.turn = context, turn
+        self.given = given or {}
+        self.around: _Turns = self
+        self._known: dict[tuple[Instruction, tuple[int, ...]], Known] = {}
+        self._inside: dict[Instruction, _Turns] = {}
+
+    def value(self, instruction: Instruction, path: tuple[int, ...]) -> Known:
+        """The part of a value at `path`, one number for each turn."""
+        key = (instruction, path)
+        if key not in self._known:
+            self._known[key] = None  # what depends on itself is not known
+            self._known[key] = self._value(instruction, path)
+        return self._known[key]
+
+    def _value(self, instruction: Instruction, path: tuple[int, ...]) -> Known:
+        opcode, operands = instruction.opcode, instruction.operands
+        if opcode == "parameter":
+            return self._given(instruction, path)
+        if opcode == "get-tuple-element":
+            return self.value(operands[0], (instruction["tuple_index"], *path))
+        if opcode == "tuple":
+            return self.value(operands[path[0]], path[1:])
+        if opcode == "fusion":
+            return self._scope(instruction).value(instruction.called[0].root, path)
+        if path or not _is_scalar(instruction):
+            return None
+        if opcode == "constant":
+            return np.repeat(instruction["literal"].reshape(-1), self.turn.turns)
+        if opcode in SAME:
+            return self.value(operands[0], ())
+        if opcode not in ELEMENTWISE or not all(_is_scalar(operand) for operand in operands):
+            return None
+        known = [self.value(operand, ()) for operand in operands]
+        if any(each is None for each in known):
+            return None
+        result = DEFINITIONS[opcode](instruction, [each for each in known if each is not None])
+        return np.asarray(result, instruction.array_shape.dtype)
+
+    def _scope(self, fusion: Instruction) -> _Turns:
+        """The inside of a fusion, which other fusions may have as well."""
+        if fusion not in self._inside:
+            operands = dict(zip(fusion.called[0].parameters, fusion.operands, strict=True))
+            self._inside[fusion] = _Turns(self.context, self.turn, operands)
+            self._inside[fusion].around = self
+        return self._inside[fusion]
+
+    def _given(self, parameter: Instruction, path: tuple[int, ...]) -> Known:
+        """A parameter of a fusion, of a branch that is being lowered, or of the loop's body."""
+        if parameter in self.given:
+            return self.around.value(self.given[parameter], path)
+        if parameter in self.context.arguments:
+            return self.value(self.context.arguments[parameter], path)
+        return self._counted(path) if parameter is self.turn.loop.called[0].parameters[0] else None
+
+    def _counted(self, path: tuple[int, ...]) -> Known:
+        """An element of the loop's state that grows alike from turn to turn, and not out of its type."""
+        loop, turns = self.turn.loop, self.turn.turns
+        line = self.context.trip_counts.line(loop, path[0]) if len(path) == 1 else None
+        if line is None:
+            return None
+        first, growth = line
+        limits = np.iinfo(loop.tuple_shapes[path[0]].dtype)
+        last = first + growth * (turns - 1)
+        if not all(limits.min <= value <= limits.max for value in (first, last)):
+            return None
+        return (first + growth * np.arange(turns)).astype(limits.dtype)
+
+
+def _is_scalar(instruction: Instruction) -> bool:
+    shape = instruction.shape
+    return isinstance(shape, Shape) and shape.elements == 1 and shape.dtype.kind in "iub"

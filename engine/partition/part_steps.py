@@ -1,0 +1,208 @@
+"""Each part of a pipeline as a step of its own, for those who look at parts: what it takes, computes and makes.
+
+The engine runs all parts in one loop; a chip has a program for each. Parameters and results have keys, by which the
+steps of one IPU know what they share: ("feed", n) and ("variable", n) by the module's parameters, ("accumulator", mark)
+for a gradient's sum, ("value", instruction) for what another part has computed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, Literal
+
+from engine.ir import Instruction, Module, Shape
+from engine.ir.builder import Builder
+from engine.partition.copies import with_own_names
+from engine.partition.crossings import PartPlan
+from engine.partition.marks import Cut, accumulator_of
+from engine.partition.stages import Placement
+from engine.partition.taken_branches import taken, up_to
+from engine.passes.rewriting import changed
+
+Key = tuple[str, Any]
+SMALL = 1024
+"""Elements of what stages tell one another of their gradients."""
+ACCUMULATE = "Accumulate"
+"""The operation, in op_names, of the sum of gradients over micro-batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartStep:
+    """A stage's forward or backward for one micro-batch, or its update. `keys` and `made` are those of parameters and
+    results; what is made of a variable or an accumulator takes its place."""
+
+    kind: Literal["forward", "backward", "update"]
+    stage: int
+    module: Module
+    roles: list[str]
+    keys: list[Key]
+    made: list[Key]
+
+
+def part_steps(
+    module: Module, roles: Sequence[str], parts: Cut, placement: Placement, plans: Sequence[PartPlan]
+) -> list[PartStep]:
+    """The steps of all parts that compute anything, in the order of positions, and then the updates."""
+    steps = [_Step(module, roles, parts).of_plan(plan, placement) for plan in plans if _makes_anything(plan)]
+    updates = taken(parts.updates, set(parts.marks))
+    stages = _stages_of(updates, module, parts, placement)
+    for stage in range(placement.stages):
+        values = {number: updates[number] for number, its in stages.items() if its == stage}
+        if values:
+            steps.append(
+                _Step(module, roles, parts).of_updates(stage, values, _foreign(values, stage, parts, placement))
+            )
+    return steps
+
+
+def update_stages(module: Module, parts: Cut, placement: Placement) -> dict[int, int]:
+    """The stage in which the optimizer updates each variable: where the gradient of its size comes from.
+
+    What is updated without any gradient (a count of steps) belongs to stage 0.
+    """
+    return _stages_of(taken(parts.updates, set(parts.marks)), module, parts, placement)
+
+
+def _stages_of(updates: Mapping[int, Instruction], module: Module, parts: Cut, placement: Placement) -> dict[int, int]:
+    marks, found = set(parts.marks), dict[int, int]()
+    for number, value in updates.items():
+        mark = _own_mark(value, module.entry.parameters[number], marks)
+        found[number] = 0 if mark is None else stage_of_mark(mark, placement)
+    return found
+
+
+def stage_of_mark(mark: Instruction, placement: Placement) -> int:
+    """The stage that computes a marked gradient."""
+    return placement.stage(max(placement.position.get(mark.operands[0], 0), 0))
+
+
+def _foreign(values: Mapping[int, Instruction], stage: int, parts: Cut, placement: Placement) -> set[Instruction]:
+    """What a stage's updates take of other stages' gradients: small arrays made of those alone (a norm, say)."""
+    stages: dict[Instruction, set[int]] = {}
+    marks = set(parts.marks)
+    for each in up_to(values.values(), marks):
+        if each in marks:
+            stages[each] = {stage_of_mark(each, placement)}
+        else:
+            stages[each] = set().union(*(stages[operand] for operand in each.operands))
+    return {
+        each
+        for each, of in stages.items()
+        if of and stage not in of and isinstance(each.shape, Shape) and (each in marks or _elements(each) <= SMALL)
+    }
+
+
+def _makes_anything(plan: PartPlan) -> bool:
+    return bool(plan.crossings or plan.marks or plan.states or plan.last)
+
+
+def _own_mark(value: Instruction, variable: Instruction, marks: set[Instruction]) -> Instruction | None:
+    """The first gradient that an update takes element by element, else any that it takes (a norm of all, say)."""
+    found = _first(value, marks, lambda i: _elements(i) >= _elements(variable))
+    return found if found is not None else _first(value, marks, lambda i: True)
+
+
+def _first(root: Instruction, wanted: set[Instruction], enters: Callable[[Instruction], bool]) -> Instruction | None:
+    pending, seen = deque([root]), {root}
+    while pending:
+        instruction = pending.popleft()
+        if instruction in wanted:
+            return instruction
+        for operand in instruction.operands:
+            if operand not in seen and enters(operand):
+                seen.add(operand)
+                pending.append(operand)
+    return None
+
+
+def _elements(instruction: Instruction) -> int:
+    return max((shape.elements for shape in instruction.tuple_shapes), default=0)
+
+
+class _Step:
+    """Builds one step."""
+
+    def __init__(self, module: Module, roles: Sequence[str], parts: Cut) -> None:
+        self.parameters, self.roles, self.parts = module.entry.parameters, roles, parts
+        self.builder = Builder(module.entry.name)
+        self.keys: list[Key] = []
+        self.its_roles: list[str] = []
+        self.results: list[tuple[Key, Instruction]] = []
+
+    def of_plan(self, plan: PartPlan, placement: Placement) -> PartStep:
+        parts, builder = self.parts, self.builder
+        new = {each: self._of_parameter(each) for each in (*plan.feeds, *plan.shared, *plan.variables)}
+        for value in plan.reads:
+            new[value] = self._parameter(("value", value), value.array_shape, "feed", value)
+        for each in plan.copied:
+            new[each] = changed(each, operands=[new[operand] for operand in each.operands])
+            builder.instructions.append(new[each])
+        self.results += [(("value", value), new[value]) for value in (*plan.crossings, *plan.last)]
+        for number in plan.states:
+            if ("variable", number) not in self.keys:
+                new.setdefault(self.parameters[number], self._of_parameter(self.parameters[number]))
+            self.results.append((("variable", number), new[parts.moving[number]]))
+        for mark in plan.marks:
+            self._accumulate(mark, new[mark.operands[0]])
+        forward = plan.position < placement.stages
+        return self._step("forward" if forward else "backward", placement.stage(plan.position))
+
+    def of_updates(self, stage: int, values: Mapping[int, Instruction], foreign: set[Instruction]) -> PartStep:
+        """The step of new values, given what other stages compute for them."""
+        marks, new = set(self.parts.marks), dict[Instruction, Instruction]()
+        updated = [self.parameters[number] for number in values]
+        for each in dict.fromkeys([*up_to(values.values(), marks | foreign), *updated]):
+            if each in foreign:
+                new[each] = self._parameter(("value", each), each.array_shape, "feed", each)
+            elif each.opcode == "parameter":
+                new[each] = self._of_parameter(each)
+            elif each in marks:
+                shape = each.array_shape.with_type(accumulator_of(each))
+                total = self._parameter(("accumulator", each), shape, "variable", each)
+                same = shape == each.array_shape
+                new[each] = total if same else self.builder.convert(total, each.array_shape.element_type)
+            else:
+                new[each] = changed(each, operands=[new[operand] for operand in each.operands])
+                self.builder.instructions.append(new[each])
+        self.results = [(("variable", number), new[value]) for number, value in values.items()]
+        return self._step("update", stage)
+
+    def _accumulate(self, mark: Instruction, gradient: Instruction) -> None:
+        """Adds a gradient to those of the micro-batches before."""
+        shape, before = mark.array_shape.with_type(accumulator_of(mark)), len(self.builder.instructions)
+        total = self._parameter(("accumulator", mark), shape, "variable", mark)
+        if gradient.array_shape != shape:
+            gradient = self.builder.convert(gradient, shape.element_type)
+        self.results.append((("accumulator", mark), self.builder.add(total, gradient)))
+        for each in self.builder.instructions[before:]:
+            each.op_name = _beside(mark.operands[0].op_name)
+
+    def _of_parameter(self, parameter: Instruction) -> Instruction:
+        number = parameter["parameter_number"]
+        kind = "feed" if self.roles[number] == "feed" else "variable"
+        return self._parameter((kind, number), parameter.array_shape, self.roles[number], parameter)
+
+    def _parameter(self, key: Key, shape: Shape, role: str, like: Instruction) -> Instruction:
+        made = self.builder.parameter_of(shape)
+        made.op_name = like.op_name
+        self.keys.append(key)
+        self.its_roles.append(role)
+        return made
+
+    def _step(self, kind: Literal["forward", "backward", "update"], stage: int) -> PartStep:
+        unique = dict(self.results)  # a value may be both read by later parts and a result
+        root = self.builder.tuple(*unique.values())
+        entry = with_own_names(self.builder.build(root))
+        made = list(unique)
+        numbers = {key: number for number, key in enumerate(self.keys)}
+        aliases = {numbers[key]: place for place, key in enumerate(made) if key[0] in ("variable", "accumulator")}
+        return PartStep(kind, stage, Module(f"{kind}_{stage}", entry, aliases), self.its_roles, self.keys, made)
+
+
+def _beside(op_name: str) -> str:
+    """The name of the sum of a gradient, in the layer in which that is computed."""
+    layer = list(takewhile(lambda part: not part[:1].isupper(), op_name.split("/"))) if op_name else ["gradient_tape"]
+    return "/".join([*layer, ACCUMULATE])

@@ -1,0 +1,39 @@
+"""Where a pipeline keeps its data on a chip: on the tiles, in streaming memory, divided among replicas.
+
+Options of Graphcore's `pipeline()` say so. They change what the account of a pipeline has where, and what its schedule
+has to move; the engine executes the same program with all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The options that move data; None, where TensorFlow for IPUs decides by itself, leaves them on the tiles.
+
+    Optimizer state is divided only where it is offloaded, and weights are offloaded only where they are divided.
+    """
+
+    offload_activations: bool | None = None
+    offload_gradient_accumulation_buffers: bool | None = None
+    offload_weight_update_variables: bool | None = None
+    replicated_optimizer_state_sharding: bool | None = None
+    offload_weights: bool | None = None
+    replicated_weight_sharding: bool | None = None
+
+    @property
+    def offloads_optimizer_state(self) -> bool:
+        """Whether variables that only the update uses are in streaming memory; dividing them needs that."""
+        return bool(self.offload_weight_update_variables or self.replicated_optimizer_state_sharding)
+
+    @property
+    def offloads_weights(self) -> bool:
+        """Whether weights are in streaming memory."""
+        return bool(self.offload_weights and self.replicated_weight_sharding)
+
+
+def share(size: int, replicas: int, divided: bool | None) -> int:
+    """The bytes that one replica keeps of what is divided among all, or not."""
+    return -(-size // replicas) if divided else size

@@ -1,0 +1,55 @@
+"""Updates as they are when they are made: what a condition guards is in its place, as an account counts it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from engine.ir import Instruction
+from engine.passes.rewriting import changed
+
+
+def up_to(roots: Iterable[Instruction], ends: Collection[Instruction]) -> list[Instruction]:
+    """What roots depend on, operands first, with the ends but without what those are made of."""
+    found: dict[Instruction, None] = {}
+    stack = [(root, False) for root in roots]
+    while stack:
+        instruction, operands_done = stack.pop()
+        if operands_done:
+            found[instruction] = None
+        elif instruction not in found:
+            stack.append((instruction, True))
+            if instruction not in ends:
+                stack += [(operand, False) for operand in instruction.operands if operand not in found]
+    return list(found)
+
+
+def taken(values: Mapping[int, Instruction], ends: Collection[Instruction]) -> dict[int, Instruction]:
+    """The values with the results of the longer branch in place of those of each `conditional`.
+
+    An optimizer that scales losses updates all variables in one branch, if all gradients are finite: without it each
+    update depends on its own gradient alone. Instructions without a condition before them, and those of `ends`, the
+    gradients, stay the same objects.
+    """
+    new: dict[Instruction, Instruction] = {}
+    for each in up_to(values.values(), ends):
+        new[each] = each if each in ends else _copied(each, new)
+    return {number: new[value] for number, value in values.items()}
+
+
+def _copied(instruction: Instruction, new: Mapping[Instruction, Instruction]) -> Instruction:
+    operands = tuple(new[operand] for operand in instruction.operands)
+    if instruction.opcode == "conditional":
+        return _branch(instruction, operands)
+    if instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
+        return operands[0].operands[instruction["tuple_index"]]
+    same = all(old is now for old, now in zip(instruction.operands, operands, strict=True))
+    return instruction if same else changed(instruction, operands=operands)
+
+
+def _branch(conditional: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
+    branch = max(conditional.called, key=lambda computation: len(computation.instructions))
+    argument = operands[1 + conditional.called.index(branch)]
+    new: dict[Instruction, Instruction] = {}
+    for each in branch.instructions:
+        new[each] = argument if each.opcode == "parameter" else _copied(each, new)
+    return new[branch.root]

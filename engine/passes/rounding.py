@@ -1,0 +1,176 @@
+"""Halves as the configured chip makes them: every place where a result becomes f16 turns into a conversion of its own.
+
+Arithmetic of halves is f32 arithmetic that is rounded, so an f16 operation becomes an f32 operation and what is asked
+for of its rounding: a `stochastic-convert`, or a `convert` that says what an overflow gives. Each computation draws the
+keys of its roundings once whenever it runs: in each step, and in each turn of a loop.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Computation, Instruction, Module, Shape, SliceDimension, TupleShape
+from engine.ir.floating_point import REPLICAS, ROUNDING_SCOPE, SCOPE_OFF, SCOPE_ON, VARYING, FloatingPoint
+from engine.passes.construct import broadcast, constant, reshape, slice_of
+from engine.passes.opcodes import ELEMENTWISE
+from engine.passes.rewriting import Visit, changed, make, rewrite_each
+from engine.passes.widened_bodies import HALF, WIDE, WidenedBodies, wide_shape
+
+EXACT = frozenset(
+    (
+        "negate abs sign ceil floor round-nearest-even round-nearest-afz maximum minimum remainder select clamp "
+        "bitcast-convert reduce-precision real imag stochastic-convert"
+    ).split()
+)
+"""Elementwise operations whose halves need no rounding, or that round as they say themselves."""
+EXACT_SOURCES = frozenset({"f16", "pred", "s8", "u8"})
+WITH_BODIES = frozenset({"reduce", "reduce-window", "scatter", "select-and-scatter"})
+LINEAR_ALGEBRA = frozenset({"cholesky", "triangular-solve"})
+PRODUCTS = frozenset({"dot", "convolution"})
+CALLERS = frozenset({"while", "conditional", "call"})
+KEYS_PER_COUNTER = 4
+
+
+def explicit_rounding(module: Module, floating_point: FloatingPoint) -> Module:
+    """The module with the roundings to halves that are asked for; the same module if IEEE's are wanted everywhere.
+
+    What rounds to nearest all the same: constants, which are made on the host, the distributions of `rng`, and
+    bodies of `map` and `sort`. f64 and integers are rounded stochastically by way of f32, which is all that a chip has.
+    """
+    if floating_point.overflow == "infinity" and not _has_scopes(module):
+        return module
+    steered = {module.entry} | {
+        called
+        for each in module.computations()
+        for i in each.instructions
+        if i.opcode in CALLERS
+        for called in i.called
+    }
+    bodies = WidenedBodies()
+
+    def visit_for(computation: Computation) -> Visit:
+        if computation not in steered:
+            return lambda before, instruction: None
+        return _Roundings(computation, floating_point, bodies).visit
+
+    return rewrite_each(module, visit_for)
+
+
+def _has_scopes(module: Module) -> bool:
+    return any(_scope(i) == SCOPE_ON for c in module.computations() for i in c.instructions)
+
+
+def _hint(instruction: Instruction, name: str) -> str | None:
+    found: str | None = instruction.get("frontend_attributes", {}).get(name)
+    return found
+
+
+def _scope(instruction: Instruction) -> str | None:
+    return _hint(instruction, ROUNDING_SCOPE)
+
+
+def narrows(instruction: Instruction) -> bool:
+    """Whether a result of the instruction is f16 and had to be rounded to it."""
+    if all(shape.element_type != HALF for shape in instruction.tuple_shapes):
+        return False
+    if instruction.opcode == "convert":
+        return instruction.operands[0].array_shape.element_type not in EXACT_SOURCES and "overflow" not in (
+            instruction.attributes
+        )
+    if instruction.opcode in WITH_BODIES:
+        return any(narrows(inner) for inner in instruction.called[-1].instructions)
+    return instruction.opcode in PRODUCTS | LINEAR_ALGEBRA | (ELEMENTWISE - EXACT)
+
+
+class _Roundings:
+    """The rules for one computation, and the keys that it draws."""
+
+    def __init__(self, computation: Computation, floating_point: FloatingPoint, bodies: WidenedBodies) -> None:
+        self._floating_point, self._bodies = floating_point, bodies
+        self._count = sum(len(i.tuple_shapes) for i in computation.instructions if narrows(i))
+        self._used = 0
+        self._keys: Instruction | None = None
+        self._places: dict[tuple[int, ...], Instruction] = {}
+
+    def visit(self, _: Instruction, instruction: Instruction) -> Instruction | None:
+        """The rule: an f16 operation as the f32 operation and its rounding."""
+        if not narrows(instruction):
+            return None
+        stochastic = self._is_stochastic(instruction)
+        if not stochastic and self._floating_point.overflow == "infinity":
+            return None
+        if instruction.opcode == "convert":
+            (x,) = instruction.operands
+            if x.array_shape.element_type != WIDE and (stochastic or x.array_shape.element_type != "f64"):
+                x = _converted(x)
+            return self._rounded(instruction, x, stochastic)
+        return self._split(instruction, self._computed_wide(instruction), stochastic)
+
+    def _is_stochastic(self, instruction: Instruction) -> bool:
+        scope = _scope(instruction)
+        if scope in (SCOPE_ON, SCOPE_OFF):
+            return scope == SCOPE_ON
+        if self._floating_point.stochastic_rounding == "replica-identical":
+            return _hint(instruction, REPLICAS) != VARYING
+        return self._floating_point.stochastic_rounding == "on"
+
+    def _computed_wide(self, instruction: Instruction) -> Instruction:
+        """The operation in f32. Products take halves as they are; whoever lowers them knows how to read them."""
+        operands = instruction.operands
+        if instruction.opcode not in PRODUCTS:
+            operands = tuple(_converted(o) if o.array_shape.element_type == HALF else o for o in operands)
+        called = instruction.called
+        if instruction.opcode in WITH_BODIES:
+            called = tuple(self._bodies.of(body) for body in called)
+        return changed(instruction, shape=wide_shape(instruction.shape), operands=operands, called=called)
+
+    def _split(self, before: Instruction, wide: Instruction, stochastic: bool) -> Instruction:
+        """The rounded result in the place of the one before; of a tuple each element that was a half."""
+        if not isinstance(before.shape, TupleShape):
+            return self._rounded(before, wide, stochastic)
+        parts = []
+        for number, (old, new) in enumerate(zip(before.tuple_shapes, wide.tuple_shapes, strict=True)):
+            part = make(before, "get-tuple-element", new, (wide,), tuple_index=number)
+            parts.append(part if old == new else self._rounded(before, part, stochastic))
+        return make(before, "tuple", before.shape, parts)
+
+    def _rounded(self, like: Instruction, x: Instruction, stochastic: bool) -> Instruction:
+        overflow = self._floating_point.overflow
+        shape = x.array_shape.with_type(HALF)
+        if not stochastic:
+            return make(like, "convert", shape, (x,), overflow=overflow, stands_for=like.opcode)
+        index = self._places_of(like, shape)
+        bits = make(like, "random-bits", index.array_shape, (index, self._next_key(like, shape)))
+        return make(like, "stochastic-convert", shape, (x, bits), overflow=overflow, stands_for=like.opcode)
+
+    def _places_of(self, like: Instruction, shape: Shape) -> Instruction:
+        """The number of each element in row-major order."""
+        if shape.dimensions not in self._places:
+            flat = Shape("u32", (shape.elements,))
+            count = make(like, "iota", flat, (), iota_dimension=0)
+            if not shape.rank:
+                count = constant(like, np.zeros((1,), np.uint32), flat)
+            self._places[shape.dimensions] = reshape(like, count, shape.dimensions)
+        return self._places[shape.dimensions]
+
+    def _next_key(self, like: Instruction, shape: Shape) -> Instruction:
+        """One of the keys for all elements. It is spread before it is taken: a codelet sees through that."""
+        if self._keys is None:
+            drawn = make(
+                like, "rng-get-and-update-state", Shape("u64", (3,)), (), delta=-(-self._count // KEYS_PER_COUNTER)
+            )
+            bits = Shape("u32", (self._count,))
+            philox = make(
+                like, "rng-bit-generator", TupleShape((drawn.array_shape, bits)), (drawn,), rng_algorithm="RNG_PHILOX"
+            )
+            self._keys = make(like, "get-tuple-element", bits, (philox,), tuple_index=1)
+        at, self._used = self._used, self._used + 1
+        assert at < self._count
+        spread = broadcast(like, self._keys, (self._count, *shape.dimensions), (0,))
+        ranges = [SliceDimension(at, at + 1, 1), *(SliceDimension(0, size, 1) for size in shape.dimensions)]
+        return reshape(like, slice_of(like, spread, ranges), shape.dimensions)
+
+
+def _converted(operand: Instruction) -> Instruction:
+    """The operand as f32."""
+    return make(operand, "convert", operand.array_shape.with_type(WIDE), (operand,))

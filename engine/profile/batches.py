@@ -1,0 +1,73 @@
+"""The memory of a program with a smaller batch, estimated from that of the program as it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from engine.profile.account import Account
+from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS
+from engine.profile.exchange import Layouts
+from engine.profile.liveness import LiveTensor, Piece
+from engine.profile.plan import best_plan
+from engine.profile.superstep import planned_of
+from engine.profile.vertices import kind_of
+from engine.program.program import ComputeSet, Program
+
+WORTH_PLANNING = 1 / 50
+"""Products whose plan takes less of a tile's memory than this are not planned again."""
+
+
+class Batches:
+    """Which arrays have rows of the batch. `size` is the batch, 0 for a program that is not fed with rows."""
+
+    def __init__(self, program: Program, found: Account) -> None:
+        self.program, self.found = program, found
+        fed = [dimensions_of(t) for t in found.liveness if t.category == STREAM_BUFFERS]
+        self.size = next((dimensions[0] for dimensions in fed if dimensions), 0)
+        self._variables = {tuple(sorted(b.shape.dimensions)) for b in program.variables.values()}
+
+    def has_rows(self, dimensions: tuple[int, ...]) -> bool:
+        """Whether an array of these dimensions has rows of the batch: not if a variable has the same dimensions."""
+        if not dimensions or not self.size or tuple(sorted(dimensions)) in self._variables:
+            return False
+        return self.size in dimensions or dimensions[0] % self.size == 0
+
+    def scaled(self, size: int) -> list[Piece]:
+        """The pieces of the account for a batch of `size`."""
+        pieces = []
+        for piece, tensor in zip(self.found.tiles.pieces, self.found.liveness, strict=True):
+            factor = 1.0
+            if tensor.category in (ACTIVATIONS, STREAM_BUFFERS) and self.has_rows(dimensions_of(tensor)):
+                factor = size / self.size
+            elif tensor.category == EXCHANGE_BUFFERS and piece.placement.per_tile:
+                factor = self._exchanged(self.program.compute_sets[piece.first], piece.placement.per_tile, size)
+            pieces.append(replace(piece, placement=piece.placement.scaled(factor)))
+        return pieces
+
+    def _exchanged(self, compute_set: ComputeSet, held: int, size: int) -> float:
+        """The part that remains of what a compute set exchanges."""
+        spans = (*compute_set.reads, *compute_set.writes)
+        if not any(self.has_rows(span.buffer.shape.dimensions) for span in spans):
+            return 1.0
+        if not compute_set.effort.multiply_adds or kind_of(compute_set.effort.element_type) == "integer":
+            return size / self.size
+        target, assumptions = self.found.target, self.found.assumptions
+        if held < WORTH_PLANNING * target.bytes_per_tile:
+            return 1.0
+        convolution = planned_of(compute_set, Layouts(self.program.compute_sets))
+        dimensions = convolution.size
+        # The batch is among the rows of a product, or, where a gradient is summed over it, among the terms.
+        if dimensions.batch % self.size == 0:
+            dimensions = replace(dimensions, batch=dimensions.batch // self.size * size)
+        elif dimensions.inputs % self.size == 0:
+            dimensions = replace(dimensions, inputs=dimensions.inputs // self.size * size)
+        options = assumptions.product_options(compute_set.op_name, compute_set.effort.convolution is not None)
+        plan = best_plan(replace(convolution, size=dimensions), assumptions.compute_target(target), options)
+        return min(1.0, plan.temporary_bytes / held)
+
+
+def dimensions_of(tensor: LiveTensor) -> tuple[int, ...]:
+    """The dimensions in a shape such as f32[8,16]; none of a scalar."""
+    found = re.search(r"\[([\d,]+)\]", tensor.shape)
+    return tuple(int(number) for number in found[1].split(",")) if found else ()

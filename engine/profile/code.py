@@ -1,0 +1,84 @@
+"""Estimates of what always lies on tiles beside arrays: code, vertex state and the code of exchanges."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from engine.emit.nest import Apply, Body, Nest
+from engine.profile.categories import CODE, VERTEX_STATE
+from engine.profile.mapping import Placement
+from engine.profile.superstep import Superstep
+from engine.program.program import ComputeSet
+from engine.target import DATA, Target
+
+Family = Literal["element_wise", "reduce", "product", "movement", "other"]
+
+
+@cache
+def sizes() -> dict[str, dict[str, Any]]:
+    """The table of estimates, as it is."""
+    return tomllib.loads((DATA / "memory.toml").read_text())
+
+
+def family_of(compute_set: ComputeSet) -> Family:
+    """The family of codelets to which that of a compute set belongs on a chip."""
+    if compute_set.effort.multiply_adds:
+        return "product"
+    nest = compute_set.codelet
+    if isinstance(nest, Nest):
+        return "reduce" if nest.reductions else "element_wise" if _operations(nest) else "movement"
+    return "other" if compute_set.effort.elements else "movement"
+
+
+def code_bytes(compute_set: ComputeSet) -> int:
+    """Bytes of a codelet's code, which a tile has once however many of its vertices run there."""
+    table, family = sizes()["code"], family_of(compute_set)
+    applied = _operations(compute_set.codelet) if isinstance(compute_set.codelet, Nest) else 0
+    return int(table[family] + applied * table["operation"])
+
+
+def fixed_bytes(
+    compute_sets: Sequence[ComputeSet],
+    supersteps: Sequence[Superstep],
+    places: Sequence[Placement],
+    target: Target,
+    with_code: bool = True,
+) -> dict[str, np.ndarray]:
+    """Bytes [tiles] of "code" and "vertex state"; `places` are where each compute set works.
+
+    Without code ("compile_ipu_code" of Poplar's IPU model) what programs and vertices keep as data still counts.
+    """
+    table = sizes()
+    always, control, exchange, state = (table[name] for name in ("always", "control", "exchange_code", "vertex_state"))
+    code = np.full(target.tiles, always["stack"] + always["runtime"] if with_code else 0, np.int64)
+    code += control["bytes_per_compute_set"] * len(compute_sets)
+    vertices = np.zeros(target.tiles, np.int64)
+    tiles_of: dict[Any, tuple[int, np.ndarray]] = {}
+    for compute_set, step, place in zip(compute_sets, supersteps, places, strict=True):
+        key = (compute_set.effort.element_type, "product") if compute_set.effort.multiply_adds else compute_set.codelet
+        if key not in tiles_of:
+            tiles_of[key] = code_bytes(compute_set), np.zeros(target.tiles, np.int64)
+        place.sized(1).add_to(tiles_of[key][1])
+        place.sized(state.get(family_of(compute_set), state["other"])).add_to(vertices)
+        if step.received_bytes:
+            sources = _sources(compute_set, step, target)
+            place.sized(exchange["bytes_per_exchange"] + sources * exchange["bytes_per_source"]).add_to(code)
+    for size, where in tiles_of.values() if with_code else ():
+        code += size * (where > 0)
+    return {CODE: code, VERTEX_STATE: vertices}
+
+
+def _sources(compute_set: ComputeSet, step: Superstep, target: Target) -> int:
+    """From how many tiles a tile receives: as many as hold that part of all that is read."""
+    read = sum(span.buffer.shape.bytes for span in compute_set.reads)
+    return min(target.tiles, -(-step.received_bytes * target.tiles // max(1, read)))
+
+
+def _operations(nest: Nest) -> int:
+    bodies = [r.combine.nodes for r in nest.reductions if isinstance(r.combine, Body)]
+    return sum(isinstance(node, Apply) for nodes in (nest.nodes, *bodies) for node in nodes)

@@ -1,0 +1,151 @@
+"""Convolutions on the chip: what a tile's piece of one is, and what it receives, for many ways to cut it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from engine.profile.matrix_engine import item_bytes
+from engine.program.convolution_size import ConvolutionSize
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution to be planned, inputs "f32" or "f16"; a is its input, b its kernel.
+
+    `resident` and `turned` are as in engine.profile.matmul.Product; `reuse_a` and `reuse_b` are the parts of the
+    operands' elements that are distinct, where the sizes do not tell.
+    """
+
+    size: ConvolutionSize
+    element_type: str
+    resident: str = ""
+    turned: str = ""
+    reuse_a: float = 1.0
+    reuse_b: float = 1.0
+
+    @property
+    def rows(self) -> int:
+        """Output positions of all images."""
+        return self.size.batch * prod(self.size.field)
+
+    @property
+    def k(self) -> int:
+        """Terms of each sum."""
+        return self.size.inputs * prod(self.size.taps)
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.size.groups * self.rows * self.size.outputs * self.k
+
+    def halved(self) -> Convolution:
+        """The convolution with half of its output features, or of its images or its field where they are more."""
+        size = self.size
+        if size.outputs >= self.rows:
+            return replace(self, size=replace(size, outputs=-(-size.outputs // 2)))
+        if size.batch > 1:
+            return replace(self, size=replace(size, batch=-(-size.batch // 2)))
+        at = int(np.argmax(size.field))
+        field = tuple(-(-f // 2) if d == at else f for d, f in enumerate(size.field))
+        return replace(self, size=replace(size, field=field))
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Into how many pieces groups, output positions, output features and terms are cut: int64 arrays of one length."""
+
+    groups: np.ndarray
+    rows: np.ndarray
+    outputs: np.ndarray
+    k: np.ndarray
+
+    @property
+    def tiles(self) -> np.ndarray:
+        return self.groups * self.rows * self.outputs * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The largest piece that a tile has, for each way to cut: int64 arrays; `field` and `taps` by dimension."""
+
+    groups: np.ndarray
+    batch: np.ndarray
+    field: tuple[np.ndarray, ...]
+    inputs: np.ndarray
+    outputs: np.ndarray
+    taps: tuple[np.ndarray, ...]
+
+    @property
+    def rows(self) -> np.ndarray:
+        return product([self.batch, *self.field])
+
+    @property
+    def results(self) -> np.ndarray:
+        """Elements of the output."""
+        return self.groups * self.rows * self.outputs
+
+    @property
+    def kernel(self) -> np.ndarray:
+        """Elements of the kernel."""
+        return self.groups * self.outputs * self.inputs * product(self.taps, like=self.inputs)
+
+    def source(self, size: ConvolutionSize) -> np.ndarray:
+        """Elements of the input that the piece reads, its halo included."""
+        found = self.groups * self.batch * self.inputs
+        for d, source in enumerate(size.sources):
+            found = found * self.extent(size, d, source)
+        return found
+
+    def extent(self, size: ConvolutionSize, dimension: int, most: int) -> np.ndarray:
+        """Positions of the input along a dimension between the first and the last that the piece reads."""
+        step, dilation = size.steps[dimension], size.dilations[dimension]
+        reach = (self.field[dimension] - 1) * step + (self.taps[dimension] - 1) * dilation + 1
+        return np.minimum(np.ceil(reach), most).astype(np.int64)
+
+
+def pieces(convolution: Convolution, cuts: Cuts, taps_first: bool) -> Pieces:
+    """The pieces: images are cut before the field, and input features before taps or (`taps_first`) after them."""
+    size = convolution.size
+    batch, *field = _cut([size.batch, *size.field], cuts.rows)
+    if taps_first:
+        *taps, inputs = _cut([*size.taps, size.inputs], cuts.k)
+    else:
+        inputs, *taps = _cut([size.inputs, *size.taps], cuts.k)
+    groups, outputs = -(-size.groups // cuts.groups), -(-size.outputs // cuts.outputs)
+    return Pieces(groups, batch, tuple(field), inputs, outputs, tuple(taps))
+
+
+def received(convolution: Convolution, pieces: Pieces, cuts: Cuts) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of input and kernel that a tile's piece needs and that lie elsewhere.
+
+    Each tile of those that share a piece of a resident operand holds a part of it.
+    """
+    item = item_bytes(convolution.element_type)
+    a = pieces.source(convolution.size) * convolution.reuse_a
+    b = pieces.kernel * convolution.reuse_b
+    if convolution.resident == "a":
+        a = a * (1 - 1 / cuts.outputs)
+    if convolution.resident == "b":
+        b = b * (1 - 1 / cuts.rows)
+    return np.ceil(a).astype(np.int64) * item, np.ceil(b).astype(np.int64) * item
+
+
+def product(factors: Sequence[np.ndarray], like: np.ndarray | None = None) -> np.ndarray:
+    """The product of arrays, ones if there are none."""
+    found = np.ones_like(like if like is not None else factors[0])
+    for factor in factors:
+        found = found * factor
+    return found
+
+
+def _cut(extents: Sequence[int], cuts: np.ndarray) -> list[np.ndarray]:
+    """Pieces of each extent where so many cuts are spent on the first, and what remains of them on the next."""
+    found, left = [], cuts
+    for extent in extents:
+        piece = -(-extent // np.minimum(left, max(1, extent)))
+        found.append(np.maximum(piece, 1))
+        left = np.maximum(left // np.maximum(-(-extent // np.maximum(piece, 1)), 1), 1)
+    return found

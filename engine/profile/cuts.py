@@ -1,0 +1,82 @@
+"""The ways to cut a convolution that a planner looks at: all on few tiles, a well-chosen few thousand on many."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+
+import numpy as np
+
+from engine.profile.convolution import Convolution, Cuts
+from engine.target import Target
+
+FEW_TILES = 32
+"""Up to which all ways are looked at."""
+NICE_PIECES = (
+    *(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256),
+    *(320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768),
+)
+FIRST_CUTS = range(1, 13)
+ROOM_SHARES = ((1, 1), (3, 4), (1, 2), (1, 4), (1, 8))
+"""Parts of the tiles that are left for output positions which are tried; more of them are mostly better."""
+
+
+def candidate_cuts(convolution: Convolution, target: Target) -> Cuts:
+    """At least one way; of several that give the same pieces the one with the fewest tiles."""
+    size = convolution.size
+    found = _candidates(size.groups, convolution.rows, size.outputs, convolution.k, target.tiles)
+    return Cuts(*(np.ascontiguousarray(column) for column in found.T))
+
+
+@lru_cache(maxsize=1024)
+def _candidates(groups: int, rows: int, outputs: int, k: int, tiles: int) -> np.ndarray:
+    """Int64 [n, 4]: pieces of groups, rows, outputs and k, whose product is at most `tiles`."""
+    if tiles <= FEW_TILES:
+        across = _distinct(groups, tiles)
+        three = _all_of_three(tiles)
+        cuts = np.concatenate([np.column_stack([np.full(len(three), g), three]) for g in across])
+        cuts = cuts[cuts.prod(axis=1) <= tiles]
+        extents = np.array([groups, rows, outputs, k])
+        return cuts[np.all(cuts <= extents, axis=1)]
+    found = []
+    for g in _group_cuts(groups, tiles):
+        left = tiles // g
+        o, c = (np.array(nice_cuts(extent, left), np.int64) for extent in (outputs, k))
+        o, c = (axis.reshape(-1) for axis in np.meshgrid(o, c))
+        fits = o * c <= left
+        o, c = o[fits], c[fits]
+        room = np.minimum(left // (o * c), rows)
+        for numerator, denominator in ROOM_SHARES:
+            some = np.maximum(room * numerator // denominator, 1)
+            pieces = -(-rows // some)
+            found.append(np.column_stack([np.full(len(o), g), -(-rows // pieces), o, c]))
+        found.append(np.column_stack([np.full(len(o), g), np.ones_like(o), o, c]))
+    every = np.concatenate(found)
+    # As one number each, which is what can be sorted fast; no cut has more pieces than there are tiles.
+    place = (tiles + 1) ** np.arange(3, -1, -1, dtype=np.int64)
+    _, first = np.unique(every @ place, return_index=True)
+    return every[first]
+
+
+def _group_cuts(groups: int, tiles: int) -> list[int]:
+    """Into as many pieces as possible, into pieces of vectors and of blocks of the matrix engine, not at all."""
+    pieces = {max(1, -(-groups // tiles)), *(p for p in (1, 2, 4, 8, 16, 32, 64) if p < groups), groups}
+    return sorted({-(-groups // p) for p in pieces if -(-groups // p) <= tiles})
+
+
+def nice_cuts(extent: int, most: int) -> list[int]:
+    """Cuts into few pieces, into pieces of nice sizes, and into as many as there may be."""
+    extent = max(1, extent)
+    pieces = {-(-extent // c) for c in (*FIRST_CUTS, most) if c <= extent} | {p for p in NICE_PIECES if p <= extent}
+    return sorted({-(-extent // p) for p in pieces if -(-extent // p) <= most})
+
+
+def _distinct(extent: int, most: int) -> list[int]:
+    return sorted({-(-extent // -(-extent // c)) for c in range(1, min(extent, most) + 1)})
+
+
+@cache
+def _all_of_three(tiles: int) -> np.ndarray:
+    found = [
+        (a, b, c) for a in range(1, tiles + 1) for b in range(1, tiles // a + 1) for c in range(1, tiles // (a * b) + 1)
+    ]
+    return np.array(found, np.int64)

@@ -1,0 +1,162 @@
+"""What the model says of the experiments that somebody has published: a function for each kind of experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.profile.exchange import exchange_cycles
+from engine.profile.factorization import triangular_solve
+from engine.profile.mapping import spread
+from engine.profile.matmul import Product, plan_product
+from engine.profile.matrix_engine import amp_cycles
+from engine.profile.options import ProductOptions
+from engine.profile.plan import Plan
+from engine.profile.streams import host_cycles
+from engine.profile.vertices import vertex_cycles
+from engine.target import target
+
+FLOAT_BYTES = 4
+
+
+def matrix_product(chip: str, rows: int) -> float:
+    """[rows, 16] x [16, 16] in fp16 with fp16 partials and 128-bit weight loads, as the notebook does."""
+    return float(amp_cycles(rows, 16, 16, "f16", target(chip), "f16", weight_load_bytes=16))
+
+
+def _matrix_vector(chip: str, rows: int, k: int) -> Plan:
+    return plan_product(Product(1, 1, rows, k, "f32", k, rows * k, "b"), target(chip))
+
+
+def matrix_vector(chip: str, rows: int, k: int) -> float:
+    """Cycles of an fp32 matrix times a vector, the matrix lying where it is needed.
+
+    Poplar's planner, with which this is compared, counts neither syncs nor the start-up of exchanges.
+    """
+    plan = _matrix_vector(chip, rows, k)
+    stages = plan.sync // target(chip).sync_cycles
+    return float(plan.compute + plan.exchange - stages * target(chip).exchange_start_cycles)
+
+
+def matrix_vector_compute(chip: str, rows: int, k: int) -> float:
+    """The part of its vertices."""
+    return float(_matrix_vector(chip, rows, k).compute)
+
+
+def matrix_vector_exchange(chip: str, rows: int, k: int) -> float:
+    """The part of its exchange, with the matrix on its way from the host to its tiles."""
+    unit = target(chip)
+    share = -(-rows * k * FLOAT_BYTES // unit.tiles)
+    return float(exchange_cycles(share, unit) + _matrix_vector(chip, rows, k).exchange)
+
+
+def matrix_vector_sync(chip: str, rows: int, k: int) -> float:
+    """The part of its syncs."""
+    return float(_matrix_vector(chip, rows, k).sync)
+
+
+def host_transfer(chip: str, fed: int, returned: int) -> float:
+    """Cycles of so many bytes from the host and to it."""
+    unit = target(chip)
+    return float(host_cycles(fed, returned, unit))
+
+
+def triad(chip: str, elements_per_worker: int) -> float:
+    """Bytes per second that a + s * b moves, two loads and one store for each element."""
+    return 3 * FLOAT_BYTES * _triads_per_second(chip, elements_per_worker)
+
+
+def triad_flops(chip: str, elements_per_worker: int) -> float:
+    """Its multiplies and adds per second."""
+    return 2 * _triads_per_second(chip, elements_per_worker)
+
+
+def _triads_per_second(chip: str, elements_per_worker: int) -> float:
+    unit = target(chip)
+    elements = elements_per_worker * unit.workers_per_tile
+    cycles = vertex_cycles((("scaled-add", "f32"),), elements, unit) + unit.sync_cycles
+    return elements / cycles * unit.clock_hz * unit.tiles
+
+
+def stencil(
+    chip: str,
+    cells: int,
+    adds: int,
+    multiplies: int,
+    halo_cells: int,
+    divides: int = 0,
+    ipus: int = 1,
+    border_cells: int = 0,
+) -> float:
+    """Seconds of one step of a stencil whose tiles receive `halo_cells` from their neighbours.
+
+    On several IPUs each also receives `border_cells` from the next one, and all wait for each other.
+    """
+    unit = target(chip)
+    operations = (("add", "f32"),) * adds + (("multiply", "f32"),) * multiplies + (("divide", "f32"),) * divides
+    per_tile = spread(-(-cells // ipus), FLOAT_BYTES, unit).per_tile
+    cycles = vertex_cycles(operations, per_tile, unit) + exchange_cycles(halo_cells * FLOAT_BYTES, unit)
+    seconds = (cycles + unit.external_sync_cycles(ipus)) / unit.clock_hz
+    return seconds + (_between_ipus(chip, border_cells * FLOAT_BYTES) if ipus > 1 else 0.0)
+
+
+def speedup(chip: str, ipus: int, seconds_on_one: float, border_bytes: int) -> float:
+    """How much faster several IPUs are with a step of which each does its share and exchanges its borders."""
+    unit = target(chip)
+    each = seconds_on_one / ipus + unit.external_sync_cycles(ipus) / unit.clock_hz + _between_ipus(chip, border_bytes)
+    return seconds_on_one / each
+
+
+def exchange(chip: str, received: int) -> float:
+    """Cycles until each tile has received so many bytes."""
+    return float(exchange_cycles(received, target(chip)))
+
+
+def exchange_between_ipus(chip: str, received: int) -> float:
+    """Cycles until each IPU has received so many bytes from the next one."""
+    return _between_ipus(chip, received) * target(chip).clock_hz
+
+
+def _between_ipus(chip: str, received: int) -> float:
+    unit = target(chip)
+    return unit.global_exchange_start_seconds + received / unit.neighbour_link_bytes_per_second
+
+
+def sync(chip: str, ipus: int) -> float:
+    """Cycles of a sync of one chip or of several."""
+    return float(target(chip).external_sync_cycles(ipus))
+
+
+def vector_gain(chip: str, element_type: str) -> float:
+    """How much faster a vertex is with vectors of a type than with single fp32 elements: by a vector's elements."""
+    return target(chip).vector_bytes / (4 if element_type == "f32" else 2)
+
+
+def solve(chip: str, tiles: int, size: int, right_sides: int, block: int) -> float:
+    """Cycles of a triangular solve in blocks."""
+    return float(triangular_solve(1, size, right_sides, target(chip, tiles), ProductOptions(), block).cycles)
+
+
+def peak_flops(chip: str, element_type: str, partials_type: str = "f32") -> float:
+    """Flop per second of all matrix engines."""
+    return target(chip).peak_flops(element_type, partials_type)
+
+
+def memory_bandwidth(chip: str) -> float:
+    """Bytes per second of all loads and stores."""
+    return target(chip).memory_bytes_per_second
+
+
+def exchange_bandwidth(chip: str) -> float:
+    """Bytes per second that all tiles receive."""
+    unit = target(chip)
+    return unit.tiles * unit.exchange_bytes_per_cycle * unit.clock_hz
+
+
+ESTIMATORS: dict[str, Callable[..., float]] = {
+    function.__name__: function
+    for function in (
+        *(matrix_product, matrix_vector, matrix_vector_compute, matrix_vector_exchange, matrix_vector_sync),
+        *(host_transfer, triad, triad_flops, stencil, speedup, exchange, exchange_between_ipus, sync, vector_gain),
+        *(solve, peak_flops, memory_bandwidth, exchange_bandwidth),
+    )
+}

@@ -1,0 +1,101 @@
+"""Triangular solves and Cholesky factors, in blocks as Graphcore's TensorFlow expands them.
+
+One worker of a tile inverts (or factors) a block of the diagonal; matrix products put the blocks together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.profile.matmul import Product, plan_product
+from engine.profile.options import ProductOptions
+from engine.profile.vertices import tables
+from engine.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Factorization:
+    """Cycles of all matrices, the tiles that work, and bytes each of them holds besides."""
+
+    compute: int
+    exchange: int
+    sync: int
+    tiles: int
+    temporary_bytes: int
+
+    @property
+    def cycles(self) -> int:
+        return self.compute + self.exchange + self.sync
+
+
+def triangular_solve(
+    matrices: int, size: int, right_sides: int, target: Target, options: ProductOptions, block: int | None = None
+) -> Factorization:
+    """The inverse of the triangle, block by block, times the right sides; without a block size the cheapest one."""
+    if block is None:
+        return min(
+            (triangular_solve(matrices, size, right_sides, target, options, b) for b in _blocks(size)),
+            key=lambda found: found.cycles,
+        )
+    blocks = -(-size // block)
+    turns = -(-matrices * blocks // target.tiles)
+    compute, exchange, sync = turns * _inverse(block, target), target.exchange_start_cycles, target.sync_cycles
+    held = 2 * block * block * 4 * turns
+    width = block
+    while width < size:
+        # The lower left block of twice the width: the inverse of one half times the block times that of the other.
+        pairs = matrices * -(-size // (2 * width))
+        plan = plan_product(_product(pairs, width, width, width), target, options)
+        compute, exchange, sync = compute + 2 * plan.compute, exchange + 2 * plan.exchange, sync + 2 * plan.sync
+        held = max(held, plan.temporary_bytes)
+        width *= 2
+    plan = plan_product(_product(matrices, size, right_sides, size), target, options)
+    return Factorization(
+        compute=compute + plan.compute,
+        exchange=exchange + plan.exchange,
+        sync=sync + plan.sync,
+        tiles=max(plan.tiles, min(target.tiles, matrices * blocks)),
+        temporary_bytes=max(held, plan.temporary_bytes),
+    )
+
+
+def cholesky(
+    matrices: int, size: int, target: Target, options: ProductOptions, block: int | None = None
+) -> Factorization:
+    """Column of blocks by column of blocks: the diagonal one is factored and inverted, the rest are products."""
+    if block is None:
+        return min(
+            (cholesky(matrices, size, target, options, b) for b in _blocks(size)), key=lambda found: found.cycles
+        )
+    turns = -(-matrices // target.tiles)
+    compute = exchange = sync = held = 0
+    tiles = min(target.tiles, matrices)
+    for at in range(0, size, block):
+        # A factor takes a third of the multiply-adds of an inverse.
+        compute += turns * (_inverse(block, target) + _inverse(block, target) // 3)
+        exchange += target.exchange_start_cycles
+        sync += target.sync_cycles
+        rest = size - at - block
+        if rest <= 0:
+            continue
+        panel = plan_product(_product(matrices, rest, block, block), target, options)
+        update = plan_product(_product(matrices, rest, rest, block), target, options)
+        for plan in (panel, update):
+            compute, exchange, sync = compute + plan.compute, exchange + plan.exchange, sync + plan.sync
+            held, tiles = max(held, plan.temporary_bytes), max(tiles, plan.tiles)
+    return Factorization(compute, exchange, sync, tiles, held)
+
+
+def _inverse(block: int, target: Target) -> int:
+    """Cycles of one worker, which gets every sixth of the tile's slots."""
+    return target.workers_per_tile * tables()["triangular_solve"]["slots_per_multiply_add"] * block**3
+
+
+def _blocks(size: int) -> list[int]:
+    """The block sizes to choose from; a small matrix is a block by itself."""
+    blocks = tables()["triangular_solve"]["blocks"]
+    return [size] if size <= min(blocks) else [b for b in blocks if b <= size]
+
+
+def _product(batches: int, rows: int, columns: int, k: int) -> Product:
+    return Product(batches, rows, columns, k, "f32", batches * rows * k, batches * columns * k)

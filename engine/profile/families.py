@@ -1,0 +1,171 @@
+"""Compute sets that are neither element-wise nor products: what the chip has vertices and plans of their own for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
+from engine.emit.nest import Apply, Nest
+from engine.profile.exchange import Layouts, exchange_cycles
+from engine.profile.factorization import Factorization, cholesky, triangular_solve
+from engine.profile.mapping import spread
+from engine.profile.options import Assumptions
+from engine.profile.slices import Lookup, plan_lookup
+from engine.profile.vertices import kind_of, vertex_cycles
+from engine.program.program import ComputeSet
+from engine.target import Target
+
+STREAMS = (infeed_copy, infeed_row, outfeed_copy, outfeed_row)
+
+
+@dataclass(frozen=True, slots=True)
+class Superstep:
+    """Cycles, the tiles that work, and the bytes each of them holds for this superstep alone.
+
+    `received_bytes` of the temporary ones came by exchange; `method` is the vertex that a planner chose.
+    """
+
+    compute: int
+    exchange: int
+    sync: int
+    tiles: int
+    temporary_bytes: int
+    received_bytes: int = 0
+    method: str = ""
+
+
+Estimator = Callable[[ComputeSet, Layouts, Target, Assumptions], Superstep | None]
+
+
+def family_step(
+    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
+) -> Superstep | None:
+    """What a compute set of a family of its own costs; None for all others."""
+    if is_padding(compute_set):
+        return Superstep(0, 0, 0, 0, 0)
+    if compute_set.codelet in STREAMS:
+        # Streams write tile memory by themselves, and their time is the host's: one sync begins them.
+        return Superstep(0, 0, target.sync_cycles, 0, 0)
+    estimator = next((ESTIMATORS[o] for o in compute_set.effort.elements if o in ESTIMATORS), None)
+    if estimator is None or isinstance(compute_set.codelet, Nest):
+        return None
+    return estimator(compute_set, layouts, target, assumptions)
+
+
+def is_padding(compute_set: ComputeSet) -> bool:
+    """Whether all it does is to put a border around an array: convolutions and poolings of the chip need none."""
+    nest = compute_set.codelet
+    if isinstance(nest, Nest):
+        if nest.reductions or any(isinstance(node, Apply) for node in nest.nodes):
+            return False
+    elif set(compute_set.effort.elements) - {"copy"}:
+        return False
+    return bool(compute_set.writes) and all(span.buffer.permanent for span in compute_set.writes)
+
+
+def _lookup(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep | None:
+    """A gather of whole slices; others are copies element by element."""
+    effort = compute_set.effort
+    elements = effort.elements.get("gather", 0)
+    if not effort.lookups or not elements:
+        return None
+    return _planned(compute_set, layouts, target, assumptions, elements // effort.lookups, False)
+
+
+def _update(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep | None:
+    """A scatter of whole slices; where it is one with what reads its sums, that costs besides."""
+    effort = compute_set.effort
+    elements = effort.elements.get("scatter", 0)
+    if not effort.lookups or not elements:
+        return None
+    step = _planned(compute_set, layouts, target, assumptions, max(1, elements // effort.lookups), True)
+    kind = kind_of(effort.element_type)
+    rest = [(opcode, count) for opcode, count in effort.elements.items() if opcode != "scatter"]
+    table = max(span.buffer.shape.elements for span in compute_set.writes)
+    operations = tuple((opcode, kind) for opcode, count in rest for _ in range(max(1, count // max(1, table))))
+    if not operations:
+        return step
+    run = spread(table, compute_set.writes[0].buffer.shape.dtype.itemsize, target)
+    more = vertex_cycles(operations, run.per_tile, target)
+    return Superstep(
+        step.compute + more,
+        step.exchange,
+        step.sync,
+        max(step.tiles, run.tiles),
+        step.temporary_bytes,
+        step.received_bytes,
+        step.method,
+    )
+
+
+def _planned(
+    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions, width: int, updates: bool
+) -> Superstep:
+    table = compute_set.writes[0].buffer if updates else compute_set.reads[0].buffer
+    lookup = Lookup(
+        rows=max(1, table.shape.elements // max(1, width)),
+        width=max(1, width),
+        lookups=compute_set.effort.lookups,
+        item_bytes=table.shape.dtype.itemsize,
+        updates=updates,
+        away=not updates and table.kind != "variable",
+    )
+    plan = plan_lookup(lookup, target, assumptions.slice_proportion())
+    held = plan.temporary_bytes
+    return Superstep(plan.compute, plan.exchange, plan.sync, plan.tiles, held, held, "slices")
+
+
+def _sort(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
+    """A bitonic sort: with n = 2^b elements b (b + 1) / 2 rounds, those over long distances between tiles."""
+    shape = compute_set.reads[0].buffer.shape
+    item = sum(span.buffer.shape.dtype.itemsize for span in compute_set.reads)
+    elements = max(1, shape.elements)
+    bits = max(1, compute_set.effort.elements["sort"] // elements)
+    run = spread(elements, item, target)
+    inside = min(bits, max(0, run.per_tile.bit_length() - 1))
+    rounds = bits * (bits + 1) // 2
+    within = inside * (inside + 1) // 2 + inside * (bits - inside)
+    between = rounds - within
+    each = vertex_cycles((("sort", "f32"),), run.per_tile, target)
+    received = run.per_tile * item
+    return Superstep(
+        compute=rounds * each,
+        exchange=between * exchange_cycles(received, target),
+        sync=(1 + between) * target.sync_cycles,
+        tiles=run.tiles,
+        temporary_bytes=received if between else 0,
+        received_bytes=received if between else 0,
+        method="bitonic sort",
+    )
+
+
+def _triangular_solve(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
+    a, b = (span.buffer.shape for span in compute_set.reads[:2])
+    size = a.dimensions[-1]
+    matrices = a.elements // max(1, size * size)
+    options = assumptions.product_options(compute_set.op_name)
+    block = assumptions.triangular_solve_block
+    return _of(triangular_solve(matrices, size, max(1, b.elements // max(1, matrices * size)), target, options, block))
+
+
+def _cholesky(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
+    a = compute_set.reads[0].buffer.shape
+    size = a.dimensions[-1]
+    options = assumptions.product_options(compute_set.op_name)
+    return _of(cholesky(a.elements // max(1, size * size), size, target, options, assumptions.cholesky_block))
+
+
+def _of(found: Factorization) -> Superstep:
+    held = found.temporary_bytes
+    return Superstep(found.compute, found.exchange, found.sync, found.tiles, held, held, "blocks")
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "gather": _lookup,
+    "scatter": _update,
+    "sort": _sort,
+    "triangular-solve": _triangular_solve,
+    "cholesky": _cholesky,
+}
+"""By the opcode of the effort."""

@@ -1,0 +1,120 @@
+"""Whether a program fits into tile memory, and the error that says why not and what would help."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+from engine.emit.nest import Nest
+from engine.errors import OutOfTileMemory
+from engine.profile.account import Account, account
+from engine.profile.code import sizes
+from engine.profile.levers import Lever, levers
+from engine.profile.mapping import spread
+from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
+from engine.profile.vertices import tables
+from engine.program.program import Buffer, ComputeSet, Program
+from engine.target import Target
+
+SMALL = 1 / 3
+"""Programs that need no more of each tile, however unluckily mapped, are not looked at more closely."""
+
+
+def certainly_fits(program: Program, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS) -> bool:
+    """Whether a program fits by a bound that is quick to find: all of its arrays at once, and the most it exchanges.
+
+    A linear mapping puts no more of an array on a tile than its even share and a run of the least size. What a plan
+    takes besides keeps to the proportion that the options grant, whatever else an exchange brings is bounded below.
+    """
+    room = target.bytes_per_tile
+    options = (assumptions.product_options(), assumptions.product_options(convolution=True))
+    granted = max(o.memory_proportion for o in (*options, *(o for _, o in assumptions.layers)))
+    if granted + SMALL > 1:
+        return False
+    computing = assumptions.compute_target(target)
+    least = tables()["mapping"]["least_bytes_per_tile"]
+    arrays = {span.buffer for c in program.compute_sets for span in (*c.reads, *c.writes)}
+    arrays |= {*program.feeds.values(), *program.variables.values(), *program.outputs}
+    held = sum(ceil(b.shape.bytes / computing.tiles) + least for b in arrays if b.kind != "queue")
+    brought = max((_brought(c, computing) for c in program.compute_sets), default=0)
+    return held + brought + len(program.compute_sets) * _fixed_bytes() + _always() <= SMALL * room
+
+
+def check_fit(program: Program, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS) -> None:
+    """Raises OutOfTileMemory for a program that the tiles of a target cannot hold."""
+    if certainly_fits(program, target, assumptions):
+        return
+    found = account(program, target, assumptions=assumptions)
+    if not found.fits:
+        error = out_of_tile_memory(found, levers(program, found))
+        error.program = program
+        raise error
+
+
+def out_of_tile_memory(found: Account, helps: list[Lever] | None = None) -> OutOfTileMemory:
+    """The error for an account that does not fit; its `account` is that, its `levers` are `helps`."""
+    memory, target = found.memory, found.target
+    over = memory.peak_fullest - target.bytes_per_tile
+    where = found.costs[memory.peak_at].label if found.costs else "the start"
+    tensors = "; ".join(f"{t.name} {t.shape}, {t.bytes:,} bytes" for t in memory.largest[:3])
+    error = OutOfTileMemory(
+        f"Expected at most {target.bytes_per_tile:,} bytes on each tile of {target.name}. Received: "
+        f"{memory.peak_fullest:,} bytes on tile {memory.peak_tile}{_ipu(found)} at {where}, {over:,} bytes over "
+        f"({int(found.tiles.always_live_bytes[memory.peak_tile]):,} of them are always live). "
+        f"The three largest tensors: {tensors}. {_advice(found, helps or [])}To go on all the same, set the Poplar "
+        "option debug.allowOutOfMemory to true (IPUConfig.compilation_poplar_options or POPLAR_ENGINE_OPTIONS): the "
+        "engine runs what would not fit a chip."
+    )
+    error.account, error.levers = found, tuple(helps or ())
+    return error
+
+
+def _ipu(found: Account) -> str:
+    """Which of a pipeline's IPUs is the fullest."""
+    if found.pipeline is None:
+        return ""
+    fullest = max(found.pipeline.ipus, key=lambda each: each.account.memory.peak_fullest)
+    return f" of IPU {fullest.ipu} (stages {', '.join(map(str, fullest.stages))})"
+
+
+def _advice(found: Account, helps: list[Lever]) -> str:
+    if found.pipeline is not None:
+        return (
+            "Smaller micro-batches, a recomputation_mode or another split take less: model.plan_pipeline() proposes "
+            "one that fits. "
+        )
+    if not helps:
+        return ""
+    each = "; ".join(f"{lever.what}: {lever.saves:,}{' (then it fits)' if lever.fits else ''}" for lever in helps)
+    return f"What to change, and the bytes that saves on the fullest tile, estimated again: {each}. "
+
+
+def _fixed_bytes() -> int:
+    """The most that a compute set brings in code, control and vertex state, exchange code apart."""
+    table = sizes()
+    code = max(size for size in table["code"].values() if isinstance(size, int))
+    state = max(size for size in table["vertex_state"].values() if isinstance(size, int))
+    return int(table["control"]["bytes_per_compute_set"] + table["exchange_code"]["bytes_per_exchange"] + code + state)
+
+
+def _always() -> int:
+    return int(sizes()["always"]["stack"] + sizes()["always"]["runtime"])
+
+
+def _brought(compute_set: ComputeSet, target: Target) -> int:
+    """The most bytes that a tile receives, unless a planner sees to it."""
+    if compute_set.effort.multiply_adds and compute_set.effort.element_type.startswith(("f", "bf")):
+        return 0
+    nest = compute_set.codelet
+    if not isinstance(nest, Nest):
+        made = max((s.buffer for s in compute_set.writes), key=lambda b: b.shape.elements, default=None)
+        tiles = 1 if made is None else _tiles(made, target)
+        return sum(ceil(s.buffer.shape.bytes / tiles) for s in compute_set.reads if s.buffer.kind != "queue")
+    points = prod(int(e) for e in compute_set.parameters[1 : 1 + nest.rank])
+    broadcast = [s.buffer.shape for s in compute_set.reads if s.buffer.shape.elements < points]
+    per_tile = spread(points, 4, target).per_tile
+    whole = sum(min(shape.bytes, per_tile * shape.dtype.itemsize) for shape in broadcast)
+    return whole + sum(ceil(s.buffer.shape.bytes / target.tiles) for s in compute_set.reads)
+
+
+def _tiles(buffer: Buffer, target: Target) -> int:
+    return max(1, spread(buffer.shape.elements, buffer.shape.dtype.itemsize, target).tiles)

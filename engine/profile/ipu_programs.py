@@ -1,0 +1,102 @@
+"""The parts of a pipeline that run on one IPU as one program: variables once, what waits between parts besides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from engine.ir import Instruction
+from engine.partition.part_steps import Key, PartStep
+from engine.profile.names import STASH, readable_name
+from engine.program.program import Buffer, ComputeSet, Program, Region, Span
+
+_SHARED = ("variable", "feed", "accumulator")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The compute sets begin <= k < end of an IPU's program, which are those of a part."""
+
+    step: PartStep
+    begin: int
+    end: int
+    compute_sets: list[ComputeSet]
+
+
+def joined(
+    name: str, built: Sequence[tuple[PartStep, Program]], rings: Mapping[Instruction, int]
+) -> tuple[Program, list[Stretch]]:
+    """One program of the parts of an IPU, in the order given, and where each of them is.
+
+    `rings` has for each value that waits how many micro-batches of it do. Rings and sums of gradients are arrays that
+    live all the time; values that come from other parts are arrays of the part that reads them.
+    """
+    joining = _Joining(Program(name, [], {}, {}, [], []))
+    stretches = [joining.add(step, program) for step, program in built]
+    updates = [stretch.begin for stretch in stretches if stretch.step.kind == "update"]
+    if updates:
+        # All micro-batches come before the update: what they add to lives through them all.
+        joining.program.regions.append(Region(0, min(updates), repeats=True, turns=1))
+    for value, depth in rings.items():
+        shape = value.array_shape.with_dimensions((depth, *value.array_shape.dimensions))
+        joining.program.outputs.append(Buffer(STASH + readable_name(value.op_name, value.name), shape))
+    return joining.program, stretches
+
+
+class _Joining:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.shared: dict[Key, Buffer] = {}
+        self.labels = 0
+
+    def add(self, step: PartStep, program: Program) -> Stretch:
+        """Appends a part's compute sets."""
+        stands: dict[Buffer, Buffer] = {}
+        for number, buffer in {**program.variables, **program.feeds}.items():
+            stands[buffer] = self._buffer(step.keys[number], buffer)
+
+        def moved(buffer: Buffer) -> Buffer:
+            return stands.get(buffer, buffer)
+
+        begin = len(self.program.compute_sets)
+        self.program.compute_sets += [_with_buffers(each, stands) for each in program.compute_sets]
+        for mark in program.marks:
+            predicate = None if mark.predicate is None else moved(mark.predicate)
+            place = replace(mark, position=mark.position + begin, label=mark.label + self.labels, predicate=predicate)
+            self.program.marks.append(place)
+        self.labels += 1 + max((mark.label for mark in program.marks), default=0)
+        for region in program.regions:
+            self.program.regions.append(replace(region, begin=region.begin + begin, end=region.end + begin))
+        end = len(self.program.compute_sets)
+        return Stretch(step, begin, end, self.program.compute_sets[begin:])
+
+    def _buffer(self, key: Key, buffer: Buffer) -> Buffer:
+        kind, what = key
+        if kind in _SHARED and key in self.shared:
+            return self.shared[key]
+        if kind == "variable":
+            self.program.variables[what] = made = Buffer(buffer.name, buffer.shape, "variable", what)
+        elif kind == "feed":
+            self.program.feeds[what] = made = Buffer(buffer.name, buffer.shape, "feed", what)
+        else:
+            # Named as the states of loops are: that is how the account knows sums of gradients.
+            suffix = ".state.sum" if kind == "accumulator" else ""
+            made = Buffer(readable_name(what.op_name, what.name) + suffix, buffer.shape)
+            if kind == "accumulator":
+                self.program.outputs.append(made)
+        self.shared[key] = made
+        return made
+
+
+def _with_buffers(compute_set: ComputeSet, stands: Mapping[Buffer, Buffer]) -> ComputeSet:
+    def moved(spans: list[Span]) -> list[Span]:
+        return [Span(stands.get(span.buffer, span.buffer), span.partition) for span in spans]
+
+    overwrites = compute_set.overwrites
+    return replace(
+        compute_set,
+        reads=moved(compute_set.reads),
+        writes=moved(compute_set.writes),
+        relocations=[replace(each, buffer=stands.get(each.buffer, each.buffer)) for each in compute_set.relocations],
+        overwrites=None if overwrites is None else stands.get(overwrites, overwrites),
+    )

@@ -1,0 +1,82 @@
+"""What goes between IPUs: activations of a pipeline over IPU-Links, sums of gradients over links and gateways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+from engine.target import Target
+
+LINKS = 10
+"""IPU-Links of an IPU, which `link_bytes_per_second` are all of."""
+LINKS_TO_PARTNER = 4
+"""Links between the two IPUs of a rung of the ladder."""
+LINKS_ALONG = 2
+"""Links to the IPU above on the ladder, and to that below (V, poplibs_test/Util.cpp; two more go across)."""
+LINKS_OF_RING = LINKS_ALONG + 2
+"""Links that a ring of many IPUs uses in one direction: those along the ladder and across. D: the ladder's wiring."""
+GRADIENT_LINKS = LINKS_OF_RING / LINKS
+"""The share of an IPU's links in a ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """The sum of arrays over IPUs: seconds of transfer and of syncs, and how it goes."""
+
+    transfer: float
+    syncs: float
+    algorithm: str
+
+    @property
+    def seconds(self) -> float:
+        return self.transfer + self.syncs
+
+
+NOTHING = AllReduce(0.0, 0.0, "none")
+
+
+def links_between(one: int, other: int) -> int:
+    """The IPU-Links that two IPUs of a ladder have for one another; farther ones are reached along it."""
+    return LINKS_TO_PARTNER if one // 2 == other // 2 else LINKS_ALONG
+
+
+def link_rate(source: int, destination: int, target: Target) -> float:
+    """Bytes per second from one IPU to another."""
+    return target.link_bytes_per_second * links_between(source, destination) / LINKS
+
+
+def transfer_cycles(size: int, source: int, destination: int, target: Target) -> int:
+    """Cycles of `size` bytes from one IPU to another."""
+    return ceil(size / link_rate(source, destination, target) * target.clock_hz)
+
+
+def all_reduce(size: int, replicas: int, target: Target, ipus_per_replica: int = 1) -> AllReduce:
+    """The sum of `size` bytes over replicas, all of which have it afterwards: by ring or tree, whichever is faster.
+
+    Of replicas of several IPUs those of the same stage have a sum of their own, all at once.
+    More IPUs than IPU-Links join go in three steps: scattered sums within each domain, sums of a share over domains
+    through the gateways, and gathering within each domain.
+    """
+    if replicas <= 1 or size <= 0:
+        return NOTHING
+    domain = min(replicas, max(1, target.ipus_per_link_domain // ipus_per_replica))
+    latency = target.external_sync_cycles(domain * ipus_per_replica) / target.clock_hz
+    within = _fastest(size, domain, target.link_bytes_per_second * GRADIENT_LINKS, latency)
+    domains = -(-replicas // domain)
+    if domains == 1:
+        return within
+    across = _fastest(
+        -(-size // domain), domains, target.gateway_link_bytes_per_second, target.gateway_link_latency_seconds
+    )
+    name = f"{within.algorithm} over IPU-Links, {across.algorithm} over GW-Links"
+    return AllReduce(within.transfer + across.transfer, within.syncs + across.syncs, name)
+
+
+def _fastest(size: int, members: int, rate: float, latency: float) -> AllReduce:
+    if members <= 1:
+        return NOTHING
+    steps = 2 * (members - 1)
+    ring = AllReduce(steps / members * size / rate, steps * latency, "ring")
+    levels = 2 * ceil(log2(members))
+    tree = AllReduce(levels * size / rate, levels * latency, "tree")
+    return min(ring, tree, key=lambda each: each.seconds)

@@ -1,0 +1,117 @@
+"""What lives on each tile, and when: each array from its first compute set to its last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.profile.categories import CATEGORIES
+from engine.profile.mapping import Placement
+from engine.program.program import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTensor:
+    """An array on a chip: `bytes` in all, alive from compute set `first` to `last`, both included.
+
+    `name` is one that a reader knows, `layer` the Keras layer (or the optimizer, or the loss) in it, maybe empty. What
+    is `always_live` lives from compute set 0 to the last one. `category` is one of CATEGORIES.
+    """
+
+    name: str
+    layer: str
+    shape: str
+    bytes: int
+    first: int
+    last: int
+    always_live: bool
+    category: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes on tiles from compute set `first` to `last`, both included; always live if `first` is below 0.
+
+    `buffer` is the array, None for what an exchange brings.
+    """
+
+    placement: Placement
+    first: int
+    last: int
+    category: str
+    buffer: Buffer | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TileMemory:
+    """Bytes on each tile, int64 arrays [tiles].
+
+    `peak_bytes` has each tile's own maximum over the step, reached at compute set `peak_at` (the first such). The
+    arrays of `categories`, whose keys are CATEGORIES, add up to it: what there is on each tile at its own peak.
+    From `pieces`, one for each LiveTensor, and the `fixed` bytes of code and vertex state it can be told anew.
+    """
+
+    always_live_bytes: np.ndarray
+    peak_bytes: np.ndarray
+    peak_at: np.ndarray
+    categories: dict[str, np.ndarray]
+    pieces: tuple[Piece, ...] = field(default=(), repr=False)
+    fixed: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    @property
+    def fullest(self) -> int:
+        """The number of the tile with the highest peak."""
+        return int(self.peak_bytes.argmax())
+
+
+def tile_memory(pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray], compute_sets: int) -> TileMemory:
+    """What lies on tiles; `fixed` are bytes [tiles] by category that lie there always."""
+    always, peak, peak_at = follow(pieces, fixed, compute_sets)
+    categories = _at_peak(pieces, fixed, peak_at)
+    return TileMemory(always, peak, peak_at, categories, tuple(pieces), dict(fixed))
+
+
+def follow(
+    pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray], compute_sets: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """From compute set to compute set: always live bytes, peaks and where those are, each [tiles]."""
+    always = np.zeros(len(next(iter(fixed.values()))), np.int64)
+    for size in fixed.values():
+        always += size
+    starting: list[list[Placement]] = [[] for _ in range(max(1, compute_sets))]
+    ending: list[list[Placement]] = [[] for _ in starting]
+    for piece in pieces:
+        if piece.first < 0:
+            piece.placement.add_to(always)
+        else:
+            starting[piece.first].append(piece.placement)
+            ending[min(piece.last, len(ending) - 1)].append(piece.placement)
+    now, peak, peak_at = always.copy(), always.copy(), np.zeros(len(always), np.int32)
+    for at, begun in enumerate(starting):
+        for placement in begun:
+            placement.add_to(now)
+        if begun:
+            peak_at[now > peak] = at
+            np.maximum(peak, now, out=peak)
+        for placement in ending[at]:
+            placement.add_to(now, -1)
+    return always, peak, peak_at
+
+
+def _at_peak(pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray], peak_at: np.ndarray) -> dict[str, np.ndarray]:
+    """What there is on each tile at its own peak, by category."""
+    none = np.zeros(len(peak_at), np.int64)
+    categories = {name: np.array(fixed.get(name, none), np.int64) for name in CATEGORIES}
+    for piece in pieces:
+        where = piece.placement.numbers()
+        if not len(where):
+            continue
+        sizes = np.full(len(where), piece.placement.per_tile, np.int64)
+        sizes[-1] = piece.placement.last_tile
+        if piece.first >= 0:
+            at = peak_at[where]
+            sizes *= (piece.first <= at) & (at <= piece.last)
+        categories[piece.category][where] += sizes
+    return categories

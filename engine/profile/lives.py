@@ -1,0 +1,87 @@
+"""How long arrays live on a chip, where that differs from how long the engine keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.program.memory import lifetimes
+from engine.program.program import Buffer, ComputeSet, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """First and last compute set of each array of a step; `on_host` are feeds and results of which a chip never holds
+    more than the rows of a turn. `rows` are those rows, with the array that they belong to."""
+
+    spans: dict[Buffer, tuple[int, int]]
+    on_host: frozenset[Buffer]
+    rows: dict[Buffer, Buffer]
+
+
+def lives_on_chip(program: Program) -> Lives:
+    """Loops take their rows of a feed, and leave those of a result, in each turn: on a chip that is a stream.
+
+    A copy of a variable in another order is made where it is wanted, not before the loop around that place.
+    """
+    spans = lifetimes(program, held=False)
+    reads: dict[Buffer, list[int]] = {}
+    writes: dict[Buffer, list[int]] = {}
+    for at, compute_set in enumerate(program.compute_sets):
+        for span in compute_set.reads:
+            reads.setdefault(span.buffer, []).append(at)
+        for span in compute_set.writes:
+            writes.setdefault(span.buffer, []).append(at)
+    looped = _looped(program)
+    rows: dict[Buffer, Buffer] = {}
+    for buffer in program.feeds.values():
+        _take_rows(program, buffer, reads.get(buffer, []), looped, rows, taken=True)
+    for buffer in program.outputs:
+        if buffer.kind == "arena" and buffer not in reads:
+            _take_rows(program, buffer, writes.get(buffer, []), looped, rows, taken=False)
+    for buffer, made in writes.items():
+        used = reads.get(buffer, [])
+        if len(made) == 1 and used and not looped[made[0]] and all(looped[at] for at in used):
+            if buffer in spans and _copies_variable(program.compute_sets[made[0]], buffer):
+                spans[buffer] = (min(used), max(used))
+    on_host = frozenset(rows.values())
+    return Lives({b: span for b, span in spans.items() if b not in on_host}, on_host, rows)
+
+
+def _looped(program: Program) -> list[bool]:
+    """Of each compute set whether it is in a loop."""
+    found = [False] * len(program.compute_sets)
+    for region in program.regions:
+        if region.repeats:
+            found[region.begin : region.end] = [True] * (region.end - region.begin)
+    return found
+
+
+def _take_rows(
+    program: Program, whole: Buffer, places: list[int], looped: list[bool], rows: dict[Buffer, Buffer], taken: bool
+) -> None:
+    found = {}
+    for at in places:
+        compute_set = program.compute_sets[at]
+        spans = compute_set.writes if taken else compute_set.reads
+        row = next((s.buffer for s in spans if _is_row(s.buffer, whole)), None)
+        if not looped[at] or row is None:
+            return
+        found[row] = whole
+    rows |= found
+
+
+def _is_row(row: Buffer, whole: Buffer) -> bool:
+    a, b = row.shape, whole.shape
+    return (
+        row.kind == "arena"
+        and a.rank == b.rank > 0
+        and a.dimensions[1:] == b.dimensions[1:]
+        and a.elements < b.elements
+    )
+
+
+def _copies_variable(compute_set: ComputeSet, copied: Buffer) -> bool:
+    if compute_set.effort.multiply_adds or len(compute_set.reads) != 1:
+        return False
+    read = compute_set.reads[0].buffer
+    return read.kind == "variable" and read.shape.elements == copied.shape.elements

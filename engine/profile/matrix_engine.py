@@ -1,0 +1,103 @@
+"""Cycles of one tile's multiply-adds, by the vertices that poplin has for them.
+
+All functions take numbers or int64 arrays. A piece of a convolution has `groups` groups, each with `rows` output
+positions, `columns` output features, `k` input features and `taps` taps of the kernel; a matrix product has one tap.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.profile.vertices import tables
+from engine.target import INPUTS_PER_PASS, LOOP_CYCLES, Target
+
+Count = np.ndarray | int
+
+
+def amp_cycles(
+    rows: Count,
+    columns: Count,
+    k: Count,
+    element_type: str,
+    target: Target,
+    partials_type: str = "f32",
+    weight_load_bytes: int | None = None,
+    groups: Count = 1,
+    taps: Count = 1,
+    run: Count | None = None,
+) -> np.ndarray:
+    """Cycles of the matrix engine (int64): ConvPartial1x1 for one tap, ConvPartialnx1 for more.
+
+    `run` is the number of neighbouring positions that a tap reads one after the other: the width of the field.
+    """
+    table = tables()["matmul"]
+    units, inputs = target.amp_units(element_type, partials_type), INPUTS_PER_PASS[element_type]
+    load = units * inputs * item_bytes(element_type) // (weight_load_bytes or table["weight_load_bytes_per_cycle"])
+    input_groups, output_groups = -(-np.asarray(k) // inputs), -(-np.asarray(columns) // units)
+    share = -(-np.asarray(rows) // target.workers_per_tile)
+    loop = LOOP_CYCLES[element_type]
+    once = table["worker"] + np.maximum(share - table["worker_start"], 0) * loop
+    runs = 1 if run is None else -(-share // np.maximum(run, 1))
+    # The worker's constant is its entry and the begin of one run; each tap begins its runs anew.
+    several = once + (runs - 1) * table["run"]
+    taps = np.asarray(taps)
+    worker = np.where(taps > 1, several, once)
+    passes = groups * taps * input_groups * output_groups
+    each = target.workers_per_tile * worker + load + table["each_pass"]
+    loops = groups * (table["group"] + input_groups * table["input_group"] + output_groups * table["output_group"])
+    zeros = groups * np.asarray(rows) * columns * PARTIAL_BYTES[partials_type] // target.vector_bytes
+    entry = table["entry"] + table["launch"] + np.where(taps > 1, table["entry_taps"] + zeros, 0)
+    return passes * each + loops + entry
+
+
+def vector_cycles(
+    rows: Count, columns: Count, k: Count, element_type: str, target: Target, groups: Count = 1
+) -> np.ndarray:
+    """Cycles of inner products, with one fused multiply-add of a vector per cycle."""
+    lanes = target.vector_bytes // item_bytes(element_type)
+    return _prologue(target) + groups * np.asarray(rows) * np.asarray(columns) * -(-np.asarray(k) // lanes)
+
+
+def depthwise_cycles(
+    rows: Count,
+    products: Count,
+    rest_taps: Count,
+    last_taps: Count,
+    groups: Count,
+    element_type: str,
+    target: Target,
+    partials_type: str = "f32",
+) -> np.ndarray:
+    """Cycles with the groups in the lanes: VMAC, or SLIC for fp16 and several taps along the last dimension.
+
+    `products` are input times output features of a group, few where it pays. VMAC multiplies and adds a vector of
+    groups per cycle; SLIC does a window of four taps of four groups.
+    """
+    table = tables()["depthwise"]
+    lanes = target.vector_bytes // item_bytes(element_type)
+    work = np.asarray(rows) * products * rest_taps
+    vectors = work * last_taps * -(-np.asarray(groups) // lanes)
+    if element_type == "f16":
+        windows = work * -(-np.asarray(last_taps) // table["slic_taps"]) * -(-np.asarray(groups) // lanes)
+        slic = windows * table["slic_f16" if partials_type == "f16" else "slic_f32"]
+        vectors = np.where(np.asarray(last_taps) > 1, np.minimum(vectors, slic), vectors)
+    return _prologue(target) + np.asarray(vectors)
+
+
+def reduce_cycles(outputs: np.ndarray, splits: np.ndarray, partials_type: str, target: Target) -> np.ndarray:
+    """Each tile of a group adds up its share of the outputs, a vector of partials per cycle."""
+    lanes = target.vector_bytes // PARTIAL_BYTES[partials_type]
+    return _prologue(target) + -(-(-(-outputs // splits) * splits) // lanes)
+
+
+def item_bytes(element_type: str) -> int:
+    """Bytes of an element of an operand, "f32" or "f16"."""
+    return 4 if element_type == "f32" else 2
+
+
+PARTIAL_BYTES = {"f32": 4, "f16": 2}
+
+
+def _prologue(target: Target) -> int:
+    overhead = tables()["overhead"]
+    return int(overhead["supervisor"] + target.workers_per_tile * overhead["worker_f32"])

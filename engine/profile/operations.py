@@ -1,0 +1,45 @@
+"""What a compute set does, apart from what it costs: for the tables that people read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from engine.profile.names import layer_of
+from engine.profile.vertices import kind_of, work_of
+from engine.program.program import ComputeSet
+
+MOVES = frozenset({"copy", "turn"})
+"""Operations that compute nothing."""
+layer = cache(layer_of)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What one run of a compute set does. `unit` is "AMP" for products on the matrix engines, else "vector".
+
+    `element_type` is of what is multiplied, or else of what is written; `flop` counts two for a multiply-add and one
+    for each other operation on an element; `bytes` are of the arrays that it touches.
+    """
+
+    layer: str = ""
+    unit: str = "vector"
+    element_type: str = ""
+    flop: int = 0
+    bytes: int = 0
+
+
+def operation_of(compute_set: ComputeSet) -> Operation:
+    """The figures of a compute set."""
+    effort = compute_set.effort
+    on_amp = effort.multiply_adds > 0 and kind_of(effort.element_type) != "integer"
+    spans = compute_set.writes or compute_set.reads
+    element_type = effort.element_type if on_amp else spans[0].buffer.shape.element_type if spans else ""
+    if effort.multiply_adds:
+        flop = 2 * effort.multiply_adds
+    else:
+        work = work_of(compute_set)
+        flop = work.points * sum(opcode not in MOVES for opcode, _ in work.operations)
+    touched = {span.buffer: span.buffer.shape.bytes for span in (*compute_set.reads, *compute_set.writes)}
+    unit = "AMP" if on_amp else "vector"
+    return Operation(layer(compute_set.op_name), unit, element_type, flop, sum(touched.values()))

@@ -1,0 +1,172 @@
+"""What an account assumes beyond the program: the library options that trade memory for cycles, and I/O tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.errors import ConfigurationError
+from engine.profile.names import layer_of
+from engine.target import Target
+
+PARTIALS = {"float": "f32", "f32": "f32", "half": "f16", "f16": "f16"}
+MOST_IO_TILES = 192
+"""C: GetNumIoTiles in poplar_compiler.cc of Graphcore's TensorFlow."""
+
+
+OPTIMIZER_STATE_VARIABLES, GRADIENT_ACCUMULATORS = "optimizer state variables", "gradient accumulators"
+"""What can be offloaded (offload_weight_update_variables, offload_gradient_accumulation_buffers)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductOptions:
+    """Options of a matrix product or a convolution: the type of partial sums, "f32" or "f16", and the part of the
+    tiles' memory that its plan may take besides what lives always."""
+
+    partials_type: str = "f32"
+    memory_proportion: float = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What an account takes for granted.
+
+    Args:
+        partials_type: of fp16 products, "f32" (Poplar's default) or "f16".
+        available_memory_proportion: part of each tile's memory for a plan's temporary bytes, above 0 (0.6).
+        convolution_partials_type: of convolutions; None for `partials_type`.
+        convolution_memory_proportion: of convolutions; None for `available_memory_proportion`.
+        slice_memory_proportion: of embedding look-ups; None for `available_memory_proportion`.
+        layers: (layer, options) for products and convolutions of a layer, stronger than all above; the layer is named
+            as in the account. A name that ends in "/" stands for all whose op_name contains it.
+        triangular_solve_block, cholesky_block: sizes of the blocks of which each is processed on one tile; None for the
+            cheapest.
+        io_tiles: tiles that compute nothing and hold the buffers of streams instead; even, at most 192.
+        io_tile_memory_proportion: part of an I/O tile's memory that may hold stream data (0.9).
+        overlapped_io: whether transfers from and to the host run beside compute (place_ops_on_io_tiles).
+        code_bytes: whether estimates of code and vertex state count as memory.
+        offloaded: what lies in streaming memory and comes to the tiles only where it is used:
+            OPTIMIZER_STATE_VARIABLES,
+            GRADIENT_ACCUMULATORS.
+        state_shards: the replicas over which offloaded variables of the optimizer are shared out.
+
+    Raises:
+        ConfigurationError: a proportion that is not above 0, an unknown type, or I/O tiles that cannot be.
+    """
+
+    partials_type: str = "f32"
+    available_memory_proportion: float = 0.6
+    convolution_partials_type: str | None = None
+    convolution_memory_proportion: float | None = None
+    slice_memory_proportion: float | None = None
+    layers: tuple[tuple[str, ProductOptions], ...] = ()
+    triangular_solve_block: int | None = None
+    cholesky_block: int | None = None
+    io_tiles: int = 0
+    io_tile_memory_proportion: float = 0.9
+    overlapped_io: bool = False
+    code_bytes: bool = True
+    offloaded: frozenset[str] = frozenset()
+    state_shards: int = 1
+
+    def __post_init__(self) -> None:
+        given = (self.available_memory_proportion, self.convolution_memory_proportion, self.slice_memory_proportion)
+        for proportion in (*given, *(options.memory_proportion for _, options in self.layers)):
+            _check_proportion(proportion)
+        for kind in (self.partials_type, self.convolution_partials_type, *(o.partials_type for _, o in self.layers)):
+            if kind not in (None, "f32", "f16"):
+                raise ConfigurationError(f"Expected partials of type 'f32' or 'f16'. Received: {kind!r}. Use 'f32'.")
+        if not 0 <= self.io_tiles <= MOST_IO_TILES or self.io_tiles % 2:
+            nearest = min(MOST_IO_TILES, max(0, self.io_tiles + self.io_tiles % 2))
+            raise ConfigurationError(
+                f"Expected an even number of I/O tiles, at most {MOST_IO_TILES}. Received: {self.io_tiles}. "
+                f"Use {nearest}."
+            )
+
+    def product_options(self, op_name: str = "", convolution: bool = False) -> ProductOptions:
+        """The options of a product or a convolution, by the op_name it has from the front end."""
+        for name, options in self.layers:
+            if name == layer_of(op_name) or (name.endswith("/") and name in op_name):
+                return options
+        partials, proportion = self.partials_type, self.available_memory_proportion
+        if convolution:
+            partials = self.convolution_partials_type or partials
+            if self.convolution_memory_proportion is not None:
+                proportion = self.convolution_memory_proportion
+        return ProductOptions(partials, proportion)
+
+    def slice_proportion(self) -> float:
+        """The part of tile memory for look-ups."""
+        given = self.slice_memory_proportion
+        return self.available_memory_proportion if given is None else given
+
+    def compute_target(self, target: Target) -> Target:
+        """The target with the tiles that compute. Raises ConfigurationError if none would be left."""
+        if not self.io_tiles:
+            return target
+        if self.io_tiles >= target.tiles:
+            raise ConfigurationError(
+                f"Expected fewer I/O tiles than the {target.tiles} tiles of {target.name}. Received: {self.io_tiles}. "
+                f"Use {max(0, target.tiles // 8 // 2 * 2)}."
+            )
+        return replace(target, tiles=target.tiles - self.io_tiles)
+
+    @classmethod
+    def from_options(
+        cls, matmul: Mapping[str, Any], convolution: Mapping[str, Any], slices: Mapping[str, Any], **rest: Any
+    ) -> Assumptions:
+        """From flags as Poplar's libraries have them: partialsType and availableMemoryProportion, maybe as text.
+
+        Flags that are not given keep their defaults; `rest` are further fields. Raises ConfigurationError for a
+        value that is none.
+        """
+        return cls(
+            partials_type=_partials(matmul) or "f32",
+            available_memory_proportion=_proportion(matmul, 0.6),
+            # Convolutions have options of their own, and defaults of their own.
+            convolution_partials_type=_partials(convolution) or "f32",
+            convolution_memory_proportion=_proportion(convolution, 0.6),
+            slice_memory_proportion=_proportion(slices, 0.6),
+            **rest,
+        )
+
+
+def product_options(flags: Mapping[str, Any], default: ProductOptions) -> ProductOptions:
+    """The options that flags of Poplar's libraries ask for; what they do not say is as in `default`."""
+    proportion = _proportion(flags, default.memory_proportion)
+    return ProductOptions(_partials(flags) or default.partials_type, proportion)
+
+
+def _partials(flags: Mapping[str, Any]) -> str | None:
+    given = flags.get("partialsType")
+    if given is None:
+        return None
+    if str(given) not in PARTIALS:
+        raise ConfigurationError(f"Expected partialsType 'float' or 'half'. Received: {given!r}. Use 'float'.")
+    return PARTIALS[str(given)]
+
+
+def _proportion(flags: Mapping[str, Any], default: float) -> float:
+    given = flags.get("availableMemoryProportion", default)
+    try:
+        found = float(given)
+    except (TypeError, ValueError):
+        raise _no_proportion(given) from None
+    _check_proportion(found)
+    return found
+
+
+def _check_proportion(proportion: float | None) -> None:
+    if proportion is not None and not proportion > 0:
+        raise _no_proportion(proportion)
+
+
+def _no_proportion(given: Any) -> ConfigurationError:
+    return ConfigurationError(
+        f"Expected an availableMemoryProportion above 0 and mostly up to 1. Received: {given!r}. 0.6 is the default."
+    )
+
+
+DEFAULT_OPTIONS = ProductOptions()
+DEFAULT_ASSUMPTIONS = Assumptions()

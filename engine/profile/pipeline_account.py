@@ -1,0 +1,324 @@
+"""The account of a pipeline: a program for each IPU, its parts costed, its schedule laid out in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.ir import Instruction, Module, Shape
+from engine.partition.crossings import PartPlan
+from engine.partition.part_steps import PartStep, part_steps
+from engine.partition.schedule import Kind, Part, Schedule
+from engine.partition.stages import in_gradient_scope
+from engine.profile.account import Account, ComputeSetCost, account
+from engine.profile.ipu_programs import Stretch, joined
+from engine.profile.links import AllReduce, all_reduce, transfer_cycles
+from engine.profile.mapping import spread
+from engine.profile.options import DEFAULT_ASSUMPTIONS, GRADIENT_ACCUMULATORS, Assumptions
+from engine.profile.pipelines import IpuAccount, Layout, PartCost, PipelineAccount, lay_out
+from engine.profile.remote import RemoteMemory
+from engine.profile.streams import host_cycles
+from engine.profile.vertices import kind_of, vertex_cycles
+from engine.program.program import Program
+from engine.target import Target
+
+if TYPE_CHECKING:
+    from engine.partition.pipeline import PipelineSource
+
+Build = Callable[[Module, list[str], dict[int, np.ndarray]], Program]
+"""Makes a program of a module, its roles and its constants: `engine.compile.build_program`."""
+Rings = Mapping[Instruction, int]
+"""The values that wait on an IPU, and of how many micro-batches they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStep:
+    """A pipeline to account for: what it has been made of, how it is scheduled, the values of its constants.
+
+    With `offload_activations` what waits does so in streaming memory. What `Assumptions.offloaded` names of the
+    optimizer's state and of sums of gradients is there, too; weights always lie on the tiles here.
+    """
+
+    name: str
+    source: PipelineSource
+    schedule: Schedule
+    constants: Mapping[int, Any]
+    offload_activations: bool = False
+
+
+def account_pipeline(
+    pipeline: PipelineStep,
+    target: Target,
+    build: Build,
+    replicas: int = 1,
+    assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
+) -> Account:
+    """What one execution of a pipeline would take on its IPUs, each a `target`.
+
+    The account is that of the fullest IPU as far as it is about memory and single compute sets, each of which runs once
+    for a micro-batch; cycles, samples and transfers are those of the whole, and `pipeline` has all IPUs.
+    """
+    return pipeline_accountant(pipeline, build, replicas, assumptions)(target)
+
+
+def pipeline_accountant(
+    pipeline: PipelineStep, build: Build, replicas: int = 1, assumptions: Assumptions = DEFAULT_ASSUMPTIONS
+) -> Callable[[Target], Account]:
+    """What makes the accounts of a pipeline on one chip after another; its programs are built once."""
+    built: list[_Accounting] = []
+
+    def on(target: Target) -> Account:
+        if not built:
+            built.append(_Accounting(pipeline, target, build, replicas, assumptions))
+        return built[0].on(target).run()
+
+    return on
+
+
+class _Accounting:
+    def __init__(
+        self, pipeline: PipelineStep, target: Target, build: Build, replicas: int, assumptions: Assumptions
+    ) -> None:
+        self.name, self.schedule, self.source = pipeline.name, pipeline.schedule, pipeline.source
+        self.constants, self.target, self.build = pipeline.constants, target, build
+        self.replicas, self.assumptions = replicas, assumptions
+        self.streams = pipeline.offload_activations
+        source = self.source
+        self.plans = source.plans(self.schedule.recomputation != "none")
+        steps = part_steps(source.module, source.roles, source.parts, source.placement, self.plans)
+        self.built = [(step, self._program(step)) for step in steps]
+        self._begin()
+
+    def _begin(self) -> None:
+        ipus = len(self.schedule.ipus)
+        self.external_sync = self.target.external_sync_cycles(ipus) if ipus > 1 else 0
+        self.costs: dict[tuple[Kind, int], PartCost] = {}
+        self.compute_sets: list[ComputeSetCost] = []
+        self.remote: dict[int, RemoteMemory] = {}
+
+    def on(self, target: Target) -> _Accounting:
+        """The same programs on another chip."""
+        other = copy(self)
+        other.target = target
+        other._begin()
+        return other
+
+    def run(self) -> Account:
+        schedule, found = self.schedule, {}
+        for ipu in schedule.ipus:
+            found[ipu] = self._ipu(ipu)
+        layout = lay_out(schedule, self.costs)
+        busy, waits = layout.busy(update=True), layout.waits()
+        ipus = tuple(
+            IpuAccount(
+                ipu,
+                self._stages_on(ipu),
+                one,
+                0 if self.streams else stashed,
+                busy[ipu],
+                waits[ipu],
+                sum(self.remote[ipu].bytes.values()) + (stashed if self.streams else 0),
+            )
+            for ipu, (one, stashed) in found.items()
+        )
+        fullest = max(ipus, key=lambda each: each.account.memory.peak_fullest).account
+        fed, returned, samples = self._host()
+        pipeline = self._pipeline(layout, ipus)
+        return replace(
+            fullest,
+            program_name=self.name,
+            replicas=self.replicas,
+            between_ipus=pipeline.between_ipus,
+            host_bytes=(fed, returned),
+            host=host_cycles(fed, returned, self.target),
+            samples_per_replica=samples,
+            assumed=tuple(sorted({opcode for each in ipus for opcode in each.account.assumed})),
+            unknown_loops=sum(each.account.unknown_loops for each in ipus),
+            pipeline=pipeline,
+        )
+
+    def _pipeline(self, layout: Layout, ipus: tuple[IpuAccount, ...]) -> PipelineAccount:
+        critical = layout.critical
+        links = sum(cost.links for cost in critical)
+        syncs = [self._cycles(self._reduction(cost.stage)[1].syncs) for cost in critical if cost.kind == "update"]
+        return PipelineAccount(
+            schedule=self.schedule.kind,
+            stages=self.schedule.stages,
+            micro_batches=self.schedule.micro_batches,
+            training=self.schedule.training,
+            parts=tuple(self.costs.values()),
+            rows=layout.rows,
+            ipus=ipus,
+            costs=tuple(self.compute_sets),
+            compute=sum(cost.compute for cost in critical),
+            exchange=sum(cost.exchange + cost.streaming for cost in critical) + links,
+            sync=sum(cost.sync for cost in critical),
+            period=layout.period,
+            between_ipus=(links, len(critical) * self.external_sync + sum(syncs)),
+            critical=critical,
+            gradient_bytes=tuple(self._reduction(stage)[0] for stage in range(self.schedule.stages)),
+        )
+
+    def _program(self, step: PartStep) -> Program:
+        numbers = [number for number, role in enumerate(step.roles) if role == "constant"]
+        return self.build(step.module, step.roles, {n: self.constants[step.keys[n][1]] for n in numbers})
+
+    def _stages_on(self, ipu: int) -> tuple[int, ...]:
+        return tuple(stage for stage, ipus in enumerate(self.schedule.devices) if ipu in ipus)
+
+    def _ipu(self, ipu: int) -> tuple[Account, int]:
+        """The account of an IPU, and the bytes that wait on it; its parts' costs are noted."""
+        stages = self._stages_on(ipu)
+        rings = self._rings(ipu)
+        built = [(step, program) for step, program in self.built if step.stage in stages]
+        program, stretches = joined(f"{self.name}, IPU {ipu}", built, {} if self.streams else rings)
+        found = account(program, self.target, assumptions=self.assumptions)
+        self.remote[ipu] = found.remote
+        for stretch in stretches:
+            self._note(ipu, stretch, found.costs[stretch.begin : stretch.end], rings)
+        return found, sum(value.array_shape.bytes * depth for value, depth in rings.items())
+
+    def _note(self, ipu: int, stretch: Stretch, costs: Sequence[ComputeSetCost], rings: Rings) -> None:
+        """Notes what a part costs, its recomputation apart. The parts of a concurrent stage are taken to be alike."""
+        step, share = stretch.step, len(set(self.schedule.devices[stretch.step.stage]))
+        if (step.kind, step.stage) in self.costs:
+            return
+        split: dict[Kind, list[ComputeSetCost]] = {step.kind: list(costs)}
+        if step.kind == "backward" and self.schedule.recomputation == "then_backpropagate":
+            again = [not in_gradient_scope(each.op_name) for each in stretch.compute_sets]
+            split = {"recompute": [c for c, a in zip(costs, again, strict=True) if a]}
+            split["backward"] = [c for c, a in zip(costs, again, strict=True) if not a]
+        runs = 1 if step.kind == "update" else self.schedule.micro_batches
+        self.compute_sets += [_times(cost, runs) for cost in costs]
+        for kind, of_kind in split.items():
+            cost = PartCost(
+                kind,
+                step.stage,
+                compute=ceil(sum(c.compute for c in of_kind) / share),
+                exchange=ceil(sum(c.exchange for c in of_kind) / share),
+                sync=sum(c.sync for c in of_kind) + self.external_sync,
+            )
+            self.costs[kind, step.stage] = self._with_transfers(cost, ipu, rings)
+
+    def _with_transfers(self, cost: PartCost, ipu: int, rings: Rings) -> PartCost:
+        """With what comes from other IPUs and from the stash of this one, or the sum of gradients over replicas."""
+        if cost.kind == "update":
+            size, reduction = self._reduction(cost.stage)
+            links, syncs = self._cycles(reduction.transfer), self._cycles(reduction.syncs)
+            received = size if links else 0
+            streaming = self._streaming_of_update(cost.stage, ipu)
+            return replace(cost, links=links, sync=cost.sync + syncs, received_bytes=received, streaming=streaming)
+        if cost.kind == "recompute":
+            return cost
+        plan = self.plans[self._position(cost.kind, cost.stage)]
+        arriving = [v for v in plan.reads if ipu not in self._devices_of(v) and self._first_on(v, ipu) is plan]
+        sizes = [(value.array_shape.bytes, self._devices_of(value)[0]) for value in arriving]
+        waiting = [value.array_shape for value in (*plan.reads, *plan.crossings) if value in rings]
+        copied, streamed = ([], waiting) if self.streams else (waiting, [])
+        return replace(
+            cost,
+            compute=cost.compute + sum(elementwise_cycles("copy", shape, self.target) for shape in copied),
+            sync=cost.sync + (self.target.sync_cycles if copied else 0),
+            streaming=self._streamed(sum(shape.bytes for shape in streamed) + 2 * self._streamed_sums(cost)),
+            links=sum(transfer_cycles(size, sender, ipu, self.target) for size, sender in sizes),
+            received_bytes=sum(size for size, _ in sizes),
+        )
+
+    def _streamed_sums(self, cost: PartCost) -> int:
+        """Bytes of the sums of gradients that a part takes from streaming memory."""
+        is_offloaded = cost.kind == "backward" and GRADIENT_ACCUMULATORS in self.assumptions.offloaded
+        return self._reduction(cost.stage)[0] if is_offloaded else 0
+
+    def _streaming_of_update(self, stage: int, ipu: int) -> int:
+        """Cycles of the transfers of an IPU's update; its backward parts have theirs."""
+        remote = self.remote[ipu]
+        backward = sum(2 * self._streamed_sums(PartCost("backward", each)) for each in self._stages_on(ipu))
+        if stage != self._stages_on(ipu)[0]:
+            return 0
+        return self._cycles(remote.gathered_bytes / self.target.link_bytes_per_second) + self._streamed(
+            max(0, remote.moved_bytes - backward)
+        )
+
+    def _streamed(self, size: int) -> int:
+        return self._cycles(size / self.target.streaming_memory_bytes_per_second)
+
+    def _reduction(self, stage: int) -> tuple[int, AllReduce]:
+        """The bytes of the sums of gradients that a stage makes, and what it takes to add those of all replicas."""
+        size = sum(
+            result.array_shape.bytes
+            for step, _ in self.built
+            if (step.kind, step.stage) == ("backward", stage)
+            for key, result in zip(step.made, step.module.results, strict=True)
+            if key[0] == "accumulator"
+        )
+        return size, all_reduce(size, self.replicas, self.target, len(self.schedule.ipus))
+
+    def _cycles(self, seconds: float) -> int:
+        return ceil(seconds * self.target.clock_hz)
+
+    def _rings(self, ipu: int) -> dict[Instruction, int]:
+        """The values that wait on an IPU for a later part of it, and of how many micro-batches."""
+        found: dict[Instruction, int] = {}
+        stages = self._stages_on(ipu)
+        in_turn = self.schedule.kind == "Sequential"
+        for plan in self.plans:
+            if self.source.placement.stage(plan.position) not in stages:
+                continue
+            for value in plan.reads:
+                first = self._first_on(value, ipu)
+                if first is plan or (in_turn and value.opcode == "parameter"):
+                    continue
+                depth = self.schedule.depth(self._part(first.position), self._part(plan.position))
+                found[value] = max(found.get(value, 0), depth)
+        return found
+
+    def _first_on(self, value: Instruction, ipu: int) -> PartPlan:
+        """The part of an IPU that makes a value, or that reads it first."""
+        devices, stage_at = self.schedule.devices, self.source.placement.stage
+        if ipu in self._devices_of(value):
+            return self.plans[self._source(value)]
+        return next(plan for plan in self.plans if value in plan.reads and ipu in devices[stage_at(plan.position)])
+
+    def _source(self, value: Instruction) -> int:
+        return max(self.source.placement.position[value], 0)
+
+    def _devices_of(self, value: Instruction) -> tuple[int, ...]:
+        """The IPUs on which a value is made."""
+        return self.schedule.devices[self.source.placement.stage(self._source(value))]
+
+    def _position(self, kind: Kind, stage: int) -> int:
+        return stage if kind == "forward" else 2 * self.schedule.stages - 1 - stage
+
+    def _part(self, position: int) -> Part:
+        kind: Kind = "forward" if position < self.schedule.stages else "backward"
+        return self.schedule.part(kind, self.source.placement.stage(position))
+
+    def _host(self) -> tuple[int, int, int]:
+        """Bytes of an execution from the host and to it, and its samples."""
+        micro_batches, module = self.schedule.micro_batches, self.source.module
+        feeds = [p.array_shape for p in module.entry.parameters if self.source.roles[p["parameter_number"]] == "feed"]
+        returned = sum(value.array_shape.bytes for value in self.source.parts.outputs.values())
+        rows = next((shape.dimensions[0] for shape in feeds if shape.rank), 1)
+        times = 1 if self.schedule.training else micro_batches
+        return micro_batches * sum(shape.bytes for shape in feeds), times * returned, micro_batches * rows
+
+
+def elementwise_cycles(opcode: str, shape: Shape, target: Target) -> int:
+    """Cycles of an operation on each element of an array where it lies; without the sync."""
+    run = spread(shape.elements, shape.dtype.itemsize, target)
+    return vertex_cycles(((opcode, kind_of(shape.element_type)),), run.per_tile, target)
+
+
+def _times(cost: ComputeSetCost, runs: int) -> ComputeSetCost:
+    return replace(
+        cost,
+        compute=runs * cost.compute,
+        exchange=runs * cost.exchange,
+        sync=runs * cost.sync,
+        runs=runs * cost.runs,
+    )

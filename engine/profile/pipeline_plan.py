@@ -1,0 +1,217 @@
+"""Proposes the stages of a pipeline: layers balanced by estimate within the tiles' memory, then accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from textwrap import wrap
+from typing import Any
+
+from engine.errors import ConfigurationError, OutOfTileMemory
+from engine.ir import Module
+from engine.partition.marks import cut
+from engine.partition.pipeline import PipelineSource
+from engine.partition.repeat import BEFORE
+from engine.partition.schedule import Recomputation, ScheduleKind
+from engine.partition.stages import place, restaged
+from engine.passes.pipeline import run_passes
+from engine.profile.account import Account
+from engine.profile.layer_costs import layer_profile
+from engine.profile.options import Assumptions
+from engine.profile.pipeline_account import Build, PipelineStep, account_pipeline
+from engine.profile.stage_balance import Balance, Balancer, LayerProfile, usable_bytes
+from engine.target import Target
+
+ATTEMPTS = 4
+"""Cuts that are accounted for before stages are said not to fit: estimates of layers do not see single tiles."""
+WIDTH = 88
+MOST_STAGES = 64
+"""How far the nearest number of IPUs that fits is looked for."""
+
+
+@dataclass(frozen=True)
+class TracedLayers:
+    """A step traced with a stage for each call of a layer: scope k is that of `names[k]`.
+
+    `once` are the numbers of parameters that belong to the optimizer, `uncut` places where no stage may begin.
+    """
+
+    module: Module
+    roles: tuple[str, ...]
+    constants: Mapping[int, Any]
+    names: tuple[str, ...]
+    once: Collection[int] = ()
+    uncut: frozenset[int] = frozenset()
+    training: bool = True
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is asked for: a stage for each of `stages` IPUs, a schedule, its micro-batches for each execution."""
+
+    stages: int
+    micro_batches: int
+    schedule: ScheduleKind = "Grouped"
+    recomputation: Recomputation = "none"
+    assumptions: Assumptions = Assumptions()
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """A proposal: `stages[k]` is that of layer k, `account` what the IPUs would make of it, `unsplit` what one IPU
+    would of a single micro-batch. `profile` has what layers cost, `balance` the estimate from which cuts were chosen.
+    """
+
+    names: tuple[str, ...]
+    balance: Balance
+    account: Account
+    unsplit: Account
+    profile: LayerProfile
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return tuple(self.balance.stage_of(layer) for layer in range(len(self.names)))
+
+    @property
+    def bubble_share(self) -> float:
+        """The mean share of an execution, the update apart, in which an IPU waits."""
+        assert self.account.pipeline is not None
+        return self.account.pipeline.bubble_share
+
+    def table(self) -> str:
+        """A line for each stage: layers, cycles of a micro-batch, fullest tile, share of the cycles; then bubbles."""
+        pipeline = self.account.pipeline
+        assert pipeline is not None
+        target = self.account.target
+        what = "training" if pipeline.training else "inference"
+        lines = [
+            f"Plan for {pipeline.stages} IPUs ({target.title}), {what}, {pipeline.schedule} schedule, "
+            f"{pipeline.micro_batches} micro-batches",
+            f"{'stage':>5} {'layers':<34} {'forward':>10} {'backward':>10} {'fullest tile':>18} {'share':>6}",
+        ]
+        works = pipeline.works
+        for each, ipu, work in zip(self.balance.stages, pipeline.ipus, works, strict=True):
+            backward = sum(pipeline.part(kind, each.stage).cycles for kind in ("recompute", "backward"))
+            held, room = ipu.account.memory.peak_fullest, target.bytes_per_tile
+            verdict = "fits" if ipu.fits else "too much"
+            lines.append(
+                f"{each.stage:>5} {_layers(self.names[each.first : each.end]):<34} "
+                f"{pipeline.part('forward', each.stage).cycles:>10,} {backward:>10,} "
+                f"{held / room:>9.1%} {verdict:>8} {work / max(1, sum(works)):>6.0%}"
+            )
+        waits = ", ".join(f"{share:.0%}" for share in pipeline.bubbles.values())
+        gain = self.account.samples_per_second / self._alone()
+        words = (
+            f"A micro-batch takes {pipeline.period:,} cycles while the pipeline is full, an execution "
+            f"{pipeline.cycles:,}; IPUs wait {self.bubble_share:.0%} of it ({waits}). "
+            f"{self.account.samples_per_second:,.0f} samples/s, {gain:.1f} times those of one IPU with the same "
+            f"updates, which {'holds the model, too' if self.unsplit.fits else 'does not hold the model'}."
+        )
+        return "\n".join([*lines, *wrap(words, WIDTH)])
+
+    def _alone(self) -> float:
+        """Samples per second of one IPU that does the same for each update, were its memory large enough."""
+        pipeline, layers = self.account.pipeline, self.profile.layers
+        assert pipeline is not None
+        work = pipeline.micro_batches * sum(each.forward + each.backward for each in layers)
+        cycles = work + sum(each.update for each in layers)
+        return self.account.samples_per_replica * self.account.target.clock_hz / (cycles + self.account.host)
+
+
+def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, build: Build) -> StagePlan:
+    """The cuts with the shortest period of all that fit.
+
+    Raises ConfigurationError for fewer layers than stages, OutOfTileMemory where no cut fits; the message names the
+    nearest number of IPUs that does.
+    """
+    most = len(traced.names) - len(traced.uncut)
+    if options.stages > most:
+        raise ConfigurationError(
+            f"Expected layers that can be cut into {options.stages} stages. Received: {len(traced.names)}, which can "
+            f"be cut into {most}. Nearest legal number: {most}."
+        )
+    step = _Layers(traced)
+    source = step.source(dict(enumerate(range(len(traced.names)))), len(traced.names), in_turn=True)
+    profile, unsplit = layer_profile(
+        source, traced.constants, traced.names, target, build, traced.uncut, options.assumptions
+    )
+    limit, found = float(usable_bytes(target)), None
+    for _ in range(ATTEMPTS):
+        balance = _balancer(profile, options, target).best(limit)
+        if balance is None:
+            break
+        found = step.accounted(balance, options, target, build)
+        if found.fits:
+            return StagePlan(traced.names, balance, found, unsplit, profile)
+        # Estimates were too low by so much: try again with as much less.
+        largest = max(stage.bytes for stage in balance.stages)
+        over = found.memory.peak_fullest / target.bytes_per_tile
+        limit = min(limit, largest) / max(over, 1.02)
+    raise _too_large(profile, options, target, limit, found)
+
+
+def _balancer(profile: LayerProfile, options: PlanOptions, target: Target) -> Balancer:
+    return Balancer(profile, options.stages, target, options.schedule, options.micro_batches, options.recomputation)
+
+
+def _too_large(
+    profile: LayerProfile, options: PlanOptions, target: Target, limit: float, found: Account | None
+) -> OutOfTileMemory:
+    most = min(MOST_STAGES, len(profile.layers) - len(profile.uncut))
+    unit = options.micro_batches // options.stages or 1
+    larger = (replace(options, stages=n, micro_batches=unit * n) for n in range(options.stages + 1, most + 1))
+    nearest = next((each.stages for each in larger if _balancer(profile, each, target).best(limit)), None)
+    if nearest:
+        advice = f"Nearest num_ipus that fits, by estimate: {nearest}."
+    else:
+        advice = f"No number of IPUs up to {most} holds it: use a smaller batch."
+    again = "" if options.recomputation != "none" else ", recomputation (IPUConfig.allow_recompute)"
+    return OutOfTileMemory(
+        f"Expected stages that fit into the tiles of {options.stages} IPUs, {target.bytes_per_tile:,} bytes on each "
+        f"of {target.name}. Received: {_fullest(profile, options, target, found)}. {advice} Or use smaller "
+        f"micro-batches{again}, or PipelineSchedule.Interleaved or Sequential, in which fewer activations wait."
+    )
+
+
+def _fullest(profile: LayerProfile, options: PlanOptions, target: Target, found: Account | None) -> str:
+    """Where it is too much, in the last cuts that were tried or, by estimate, in those of the shortest period."""
+    if found is not None and found.pipeline is not None:
+        each = max(found.pipeline.ipus, key=lambda ipu: ipu.account.memory.peak_fullest)
+        memory = each.account.memory
+        where = each.account.costs[memory.peak_at].label if each.account.costs else "the start"
+        return f"{memory.peak_fullest:,} bytes on tile {memory.peak_tile} of IPU {each.ipu} at {where}"
+    balance = _balancer(profile, options, target).best()
+    assert balance is not None
+    stage = max(balance.stages, key=lambda stage: stage.bytes)
+    return (
+        f"an estimate of {stage.bytes // target.tiles:,} bytes on each tile of IPU {stage.stage}, "
+        f"{stage.stash_bytes // target.tiles:,} of them activations that wait"
+    )
+
+
+class _Layers:
+    """A traced step that is placed in stages again and again."""
+
+    def __init__(self, traced: TracedLayers) -> None:
+        self.traced = traced
+        self.module = run_passes(traced.module, BEFORE)
+        self.parts = cut(self.module, traced.roles, traced.once, {}, training=traced.training)
+
+    def source(self, stage_of: Mapping[int, int], stages: int, *, in_turn: bool) -> PipelineSource:
+        """The step with its layers in the stages that `stage_of` has for them."""
+        module = self.module
+        with restaged(module, stage_of):
+            placement = place(module, self.traced.roles, self.parts, stages, in_turn=in_turn, empty_stages=True)
+        return PipelineSource(module, self.traced.roles, self.parts, placement)
+
+    def accounted(self, balance: Balance, options: PlanOptions, target: Target, build: Build) -> Account:
+        """What the IPUs would make of these stages."""
+        stage_of = {layer: balance.stage_of(layer) for layer in range(len(self.traced.names))}
+        source = self.source(stage_of, options.stages, in_turn=options.schedule == "Sequential")
+        step = PipelineStep(self.module.name, source, balance.schedule, self.traced.constants)
+        return account_pipeline(step, target, build, assumptions=options.assumptions)
+
+
+def _layers(names: Sequence[str]) -> str:
+    text = names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]} ({len(names)})"
+    return text if len(text) <= 34 else text[:31] + "..."

@@ -1,0 +1,247 @@
+"""Plans for convolutions and matrix products: how one is shared out among tiles, and what that takes.
+
+A small planner after the manner of poplin's: groups, output positions, output features and the terms of sums are cut so
+that compute, exchange and the sum of partial results take the fewest cycles, among the plans whose temporary bytes per
+tile the options grant; where there is none, the plan of least memory. Where one pass does not suffice, halves follow
+each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from engine.profile.convolution import Convolution, Cuts, Pieces, pieces, product, received
+from engine.profile.cuts import candidate_cuts
+from engine.profile.matrix_engine import (
+    PARTIAL_BYTES,
+    amp_cycles,
+    depthwise_cycles,
+    item_bytes,
+    reduce_cycles,
+    vector_cycles,
+)
+from engine.profile.options import DEFAULT_OPTIONS, ProductOptions
+from engine.profile.vertices import loop_of
+from engine.target import Target
+
+MOST_HALVINGS = 10
+"""How often a plan may be cut into halves that follow each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Cycles, the tiles that work, and the bytes that each holds for the plan: what it receives, and the rest.
+
+    `method` is the vertex; `cuts` are those of groups, output positions, output features and terms; the whole is done
+    in `passes` that follow each other.
+    """
+
+    compute: int
+    exchange: int
+    sync: int
+    tiles: int
+    received_bytes: int
+    partial_bytes: int
+    method: str
+    cuts: tuple[int, int, int, int]
+    passes: int = 1
+
+    @property
+    def cycles(self) -> int:
+        return self.compute + self.exchange + self.sync
+
+    @property
+    def temporary_bytes(self) -> int:
+        return self.received_bytes + self.partial_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Many plans at once: int64 arrays of one length."""
+
+    method: str
+    compute: np.ndarray
+    exchange: np.ndarray
+    sync: np.ndarray
+    received: np.ndarray
+    partial: np.ndarray
+    cuts: Cuts
+
+    @property
+    def cycles(self) -> np.ndarray:
+        return self.compute + self.exchange + self.sync
+
+    def at(self, number: int, passes: int) -> Plan:
+        cuts = (self.cuts.groups, self.cuts.rows, self.cuts.outputs, self.cuts.k)
+        return Plan(
+            compute=int(self.compute[number]),
+            exchange=int(self.exchange[number]),
+            sync=int(self.sync[number]),
+            tiles=int(self.cuts.tiles[number]),
+            received_bytes=int(self.received[number]),
+            partial_bytes=int(self.partial[number]),
+            method=self.method,
+            cuts=(int(cuts[0][number]), int(cuts[1][number]), int(cuts[2][number]), int(cuts[3][number])),
+            passes=passes,
+        )
+
+
+@lru_cache(maxsize=4096)
+def best_plan(convolution: Convolution, target: Target, options: ProductOptions = DEFAULT_OPTIONS) -> Plan:
+    """The plan of fewest cycles within the granted memory, or that of least memory."""
+    room = options.memory_proportion * target.bytes_per_tile
+    fitting: Plan | None = None
+    smallest: Plan | None = None
+    fewest, passes = 0, 1
+    for _ in range(MOST_HALVINGS + 1):
+        ways = _ways(convolution, target, options.partials_type, passes, fewest)
+        fewest = min(int(way.cycles.min()) for way in ways)
+        for way in ways:
+            held = way.received + way.partial
+            fitting = _better(fitting, way, np.where(held <= room, way.cycles, _FAR), held, passes)
+            small = way.at(_least(held, way.cycles), passes)
+            if smallest is None or (small.temporary_bytes, small.cycles) < (smallest.temporary_bytes, smallest.cycles):
+                smallest = small
+        # More passes never take fewer cycles.
+        if (fitting and fitting.cycles <= fewest) or max(convolution.rows, convolution.size.outputs) == 1:
+            break
+        convolution, passes = convolution.halved(), 2 * passes
+    assert smallest is not None
+    return fitting or smallest
+
+
+_FAR = np.iinfo(np.int64).max
+
+
+def _least(first: np.ndarray, then: np.ndarray) -> int:
+    """Where the first array is least, and of several such places where the second is."""
+    places = np.flatnonzero(first == first.min())
+    return int(places[then[places].argmin()])
+
+
+def _better(found: Plan | None, way: _Ways, cycles: np.ndarray, held: np.ndarray, passes: int) -> Plan | None:
+    """The better of a plan and the best of many, of which those that do not fit take forever."""
+    best = _least(cycles, held)
+    if cycles[best] == _FAR or (found and (found.cycles, found.temporary_bytes) <= (cycles[best], held[best])):
+        return found
+    return way.at(best, passes)
+
+
+def _ways(convolution: Convolution, target: Target, partials_type: str, passes: int, fewest: int) -> list[_Ways]:
+    """All plans that are looked at, of `passes` passes like this one, none of them cheaper than `fewest`."""
+    cuts = candidate_cuts(convolution, target)
+    orders = (False, True) if any(t > 1 for t in convolution.size.taps) and convolution.size.inputs > 1 else (False,)
+    return [
+        way
+        for taps_first in orders
+        for way in _ways_of(convolution, target, partials_type, passes, fewest, cuts, taps_first)
+    ]
+
+
+def _ways_of(
+    convolution: Convolution,
+    target: Target,
+    partials_type: str,
+    passes: int,
+    fewest: int,
+    cuts: Cuts,
+    taps_first: bool,
+) -> list[_Ways]:
+    piece = pieces(convolution, cuts, taps_first)
+    item, partial_item = item_bytes(convolution.element_type), PARTIAL_BYTES[_partials(convolution, partials_type)]
+    bytes_a, bytes_b = received(convolution, piece, cuts)
+    split, results = cuts.k > 1, piece.results
+    summed = results * (cuts.k - 1) // cuts.k * partial_item
+    exchange = _transfer(bytes_a, bytes_b, cuts, target)
+    exchange = exchange + np.where(split, _cycles_of(summed, target), 0)
+    sync = np.where(split, 2, 1) * target.sync_cycles
+    after = np.where(split, reduce_cycles(results, cuts.k, _partials(convolution, partials_type), target), 0)
+    narrowed = partial_item > item
+    if narrowed:
+        after = after + np.where(split, 0, results * partial_item // target.vector_bytes)
+    held = np.where(split, results * partial_item + summed, results * partial_item if narrowed else 0)
+    if passes > 1:
+        # A slice of the kernel, and an update of the result.
+        after = after + (piece.kernel + results) * item // target.vector_bytes
+        sync = sync + 2 * target.sync_cycles
+    found = []
+    for method, compute, copied in _vertices(convolution, piece, target, partials_type):
+        whole = (compute + after) * passes
+        exchanged, synced = exchange * passes, sync * passes
+        whole = np.maximum(whole, fewest - exchanged - synced)
+        found.append(_Ways(method, whole, exchanged, synced, bytes_a + bytes_b, held + copied, cuts))
+    return found
+
+
+def _vertices(
+    convolution: Convolution, piece: Pieces, target: Target, partials_type: str
+) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """The vertices that can do it: their name, cycles, and bytes of operands that are laid out anew for them."""
+    size, kind = convolution.size, convolution.element_type
+    item, dimensions = item_bytes(kind), len(piece.taps)
+    partials = _partials(convolution, partials_type)
+    rows, k = piece.rows, piece.inputs * product(piece.taps, like=piece.inputs)
+    turned_a = piece.source(size) if "a" in convolution.turned else np.zeros_like(rows)
+    turned_b = piece.kernel if "b" in convolution.turned and convolution.resident != "b" else np.zeros_like(rows)
+    turning = _turn_cycles(turned_a + turned_b, kind)
+    turned = (turned_a + turned_b) * item
+    found = []
+    # The trailing dimensions of the kernel can be unrolled into input features.
+    for unrolled in range(dimensions + 1):
+        kept = dimensions - unrolled
+        taps = product(piece.taps[:kept], like=rows)
+        features = piece.inputs * product(piece.taps[kept:], like=rows)
+        copied = np.zeros_like(rows)
+        if unrolled:
+            if all(t == 1 for t in size.taps[kept:]):
+                continue
+            copied = piece.groups * piece.batch * features * product(piece.field[kept:], like=rows)
+            for d in range(kept):
+                copied = copied * piece.extent(size, d, size.sources[d])
+        run = piece.field[-1] if piece.field else None
+        cycles = amp_cycles(rows, piece.outputs, features, kind, target, partials, None, piece.groups, taps, run)
+        cycles = cycles + turning + _copy_cycles(copied, size.inputs, kind, target)
+        found.append(("matrix engine", cycles, turned + copied * item))
+        if unrolled == dimensions:
+            swapped = amp_cycles(piece.outputs, rows, features, kind, target, partials, None, piece.groups)
+            swapped = swapped + turning + _copy_cycles(copied, size.inputs, kind, target)
+            found.append(("matrix engine, operands swapped", swapped, turned + copied * item))
+    nothing = np.zeros_like(rows)
+    found.append(("vectors", vector_cycles(rows, piece.outputs, k, kind, target, piece.groups), nothing))
+    if size.groups > 1:
+        last = piece.taps[-1] if piece.taps else np.ones_like(rows)
+        rest = product(piece.taps[:-1], like=rows)
+        features = piece.inputs * piece.outputs
+        cycles = depthwise_cycles(rows, features, rest, last, piece.groups, kind, target, partials)
+        found.append(("groups in lanes", cycles, nothing))
+    return found
+
+
+def _partials(convolution: Convolution, partials_type: str) -> str:
+    """Products of fp32 have fp32 partials."""
+    return "f32" if convolution.element_type == "f32" else partials_type
+
+
+def _transfer(a: np.ndarray, b: np.ndarray, cuts: Cuts, target: Target) -> np.ndarray:
+    """Cycles of the exchange of both operands; pairs of tiles that share one of them get it by both their buses."""
+    factor = target.exchange_pair_factor
+    pair_a, pair_b = np.where(cuts.outputs % 2 == 0, factor, 1), np.where(cuts.rows % 2 == 0, factor, 1)
+    return _cycles_of(np.minimum(-(-a // pair_a) + b, a + -(-b // pair_b)), target)
+
+
+def _cycles_of(received_bytes: np.ndarray, target: Target) -> np.ndarray:
+    return -(-received_bytes // target.exchange_bytes_per_cycle) + target.exchange_start_cycles
+
+
+def _turn_cycles(elements: np.ndarray, kind: str) -> np.ndarray:
+    cycles, each = loop_of("turn", kind)
+    return -(-elements // each) * cycles
+
+
+def _copy_cycles(elements: np.ndarray, together: int, kind: str, target: Target) -> np.ndarray:
+    """Of elements that lie `together` in memory: vectors if these fill one, else one by one."""
+    lanes = target.vector_bytes // item_bytes(kind)
+    return -(-elements // lanes) if together % lanes == 0 else elements

@@ -1,0 +1,66 @@
+"""How far a prediction may be off: by the errors that the model has against what others have measured.
+
+A part of a step may be off by the largest error of the measurements that speak for what it does. Errors of one kind do
+not cancel each other, for they come from the same row of the same table, so parts add up in proportion to their share
+of the step. And no whole is trusted more than whole models have earned: their root mean square error is the least that
+is stated for a total. What nobody has published counts with UNMEASURED.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import sqrt
+from typing import TYPE_CHECKING
+
+from engine.profile.validation import whole_models, worst_errors
+
+if TYPE_CHECKING:
+    from engine.profile.account import Account, ComputeSetCost
+
+PARTS = ("compute", "exchange", "sync", "host")
+UNMEASURED = 0.5
+"""For vertices without a published figure, as sorts and look-ups are: half as much again is to be expected."""
+PRODUCTS = ("matrix products", "matrix-vector products")
+ELEMENT_WISE = ("compiled element-wise", "hand-made element-wise")
+HALVES = ("vector widths",)
+BLOCKS = ("linear algebra",)
+OF_ONE_IPU = {"exchange": ("exchange",), "sync": ("sync",), "host": ("host",)}
+OF_SEVERAL = {"exchange": ("programs on several IPUs", "scaling over IPUs"), "sync": ("sync between IPUs",)}
+
+
+def prediction_error(account: Account) -> dict[str, float]:
+    """Relative errors (0.2 for 20 %) of "compute", "exchange", "sync", "host" and "total" of a step."""
+    several = account.replicas > 1 or account.pipeline is not None
+    found = {"compute": _compute_error(account)}
+    for part, groups in OF_ONE_IPU.items():
+        found[part] = _worst(groups + (OF_SEVERAL.get(part, ()) if several else ()))
+    whole = sum(getattr(account, part) for part in PARTS)
+    weighted = sum(getattr(account, part) * found[part] for part in PARTS) / max(1, whole)
+    return {**found, "total": max(weighted, whole_model_error())}
+
+
+def whole_model_error() -> float:
+    """The root mean square of the relative errors against published throughputs of whole models."""
+    errors = [row["estimate"] / row["published"] - 1 for row in whole_models()]
+    return sqrt(sum(error * error for error in errors) / len(errors))
+
+
+def _compute_error(account: Account) -> float:
+    whole = sum(cost.compute for cost in account.costs)
+    return sum(cost.compute * _error_of(cost) for cost in account.costs) / max(1, whole)
+
+
+def _error_of(cost: ComputeSetCost) -> float:
+    if cost.method == "blocks":
+        return _worst(BLOCKS)
+    if cost.method in ("slices", "bitonic sort"):
+        return UNMEASURED
+    if cost.operation.unit == "AMP":
+        return _worst(PRODUCTS)
+    return _worst(ELEMENT_WISE + (HALVES if cost.operation.element_type in ("f16", "bf16") else ()))
+
+
+@cache
+def _worst(groups: tuple[str, ...]) -> float:
+    errors = worst_errors()
+    return max(abs(errors[group]) for group in groups)

@@ -1,0 +1,87 @@
+"""Streaming memory: variables of the optimizer and sums of gradients that are offloaded, and what moving them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engine.profile.categories import OPTIMIZER_STATE
+from engine.profile.loops import runs_of
+from engine.profile.names import ACCUMULATOR
+from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES, Assumptions
+from engine.program.program import Buffer, Program
+from engine.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteMemory:
+    """What an IPU has in streaming memory: bytes by what they are, and the bytes that a step moves from there and back.
+
+    `gathered_bytes` of those come to an IPU from other replicas, among which the state is shared out.
+    """
+
+    bytes: dict[str, int] = field(default_factory=dict)
+    moved_bytes: int = 0
+    gathered_bytes: int = 0
+
+    def cycles(self, target: Target) -> int:
+        """Cycles of a step's transfers, one after the other."""
+        seconds = self.moved_bytes / target.streaming_memory_bytes_per_second
+        seconds += self.gathered_bytes / target.link_bytes_per_second
+        return -int(-seconds * target.clock_hz // 1)
+
+
+def offloaded_buffers(
+    names: dict[Buffer, str], categories: dict[Buffer, str], assumptions: Assumptions
+) -> dict[Buffer, str]:
+    """The arrays that are offloaded, each with what it is: arrays of one element stay, they are sent with the code."""
+    found = {}
+    for buffer, category in categories.items():
+        if category != OPTIMIZER_STATE or buffer.shape.elements <= 1:
+            continue
+        is_sum = names.get(buffer, "").startswith(ACCUMULATOR)
+        kind = GRADIENT_ACCUMULATORS if is_sum else OPTIMIZER_STATE_VARIABLES
+        if kind in assumptions.offloaded:
+            found[buffer] = kind
+    return found
+
+
+def uses_of(program: Program, buffers: dict[Buffer, str]) -> dict[Buffer, list[int]]:
+    """The compute sets that touch each of the arrays, in order; what sets a sum to nothing does not need it."""
+    found: dict[Buffer, list[int]] = {buffer: [] for buffer in buffers}
+    for at, compute_set in enumerate(program.compute_sets):
+        for buffer in {span.buffer for span in (*compute_set.reads, *compute_set.writes)} & found.keys():
+            found[buffer].append(at)
+    return found
+
+
+def remote_memory(program: Program, buffers: dict[Buffer, str], assumptions: Assumptions) -> RemoteMemory:
+    """What offloading costs; variables of the optimizer are shared out among `assumptions.state_shards` replicas."""
+    if not buffers:
+        return RemoteMemory()
+    runs, shards = runs_of(program), assumptions.state_shards
+    held: dict[str, int] = {}
+    moved = gathered = 0
+    for at, compute_set in enumerate(program.compute_sets):
+        for span in (*compute_set.reads, *compute_set.writes):
+            kind = buffers.get(span.buffer)
+            if kind is not None:
+                parts = shards if kind == OPTIMIZER_STATE_VARIABLES else 1
+                size = runs[at] * span.buffer.shape.bytes
+                moved += -(-size // parts)
+                gathered += size - -(-size // parts)
+    for buffer, kind in buffers.items():
+        parts = shards if kind == OPTIMIZER_STATE_VARIABLES else 1
+        held[kind] = held.get(kind, 0) + -(-buffer.shape.bytes // parts)
+    return RemoteMemory(held, moved, gathered)
+
+
+def stretches(uses: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of the runs of neighbouring compute sets among `uses`, during which an array is on the tiles."""
+    found: list[tuple[int, int]] = []
+    for at in uses:
+        if found and at <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], at)
+        else:
+            found.append((at, at))
+    return found

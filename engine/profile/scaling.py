@@ -1,0 +1,302 @@
+"""Beyond one machine, by calculation: the same program on any number of replicas, and pipelines of any depth."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from textwrap import wrap
+from typing import Literal
+
+from engine.errors import ConfigurationError
+from engine.partition.schedule import Recomputation, ScheduleKind
+from engine.profile.account import Account
+from engine.profile.links import GRADIENT_LINKS, all_reduce
+from engine.profile.stage_balance import Balancer, LayerProfile, usable_bytes
+from engine.target import DATA, Target, target
+
+Kind = Literal["weak", "strong"]
+POWERS_OF_TWO = tuple(2**k for k in range(11))
+"""1 to 1,024 replicas."""
+IPUS_PER_MACHINE = 4
+"""V: IPU-M2000 and Bow-2000 data sheets; a Pod of n has n IPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One replica of a program, alone: `work_seconds` for each micro-batch of `samples`, `update_seconds` for each
+    update, after `accumulation` micro-batches and, in a pipeline, `ramp_seconds` in which it fills and drains.
+
+    `gradient_bytes` are those that each IPU of a replica adds up over replicas, the most of its `ipus_per_replica`.
+    `host_seconds` are of a micro-batch's transfers, which are beside compute if `overlapped`. `bytes` are on the
+    fullest IPU.
+    """
+
+    samples: int
+    work_seconds: float
+    gradient_bytes: int
+    accumulation: int = 1
+    update_seconds: float = 0.0
+    ramp_seconds: float = 0.0
+    host_seconds: float = 0.0
+    overlapped: bool = False
+    ipus_per_replica: int = 1
+    bytes: int = 0
+    fits: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A number of replicas: seconds of an update, samples per second, the share of the time in which gradients go from
+    IPU to IPU, and the throughput per replica relative to that of the first prediction (`efficiency`)."""
+
+    replicas: int
+    ipus: int
+    accumulation: float
+    seconds: float
+    samples_per_second: float
+    gradient_seconds: float
+    algorithm: str
+    bytes: int
+    fits: bool
+    efficiency: float = 1.0
+
+    @property
+    def gradient_share(self) -> float:
+        return self.gradient_seconds / self.seconds if self.seconds else 0.0
+
+
+def workload_of(account: Account, gradient_bytes: int | None = None, accumulation: int = 1) -> Workload:
+    """The workload of a program that has been accounted for.
+
+    The account's step is one update of `accumulation` micro-batches, a pipeline's of its own number. `gradient_bytes`
+    are those of the program (engine.profile.collectives.gradient_bytes); a pipeline's follow from it.
+    """
+    clock, pipeline = account.target.clock_hz, account.pipeline
+    if pipeline is None:
+        alone = account.cycles - sum(account.between_ipus)
+        return Workload(
+            samples=account.samples_per_replica // accumulation,
+            work_seconds=alone / accumulation / clock,
+            gradient_bytes=gradient_bytes or 0,
+            accumulation=accumulation,
+            host_seconds=account.host / accumulation / clock,
+            overlapped=account.assumptions.overlapped_io,
+            bytes=account.memory.peak_fullest,
+            fits=account.fits,
+        )
+    updates = [part for part in pipeline.parts if part.kind == "update"]
+    update = max((part.compute + part.exchange for part in updates), default=0)
+    work = pipeline.micro_batches * pipeline.period
+    alone = sum(row.cycles for row in pipeline.critical if row.kind != "update")
+    return Workload(
+        samples=account.samples_per_replica // pipeline.micro_batches,
+        work_seconds=pipeline.period / clock,
+        gradient_bytes=max(pipeline.gradient_bytes, default=0),
+        accumulation=pipeline.micro_batches,
+        update_seconds=update / clock,
+        ramp_seconds=max(0, alone - work) / clock,
+        host_seconds=account.host / pipeline.micro_batches / clock,
+        overlapped=account.assumptions.overlapped_io,
+        ipus_per_replica=len(pipeline.ipus),
+        bytes=account.memory.peak_fullest,
+        fits=account.fits,
+    )
+
+
+def predict(
+    workload: Workload,
+    target: Target,
+    replicas: Iterable[int] = POWERS_OF_TWO,
+    kind: Kind = "weak",
+    accumulation: Sequence[float] | None = None,
+) -> tuple[Prediction, ...]:
+    """What becomes of a workload on each number of replicas.
+
+    "weak" keeps each replica's micro-batches for an update, so the batch grows; "strong" keeps the batch of the first
+    number of replicas, so each has fewer, and a fraction of a micro-batch takes a fraction of its time. `accumulation`
+    gives each number's micro-batches instead. Raises ConfigurationError for numbers of replicas below 1.
+    """
+    counts = tuple(replicas)
+    if not counts or min(counts) < 1:
+        raise ConfigurationError(f"Expected numbers of replicas of at least 1. Received: {counts}. Nearest: 1.")
+    turns = [workload.accumulation * (counts[0] / n if kind == "strong" else 1.0) for n in counts]
+    if accumulation is not None:
+        turns = list(accumulation)
+    found = [_predicted(workload, target, n, each) for n, each in zip(counts, turns, strict=True)]
+    alone = found[0].samples_per_second / counts[0]
+    return tuple(replace(each, efficiency=each.samples_per_second / each.replicas / alone) for each in found)
+
+
+def _predicted(workload: Workload, target: Target, replicas: int, accumulation: float) -> Prediction:
+    sums = all_reduce(workload.gradient_bytes, replicas, target, workload.ipus_per_replica)
+    busy = accumulation * workload.work_seconds + workload.ramp_seconds + workload.update_seconds + sums.seconds
+    host = accumulation * workload.host_seconds
+    seconds = max(busy, host) if workload.overlapped else busy + host
+    return Prediction(
+        replicas=replicas,
+        ipus=replicas * workload.ipus_per_replica,
+        accumulation=accumulation,
+        seconds=seconds,
+        samples_per_second=accumulation * workload.samples * replicas / seconds,
+        gradient_seconds=sums.seconds,
+        algorithm=sums.algorithm,
+        bytes=workload.bytes,
+        fits=workload.fits,
+    )
+
+
+def workloads_by_depth(
+    profile: LayerProfile,
+    samples: int,
+    target: Target,
+    depths: Iterable[int] = (1, 2, 4, 8, 16),
+    *,
+    accumulation: int,
+    schedule: ScheduleKind = "Grouped",
+    recomputation: Recomputation = "none",
+) -> tuple[Workload, ...]:
+    """The workload of a model's replicas as pipelines of each depth, balanced by estimate.
+
+    `accumulation` is rounded up to what the schedule takes. Depths for which there are too few layers are left out.
+    """
+    found = []
+    for depth in depths:
+        if depth == 1:
+            found.append(_unsplit(profile, samples, target, accumulation))
+            continue
+        unit = 2 * depth if schedule == "Grouped" else depth if schedule == "Interleaved" else 1
+        count = -(-accumulation // unit) * unit
+        balancer = Balancer(profile, depth, target, schedule, count, recomputation)
+        limit = usable_bytes(target)
+        balance = balancer.best(limit) or balancer.best()
+        if balance is None:
+            continue
+        layers, clock = profile.layers, target.clock_hz
+        held = max(stage.bytes for stage in balance.stages)
+        gradients = [sum(each.gradient_bytes for each in layers[s.first : s.end]) for s in balance.stages]
+        updates = [sum(each.update for each in layers[s.first : s.end]) for s in balance.stages]
+        ramp = balancer.layout(balance).cycles - count * balance.period
+        found.append(
+            Workload(
+                samples=samples,
+                work_seconds=balance.period / clock,
+                gradient_bytes=max(gradients),
+                accumulation=count,
+                update_seconds=max(updates) / clock,
+                ramp_seconds=max(0, ramp) / clock,
+                ipus_per_replica=depth,
+                bytes=held,
+                fits=held <= limit,
+            )
+        )
+    return tuple(found)
+
+
+def _unsplit(profile: LayerProfile, samples: int, target: Target, accumulation: int) -> Workload:
+    layers, clock = profile.layers, target.clock_hz
+    held = sum(each.always_bytes for each in layers) + int(profile.flows.waiting[0, len(layers)])
+    return Workload(
+        samples=samples,
+        work_seconds=sum(each.forward + each.backward for each in layers) / clock,
+        gradient_bytes=sum(each.gradient_bytes for each in layers),
+        accumulation=accumulation,
+        update_seconds=sum(each.update for each in layers) / clock,
+        bytes=held,
+        fits=held <= usable_bytes(target),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedScaling:
+    """A model's published throughput on systems of several sizes, and what is predicted for all from the first."""
+
+    name: str
+    systems: tuple[str, ...]
+    published: tuple[float, ...]
+    predictions: tuple[Prediction, ...]
+    tolerance: float
+    source: str
+    assumed: str
+
+    @property
+    def efficiencies(self) -> tuple[float, ...]:
+        """The published throughput of a replica, relative to that on the first system."""
+        alone = self.published[0] / self.predictions[0].replicas
+        return tuple(rate / p.replicas / alone for rate, p in zip(self.published, self.predictions, strict=True))
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Of the predicted throughput relative to the published; 0 for the first system, from which it starts."""
+        pairs = zip(self.predictions, self.published, strict=True)
+        return tuple(p.samples_per_second / rate - 1 for p, rate in pairs)
+
+
+@cache
+def published_scaling(kind: Kind = "strong") -> tuple[PublishedScaling, ...]:
+    """All that has been published, beside the predictions; how the batch grows was mostly not."""
+    found = []
+    for row in tomllib.loads((DATA / "scaling.toml").read_text())["published"]:
+        chip, replicas = target(row["chip"]), row["replicas"]
+        sums = all_reduce(row["gradient_bytes"], replicas[0], chip, row["ipus_per_replica"])
+        seconds = row["samples"] * row["accumulation"] * replicas[0] / row["samples_per_second"][0]
+        each = (seconds - sums.seconds) / (row["accumulation"] + row["ramp"])
+        workload = Workload(
+            samples=row["samples"],
+            work_seconds=each,
+            gradient_bytes=row["gradient_bytes"],
+            accumulation=row["accumulation"],
+            ramp_seconds=row["ramp"] * each,
+            ipus_per_replica=row["ipus_per_replica"],
+        )
+        predictions = predict(workload, chip, replicas, kind)
+        rates, systems = tuple(row["samples_per_second"]), tuple(row["systems"])
+        found.append(
+            PublishedScaling(row["name"], systems, rates, predictions, row["tolerance"], row["source"], row["assumed"])
+        )
+    return tuple(found)
+
+
+def published_table() -> str:
+    """Published and predicted throughput one system per line, with the error, and what is assumed."""
+    lines = []
+    for each in published_scaling():
+        lines.append(f"{each.name} ({each.source})")
+        lines.append(f"  {'system':<12}{'published':>12}{'predicted':>12}{'error':>8}{'of first':>10}{'predicted':>11}")
+        for k, system in enumerate(each.systems):
+            prediction = each.predictions[k]
+            lines.append(
+                f"  {system:<12}{each.published[k]:>12,.0f}{prediction.samples_per_second:>12,.0f}"
+                f"{each.errors[k]:>+8.1%}{each.efficiencies[k]:>10.2f}{prediction.efficiency:>11.2f}"
+            )
+        lines += wrap(f"Assumed: {each.assumed}.", 88, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join(lines)
+
+
+def scaling_table(predictions: Sequence[Prediction], target: Target) -> str:
+    """The predictions one per line, and below what they assume."""
+    lines = [
+        f"{'replicas':>8} {'IPUs':>6} {'accum.':>7} {'ms/update':>10} {'samples/s':>12} "
+        f"{'gradients':>9} {'of first':>8}"
+    ]
+    for each in predictions:
+        note = "" if each.fits else "  does not fit"
+        lines.append(
+            f"{each.replicas:>8,} {each.ipus:>6,} {each.accumulation:>7.4g} {each.seconds * 1e3:>10,.3f} "
+            f"{each.samples_per_second:>12,.0f} {each.gradient_share:>9.1%} {each.efficiency:>8.2f}{note}"
+        )
+    return "\n".join([*lines, *wrap(assumptions_of(target), 88)])
+
+
+def assumptions_of(target: Target) -> str:
+    """What predictions take for granted, and where it is from."""
+    ring = target.link_bytes_per_second * GRADIENT_LINKS / 1e9
+    return (
+        f"Assumed: gradients are summed by ring or binary tree, whichever is faster, over {ring:.1f} GB/s of IPU-Links "
+        f"(4 of 10, D: the ladder's wiring) among {target.ipus_per_link_domain} IPUs, {IPUS_PER_MACHINE} to a machine; "
+        f"beyond them shares of the sum go through GW-Links, {target.gateway_link_bytes_per_second / 1e9:.2f} GB/s for "
+        f"each IPU (V: Bow-2000 data sheet) with {target.gateway_link_latency_seconds * 1e6:.2f} us of latency (not "
+        f"published: a sync of 16 IPUs). Nothing of it is beside compute; all replicas take equally long, and each has "
+        f"a host link of its own."
+    )

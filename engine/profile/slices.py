@@ -1,0 +1,112 @@
+"""Look-ups of rows by index, and updates of them: multi-slice and multi-update-add, planned after poplibs' manner.
+
+The table is cut by rows and columns, the look-ups among tiles that hold the same piece. A tile looks at every index of
+its share, longer where the row is its own; where rows are cut, a second stage picks each row from the piece that had
+it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from engine.profile.cuts import FEW_TILES, nice_cuts
+from engine.profile.vertices import prologue, tables
+from engine.target import Target
+
+INDEX_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """`lookups` rows of `width` elements of a table of `rows`, read or (`updates`) added to.
+
+    `away` says that the table does not lie where it is needed.
+    """
+
+    rows: int
+    width: int
+    lookups: int
+    item_bytes: int
+    updates: bool = False
+    away: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPlan:
+    """Cycles, tiles, and bytes that each tile holds for the plan; `cuts` are those of rows, columns and look-ups."""
+
+    compute: int
+    exchange: int
+    sync: int
+    tiles: int
+    temporary_bytes: int
+    cuts: tuple[int, int, int]
+
+
+@lru_cache(maxsize=1024)
+def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) -> LookupPlan:
+    """The plan of fewest cycles within the granted memory, or that of least memory."""
+    rows, columns, shares = _cuts(lookup, target)
+    height, width, count = -(-lookup.rows // rows), -(-lookup.width // columns), -(-lookup.lookups // shares)
+    row_bytes = width * lookup.item_bytes
+    own = -(-count // rows)
+    compute = _slots(own, count - own, row_bytes, lookup.updates, target)
+    # Of a table that lies where it is needed, each tile of those that share a piece has a part.
+    missing = height * row_bytes if lookup.away else height * row_bytes * (shares - 1) // shares
+    received = count * INDEX_BYTES + (0 if lookup.updates else missing)
+    moved = np.zeros_like(received)
+    if lookup.updates:
+        received = received + count * row_bytes
+        # Pieces of the table that several tiles have added to are summed up.
+        partials = height * row_bytes
+        summed = -(-partials // target.vector_bytes)
+        compute = compute + np.where(shares > 1, summed + _slots(0 * own, 0 * own, row_bytes, False, target), 0)
+        moved = np.where(shares > 1, partials, 0)
+        several = shares > 1
+    else:
+        moved = np.where(rows > 1, count * row_bytes, 0)
+        second = _slots(-(-count // rows), -(-count // rows) * (rows - 1), row_bytes, False, target)
+        compute = compute + np.where(rows > 1, second, 0)
+        several = rows > 1
+    start, per_cycle = target.exchange_start_cycles, target.exchange_bytes_per_cycle
+    exchange = start + -(-received // per_cycle) + np.where(several, start + -(-moved // per_cycle), 0)
+    sync = np.where(several, 2, 1) * target.sync_cycles
+    held, cycles = received + moved, compute + exchange + sync
+    room = memory_proportion * target.bytes_per_tile
+    fits = held <= room
+    far = np.iinfo(np.int64).max
+    order = (held, np.where(fits, cycles, far)) if fits.any() else (cycles, held)
+    best = int(np.lexsort(order)[0])
+    return LookupPlan(
+        compute=int(compute[best]),
+        exchange=int(exchange[best]),
+        sync=int(sync[best]),
+        tiles=int((rows * columns * shares)[best]),
+        temporary_bytes=int(held[best]),
+        cuts=(int(rows[best]), int(columns[best]), int(shares[best])),
+    )
+
+
+def _cuts(lookup: Lookup, target: Target) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pieces of rows, columns and look-ups, whose product is at most the number of tiles."""
+    tiles = target.tiles
+    extents = (lookup.rows, lookup.width, lookup.lookups)
+    if tiles <= FEW_TILES:
+        axes = [np.arange(1, min(tiles, max(1, extent)) + 1) for extent in extents]
+    else:
+        axes = [np.array(nice_cuts(extent, tiles), np.int64) for extent in extents]
+    rows, columns, shares = (axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij"))
+    fits = rows * columns * shares <= tiles
+    return rows[fits], columns[fits], shares[fits]
+
+
+def _slots(inside: np.ndarray, outside: np.ndarray, row_bytes: np.ndarray, updates: bool, target: Target) -> np.ndarray:
+    """Cycles of a tile's workers for so many indices that are its own, and so many that are not."""
+    table = tables()["slices"]
+    words = -(-row_bytes // target.vector_bytes)
+    each = table["in_range"] + words * table["update_word" if updates else "word"]
+    supervisor, worker = prologue(())
+    return supervisor + target.workers_per_tile * worker + inside * each + outside * table["out_of_range"]

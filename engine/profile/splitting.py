@@ -1,0 +1,113 @@
+"""The memory of a program whose layers are spread over several IPUs, estimated from that on one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.profile.account import Account
+from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, WEIGHTS
+from engine.profile.liveness import Piece
+from engine.profile.mapping import Placer
+from engine.profile.names import ACCUMULATOR, layer_of
+from engine.profile.recomputation import backward_begin, recomputed
+from engine.program.program import Buffer, Program
+
+IN_FLIGHT = 2
+"""Micro-batches that wait between a stage and the next one in a grouped schedule."""
+Split = tuple[list[Piece], dict[str, np.ndarray]]
+
+
+def split(program: Program, found: Account, ipus: int) -> list[Split]:
+    """For each IPU of a pipeline what lies on it: pieces, and fixed bytes [tiles] by category.
+
+    Each IPU has a run of layers, with their variables and gradients, such that the bytes are about equal. In a training
+    step activations are recomputed within a stage, its inputs wait for as many micro-batches as are in flight, and
+    gradients are summed.
+    """
+    stages = _stages(program, found, ipus)
+    recomputing = recomputed(program, found)
+    pieces = recomputing or list(found.tiles.pieces)
+    counts = np.bincount(stages, minlength=ipus) / max(1, len(stages))
+    owners = _owners(program, stages)
+    splits: list[Split] = []
+    waiting = _inputs(program, stages, ipus)
+    for stage in range(ipus):
+        mine = [p for p in pieces if _stage_of(p, stages, owners, stage) == stage]
+        if recomputing:
+            mine += _in_flight(found, waiting[stage], IN_FLIGHT * (ipus - 1 - stage))
+            mine += [] if _sums_gradients(found) else [p for p in mine if p.category == WEIGHTS]
+        share = {name: (size * counts[stage]).astype(np.int64) for name, size in found.tiles.fixed.items()}
+        splits.append((mine, share))
+    return splits
+
+
+def _stages(program: Program, found: Account, ipus: int) -> np.ndarray:
+    """The stage of each compute set: those of the forward pass are cut, others follow their layer."""
+    middle = backward_begin(program) or len(program.compute_sets)
+    cost = np.zeros(len(program.compute_sets), np.int64)
+    first_read: dict[Buffer, int] = {}
+    for at, compute_set in enumerate(program.compute_sets):
+        for span in compute_set.reads:
+            first_read.setdefault(span.buffer, at)
+    for piece in found.tiles.pieces:
+        at = first_read.get(piece.buffer, 0) if piece.first < 0 and piece.buffer is not None else piece.first
+        if piece.category != EXCHANGE_BUFFERS and 0 <= at < middle:
+            cost[at] += piece.placement.bytes * (2 if piece.category == WEIGHTS else 1)
+    total = max(1, int(cost[:middle].sum()))
+    stages = np.minimum(ipus - 1, (np.cumsum(cost) - cost // 2) * ipus // total)
+    by_layer: dict[str, int] = {}
+    for at in range(middle):
+        by_layer.setdefault(layer_of(program.compute_sets[at].op_name), int(stages[at]))
+    for at in range(middle, len(stages)):
+        stages[at] = by_layer.get(layer_of(program.compute_sets[at].op_name), stages[at - 1])
+    return stages.astype(np.int64)
+
+
+def _owners(program: Program, stages: np.ndarray) -> dict[Buffer, int]:
+    """The stage of each variable: of what reads it first, or for what an update reads, of the variable it updates."""
+    found: dict[Buffer, int] = {}
+    for at, compute_set in enumerate(program.compute_sets):
+        written = [s.buffer for s in compute_set.writes if s.buffer.kind == "variable"]
+        known = next((found[b] for b in written if b in found), int(stages[at]))
+        for span in (*compute_set.reads, *compute_set.writes):
+            if span.buffer.kind != "arena":
+                found.setdefault(span.buffer, known)
+    return found
+
+
+def _stage_of(piece: Piece, stages: np.ndarray, owners: dict[Buffer, int], stage: int) -> int:
+    """Small things that all stages need are on each."""
+    if piece.buffer is not None and piece.buffer.shape.elements == 1:
+        return stage
+    if piece.buffer in owners:
+        return owners[piece.buffer]
+    return int(stages[piece.first]) if piece.first >= 0 else stage
+
+
+def _inputs(program: Program, stages: np.ndarray, ipus: int) -> list[list[Buffer]]:
+    """The arrays of the step that the forward pass of each stage has from the ones before."""
+    middle = backward_begin(program) or len(program.compute_sets)
+    made: dict[Buffer, int] = {}
+    found: list[list[Buffer]] = [[] for _ in range(ipus)]
+    for at, compute_set in enumerate(program.compute_sets[:middle]):
+        for span in compute_set.reads:
+            stage = int(stages[at])
+            if made.get(span.buffer, stage) < stage and span.buffer not in found[stage]:
+                found[stage].append(span.buffer)
+        for span in compute_set.writes:
+            if span.buffer.kind == "arena":
+                made[span.buffer] = int(stages[at])
+    return found
+
+
+def _in_flight(found: Account, inputs: list[Buffer], copies: int) -> list[Piece]:
+    placer = Placer(found.assumptions.compute_target(found.target))
+    pieces = []
+    for buffer in inputs:
+        placement = placer.place(buffer.shape.elements * copies, buffer.shape.dtype.itemsize)
+        pieces.append(Piece(placement, -1, 0, ACTIVATIONS, buffer))
+    return pieces
+
+
+def _sums_gradients(found: Account) -> bool:
+    return any(tensor.name.startswith(ACCUMULATOR) for tensor in found.liveness)

@@ -1,0 +1,319 @@
+"""Cuts a chain of layers into the stages of a pipeline so that it takes the fewest cycles of all that fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, inf
+
+import numpy as np
+
+from engine.partition.schedule import Kind, Recomputation, Schedule, ScheduleKind, devices_of, make_schedule
+from engine.profile.links import link_rate
+from engine.profile.pipelines import Layout, PartCost, lay_out
+from engine.target import Target
+
+PARTS: tuple[Kind, ...] = ("forward", "recompute", "backward")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """A layer, or one of its calls, for one micro-batch: cycles of its parts, and bytes that it keeps always (weights,
+    optimizer state, sums of gradients). `update` are the cycles of its update, `gradient_bytes` what it sums."""
+
+    name: str
+    forward: int
+    backward: int
+    always_bytes: int
+    update: int = 0
+    gradient_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A value that other parts read than that which makes it: in the forward part of layer `made`, or its backward
+    part if `is_gradient`. `forward` and `backward` are the layers whose forward and backward parts read it. `copy` are
+    the cycles that it takes to put it where it waits, and again to take it from there."""
+
+    bytes: int
+    made: int
+    forward: tuple[int, ...] = ()
+    backward: tuple[int, ...] = ()
+    is_gradient: bool = False
+    copy: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class LayerProfile:
+    """A model as layers in order, and what flows between them. `uncut` are the places between layers (k: before layer
+    k) where no stage may begin, because layers on both sides share weights."""
+
+    layers: tuple[LayerCost, ...]
+    crossings: tuple[Crossing, ...]
+    uncut: frozenset[int] = frozenset()
+    training: bool = True
+
+    @cached_property
+    def flows(self) -> Flows:
+        """What flows into and waits in any run of layers."""
+        return Flows(len(self.layers), self.crossings)
+
+
+class Flows:
+    """Bytes of one micro-batch for each run of layers, int64 [n + 1, n + 1] by its first and the one after its last:
+    that arrive for its forward part, that arrive for its backward part alone, that wait in it for its backward part,
+    and that wait if activations are computed again (what has arrived); and cycles of copies of what waits."""
+
+    def __init__(self, layers: int, crossings: Sequence[Crossing]) -> None:
+        first, end = np.arange(layers + 1)[:, None], np.arange(layers + 1)[None, :]
+        zero = np.zeros((layers + 1, layers + 1), np.int64)
+        self.forward, self.backward, self.waiting, self.arrived = (zero.copy() for _ in range(4))
+        self.copies, self.copies_arrived = zero.copy(), zero.copy()
+        for each in crossings:
+            inside = (first <= each.made) & (each.made < end)
+            ahead = _next(each.forward, layers)[:, None] < end
+            behind = _next(each.backward, layers)[:, None] < end
+            if each.is_gradient:
+                self.backward += each.bytes * (behind & ~inside)
+                continue
+            arrives = ahead & ~inside
+            self.forward += each.bytes * arrives
+            self.backward += each.bytes * (behind & ~inside & ~ahead)
+            waits = behind & (inside | arrives)
+            self.waiting += each.bytes * waits
+            self.arrived += each.bytes * arrives
+            self.copies += each.copy * waits
+            self.copies_arrived += each.copy * arrives
+
+
+def _next(readers: Sequence[int], layers: int) -> np.ndarray:
+    """For each layer the first reader from it on; `layers` + 1, which is before no end, where there is none."""
+    found = np.full(layers + 1, layers + 1)
+    for reader in sorted(readers, reverse=True):
+        found[: reader + 1] = reader
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """Layers first <= k < end as a stage: cycles of its parts, with what they take from other IPUs, and bytes on its
+    IPU, of which `stash_bytes` wait for its backward part."""
+
+    stage: int
+    first: int
+    end: int
+    forward: int
+    recompute: int
+    backward: int
+    link_bytes: int
+    bytes: int
+    stash_bytes: int
+
+    def cycles(self, kind: Kind) -> int:
+        return {"forward": self.forward, "recompute": self.recompute, "backward": self.backward}.get(kind, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Stages in order. `period` are the cycles in which the full pipeline finishes a micro-batch."""
+
+    schedule: Schedule
+    stages: tuple[StageCost, ...]
+    period: int
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """The first layer of each stage but the first."""
+        return tuple(stage.first for stage in self.stages[1:])
+
+    def stage_of(self, layer: int) -> int:
+        """The stage of a layer."""
+        return next(stage.stage for stage in self.stages if stage.first <= layer < stage.end)
+
+
+class Balancer:
+    """The stages of a model in a schedule on IPUs of a kind, `stages` of them, each on an IPU of its own."""
+
+    def __init__(
+        self,
+        profile: LayerProfile,
+        stages: int,
+        target: Target,
+        kind: ScheduleKind = "Grouped",
+        micro_batches: int | None = None,
+        recomputation: Recomputation = "none",
+    ) -> None:
+        self.profile, self.target, self.stages = profile, target, stages
+        devices = devices_of(stages, None)
+        mode: Recomputation = recomputation if profile.training else "none"
+        count = micro_batches or 2 * stages
+        self.schedule = make_schedule(kind, devices, count, training=profile.training, recomputation=mode)
+        self.depths = self.schedule.stash_depths()
+        zero = [0]
+        self._forward = np.cumsum(zero + [each.forward for each in profile.layers])
+        self._backward = np.cumsum(zero + [each.backward for each in profile.layers])
+        self._always = np.cumsum(zero + [each.always_bytes for each in profile.layers])
+        self._sync = target.external_sync_cycles(stages) if stages > 1 else 0
+        phases: dict[int, list[tuple[Kind, int]]] = {}
+        for part in self.schedule.parts:
+            phases.setdefault(part.start % self.schedule.period, []).append((part.kind, part.stage))
+        # What runs while nothing else does adds to the period; of what runs side by side the longest does.
+        self._shared = sorted(phase for phase, parts in phases.items() if len(parts) > 1)
+        self._phase = {part: phase for phase, parts in phases.items() for part in parts}
+        self._known: dict[int, Runs] = {}
+
+    def stage(self, stage: int, first: int, end: int) -> StageCost:
+        """Layers first <= k < end as a stage."""
+        flows, runs = self.profile.flows, self._runs(stage)
+        arriving = flows.forward[first, end] + (flows.backward[first, end] if self.profile.training else 0)
+        return StageCost(
+            stage=stage,
+            first=first,
+            end=end,
+            forward=int(runs.cycles["forward"][first, end]),
+            recompute=int(runs.cycles["recompute"][first, end]),
+            backward=int(runs.cycles["backward"][first, end]),
+            link_bytes=int(arriving),
+            bytes=int(runs.bytes[first, end]),
+            stash_bytes=int(runs.stash_bytes[first, end]),
+        )
+
+    def layout(self, balance: Balance) -> Layout:
+        """The stages' schedule in time, without the update."""
+        costs = {(k, s.stage): PartCost(k, s.stage, s.cycles(k)) for s in balance.stages for k in PARTS}
+        return lay_out(balance.schedule, costs)
+
+    def best(self, limit: float = inf) -> Balance | None:
+        """The cuts of the shortest period whose stages take at most `limit` bytes each; None if there are none.
+
+        Dynamic programming over the end of each stage. For each the best of several phases are kept, none of which is
+        better than another in all: a stage that is long in one phase may still be the best with those behind it.
+        """
+        bound = self._search(limit, inf, greedy=True)
+        if bound is None:
+            return None
+        best = self._search(limit, bound.period, greedy=False)
+        assert best is not None
+        return best
+
+    def _search(self, limit: float, longest: float, *, greedy: bool) -> Balance | None:
+        """The best cuts whose period is at most `longest`; with `greedy` only one way to each end is followed."""
+        layers = len(self.profile.layers)
+        ends = [k for k in range(1, layers) if k not in self.profile.uncut] + [layers]
+        fronts: list[dict[int, Front]] = [{0: Front(np.zeros((1, len(self._shared) + 2)), np.zeros((1, 2), np.int64))}]
+        for stage in range(self.stages):
+            runs, found = self._runs(stage), dict[int, Front]()
+            for end in ends if stage + 1 < self.stages else [layers]:
+                fits = [first for first in fronts[-1] if first < end and runs.bytes[first, end] <= limit]
+                if fits:
+                    front = self._extended(stage, [fronts[-1][first] for first in fits], fits, end)
+                    kept = front.best(longest, greedy)
+                    if len(kept.cycles):
+                        found[end] = kept
+            fronts.append(found)
+        if layers not in fronts[-1]:
+            return None
+        front, place = fronts[-1][layers], int(np.lexsort(fronts[-1][layers].order())[0])
+        period = int(front.periods()[place])
+        stages, end = [], layers
+        for stage in reversed(range(self.stages)):
+            first, place = (int(number) for number in fronts[stage + 1][end].parents[place])
+            stages.append(self.stage(stage, first, end))
+            end = first
+        return Balance(self.schedule, tuple(reversed(stages)), period)
+
+    def _extended(self, stage: int, fronts: Sequence[Front], firsts: Sequence[int], end: int) -> Front:
+        """All ways to the beginnings of a stage with the stage that ends at `end`."""
+        runs, sizes = self._runs(stage), [len(front.cycles) for front in fronts]
+        cycles = np.concatenate([front.cycles for front in fronts])
+        starts = np.repeat(firsts, sizes)
+        parents = np.stack([starts, np.concatenate([np.arange(size) for size in sizes])], axis=1)
+        for kind in PARTS:
+            phase = self._phase.get((kind, stage))
+            taken = runs.cycles[kind][starts, end]
+            if phase in self._shared:
+                at = 1 + self._shared.index(phase)
+                cycles[:, at] = np.maximum(cycles[:, at], taken)
+            elif phase is not None:
+                cycles[:, 0] += taken
+        if not self._shared:
+            # No two stages run side by side, so cuts differ little in time: the most even of equals is to win.
+            cycles[:, -1] = np.maximum(cycles[:, -1], runs.bytes[starts, end])
+        return Front(cycles, parents)
+
+    def _runs(self, stage: int) -> Runs:
+        """What each run of layers would take as a stage."""
+        if stage not in self._known:
+            self._known[stage] = self._made_runs(stage)
+        return self._known[stage]
+
+    def _made_runs(self, stage: int) -> Runs:
+        flows, training, again = self.profile.flows, self.profile.training, self.schedule.recomputation
+        forward = self._forward[None, :] - self._forward[:, None]
+        backward = self._backward[None, :] - self._backward[:, None]
+        always = self._always[None, :] - self._always[:, None]
+        came, nothing = self._links(flows.forward, stage - 1, stage), np.zeros_like(forward)
+        if not training:
+            inference = {"forward": forward + came + self._sync, "recompute": nothing, "backward": nothing}
+            return Runs(inference, always + flows.forward, nothing)
+        kept, copies = (flows.arrived, flows.copies_arrived) if again != "none" else (flows.waiting, flows.copies)
+        copies = np.where(copies > 0, copies + self.target.sync_cycles, 0)
+        went = self._links(flows.backward, stage + 1, stage)
+        recompute = forward + self._sync if again == "then_backpropagate" else nothing
+        within = forward if again == "with_backpropagation" else nothing
+        cycles = {
+            "forward": forward + came + self._sync + copies,
+            "recompute": recompute,
+            "backward": backward + went + self._sync + copies + within,
+        }
+        stash = kept * self.depths[stage]
+        return Runs(cycles, always + stash + flows.waiting, stash)
+
+    def _links(self, sizes: np.ndarray, source: int, destination: int) -> np.ndarray:
+        rate = link_rate(max(0, source), destination, self.target)
+        return np.ceil(sizes / rate * self.target.clock_hz).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Cycles by kind of part, bytes, and bytes that wait, of each run of layers as a certain stage: int64 arrays
+    [n + 1, n + 1] by its first layer and the one after its last."""
+
+    cycles: Mapping[str, np.ndarray]
+    bytes: np.ndarray
+    stash_bytes: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Ways to cut the layers up to one of them. `cycles` has for each the sum of phases of one stage, the longest stage
+    of each phase of several, and what decides between equals; `parents` where the last stage begins, and which of the
+    ways to there it continues."""
+
+    cycles: np.ndarray
+    parents: np.ndarray
+
+    def periods(self) -> np.ndarray:
+        return self.cycles[:, :-1].sum(axis=1)
+
+    def order(self) -> tuple[np.ndarray, ...]:
+        """Keys for lexsort: the shortest period first."""
+        return (self.cycles[:, -1], self.periods())
+
+    def best(self, longest: float, only_one: bool) -> Front:
+        """Those that are not longer, and than which none is better in all."""
+        rows = np.lexsort(self.order())
+        rows = rows[self.periods()[rows] <= longest]
+        kept: list[int] = []
+        while len(rows):
+            kept.append(int(rows[0]))
+            if only_one:
+                break
+            rows = rows[(self.cycles[rows] < self.cycles[rows[0]]).any(axis=1)]
+        return Front(self.cycles[kept], self.parents[kept])
+
+
+def usable_bytes(target: Target, proportion: float = 0.9) -> int:
+    """Bytes of an IPU that estimates may fill: arrays never lie as evenly over tiles as they would have to."""
+    return ceil(target.tiles * target.bytes_per_tile * proportion)

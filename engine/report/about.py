@@ -1,0 +1,83 @@
+"""What a report rests on: the chip's parameters with their sources, the errors of the model, versions and seeds."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib import metadata
+from typing import Any
+
+from engine.profile.validation import Measurement, measurements, whole_models
+from engine.target import Target, quantities
+
+WHOLE_MODEL = ("name", "published", "estimate", "unit", "caveat", "source")
+PACKAGES = ("tensorflow", "keras", "tf-keras", "numpy", "numba")
+
+
+def about(target: Target, seeds: Mapping[str, int]) -> dict[str, Any]:
+    """The page's figures; `seeds` by the name of the generator."""
+    return {
+        "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "seeds": dict(seeds),
+        "parameters": parameters(target),
+        "calibration": calibration(),
+        "whole_models": [
+            {**{name: row[name] for name in WHOLE_MODEL}, "error": row["estimate"] / row["published"] - 1}
+            for row in whole_models()
+        ],
+    }
+
+
+def versions() -> dict[str, str]:
+    """This project's version, Python's and those of what it computes with, as far as they are installed."""
+    found = {"software-ipu": _version("software-ipu"), "python": platform.python_version()}
+    found |= {name: version for name in PACKAGES if (version := _version(name))}
+    return found
+
+
+def parameters(target: Target) -> list[dict[str, Any]]:
+    """Each quantity of the chip: its value and the source."""
+    rows, names = quantities(), {field.name for field in fields(Target)}
+    return [
+        {"name": name, "value": getattr(target, name), "source": str(row.get("source", ""))}
+        for name, row in rows.items()
+        if name in names
+    ]
+
+
+def calibration() -> list[dict[str, Any]]:
+    """The published measurements in groups, each beside the model's estimate."""
+    groups: dict[str, list[Measurement]] = {}
+    for each in measurements():
+        groups.setdefault(each.group, []).append(each)
+    return [
+        {
+            "group": group,
+            "least_error": min(each.error for each in members),
+            "largest_error": max(each.error for each in members),
+            "rows": [
+                {
+                    "name": each.name,
+                    "published": each.published,
+                    "estimate": each.estimate,
+                    "unit": each.unit,
+                    "error": each.error,
+                    "calibrated": each.calibrated,
+                    "source": each.source,
+                    "caveat": each.caveat,
+                }
+                for each in members
+            ],
+        }
+        for group, members in groups.items()
+    ]
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,40 @@
+"""The report's charts as Vega-Lite specifications, one for each name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.report.charts.comparison import comparison
+from engine.report.charts.liveness import live_bytes, live_tensors
+from engine.report.charts.memory import memory_by_tile, memory_histogram
+from engine.report.charts.parts import costliest, exchanges, host_and_chip
+from engine.report.charts.pipeline import pipeline_bytes, pipeline_gantt
+from engine.report.charts.scaling import efficiency
+from engine.report.charts.trace import lanes, phases_over_time
+
+Specification = dict[str, Any]
+Chart = Callable[[dict[str, Any]], Specification | None]
+
+CHARTS: dict[str, Chart] = {
+    "memory-by-tile": memory_by_tile,
+    "memory-histogram": memory_histogram,
+    "live-bytes": live_bytes,
+    "live-tensors": live_tensors,
+    "phases": phases_over_time,
+    "lanes": lanes,
+    "pipeline": pipeline_gantt,
+    "pipeline-bytes": pipeline_bytes,
+    "costliest": costliest,
+    "exchanges": exchanges,
+    "host": host_and_chip,
+    "scaling": efficiency,
+    "comparison": comparison,
+}
+"""By name, what makes the specification of a report's data; None where there is nothing to show."""
+
+
+def charts(data: dict[str, Any]) -> dict[str, Specification]:
+    """All charts that a report has something to show in."""
+    found = {name: chart(data) for name, chart in CHARTS.items()}
+    return {name: chart for name, chart in found.items() if chart is not None}

@@ -1,0 +1,93 @@
+"""Charts of parts of a step: the costliest operations, the longest exchanges, the host beside the chip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.report.charts.style import PHASE_COLOURS, PHASES, colours, figure, short_axis
+from engine.report.numbers import cut
+
+MOST = 15
+LETTERS = 36
+
+
+def costliest(data: dict[str, Any]) -> dict[str, Any] | None:
+    """The operations that take most cycles, those of one name together, by phase."""
+    return _by_name(data, ("compute", "exchange", "sync"))
+
+
+def exchanges(data: dict[str, Any]) -> dict[str, Any] | None:
+    """The operations whose exchanges take most cycles, those of one name together."""
+    return _by_name(data, ("exchange",))
+
+
+def _by_name(data: dict[str, Any], phases: tuple[str, ...]) -> dict[str, Any] | None:
+    totals: dict[str, dict[str, int]] = {}
+    numbers: dict[str, int] = {}
+    for row in data["operations"]:
+        sums = totals.setdefault(row["name"], dict.fromkeys(phases, 0))
+        numbers[row["name"]] = numbers.get(row["name"], 0) + 1
+        for phase in phases:
+            sums[phase] += row[phase]
+    ordered = sorted(totals.items(), key=lambda item: (-sum(item[1].values()), item[0]))[:MOST]
+    ordered = [(name, sums) for name, sums in ordered if sum(sums.values())]
+    if not ordered:
+        return None
+    rows = [
+        {
+            "name": cut(name, LETTERS) + (f" ×{numbers[name]}" if numbers[name] > 1 else ""),
+            "cycles": sums[phase],
+            "phase": phase,
+            "order": order,
+        }
+        for name, sums in ordered
+        for order, phase in enumerate(phases)
+    ]
+    encoding = {
+        "y": {
+            "field": "name",
+            "type": "nominal",
+            "sort": None,
+            "axis": {"title": None, "labelLimit": 0, "labelFontSize": 11.5},
+        },
+        "x": {"field": "cycles", "type": "quantitative", "axis": {**short_axis("cycles of a step"), "grid": True}},
+        "color": {
+            "field": "phase",
+            "type": "nominal",
+            "scale": colours(PHASES, PHASE_COLOURS, set(phases)),
+            **({"legend": None} if len(phases) == 1 else {}),
+        },
+        "order": {"field": "order"},
+        "tooltip": [
+            {"field": "name"},
+            {"field": "phase"},
+            {"field": "cycles", "type": "quantitative", "format": ",d"},
+        ],
+    }
+    mark = {"type": "bar", "height": {"band": 0.7}}
+    return figure(23 * len(ordered), data={"values": rows}, mark=mark, encoding=encoding)
+
+
+def host_and_chip(data: dict[str, Any]) -> dict[str, Any] | None:
+    """How long the chip works and how long the host transfers, beside each other."""
+    host, cycles = data["host"], data["cycles"]
+    into = host["bytes_in"] / host["in_bytes_per_second"] * data["target"]["clock_hz"]
+    chip = cycles["total"] - cycles["host"]
+    rows = [
+        {"lane": "chip", "part": "compute, exchange, sync", "begin": 0, "end": chip},
+        {"lane": "host to chip", "part": "host", "begin": 0, "end": round(into)},
+        {"lane": "chip to host", "part": "host", "begin": 0, "end": max(0, cycles["host"] - round(into))},
+    ]
+    encoding = {
+        "y": {"field": "lane", "type": "nominal", "sort": None, "axis": {"title": None, "labelFontSize": 12}},
+        "x": {"field": "begin", "type": "quantitative", "axis": {**short_axis("cycles of a step"), "grid": True}},
+        "x2": {"field": "end"},
+        "color": {
+            "field": "part",
+            "type": "nominal",
+            "scale": {"domain": ["compute, exchange, sync", "host"], "range": ["var(--compute)", "var(--host)"]},
+            "legend": None,
+        },
+        "tooltip": [{"field": "lane"}, {"field": "end", "type": "quantitative", "format": ",d", "title": "cycles"}],
+    }
+    return figure(110, data={"values": rows}, mark={"type": "bar", "height": {"band": 0.6}}, encoding=encoding)

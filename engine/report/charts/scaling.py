@@ -1,0 +1,41 @@
+"""The chart of a program on many replicas: how much of a replica's throughput is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.report.charts.style import figure
+
+
+def efficiency(data: dict[str, Any]) -> dict[str, Any] | None:
+    """Throughput of a replica against that of one alone, over the number of replicas."""
+    scaling = data["scaling"]
+    if not scaling:
+        return None
+    rows = [
+        {name: row[name] for name in ("replicas", "efficiency", "gradient_share")} | {"rate": row["samples_per_second"]}
+        for row in scaling["rows"]
+    ]
+    encoding = {
+        "x": {
+            "field": "replicas",
+            "type": "quantitative",
+            "scale": {"type": "log", "base": 2, "nice": False},
+            "axis": {"title": "replicas", "values": [row["replicas"] for row in rows], "format": ",d"},
+        },
+        "y": {
+            "field": "efficiency",
+            "type": "quantitative",
+            "scale": {"domain": [0, 1.05], "nice": False},
+            "axis": {"title": "of one replica's throughput", "format": ".0%", "tickCount": 5},
+        },
+        "tooltip": [
+            {"field": "replicas", "type": "quantitative", "format": ",d"},
+            {"field": "efficiency", "type": "quantitative", "format": ".1%"},
+            {"field": "gradient_share", "type": "quantitative", "format": ".1%", "title": "gradients"},
+            {"field": "rate", "type": "quantitative", "format": ".3~s", "title": "samples/s"},
+        ],
+    }
+    point = {"filled": True, "size": 60, "color": "var(--accent)"}
+    mark = {"type": "line", "color": "var(--accent)", "strokeWidth": 2, "point": point}
+    return figure(190, data={"values": rows}, mark=mark, encoding=encoding)

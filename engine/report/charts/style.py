@@ -1,0 +1,102 @@
+"""What all charts share: colours as variables of the page, so that they follow its theme, and quiet axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WIDTH = 960
+"""Pixels of a chart where nothing says how wide the page is: without scripts, and on paper."""
+FONT = "Inter, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif"
+"""No system-ui: browsers take other letters for it when they measure text than when they draw it."""
+PHASES = ("compute", "exchange", "sync", "host", "idle")
+PHASE_COLOURS = tuple(f"var(--{phase})" for phase in PHASES)
+CATEGORIES = (
+    *("code", "weights", "optimizer state", "activations"),
+    *("exchange buffers", "vertex state", "stream buffers", "other"),
+)
+CATEGORY_COLOURS = tuple(f"var(--category-{number})" for number in range(len(CATEGORIES)))
+BYTES = "replace(format(datum.value, '.3~s'), regexp('([kMG]?)$'), ' $1B')"
+"""What axes write for bytes."""
+SHORT = "replace(format(datum.value, '.3~s'), regexp('([kMG])$'), ' $1')"
+"""What axes write for other large numbers."""
+MOST_POINTS = 360
+"""A course is drawn as so many points at most, each the highest of its neighbours."""
+
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "var(--muted)",
+        "titleColor": "var(--muted)",
+        "titleFontWeight": "normal",
+        "titleFontSize": 12,
+        "labelFontSize": 11,
+        "gridColor": "var(--grid)",
+        "domainColor": "var(--line)",
+        "tickColor": "var(--line)",
+        "titlePadding": 10,
+        "labelPadding": 6,
+    },
+    "axisY": {"domain": False, "ticks": False},
+    "axisX": {"grid": False, "labelOverlap": "greedy", "labelSeparation": 8},
+    "padding": {"left": 2, "right": 14, "top": 4, "bottom": 2},
+    "legend": {
+        "orient": "top",
+        "title": None,
+        "labelColor": "var(--ink)",
+        "labelFontSize": 12,
+        "symbolType": "square",
+        "symbolSize": 110,
+        "symbolStrokeWidth": 0,
+        "padding": 0,
+        "offset": 12,
+        "columnPadding": 18,
+    },
+    "area": {"line": False},
+    "aria": False,
+}
+
+
+def figure(height: int | dict[str, int], **content: Any) -> dict[str, Any]:
+    """A specification as wide as the page."""
+    return {
+        "width": "container",
+        "height": height,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "config": CONFIG,
+        **content,
+    }
+
+
+def bytes_axis(title: str) -> dict[str, Any]:
+    """The axis of bytes."""
+    return {"title": title, "labelExpr": BYTES, "tickCount": 5}
+
+
+def short_axis(title: str) -> dict[str, Any]:
+    """The axis of large numbers."""
+    return {"title": title, "labelExpr": SHORT, "tickCount": 6}
+
+
+def colours(names: tuple[str, ...], values: tuple[str, ...], present: set[str]) -> dict[str, Any]:
+    """A scale with those of the names that a chart shows, each always in its own colour."""
+    shown = [(name, value) for name, value in zip(names, values, strict=True) if name in present]
+    return {"domain": [name for name, _ in shown], "range": [value for _, value in shown]}
+
+
+def limit_line(value: float, text: str, field: str = "limit") -> list[dict[str, Any]]:
+    """A dashed line at a limit, and what it says."""
+    rows = [{field: value, "text": text}]
+    return [
+        {
+            "data": {"values": rows},
+            "mark": {"type": "rule", "color": "var(--bad)", "strokeDash": [5, 4], "strokeWidth": 1.5},
+            "encoding": {"y": {"field": field, "type": "quantitative"}},
+        },
+        {
+            "data": {"values": rows},
+            "mark": {"type": "text", "align": "left", "dx": 6, "dy": -7, "color": "var(--bad)", "fontSize": 11, "x": 0},
+            "encoding": {"y": {"field": field, "type": "quantitative"}, "text": {"field": "text"}},
+        },
+    ]

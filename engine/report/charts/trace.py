@@ -1,0 +1,144 @@
+"""Charts of supersteps over time: which phase the chip is in, and what its busiest and idlest tiles do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from engine.report.charts.steps import supersteps
+from engine.report.charts.style import PHASE_COLOURS, PHASES, colours, figure, short_axis
+
+BINS = 160
+SEGMENTS = 700
+"""A lane has at most so many pieces in the page; the Perfetto trace has all of them."""
+LANES = ("busiest tile", "idlest tile")
+
+
+def segments(data: dict[str, Any]) -> Iterator[tuple[int, int, str, int]]:
+    """(begin, end, phase, operation) in cycles from the beginning of the step: sync, exchange and compute of each."""
+    at = 0
+    for row in supersteps(data):
+        for phase in ("sync", "exchange", "compute"):
+            if row[phase]:
+                yield at, at + row[phase], phase, row["number"]
+                at += row[phase]
+
+
+def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
+    """The share of each phase in equal parts of the step."""
+    pieces = list(segments(data))
+    if not pieces:
+        return None
+    width = pieces[-1][1] / BINS
+    shares = [dict.fromkeys(("compute", "exchange", "sync"), 0.0) for _ in range(BINS)]
+    for begin, end, phase, _ in pieces:
+        first, last = int(begin / width), min(BINS - 1, int(end / width))
+        for number in range(first, last + 1):
+            shares[number][phase] += max(0.0, min(end, (number + 1) * width) - max(begin, number * width))
+    rows = [
+        {"cycle": round(number * width), "phase": phase, "share": round(part / width, 3), "order": order}
+        for number, parts in enumerate(shares)
+        for order, (phase, part) in enumerate(parts.items())
+    ]
+    rows += [{**row, "cycle": pieces[-1][1]} for row in rows[-3:]]
+    encoding = {
+        "x": {
+            "field": "cycle",
+            "type": "quantitative",
+            "axis": short_axis("cycles since the beginning of the step"),
+            "scale": {"domain": [0, pieces[-1][1]], "nice": False},
+        },
+        "y": {
+            "field": "share",
+            "type": "quantitative",
+            "stack": "zero",
+            "axis": {"title": "share of the time", "format": ".0%", "tickCount": 4},
+            "scale": {"domain": [0, 1]},
+        },
+        "color": {
+            "field": "phase",
+            "type": "nominal",
+            "scale": colours(PHASES, PHASE_COLOURS, {"compute", "exchange", "sync"}),
+        },
+        "order": {"field": "order"},
+        "tooltip": [
+            {"field": "phase"},
+            {"field": "share", "type": "quantitative", "format": ".0%"},
+            {"field": "cycle", "type": "quantitative", "format": ",d", "title": "from cycle"},
+        ],
+    }
+    return figure(170, data={"values": rows}, mark={"type": "area", "interpolate": "step-after"}, encoding=encoding)
+
+
+def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
+    """What the busiest tile does, which works in every compute set, and the idlest, which only works if all do."""
+    pieces = list(segments(data))
+    if not pieces:
+        return None
+    operations, tiles = supersteps(data), data["target"]["tiles"]
+    idlest = [
+        (begin, end, "idle" if phase == "compute" and operations[number]["tiles"] < tiles else phase, number)
+        for begin, end, phase, number in pieces
+    ]
+    rows = [
+        {"lane": lane, "begin": begin, "end": end, "phase": phase, "operation": operations[number]["name"]}
+        for lane, course in zip(LANES, (pieces, idlest), strict=True)
+        for begin, end, phase, number in shortened(course, SEGMENTS)
+    ]
+    encoding = {
+        "y": {"field": "lane", "type": "nominal", "axis": {"title": None, "labelFontSize": 12}, "sort": list(LANES)},
+        "x": {
+            "field": "begin",
+            "type": "quantitative",
+            "axis": short_axis("cycles since the beginning of the step"),
+            "scale": {"domain": [0, pieces[-1][1]], "nice": False},
+        },
+        "x2": {"field": "end"},
+        "color": {
+            "field": "phase",
+            "type": "nominal",
+            "scale": colours(PHASES, PHASE_COLOURS, {row["phase"] for row in rows}),
+        },
+        "tooltip": [
+            {"field": "operation"},
+            {"field": "phase"},
+            {"field": "begin", "type": "quantitative", "format": ",d", "title": "from cycle"},
+            {"field": "end", "type": "quantitative", "format": ",d", "title": "to cycle"},
+        ],
+    }
+    moving = {
+        "name": "window",
+        "select": {"type": "interval", "encodings": ["x"], "zoom": "wheel![event.shiftKey]"},
+        "bind": "scales",
+    }
+    mark = {"type": "bar", "height": {"band": 0.72}, "clip": True}
+    return figure(130, data={"values": rows}, params=[moving], mark=mark, encoding=encoding)
+
+
+def shortened(pieces: list[tuple[int, int, str, int]], most: int) -> list[tuple[int, int, str, int]]:
+    """At most so many pieces: neighbours shorter than a share of the whole become one, of what most of it is."""
+    if len(pieces) <= most:
+        return pieces
+    least = 2 * (pieces[-1][1] - pieces[0][0]) / most
+    found: list[tuple[int, int, str, int]] = []
+    waiting: list[tuple[int, int, str, int]] = []
+    for piece in pieces:
+        if piece[1] - piece[0] >= least:
+            found += [*_together(waiting), piece]
+            waiting = []
+            continue
+        waiting.append(piece)
+        if piece[1] - waiting[0][0] >= least:
+            found += _together(waiting)
+            waiting = []
+    return [*found, *_together(waiting)]
+
+
+def _together(pieces: list[tuple[int, int, str, int]]) -> list[tuple[int, int, str, int]]:
+    if not pieces:
+        return []
+    lengths: dict[str, int] = {}
+    for begin, end, phase, _ in pieces:
+        lengths[phase] = lengths.get(phase, 0) + end - begin
+    longest = max(pieces, key=lambda piece: piece[1] - piece[0])
+    return [(pieces[0][0], pieces[-1][1], max(lengths, key=lengths.__getitem__), longest[3])]

@@ -1,0 +1,124 @@
+"""`ipu-profile`: makes, prints and compares reports.
+
+    ipu-profile make model.poplar_exec -o report.html
+    ipu-profile print report.json
+    ipu-profile compare before.json now.json --threshold 3
+
+The exit code is 0; 1 if `compare` finds too many more cycles, or with `make --check` a program that does not fit;
+2 for arguments and files that are none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.errors import IPUError
+from engine.report.comparison import THRESHOLD, compare
+from engine.report.report import Report, make_report
+from engine.report.verdicts import CHIPS
+from engine.target import target
+
+REPORTS = (".json", ".html")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command with these arguments, or with the process' own; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except (OSError, IPUError) as error:
+        print(f"ipu-profile: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ipu-profile", description="What a chip would do with a compiled program.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    make = commands.add_parser("make", help="make a report of an executable file, or a page of a report's JSON")
+    make.add_argument("file", type=Path, help="a .poplar_exec file, or a report as .json or .html")
+    make.add_argument("-o", "--output", type=Path, help="the page to write; .json, .trace.json and .txt come beside it")
+    make.add_argument("--target", default="ipu2", choices=CHIPS, help="the chip (%(default)s)")
+    make.add_argument("--replicas", type=int, default=1, help="chips that run the program side by side (%(default)s)")
+    make.add_argument("--check", action="store_true", help="exit with 1 if the program does not fit")
+    make.set_defaults(run=_make)
+
+    show = commands.add_parser("print", help="print a report as text")
+    show.add_argument("file", type=Path, help="a report as .json or .html, or a .poplar_exec file")
+    show.add_argument("--target", default="ipu2", choices=CHIPS, help="the chip, for an executable (%(default)s)")
+    show.add_argument("--replicas", type=int, default=1, help=argparse.SUPPRESS)
+    show.set_defaults(run=_print)
+
+    against = commands.add_parser("compare", help="compare two reports; exit with 1 if cycles grew too much")
+    against.add_argument("before", type=Path)
+    against.add_argument("now", type=Path)
+    against.add_argument(
+        "--threshold", type=float, default=100 * THRESHOLD, help="per cent more cycles that are allowed (%(default)g)"
+    )
+    against.add_argument("--html", type=Path, help="write a page of the second report with the comparison in it")
+    against.add_argument("--target", default="ipu2", choices=CHIPS, help="the chip, for executables (%(default)s)")
+    against.add_argument("--replicas", type=int, default=1, help=argparse.SUPPRESS)
+    against.set_defaults(run=_compare)
+    return parser
+
+
+def _make(options: argparse.Namespace) -> int:
+    report = _report(options.file, options)
+    output = options.output or options.file.with_suffix(".html")
+    with _telling(f"drawing {output}"):
+        written = report.save(output)
+    for file in written:
+        print(f"{file}  {file.stat().st_size:,} bytes")
+    return int(options.check and not report.fits)
+
+
+def _print(options: argparse.Namespace) -> int:
+    print(_report(options.file, options).text(), end="")
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    before, now = (_report(file, options) for file in (options.before, options.now))
+    found = compare(before, now, options.threshold / 100)
+    print(found.text(), end="")
+    if options.html:
+        with _telling(f"drawing {options.html}"):
+            found.report().save(options.html)
+    return int(found.regressed)
+
+
+def _report(file: Path, options: argparse.Namespace) -> Report:
+    if file.suffix in REPORTS:
+        return Report.load(file)
+    # An executable is compiled first, and Numba takes long to load: not for what is a report already.
+    from engine.compile import build_program
+    from engine.files import read_executable
+
+    with _telling(f"reading {file}"):
+        executable = read_executable(file)
+    with _telling(f"compiling {len(executable.module.entry.instructions):,} instructions"):
+        program = build_program(executable.module, executable.roles, executable.constants)
+    with _telling(f"accounting for {len(program.compute_sets):,} compute sets on {len(CHIPS)} chips"):
+        return make_report(program, target(options.target), name=file.stem, replicas=options.replicas)
+
+
+@contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Says on stderr what is being done and how long it took, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    start = time.monotonic()
+    sys.stderr.write(f"ipu-profile: {what} ... ")
+    sys.stderr.flush()
+    yield
+    sys.stderr.write(f"{time.monotonic() - start:.1f} s\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""The report as plain data, which JSON can hold; docs/report.md and schema.json say what each key means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from engine.profile.account import Account
+from engine.profile.levers import Lever
+from engine.profile.summary import summary
+from engine.report.about import about
+from engine.report.advice import advice
+from engine.report.operations import amp_flops, operation_rows, whole_step
+from engine.report.pipelines import pipeline_data
+from engine.report.scaling import scaling_data
+from engine.report.verdicts import cycles, verdicts
+
+FORMAT = "software-ipu report"
+VERSION = 1
+TENSORS = 400
+"""The report names so many of the largest tensors; all of them count in the sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """What was measured of a run's queues on this machine: how often and how long who waited."""
+
+    executions: int = 0
+    infeed_waits: int = 0
+    infeed_seconds: float = 0.0
+    outfeed_waits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a report is about: the account of a program on one chip and, if they are known, on `others`.
+
+    `failure` is the text of the error that kept the program from running, `levers` what would make it fit.
+    `gradient_bytes` are what replicas would add up; those of a pipeline follow from its account.
+    """
+
+    name: str
+    account: Account
+    others: tuple[Account, ...] = ()
+    feeding: Feeding | None = None
+    failure: str = ""
+    levers: tuple[Lever, ...] = ()
+    gradient_bytes: int = 0
+    seeds: Mapping[str, int] = field(default_factory=dict)
+
+
+def report_data(subject: Subject) -> dict[str, Any]:
+    """The whole report."""
+    account = subject.account
+    data: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": subject.name,
+        "program": account.program_name,
+        "failure": subject.failure,
+        "fits": account.fits,
+        "target": {
+            "name": account.target.name,
+            "title": account.target.title,
+            "ipus": _chips(account),
+            "tiles": account.target.tiles,
+            "bytes_per_tile": account.target.bytes_per_tile,
+            "clock_hz": account.target.clock_hz,
+        },
+        "replicas": account.replicas,
+        "targets": verdicts((account, *subject.others)),
+        "cycles": cycles(account),
+        "speed": _speed(account),
+        "tiles": _tiles(account),
+        "memory": _memory(account, subject.levers),
+        "liveness": _liveness(account),
+        "operations": operation_rows(whole_step(account), account),
+        "supersteps": [] if account.pipeline is None else operation_rows(account.costs, account),
+        "exchange": _exchange(account),
+        "host": _host(account, subject.feeding),
+        "pipeline": pipeline_data(account),
+        "scaling": scaling_data(account, subject.gradient_bytes),
+        "limits": {"assumed": list(account.assumed), "unknown_loops": account.unknown_loops},
+    }
+    data["advice"] = [asdict(each) for each in advice(data, account)]
+    data["about"] = about(account.target, subject.seeds)
+    data["summary"] = summary(account)
+    return data
+
+
+def _speed(account: Account) -> dict[str, Any]:
+    flops, partials, chips = amp_flops(account), account.assumptions.partials_type, _chips(account)
+    seconds, target = account.seconds_per_step, account.target
+    # What the matrix engines would need at their peak, for the types that are multiplied.
+    needed = sum(flop / (chips * target.peak_flops(kind, partials)) for kind, flop in flops.items())
+    return {
+        "seconds_per_step": seconds,
+        "steps_per_second": account.steps_per_second,
+        "samples_per_step": account.samples_per_replica * account.replicas,
+        "samples_per_second": account.samples_per_second,
+        "amp_flop": flops,
+        "partials_type": partials,
+        "amp_peak_share": needed / seconds if seconds and flops else None,
+    }
+
+
+def _chips(account: Account) -> int:
+    """IPUs of one replica."""
+    return 1 if account.pipeline is None else len(account.pipeline.ipus)
+
+
+def _tiles(account: Account) -> list[dict[str, int]]:
+    always, peak = account.tiles.always_live_bytes.tolist(), account.tiles.peak_bytes.tolist()
+    return [
+        {"tile": number, "always_live_bytes": fixed, "peak_bytes": most}
+        for number, (fixed, most) in enumerate(zip(always, peak, strict=True))
+    ]
+
+
+def _memory(account: Account, levers: Sequence[Lever]) -> dict[str, Any]:
+    memory = account.memory
+    return {
+        "limit_bytes": account.target.bytes_per_tile,
+        "always_live_mean": memory.always_live_mean,
+        "always_live_fullest": memory.always_live_fullest,
+        "peak_mean": memory.peak_mean,
+        "peak_fullest": memory.peak_fullest,
+        "peak_tile": memory.peak_tile,
+        "peak_at": memory.peak_at,
+        "peak_at_name": account.costs[memory.peak_at].label if account.costs else "the start",
+        "categories": {name: each.tolist() for name, each in account.tiles.categories.items() if each.any()},
+        "largest": [
+            {"name": t.name, "shape": t.shape, "bytes": t.bytes, "always_live": t.always_live}
+            for t in memory.largest[:20]
+        ],
+        "levers": [{"what": each.what, "saves_bytes": each.saves, "fits": each.fits} for each in levers],
+    }
+
+
+def _liveness(account: Account) -> dict[str, Any]:
+    """Bytes on the whole chip at each compute set, and the tensors behind them, the largest first."""
+    tensors = sorted(account.liveness, key=lambda t: (-t.bytes, t.first, t.name))
+    return {
+        "always_live_bytes": int(account.tiles.always_live_bytes.sum()),
+        "live_bytes": list(account.memory.live_bytes),
+        "tensors_in_all": len(tensors),
+        "tensors": [
+            {
+                "name": t.name,
+                "layer": t.layer,
+                "shape": t.shape,
+                "bytes": t.bytes,
+                "first": t.first,
+                "last": t.last,
+                "always_live": t.always_live,
+                "category": t.category,
+            }
+            for t in _shown(tensors, account.memory.peak_at)
+        ],
+    }
+
+
+def _shown(tensors: Sequence[Any], peak_at: int) -> list[Any]:
+    """The largest ones, and before them those alive at the peak."""
+    at_peak = [t for t in tensors if t.always_live or t.first <= peak_at <= t.last]
+    rest = [t for t in tensors if not (t.always_live or t.first <= peak_at <= t.last)]
+    chosen = at_peak[: TENSORS // 2]
+    # Large for long: what is kept from the forward to the backward pass.
+    chosen += sorted(rest, key=lambda t: -t.bytes * (t.last - t.first + 1))[: TENSORS // 4]
+    picked = {id(t) for t in chosen}
+    chosen += [t for t in rest if id(t) not in picked][: TENSORS - len(chosen)]
+    return sorted(chosen, key=lambda t: (-t.bytes, t.first, t.name))
+
+
+def _exchange(account: Account) -> dict[str, Any]:
+    """Cycles of exchanges on the chip and between chips; bytes as the fullest tile receives them."""
+    target, on_chip = account.target, sum(cost.exchange for cost in account.costs)
+    received = sum(
+        max(0, cost.exchange - cost.runs * target.exchange_start_cycles) * target.exchange_bytes_per_cycle
+        for cost in account.costs
+        if cost.exchange
+    )
+    return {
+        "on_chip_cycles": on_chip,
+        "between_ipus_cycles": account.between_ipus[0],
+        "between_ipus_sync_cycles": account.between_ipus[1],
+        "start_cycles": sum(cost.runs * target.exchange_start_cycles for cost in account.costs if cost.exchange),
+        "received_bytes_busiest_tile": received,
+        "bytes_per_cycle": target.exchange_bytes_per_cycle,
+    }
+
+
+def _host(account: Account, feeding: Feeding | None) -> dict[str, Any]:
+    fed, returned = account.host_bytes
+    whole = account.cycles + account.host
+    return {
+        "bytes_in": fed,
+        "bytes_out": returned,
+        "cycles": account.host,
+        "share": account.host / whole if whole else 0.0,
+        "in_bytes_per_second": account.target.host_to_device_bytes_per_second,
+        "out_bytes_per_second": account.target.device_to_host_bytes_per_second,
+        "measured": asdict(feeding) if feeding is not None else None,
+    }

@@ -1,0 +1,55 @@
+"""The rows of the operations table: for each compute set what it costs, what it computes and how near the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from engine.profile.account import Account, ComputeSetCost
+from engine.profile.vertices import kind_of
+
+
+def operation_rows(costs: Iterable[ComputeSetCost], account: Account) -> list[dict[str, Any]]:
+    """One row for each compute set, in the order in which they run; cycles, flop and bytes of a whole step."""
+    return [_row(number, cost, account) for number, cost in enumerate(costs)]
+
+
+def whole_step(account: Account) -> tuple[ComputeSetCost, ...]:
+    """The compute sets of a step; of a pipeline those of all IPUs, each as often as it runs."""
+    return account.costs if account.pipeline is None else account.pipeline.costs
+
+
+def amp_flops(account: Account) -> dict[str, int]:
+    """Flop of a step on the matrix engines, by the element type "f32" or "f16" of what they multiply."""
+    found: dict[str, int] = {}
+    for cost in whole_step(account):
+        if cost.operation.unit == "AMP":
+            kind = kind_of(cost.operation.element_type)
+            found[kind] = found.get(kind, 0) + cost.operation.flop * cost.runs
+    return found
+
+
+def _row(number: int, cost: ComputeSetCost, account: Account) -> dict[str, Any]:
+    operation, target = cost.operation, account.target
+    flop, share = operation.flop * cost.runs, None
+    if operation.unit == "AMP" and cost.cycles:
+        rate = target.amp_flops_per_cycle(kind_of(operation.element_type), account.assumptions.partials_type)
+        share = round(flop / (target.tiles * rate * cost.cycles), 6)
+    return {
+        "number": number,
+        "name": cost.label,
+        "layer": operation.layer,
+        "unit": operation.unit,
+        "dtype": operation.element_type,
+        "runs": cost.runs,
+        "tiles": cost.tiles,
+        "compute": cost.compute,
+        "exchange": cost.exchange,
+        "sync": cost.sync,
+        "cycles": cost.cycles,
+        "flop": flop,
+        "bytes": operation.bytes * cost.runs,
+        "peak_share": share,
+        "live_bytes": cost.live_bytes,
+        "method": cost.method,
+    }

@@ -1,0 +1,84 @@
+"""The report as one HTML page that needs nothing else: pictures, tables, and scripts that make them answer."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from engine.errors import InvalidFile
+from engine.report import numbers
+from engine.report.charts import charts
+from engine.report.charts.steps import supersteps
+from engine.report.charts.style import CATEGORIES
+from engine.report.render import library, picture, prepare, runtime
+
+TEMPLATES = Path(__file__).parent / "templates"
+ROWS = 60
+"""Rows of a long table in a page without scripts."""
+MARK = '<script type="text/plain" id="packed">'
+
+
+def page(data: dict[str, Any]) -> str:
+    """The page of a report. Raises ConfigurationError where the packages that draw it are not installed."""
+    library()
+    starting = prepare()
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {
+        name: getattr(numbers, name) for name in ("count", "signed", "short", "size", "duration", "percent")
+    }
+    specifications = charts(data)
+    starting.join()
+    return environment.get_template("report.html.j2").render(
+        report=data,
+        pictures={name: picture(each, name) for name, each in specifications.items()},
+        packed=packed(data, specifications),
+        style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
+        rows=ROWS,
+        alive=_alive(data),
+        most_live=_most_live(data),
+        category_numbers={name: number for number, name in enumerate(CATEGORIES)},
+    )
+
+
+def _most_live(data: dict[str, Any]) -> str:
+    """The compute set at which most bytes live."""
+    live, steps = data["liveness"]["live_bytes"], supersteps(data)
+    return str(steps[max(range(len(live)), key=live.__getitem__)]["name"]) if live else ""
+
+
+def _alive(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tensors alive at the peak, the largest first."""
+    peak = data["memory"]["peak_at"]
+    return [t for t in data["liveness"]["tensors"] if t["always_live"] or t["first"] <= peak <= t["last"]]
+
+
+def packed(data: dict[str, Any], specifications: dict[str, Any]) -> str:
+    """The report, the charts and the library that draws them, compressed, as letters that need no escaping."""
+    content = {"report": data, "charts": specifications, "categories": CATEGORIES, "library": runtime()}
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode("ascii")
+
+
+def unpacked(html: str, origin: str) -> dict[str, Any]:
+    """The report in a page that `page` has made. Raises InvalidFile for another page."""
+    _, found, rest = html.partition(MARK)
+    try:
+        if not found:
+            raise ValueError("no report in it")
+        content = json.loads(gzip.decompress(base64.b64decode(rest.partition("<")[0], validate=True)))
+        report = content["report"]
+    except (ValueError, OSError, EOFError, KeyError, TypeError) as error:
+        raise InvalidFile(f"Expected a report of this project in {origin}. Received another page: {error}.") from error
+    return dict(report)

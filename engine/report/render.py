@@ -1,0 +1,73 @@
+"""Charts drawn: pictures for pages without scripts, and the library that makes them answer to the mouse.
+
+The library is Vega-Lite, which vl-convert-python brings along: nothing is loaded from anywhere.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from functools import cache
+from threading import Thread
+from types import ModuleType
+from typing import Any
+
+from engine import cache_directory
+from engine.errors import ConfigurationError
+from engine.report.charts.style import WIDTH
+
+RUNTIME = "window.vegaEmbed = vegaEmbed;"
+CLIP = re.compile(r'(id="|url\(#)(clip|gradient)')
+NAMESPACES = re.compile(r' xmlns(:xlink)?="[^"]*"')
+
+
+def library() -> ModuleType:
+    """vl_convert. Raises ConfigurationError where it is not installed."""
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise ConfigurationError(
+            "Expected the packages that draw reports. Received: none of them are installed "
+            f"({error}). Install them with: pip install 'software-ipu[report]'. JSON, text and traces need none."
+        ) from error
+    return vl_convert
+
+
+def picture(specification: dict[str, Any], name: str) -> str:
+    """The chart as an SVG element; `name` keeps its inner names apart from those of others on the page."""
+    fixed = copy.copy(specification) | {"width": WIDTH}
+    svg: str = library().vegalite_to_svg(fixed)
+    # What stands in a page needs no namespaces, and the page says how large it is.
+    svg = NAMESPACES.sub("", svg)
+    svg = CLIP.sub(rf"\1{name}-\2", svg)
+    return re.sub(r'<svg ([^>]*?)width="[\d.]+" height="[\d.]+"', r"<svg \1", svg, count=1)
+
+
+@cache
+def runtime() -> str:
+    """Vega-Lite and what it stands on as one script, made once for each version and kept in the user's cache."""
+    convert = library()
+    versions = f"{convert.get_vega_version()}-{convert.get_vegalite_versions()[-1]}-{convert.get_vega_embed_version()}"
+    kept = cache_directory.cache_directory("report") / f"vega-{versions}.js"
+    found = cache_directory.load(kept)
+    if found is not None:
+        return found.decode()
+    script: str = convert.javascript_bundle(RUNTIME)
+    cache_directory.store(kept, script.encode())
+    return script
+
+
+@cache
+def prepare() -> Thread:
+    """Starts the library, once: it takes half a second, in which the caller can do other things. To be joined."""
+    thread = Thread(target=_start, name="report library", daemon=True)
+    thread.start()
+    return thread
+
+
+def _start() -> None:
+    try:
+        runtime()
+        picture({"data": {"values": []}, "mark": "point", "encoding": {}}, "none")
+    except ConfigurationError:
+        return  # said when it is needed

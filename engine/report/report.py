@@ -1,0 +1,162 @@
+"""The report as an object: made from a program, read from a file, written in four forms, compared with another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from engine.errors import InvalidFile
+from engine.files.container import write_whole
+from engine.profile.account import Account, account
+from engine.profile.collectives import gradient_bytes
+from engine.profile.levers import Lever, levers
+from engine.profile.options import Assumptions
+from engine.program.program import Program
+from engine.report.data import FORMAT, VERSION, Feeding, Subject, report_data
+from engine.report.page import page, unpacked
+from engine.report.perfetto import trace
+from engine.report.text import text
+from engine.report.verdicts import CHIPS, on_other_chips
+from engine.target import Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Report:
+    """What a chip would do with a program. `data` is plain data; docs/report.md says what its keys mean."""
+
+    data: dict[str, Any]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the program fits on the configured chip."""
+        return bool(self.data["fits"])
+
+    @property
+    def cycles(self) -> dict[str, Any]:
+        """Tile clock cycles of one step: compute, exchange, sync, host, total, and the relative error."""
+        return dict(self.data["cycles"])
+
+    def json(self) -> str:
+        """The data as JSON."""
+        return json.dumps(self.data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+    def html(self) -> str:
+        """One page that needs no other file. Raises ConfigurationError without the packages of the extra `report`."""
+        return page(self.data)
+
+    def text(self) -> str:
+        """About forty lines for a terminal, 88 characters wide."""
+        return text(self.data)
+
+    def perfetto(self) -> str:
+        """Chrome's trace-event format, as JSON."""
+        return json.dumps(trace(self.data), separators=(",", ":"), ensure_ascii=False)
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Writes `path` (.html) and beside it the same as .json, .trace.json and .txt; returns the files.
+
+        Each appears whole or not at all. Raises OSError for a place that cannot be written.
+        """
+        base = Path(path)
+        base = base.with_suffix("") if base.suffix in (".html", ".json", ".txt") else base
+        base.parent.mkdir(parents=True, exist_ok=True)
+        forms = {".html": self.html, ".json": self.json, ".trace.json": self.perfetto, ".txt": self.text}
+        written = []
+        for suffix, make in forms.items():
+            file = base.with_name(base.name + suffix)
+            write_whole(file, make().encode())
+            written.append(file)
+        return written
+
+    @classmethod
+    def load(cls, path: str | Path) -> Report:
+        """The report in a file of JSON or HTML that `save` has written.
+
+        Raises OSError; InvalidFile, a ValueError, for another file.
+        """
+        content = Path(path).read_text(encoding="utf-8", errors="replace")
+        if Path(path).suffix == ".html":
+            return cls(checked(unpacked(content, str(path)), str(path)))
+        try:
+            data = json.loads(content)
+        except ValueError as error:
+            raise InvalidFile(f"Expected a report as JSON in {path}. Received: {error}.") from error
+        return cls(checked(data, str(path)))
+
+    def __repr__(self) -> str:
+        return f"<Report on {self.data['name']}: {self.data['target']['title']}, fits: {self.fits}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return f"<pre>{escape(self.text())}</pre>"
+
+
+def checked(data: Any, origin: str) -> dict[str, Any]:
+    """The data, if they are a report's of this version; raises InvalidFile for others."""
+    found = data.get("format") if isinstance(data, dict) else None
+    if found != FORMAT:
+        raise InvalidFile(f"Expected a report of this project in {origin}. Received: one without {FORMAT!r} as format.")
+    if data.get("version") != VERSION:
+        raise InvalidFile(f"Expected version {VERSION} of the report in {origin}. Received: {data.get('version')!r}.")
+    return dict(data)
+
+
+def make_report(
+    program: Program,
+    chip: Target,
+    *,
+    name: str = "",
+    replicas: int = 1,
+    assumptions: Assumptions | None = None,
+    feeding: Feeding | None = None,
+    seeds: Mapping[str, int] | None = None,
+    chips: Sequence[str] = CHIPS,
+) -> Report:
+    """The report on one step of a program on `chip`, with the verdicts of the others of `chips`.
+
+    Args:
+        program: compute sets of one step.
+        chip: whose memory and cycles the report shows.
+        name: what readers know the program as; its own name if empty.
+        replicas: chips that run the same program.
+        assumptions: library options and I/O tiles; None for Poplar's defaults.
+        feeding: what was measured of a run's queues.
+        seeds: of random generators, by name.
+        chips: names of the chips to compare.
+    """
+    assumed = assumptions or Assumptions()
+
+    def again(other: Target) -> Account:
+        return account(program, other, replicas, assumed)
+
+    found = again(chip)
+    helps = () if found.fits else levers(program, found)
+    others = on_other_chips(found, again, chips)
+    return report_on(
+        found, others, name=name, feeding=feeding, helps=helps, gradients=gradient_bytes(program), seeds=seeds
+    )
+
+
+def report_on(
+    found: Account,
+    others: Sequence[Account] = (),
+    *,
+    name: str = "",
+    feeding: Feeding | None = None,
+    failure: str = "",
+    helps: Sequence[Lever] = (),
+    gradients: int = 0,
+    seeds: Mapping[str, int] | None = None,
+) -> Report:
+    """The report on an account that is at hand, as that of an OutOfTileMemory error.
+
+    `failure` is what the error says, `helps` are its levers, `gradients` the bytes that replicas would add up; the rest
+    is as for `make_report`.
+    """
+    named = name or found.program_name
+    subject = Subject(named, found, tuple(others), feeding, failure, tuple(helps), gradients, seeds or {})
+    return Report(report_data(subject))

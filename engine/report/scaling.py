@@ -1,0 +1,36 @@
+"""The scaling part of a report: the same program on 1 to 1,024 replicas, by calculation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.profile.account import Account
+from engine.profile.scaling import assumptions_of, predict, workload_of
+
+
+def scaling_data(account: Account, gradient_bytes: int) -> dict[str, Any] | None:
+    """None for a program that has no gradients to add up over replicas, and for one that runs on several already."""
+    if account.replicas > 1:
+        return None
+    workload = workload_of(account, gradient_bytes)
+    if not workload.gradient_bytes:
+        return None
+    return {
+        "gradient_bytes": workload.gradient_bytes,
+        "samples_of_replica": workload.samples * workload.accumulation,
+        "assumptions": assumptions_of(account.target),
+        "rows": [
+            {
+                "replicas": each.replicas,
+                "ipus": each.ipus,
+                "seconds_per_update": each.seconds,
+                "samples_per_second": each.samples_per_second,
+                "gradient_share": each.gradient_share,
+                "efficiency": each.efficiency,
+                "algorithm": each.algorithm,
+                "peak_bytes": each.bytes,
+                "fits": each.fits,
+            }
+            for each in predict(workload, account.target)
+        ],
+    }

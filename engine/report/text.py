@@ -1,0 +1,48 @@
+"""The report as text for a terminal or the log of a build."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import Any
+
+from engine.report.numbers import count, percent, short
+
+WIDTH = 88
+
+
+def text(data: dict[str, Any]) -> str:
+    """The verdict on each chip, the summary of the one that is configured, and the advice; 88 characters wide."""
+    return "\n\n".join(part for part in (_verdicts(data), data["summary"], _advice(data)) if part) + "\n"
+
+
+def _verdicts(data: dict[str, Any]) -> str:
+    lines = [f"{data['name']}: {_verdict(data)}"]
+    lines.append(f"  {'chip':<14}{'':<14}{'worst tile':>12}{'bytes to spare':>16}{'cycles':>14}{'samples/s':>14}")
+    for each in data["targets"]:
+        fits = "fits" if each["fits"] else "DOES NOT FIT"
+        lines.append(
+            f"  {each['title']:<14}{fits:<14}{each['worst_tile']:>12,}{each['margin_bytes']:>16,}"
+            f"{each['cycles']['total']:>14,}{short(each['samples_per_second']):>14}"
+        )
+    share = data["speed"]["amp_peak_share"]
+    lines.append(
+        f"  cycles are estimates, ± {percent(data['cycles']['error'])}"
+        + (f"; {percent(share)} of the matrix engines' peak" if share is not None else "")
+    )
+    return "\n".join(lines)
+
+
+def _verdict(data: dict[str, Any]) -> str:
+    target, margin = data["target"]["title"], data["memory"]["limit_bytes"] - data["memory"]["peak_fullest"]
+    if data["fits"]:
+        return f"fits on {target}, {count(margin)} bytes to spare on the fullest tile"
+    return f"DOES NOT FIT on {target}, {count(-margin)} bytes over on tile {data['memory']['peak_tile']}"
+
+
+def _advice(data: dict[str, Any]) -> str:
+    lines = []
+    for number, each in enumerate(data["advice"], 1):
+        lines += wrap(
+            f"{number}. {each['title']}. {each['text']}", WIDTH, initial_indent="  ", subsequent_indent="     "
+        )
+    return "\n".join(["Advice", *lines]) if lines else ""

@@ -1,0 +1,89 @@
+"""The verdict on each chip: does the program fit, how much room is left, how fast would it be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from engine.profile.account import Account
+from engine.profile.prediction import PARTS, prediction_error
+from engine.profile.streams import host_cycles
+from engine.target import Target, target
+
+CHIPS = ("ipu1", "ipu2", "bow", "c600")
+BESIDE_THE_DIE = frozenset(
+    {
+        *("name", "title", "clock_hz", "external_sync_hop_seconds", "link_bytes_per_second"),
+        *("host_to_device_bytes_per_second", "device_to_host_bytes_per_second"),
+        *(
+            "gateway_link_bytes_per_second",
+            "gateway_link_latency_seconds",
+            "ipus_per_link_domain",
+            "streaming_memory_bytes",
+        ),
+    }
+)
+"""What chips of the same die differ in; of a step they change the time of a cycle and what goes on outside."""
+
+
+def on_other_chips(
+    found: Account, again: Callable[[Target], Account] | None, chips: Sequence[str] = CHIPS
+) -> list[Account]:
+    """The accounts of a program on the other chips, which `again` makes; without it, on those of the same die.
+
+    Chips of one die are accounted for once, as it takes long, but for what goes over links and to streaming memory: it
+    goes as fast as it does, whatever the clock.
+    """
+    accounts = [found]
+    for name in chips:
+        chip = target(name)
+        if name == found.target.name:
+            continue
+        alone = found.pipeline is None and found.replicas == 1 and not found.assumptions.offloaded
+        like = next((each for each in accounts if alone and _die(each.target) == _die(chip)), None)
+        if like is not None:
+            accounts.append(replace(like, target=chip, host=host_cycles(*found.host_bytes, chip)))
+        elif again is not None:
+            accounts.append(again(chip))
+    return accounts[1:]
+
+
+def _die(chip: Target) -> tuple[Any, ...]:
+    return tuple(getattr(chip, field.name) for field in fields(chip) if field.name not in BESIDE_THE_DIE)
+
+
+def verdict(account: Account) -> dict[str, Any]:
+    """One chip's row: `margin_bytes` is what the worst tile has left, negative if the program does not fit."""
+    limit = account.target.bytes_per_tile
+    return {
+        "name": account.target.name,
+        "title": account.target.title,
+        "tiles": account.target.tiles,
+        "bytes_per_tile": limit,
+        "fits": account.fits,
+        "worst_tile": account.memory.peak_tile,
+        "peak_bytes": account.memory.peak_fullest,
+        "margin_bytes": limit - account.memory.peak_fullest,
+        "clock_hz": account.target.clock_hz,
+        "cycles": cycles(account),
+        "seconds_per_step": account.seconds_per_step,
+        "samples_per_second": account.samples_per_second,
+    }
+
+
+def verdicts(accounts: Sequence[Account]) -> list[dict[str, Any]]:
+    """The chips' rows, in the order of CHIPS and then the others."""
+    order = {name: place for place, name in enumerate(CHIPS)}
+    return [verdict(each) for each in sorted(accounts, key=lambda a: order.get(a.target.name, len(order)))]
+
+
+def cycles(account: Account) -> dict[str, Any]:
+    """The parts of a step in tile clock cycles, their sum `total`, its relative `error`, and `errors` of the parts."""
+    parts, errors = {part: getattr(account, part) for part in PARTS}, prediction_error(account)
+    return {
+        **parts,
+        "total": sum(parts.values()),
+        "error": errors["total"],
+        "errors": {part: errors[part] for part in PARTS},
+    }

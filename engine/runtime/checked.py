@@ -1,0 +1,78 @@
+"""Calls of a program that looks for floating-point exceptions: they end with an error, and variables are as before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from engine.errors import FloatingPointException
+from engine.ir.floating_point import EXCEPTIONS
+from engine.program.program import Program
+from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.exceptions import exception
+from engine.runtime.executable import Executable, Progress
+from engine.runtime.executor import State
+from engine.runtime.feeds import RowFeed
+from engine.runtime.observer import Observer
+from engine.runtime.rings import AnyRing
+from engine.runtime.workers import completed_steps
+
+
+class CheckedExecutable(Executable):
+    """An executable whose `Program.exceptions` is set."""
+
+    def __init__(self, program: Program, progress: Progress | None = None) -> None:
+        super().__init__(program, progress)
+        assert program.exceptions is not None
+        self._exceptions = program.exceptions
+        memory = self._constants.get(program.exceptions.buffer)
+        self._record = np.zeros(1, np.int64) if memory is None else memory.view(np.int64)
+        counters = [word + kind for word, _ in program.exceptions.counters for kind in range(len(EXCEPTIONS))]
+        self._counters = np.array(counters, np.intp)
+        written = {span.buffer for each in program.compute_sets for span in each.writes}
+        self._written = [k for k, n in enumerate(sorted(program.variables)) if program.variables[n] in written]
+        self._saved: dict[int, np.ndarray] = {}
+        self._state = np.zeros(0, np.int64)
+
+    def run(
+        self,
+        steps: int,
+        feeds: list[RowFeed],
+        variables: list[DeviceBuffer],
+        outputs: Literal["last", "all"] = "last",
+        observer: Observer | None = None,
+        queues: Mapping[str, AnyRing] | None = None,
+    ) -> list[np.ndarray]:
+        """As `Executable.run`.
+
+        Raises FloatingPointException after the step in which an operation raised an exception that is looked for; the
+        variables have the values from before the call then. What queues have taken and handed over is gone.
+        """
+        for number in self._written:
+            self._saved[number] = variables[number].read_into(self._saved.get(number))
+        self._record[:] = 0
+        results = super().run(steps, feeds, variables, outputs, observer, queues)
+        if self._counters.size and self._record[self._counters].any():
+            for number in self._written:
+                variables[number].write(self._saved[number])
+            raise self._error(steps)
+        return results
+
+    def _workspace_for(self, workers: int) -> tuple[np.ndarray, np.ndarray]:
+        scratch, self._state = super()._workspace_for(workers)
+        self._record[list(self._exceptions.stops)] = self._state.ctypes.data + 8 * State.STOP
+        return scratch, self._state
+
+    def _error(self, steps: int) -> FloatingPointException:
+        counts = self._record[self._counters].reshape(-1, len(EXCEPTIONS))
+        first = int(np.flatnonzero(counts.any(axis=1))[0])
+        kind = int(np.flatnonzero(counts[first])[0])
+        _, origin = self._exceptions.counters[first]
+        elements = int(counts[first, kind])
+        elements = min(elements, origin.elements) if origin.elements else elements
+        return exception(EXCEPTIONS[kind], origin, elements, self._step(), steps)
+
+    def _step(self) -> int:
+        return max(completed_steps(self._state) - 1, 0)

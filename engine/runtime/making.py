@@ -1,0 +1,29 @@
+"""Where executables are made: fast ones, unless somebody asks for others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from engine.program.program import Program
+from engine.runtime.checked import CheckedExecutable
+from engine.runtime.executable import Executable, Progress
+
+Maker = Callable[[Program, Progress | None], Executable]
+_makers: list[Maker] = []
+
+
+def make_executable(program: Program, progress: Progress | None = None) -> Executable:
+    """An executable of a program. `progress(what, done, total)` is told of codelets that are compiled."""
+    usual = Executable if program.exceptions is None else CheckedExecutable
+    return (_makers[-1] if _makers else usual)(program, progress)
+
+
+@contextlib.contextmanager
+def made_by(maker: Maker) -> Iterator[None]:
+    """Within, on whatever thread, `maker` makes executables."""
+    _makers.append(maker)
+    try:
+        yield
+    finally:
+        _makers.remove(maker)

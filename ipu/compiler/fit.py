@@ -1,0 +1,104 @@
+"""The check before a program runs: does it fit into the tile memory of the configured chip."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import ConfigurationError, OutOfTileMemory
+from engine.partition.storage import Storage
+from ipu._device import current_system
+from ipu.profiling.chip import configured_assumptions, configured_target
+
+if TYPE_CHECKING:
+    from engine.profile import Account
+    from engine.profile.options import Assumptions
+    from engine.program.program import Program
+
+logger = logging.getLogger("ipu")
+ALLOW = "debug.allowOutOfMemory"
+ENVIRONMENT = "POPLAR_ENGINE_OPTIONS"
+ON_TILES = Storage()
+
+
+def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int) -> Assumptions:
+    """The assumptions for a model that offloads, and divides what it offloads of optimizers among so many replicas."""
+    from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES
+
+    offloaded = set(assumptions.offloaded)
+    if storage.offloads_optimizer_state:
+        offloaded.add(OPTIMIZER_STATE_VARIABLES)
+    if storage.offload_gradient_accumulation_buffers:
+        offloaded.add(GRADIENT_ACCUMULATORS)
+    return replace(assumptions, offloaded=frozenset(offloaded), state_shards=state_shards)
+
+
+def check_program(program: Program, storage: Storage = ON_TILES, state_shards: int = 1) -> None:
+    """Raises OutOfTileMemory for a program that the configured chip cannot hold, or warns of it.
+
+    It warns where Poplar's option debug.allowOutOfMemory is set, in IPUConfig.compilation_poplar_options or in the JSON
+    of the environment variable POPLAR_ENGINE_OPTIONS. Raises ConfigurationError for an option that is no truth value.
+    """
+    from engine.profile.fit import check_fit
+
+    assumptions = with_storage(configured_assumptions(), storage, state_shards)
+    _allowing(lambda: check_fit(program, configured_target(), assumptions))
+
+
+def check_account(account: Account) -> None:
+    """The same for a pipeline that is accounted for on all of its IPUs."""
+    from engine.profile.fit import out_of_tile_memory
+
+    def check() -> None:
+        if not account.fits:
+            raise out_of_tile_memory(account)
+
+    _allowing(check)
+
+
+def certainly_fits(program: Program) -> bool:
+    """Whether there is no need to look: the program is small for one configured chip, however it is spread."""
+    from engine.profile.fit import certainly_fits
+
+    return certainly_fits(program, configured_target(), configured_assumptions())
+
+
+def _allowing(check: Callable[[], None]) -> None:
+    allowed = out_of_memory_is_allowed()
+    try:
+        check()
+    except OutOfTileMemory as error:
+        if not allowed:
+            raise
+        logger.warning("The program would not fit a chip, and runs here as %s is set. %s", ALLOW, error)
+
+
+def out_of_memory_is_allowed() -> bool:
+    """What debug.allowOutOfMemory says; the environment is stronger than the configuration.
+
+    Raises ConfigurationError for a value that is neither true nor false, or an environment that is not JSON.
+    """
+    given = _environment().get(ALLOW, current_system().config.compilation_poplar_options.get(ALLOW, False))
+    if str(given).lower() not in ("true", "false"):
+        raise ConfigurationError(f"Expected the Poplar option {ALLOW} to be 'true' or 'false'. Received: {given!r}.")
+    return str(given).lower() == "true"
+
+
+def _environment() -> Mapping[str, Any]:
+    text = os.environ.get(ENVIRONMENT, "")
+    if not text.strip():
+        return {}
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        options = error
+    if not isinstance(options, dict):
+        raise ConfigurationError(
+            f"Expected {ENVIRONMENT} to be a JSON object of Poplar's engine options, such as "
+            f'{{"{ALLOW}": "true"}}. Received: {text!r}.'
+        )
+    return options

@@ -1,0 +1,124 @@
+"""Inference pipelines that hand over the results of each micro-batch when it leaves the last stage, for callbacks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from engine.ir.device_operations import OUTFEED
+from engine.partition.pipeline import Pipelining
+from engine.runtime.feeds import RowFeed
+from ipu.compiler.device_calls import ordered_call
+from ipu.compiler.pipelining import InferencePipelineProgram
+from ipu.compiler.trace import TracedStep
+from ipu.pipelining.micro_batch import in_stage
+
+if TYPE_CHECKING:
+    from engine.runtime.observer import Observer, RunningCall
+    from engine.runtime.rings import OutfeedRing
+
+_numbers = itertools.count()
+
+
+class Streamed:
+    """A step to trace that also enqueues its results, in the last stage of a pipeline."""
+
+    def __init__(self, step: Callable[..., Any], last_stage: int) -> None:
+        self.queue = f"ipu_callbacks_{next(_numbers)}"
+        self._step, self._last_stage = step, last_stage
+
+    def __call__(self, *arrays: tf.Tensor) -> Any:
+        """What the step returns."""
+        results = self._step(*arrays)
+        with in_stage(self._last_stage):
+            ordered_call(OUTFEED, [tf.convert_to_tensor(leaf) for leaf in _leaves(results)], {"queue": self.queue})
+        return results
+
+
+class StreamingPipelineProgram(InferencePipelineProgram):
+    """The pipeline of a `Streamed` step: an observer is told of each micro-batch while others are on their way."""
+
+    def __init__(self, traced: TracedStep, pipelining: Pipelining, queue: str, *, metrics: Iterable[Any] = ()) -> None:
+        super().__init__(traced, pipelining, metrics=metrics)
+        self._queue = queue
+
+    def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
+        """The results of `steps` micro-batches.
+
+        Told to stop, the pipeline still comes to the end of an execution. About as many results as the observer may
+        have untaken wait for it in the ring besides.
+        """
+        from engine.runtime.rings import OutfeedRing, suggested_slots
+
+        shapes = self._queues[self._queue].shapes
+        ring = OutfeedRing(shapes, observer.held or suggested_slots(shapes))
+        order = _leaves(self.pack(range(len(shapes))))
+        following = _Following(observer, ring, order, steps, self._micro_batches)
+        with self._occupying():
+            results = self._run(steps // self._micro_batches, feeds, "all", following, {self._queue: ring})
+        return [result.reshape(-1, *result.shape[2:]) for result in results]
+
+
+class _Following:
+    """The observer of executions who shows another one their micro-batches."""
+
+    held = 0
+
+    def __init__(
+        self, observer: Observer, ring: OutfeedRing, order: Sequence[int], steps: int, micro_batches: int
+    ) -> None:
+        self._observer, self._ring, self._order = observer, ring, order
+        self._steps, self._micro_batches = steps, micro_batches
+
+    def begin(self, call: RunningCall) -> None:
+        """The engine is about to begin."""
+        self._streamed = _StreamedCall(call, self._ring, self._order, self._steps)
+        self._observer.begin(self._streamed)  # type: ignore[arg-type]
+
+    def end(self, completed: int) -> None:
+        """The engine has ended after so many executions."""
+        self._streamed.ended = True
+        self._observer.end(completed * self._micro_batches)
+
+
+class _StreamedCall:
+    """A call under way, counted in micro-batches: their results come through a ring, in the order of its leaves."""
+
+    def __init__(self, call: RunningCall, ring: OutfeedRing, order: Sequence[int], steps: int) -> None:
+        self._call, self._ring, self._order = call, ring, order
+        self.results: list[np.ndarray] = [np.empty(0)] * len(order)
+        for number, shape in zip(order, ring.shapes, strict=True):
+            self.results[number] = np.empty((steps, *shape.dimensions), shape.dtype)
+        self.ended = False
+        self._received = self._taken = 0
+
+    def completed(self) -> int:
+        """How many micro-batches are complete."""
+        if self.ended or self._received == self._taken:
+            rows = self._ring.take() or []
+            count = len(rows[0]) if rows else 0
+            for number, leaf in zip(self._order, rows, strict=False):
+                self.results[number][self._received : self._received + count] = leaf
+            self._received += count
+        return self._received
+
+    def taken(self, steps: int) -> None:
+        """Says how many micro-batches' results nobody needs any longer."""
+        self._taken = steps
+
+    def stop(self) -> None:
+        """Asks the engine to end with its execution, of which nobody will look at what comes yet."""
+        self._call.stop()
+        self._ring.discard()
+
+    def waits(self) -> int:
+        """How often the engine waited until results were taken."""
+        return self._call.waits() + self._ring.device_waits
+
+
+def _leaves(results: Any) -> list[Any]:
+    return [leaf for leaf in tf.nest.flatten(results) if leaf is not None]

@@ -1,0 +1,42 @@
+"""The chip of the present configuration, and the library options that an account takes from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.target import Target, target
+from ipu._device import current_system, on_ipu_model
+
+if TYPE_CHECKING:
+    from engine.profile.options import Assumptions
+
+
+def configured_target() -> Target:
+    """The chip of the present configuration: a Mk2 unless an IPU model of another version is configured."""
+    settings = current_system().config.ipu_model
+    if not on_ipu_model():
+        return target("ipu2")
+    return target(settings.version, settings.tiles_per_ipu or None)
+
+
+def configured_assumptions() -> Assumptions:
+    """The library options and I/O tiles of the present configuration.
+
+    Raises ConfigurationError for an option of matmuls, convolutions or slices that the account cannot read.
+    """
+    # The account knows codelets, which load Numba: not before somebody asks for it.
+    from engine.profile.options import Assumptions
+
+    system = current_system()
+    settings = system.config
+    return Assumptions.from_options(
+        settings.matmuls.poplar_options,
+        settings.convolutions.poplar_options,
+        settings.slices.poplar_options,
+        triangular_solve_block=settings.optimizations.triangular_solve_expander_block_size or None,
+        cholesky_block=settings.optimizations.cholesky_block_size or None,
+        io_tiles=system.io_tiles,
+        io_tile_memory_proportion=settings.io_tiles.available_memory_proportion or 1.0,
+        overlapped_io=bool(system.io_tiles) and settings.io_tiles.place_ops_on_io_tiles,
+        code_bytes=settings.ipu_model.compile_ipu_code or not on_ipu_model(),
+    )

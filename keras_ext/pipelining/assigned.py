@@ -1,0 +1,121 @@
+"""The stages that are in force for a model: those that were set, or else those of PipelineStage scopes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from keras_ext.extension import option, options_of
+from keras_ext.pipelining.calls import Calls, calls_of, model_graph
+from keras_ext.pipelining.graphs import graphs_of, nested_graphs
+from keras_ext.pipelining.opening import opens_stages
+from keras_ext.pipelining.stage import noted_stage
+from keras_ext.pipelining.stage_checks import check_runnable, check_stages
+from keras_ext.pipelining.stage_trees import StageTree, flat, from_saved, noted, to_saved
+from keras_ext.pipelining.subclasses import subclass_graph
+
+logger = logging.getLogger("ipu")
+ASSIGNMENT = "pipeline_stage_assignment"
+NOT_PIPELINED: list[Any] = []
+"""The value of the option after a reset, which also outweighs PipelineStage scopes."""
+_ASSIGNED_LAYERS = "_ipu_assigned_layers"
+_HAS_NOTED = "_ipu_has_noted_stages"
+
+
+def is_pipelined(model: Any) -> bool:
+    """Whether a model, built if it is a subclass of `Model`, has an assignment to stages."""
+    explicit = option(model, ASSIGNMENT)
+    if explicit is not None:
+        return bool(explicit) and _is_valid(model, explicit)
+    return _has_noted(model)
+
+
+def may_have_stages(model: Any) -> bool:
+    """Whether a subclass of `Model` that has not been traced has stages, or may turn out to have when it is."""
+    explicit = option(model, ASSIGNMENT)
+    return opens_stages(model) if explicit is None else bool(explicit)
+
+
+def is_without_stages(model: Any) -> bool:
+    """Whether it was said that the model has no stages, whatever scopes say."""
+    explicit = option(model, ASSIGNMENT)
+    return explicit is not None and not explicit
+
+
+def assigned_stages(model: Any) -> tuple[StageTree, ...]:
+    """The stage of each of the model's calls; None where it has none.
+
+    Raises StageAssignmentError for a subclass of `Model` that has not been built.
+    """
+    explicit, calls = option(model, ASSIGNMENT), calls_of(model)
+    if explicit and _is_valid(model, explicit):
+        trees = from_saved(calls, explicit)
+        assert trees is not None
+        return trees
+    return noted(calls) if explicit is None else (None,) * len(calls)
+
+
+def checked_stages(model: Any) -> tuple[StageTree, ...]:
+    """The stages of a model that is going to run. Raises ConfigurationErrors for layers and for numbers left out."""
+    trees = assigned_stages(model)
+    check_stages(calls_of(model), trees)
+    check_runnable(model, trees)
+    return trees
+
+
+def noted_assignment(model: Any) -> list[Any] | None:
+    """What PipelineStage scopes say, in the form in which it is saved; None for a model without."""
+    if option(model, ASSIGNMENT) is not None or not is_pipelined(model):
+        return None
+    trees = assigned_stages(model)
+    return None if None in flat(trees) else to_saved(calls_of(model), trees)
+
+
+def assign(model: Any, calls: Calls, trees: tuple[StageTree, ...]) -> None:
+    """Puts stages, which have been checked, in force."""
+    vars(model)[_ASSIGNED_LAYERS] = _names(model)
+    options_of(model)[ASSIGNMENT] = to_saved(calls, trees)
+
+
+def reset(model: Any) -> None:
+    """Makes the model one without stages."""
+    options_of(model)[ASSIGNMENT] = NOT_PIPELINED
+
+
+def _has_noted(model: Any) -> bool:
+    """Whether there are PipelineStage scopes. Asked often: the answer for a graph, which stays as it is, is kept."""
+    kind = graphs_of(model).kind(model)
+    if kind == "sequential":
+        return any(noted_stage(layer) is not None or _has_noted_inside(layer) for layer in model.layers)
+    if kind == "subclass" and subclass_graph(model) is None:
+        return False
+    graph = model_graph(model)
+    if _HAS_NOTED not in vars(graph):
+        vars(graph)[_HAS_NOTED] = any(stage is not None for stage in flat(noted(calls_of(model))))
+    return bool(vars(graph)[_HAS_NOTED])
+
+
+def _has_noted_inside(layer: Any) -> bool:
+    graphs = nested_graphs(layer)
+    return graphs is not None and graphs.kind(layer) != "subclass" and _has_noted(layer)
+
+
+def _is_valid(model: Any, explicit: list[Any]) -> bool:
+    """Whether an assignment still fits; one that does not is dropped, and that is said."""
+    if graphs_of(model).kind(model) == "subclass" and subclass_graph(model) is None:
+        return True
+    fits = vars(model).get(_ASSIGNED_LAYERS, names := _names(model)) == names
+    if not fits or from_saved(calls_of(model), explicit) is None:
+        reset(model)
+        logger.info(
+            "The layers of model %r have changed: its pipeline stage assignment is dropped. Set it again to run the "
+            "model as a pipeline.",
+            model.name,
+        )
+        return False
+    return True
+
+
+def _names(model: Any) -> list[str]:
+    """The names of a sequential model's layers, which programs can change."""
+    return [layer.name for layer in model.layers] if graphs_of(model).kind(model) == "sequential" else []

@@ -1,0 +1,106 @@
+"""The shapes of a model's batches before it has seen any: from data, from specs, or from how it was built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from keras_ext.pipelining.calls import model_graph
+from keras_ext.pipelining.graphs import graphs_of
+from keras_ext.pipelining.subclasses import outside_traces, subclass_graph, trace_subclass
+
+BATCH_SIZE = 32
+"""Keras' own, where none is given."""
+
+
+def batch_specs(model: Any, x: Any, y: Any, batch_size: int | None, training: bool) -> tuple[Any, ...]:
+    """(x, y), or (x,) where there is no training, as nested `tf.TensorSpec`s of one batch.
+
+    `x` and `y` are arrays, tensors or specs, `x` may be a data set of both. What is None follows from the model.
+    Raises ConfigurationError for a model without shapes, and for losses that do not tell what they take.
+    """
+    if isinstance(x, tf.data.Dataset):
+        spec = x.element_spec if isinstance(x.element_spec, tuple) else (x.element_spec,)
+        x, y = spec[0], spec[1] if len(spec) > 1 else y
+    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1):
+        raise ConfigurationError(
+            f"Expected batch_size to be an integer of at least 1. Received: {batch_size!r}. Nearest legal value: 1."
+        )
+    given = None if x is None else _specs(x, batch_size)
+    if given is not None:
+        _build(model, given)
+    graph = model_graph(model)
+    if graph is None:
+        raise ConfigurationError(
+            f"Expected a model that has been built. Received: {model.name!r}, which does not know the shape of its "
+            "inputs. Call build() on it, begin it with an Input, or give x."
+        )
+    size = batch_size or _rows(given) or _rows(graph.inputs) or BATCH_SIZE
+    inputs = _specs(graph.input if given is None else given, size)
+    if not training:
+        return (inputs,)
+    return inputs, _specs(_targets(model, graph) if y is None else y, size)
+
+
+def _build(model: Any, inputs: Any) -> None:
+    graphs = graphs_of(model)
+    if graphs.kind(model) == "sequential":
+        with outside_traces(model):
+            graphs.build(model, tf.nest.flatten(inputs)[0])
+    elif graphs.kind(model) == "subclass" and subclass_graph(model) is None:
+        trace_subclass(model, inputs)
+
+
+def _specs(structure: Any, batch_size: int | None) -> Any:
+    """Of arrays one batch is taken; of symbols and specs a first size that is not known becomes the batch's."""
+    return tf.nest.map_structure(lambda leaf: _spec(leaf, batch_size), structure)
+
+
+def _spec(leaf: Any, batch_size: int | None) -> tf.TensorSpec:
+    is_data = isinstance(leaf, np.ndarray | tf.Tensor)
+    dtype = tf.as_dtype(leaf.dtype)
+    if is_data and dtype == tf.float64:
+        dtype = tf.float32
+    sizes = list(leaf.shape)
+    if sizes and (is_data or sizes[0] is None):
+        rows = sizes[0]
+        size = batch_size or (BATCH_SIZE if is_data else None)
+        sizes[0] = size if rows is None or size is None else min(rows, size)
+    return tf.TensorSpec(sizes, dtype)
+
+
+def _rows(structure: Any) -> int | None:
+    sizes = [leaf.shape[0] for leaf in tf.nest.flatten(structure) if leaf is not None and len(leaf.shape)]
+    return next((int(size) for size in sizes if size is not None), None)
+
+
+def _targets(model: Any, graph: Any) -> Any:
+    """What the losses take, as specs: labels for sparse ones, else as the outputs are."""
+    outputs = graph.output
+    losses = getattr(model, "loss", None)
+    flat = tf.nest.flatten(outputs)
+    if isinstance(losses, list | tuple | dict):
+        each = [losses.get(name) for name in _names(outputs)] if isinstance(losses, dict) else list(losses)
+    else:
+        each = [losses] * len(flat)
+    if len(each) != len(flat) or any(loss is None for loss in each):
+        raise ConfigurationError(
+            f"Expected a model compiled with a loss for each of its {len(flat)} outputs, to know what targets it is "
+            f"trained with. Received: loss={losses!r}. Give y: an array, or a tf.TensorSpec."
+        )
+    specs = [_target(output, loss) for output, loss in zip(flat, each, strict=True)]
+    return tf.nest.pack_sequence_as(outputs, specs)
+
+
+def _names(outputs: Any) -> list[str]:
+    return list(outputs) if isinstance(outputs, dict) else [tensor._keras_history[0].name for tensor in outputs]
+
+
+def _target(output: Any, loss: Any) -> tf.TensorSpec:
+    name = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", "")
+    if "sparse" in f"{name} {type(loss).__name__}".lower():
+        return tf.TensorSpec(output.shape[:-1], tf.int32)
+    return tf.TensorSpec(output.shape, tf.as_dtype(output.dtype))

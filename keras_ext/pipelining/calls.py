@@ -1,0 +1,109 @@
+"""A model as a tree of calls of layers: those of nested models, which stages can cut, are inside the model's call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ext.pipelining.errors import StageAssignmentError
+from keras_ext.pipelining.graphs import Invocation, Kind, graphs_of, invocations, nested_graphs
+from keras_ext.pipelining.subclasses import subclass_graph, tracing_failure
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a layer. `node_index` counts the calls of the layer in the model that calls it, from 0.
+
+    `inbound` are the layers whose outputs it takes, `node` is that of Keras, None in a sequential model that is not
+    built. `inner` are the calls in a nested model that is sequential or functional, None for other layers.
+    """
+
+    layer: Any
+    node_index: int
+    inbound: list[Any]
+    node: Any
+    inner: Calls | None
+
+    @property
+    def leaves(self) -> tuple[Call, ...]:
+        """The calls of layers that are no nested models in it: itself, if it has none."""
+        return (self,) if self.inner is None else self.inner.leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The calls in a model in the order of execution; `inputs` and `outputs` are its symbolic tensors, if it has."""
+
+    kind: Kind
+    of: tuple[Call, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self.of)
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    @property
+    def leaves(self) -> tuple[Call, ...]:
+        """All calls of layers that are no nested models."""
+        return tuple(leaf for call in self.of for leaf in call.leaves)
+
+
+def calls_of(model: Any) -> Calls:
+    """The calls of a model's layers, inputs left out: each layer once in a sequential model, in post-order in others.
+
+    Raises StageAssignmentError for a subclass of `Model` that has not been built.
+    """
+    graphs, graph = graphs_of(model), model_graph(model)
+    kind = graphs.kind(model)
+    made = [] if graph is None else invocations(graphs, graph)
+    if kind != "sequential":
+        return _calls(kind, made, graph)
+    layers = list(model.layers)
+    if len(made) == len(layers):
+        return _calls(kind, made, graph)
+    return Calls(kind, tuple(_in_chain(layers)), (), ())
+
+
+def _calls(kind: Kind, made: Sequence[Invocation], graph: Any) -> Calls:
+    calls = [Call(i.layer, i.node_index, i.inbound, i.node, _inner(i.layer)) for i in made]
+    return Calls(kind, tuple(calls), tuple(tf.nest.flatten(graph.inputs)), tuple(tf.nest.flatten(graph.outputs)))
+
+
+def _in_chain(layers: Sequence[Any]) -> Iterator[Call]:
+    before: list[Any] = []
+    for layer in layers:
+        yield Call(layer, 0, before, None, _inner(layer))
+        before = [layer]
+
+
+def _inner(layer: Any) -> Calls | None:
+    """The calls in a nested model; None for a layer, and for a model that does more than its graph says."""
+    graphs = nested_graphs(layer)
+    if graphs is None or graphs.kind(layer) == "subclass" or graphs.overrides_call(layer):
+        return None
+    return calls_of(layer) if layer.layers and calls_of(layer).of else None
+
+
+def model_graph(model: Any) -> Any:
+    """The graph of a model; None for a sequential model before it is built.
+
+    Raises StageAssignmentError for a subclass of `Model` that has not been built.
+    """
+    graphs = graphs_of(model)
+    if graphs.kind(model) != "subclass":
+        return graphs.graph(model)
+    graph = subclass_graph(model)
+    if graph is None:
+        failure = tracing_failure(model)
+        raise StageAssignmentError(
+            f"Expected a model that has been built. Received: {type(model).__name__} {model.name!r}, whose layers are "
+            "known only once its call has been traced. Call build() on it with the shapes of its inputs first."
+            + (f" When it was built, its call could not be traced: {failure}" if failure else "")
+        )
+    return graph

@@ -1,0 +1,90 @@
+"""Whether a subclass of `Model` opens PipelineStage scopes in its `call`, found before that is traced."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from keras_ext.pipelining.stage import PipelineStage, noted_stage
+
+NEVER_OPEN = frozenset(
+    {"absl", "engine", "ipu", "jax", "keras", "keras_ext", "ml_dtypes", "numpy", "tensorflow", "tf_keras"}
+) | frozenset(sys.stdlib_module_names)
+"""Packages whose functions open no scopes; others' are looked into. What programs run as is `__main__`."""
+
+
+def opens_stages(model: Any) -> bool:
+    """Whether layers of the model were made in scopes, or the code of its class opens some, itself or in functions.
+
+    The code is read and not run: names in it are looked up where it was defined. Scopes that are opened out of its
+    sight are found when a step is traced, which is an error then.
+    """
+    layers = model._flatten_layers(include_self=False)
+    if any(noted_stage(layer) is not None for layer in layers):
+        return True
+    seen: set[int] = set()
+    members = [member for base in type(model).__mro__ if _is_looked_into(base) for member in vars(base).values()]
+    return any(_opens(member, seen) for member in (*members, *vars(model).values()))
+
+
+def _opens(value: Any, seen: set[int]) -> bool:
+    """Whether a function, or one that it names, names PipelineStage. Anything else does not."""
+    if value is PipelineStage:
+        return True
+    function = _function(value)
+    if function is None or id(function) in seen:
+        return False
+    seen.add(id(function))
+    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    if PipelineStage.__name__ in names:
+        return True
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    return any(_opens(each, seen) for each in (*_named(names, function.__globals__), *cells))
+
+
+def _function(value: Any) -> FunctionType | None:
+    """The function behind what can be called, if it is one to look into."""
+    while not isinstance(value, FunctionType):
+        if isinstance(value, staticmethod | classmethod | MethodType):
+            value = value.__func__
+        elif isinstance(value, functools.partial):
+            value = value.func
+        elif isinstance(value, property):
+            value = value.fget
+        else:
+            return None
+    return value if _is_looked_into(value) else None
+
+
+def _named(names: set[str], variables: dict[str, Any]) -> Iterator[Any]:
+    """What names mean in a module, and in those modules and classes that they name."""
+    for name in names:
+        value = variables.get(name)
+        yield value
+        if isinstance(value, type) and _is_looked_into(value):
+            yield from vars(value).values()
+        elif isinstance(value, ModuleType) and _is_looked_into(value):
+            yield from (vars(value)[inner] for inner in names if inner in vars(value))
+
+
+def _is_looked_into(value: Any) -> bool:
+    module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return isinstance(module, str) and module.partition(".")[0] not in NEVER_OPEN
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:  # of a name that has not been assigned yet
+        return False
+    return True

@@ -1,0 +1,68 @@
+"""Programs of the other tests on the debug executor, whole or with something made wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from engine.debug import DebugExecutable
+from engine.ir import Module
+from engine.program.program import Buffer, ComputeSet, Program, Relocation, Span
+from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.executable import Executable
+from engine.runtime.feeds import RowFeed
+from tests.program.programs import PROGRAMS, program_of, values_of
+
+STEPS = 2
+Results = tuple[list[np.ndarray], list[np.ndarray]]
+
+
+def run_named(name: str, executable: Executable, steps: int = STEPS) -> Results:
+    """The outputs of some steps of one of PROGRAMS, and its variables afterwards."""
+    module, roles = PROGRAMS[name]()
+    return run_module(module, roles, executable, steps)
+
+
+def run_module(module: Module, roles: list[str], executable: Executable, steps: int = STEPS) -> Results:
+    """The same of any module; feeds bring the same rows in each step."""
+    feeds, variables = [], []
+    for value, role, parameter in zip(values_of(module.entry.parameters), roles, module.entry.parameters, strict=True):
+        if role == "feed":
+            feeds.append(RowFeed(np.concatenate([value] * steps) if value.ndim else np.stack([value] * steps)))
+        elif role == "variable":
+            variables.append(DeviceBuffer(parameter.array_shape))
+            variables[-1].write(value)
+    outputs = executable.run(steps, feeds, variables, "all")
+    return outputs, [variable.read() for variable in variables]
+
+
+def run_changed(name: str, change: Callable[[Program], None], tiles: int = 4) -> Results:
+    """Runs one of PROGRAMS that has been changed."""
+    program = program_of(name)
+    change(program)
+    return run_named(name, DebugExecutable(program, tiles=tiles))
+
+
+def same_bits(received: Results, expected: Results) -> bool:
+    pairs = zip([*received[0], *received[1]], [*expected[0], *expected[1]], strict=True)
+    return all(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def with_spans(spans: list[Span], buffer: Buffer, **changes: int) -> list[Span]:
+    """The spans, with the partitions of those of one buffer changed."""
+    return [
+        replace(s, partition=replace(s.partition, **changes)) if s.buffer is buffer and s.partition is not None else s
+        for s in spans
+    ]
+
+
+def set_of(codelet: object, buffers: list[Buffer], numbers: list[int], units: int, **rest: object) -> ComputeSet:
+    """A compute set whose first parameters are addresses, the others numbers; `reads` and `writes` are spans."""
+    parameters = np.zeros(len(buffers) + len(numbers), np.int64)
+    parameters[len(buffers) :] = numbers
+    places = [Relocation(word, buffer) for word, buffer in enumerate(buffers)]
+    arguments = {"reads": [], "writes": [], **rest}
+    name = str(arguments.pop("name", "made by hand"))
+    return ComputeSet(name, codelet, parameters, places, units, **arguments)  # type: ignore[arg-type]

@@ -1,0 +1,207 @@
+"""Models that the configured chip cannot hold: told before they run, and all stays usable."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.errors import ConfigurationError, OutOfTileMemory
+from engine.profile import Account
+from ipu.config import IPUConfig
+from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import FEATURES, Kit, data, keras3_only
+
+WIDTH = 512
+OPTION = "debug.allowOutOfMemory"
+
+
+def configure(tiles: int = 2, **options: str) -> None:
+    config = IPUConfig()
+    config.ipu_model.tiles_per_ipu = tiles
+    config.compilation_poplar_options = options
+    config.configure_ipu_system()
+
+
+@pytest.fixture(autouse=True)
+def on_a_model_of_two_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+    monkeypatch.delenv("POPLAR_ENGINE_OPTIONS", raising=False)
+    configure()
+    yield
+
+
+def wide(kit: Kit) -> Any:
+    """Weights that two tiles hold, and activations that they do not for large batches."""
+    layers = kit.keras.layers
+    return kit.keras.Sequential(
+        [
+            layers.Input((FEATURES,)),
+            layers.Dense(WIDTH, "relu", name="first_hidden"),
+            layers.Dense(64, "relu", name="second_hidden"),
+            layers.Dense(3, "softmax"),
+        ]
+    )
+
+
+def test_it_is_told_before_the_program_runs_and_a_smaller_batch_is_fitted(kit: Kit) -> None:
+    model = kit.ipu_model(lambda: wide(kit))
+    before = [np.array(w) for w in model.get_weights()]
+    x, y = data(2048)
+    with pytest.raises(OutOfTileMemory) as raised:
+        model.fit(x, y, batch_size=1024, verbose=0)
+    message = str(raised.value)
+    assert "on tile " in message and "bytes over" in message
+    assert "first_hidden" in message.split("three largest tensors")[1].split("What to change")[0]
+    assert "a smaller batch, 512 in place of 1024: " in message
+    assert isinstance(raised.value.account, Account) and not raised.value.account.fits
+    for now, then in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+    history = model.fit(x, y, batch_size=32, epochs=1, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    assert not np.array_equal(model.get_weights()[0], before[0])
+    assert model.predict(x[:32], batch_size=16, verbose=0).shape == (32, 3)
+
+
+def test_the_advice_is_followed(kit: Kit) -> None:
+    """The batch is halved as often as the error says so."""
+    model, batch = kit.ipu_model(lambda: wide(kit)), 2048
+    x, y = data(2048)
+    for _ in range(8):
+        try:
+            model.fit(x, y, batch_size=batch, verbose=0)
+            break
+        except OutOfTileMemory as error:
+            assert f"a smaller batch, {batch // 2} in place of {batch}" in str(error)
+            batch //= 2
+    assert 16 <= batch < 1024
+
+
+def test_accumulation_takes_less_memory_than_its_batch(kit: Kit) -> None:
+    x, y = data(1024)
+    model = kit.ipu_model(lambda: wide(kit), steps_per_execution=16)
+    with pytest.raises(OutOfTileMemory):
+        model.fit(x, y, batch_size=1024, verbose=0)
+    model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=16)
+    model.fit(x, y, batch_size=64, verbose=0)
+    from keras_ext.chip import chip_account
+
+    found = {tensor.name: tensor for tensor in chip_account(model).liveness}
+    assert found["input 0"].shape == f"f32[64,{FEATURES}]" and found["input 0"].category == "stream buffers"
+    sums = [t for t in found.values() if t.name.startswith("sum of gradients of ") and t.layer.startswith("first")]
+    assert sums and all(t.category == "optimizer state" and not t.always_live for t in sums)
+
+
+@keras3_only
+@pytest.mark.parametrize("where", ["configuration", "environment"])
+def test_poplars_option_makes_it_a_warning(
+    kit: Kit, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if where == "configuration":
+        configure(**{OPTION: "true"})
+    else:
+        monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", f'{{"{OPTION}": "true"}}')
+    x, y = data(1024)
+    with caplog.at_level(logging.WARNING, "ipu"):
+        kit.ipu_model(lambda: wide(kit)).fit(x, y, batch_size=1024, verbose=0)
+    assert any(OPTION in record.getMessage() and "bytes over" in record.getMessage() for record in caplog.records)
+
+
+@keras3_only
+def test_the_environment_is_stronger_than_the_configuration(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(**{OPTION: "true"})
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", f'{{"{OPTION}": "false"}}')
+    x, y = data(1024)
+    with pytest.raises(OutOfTileMemory):
+        kit.ipu_model(lambda: wide(kit)).fit(x, y, batch_size=1024, verbose=0)
+
+
+@keras3_only
+@pytest.mark.parametrize("text", ["{", "[]", f'{{"{OPTION}": "perhaps"}}'])
+def test_options_that_are_none(kit: Kit, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", text)
+    x, y = data(1024)
+    with pytest.raises(ConfigurationError, match="Expected"):
+        kit.ipu_model(lambda: wide(kit)).fit(x, y, batch_size=1024, verbose=0)
+
+
+def test_offloaded_state_of_the_optimizer_is_in_the_account(kit: Kit) -> None:
+    from keras_ext.chip import chip_account
+
+    configure(0)
+    x, y = data(64)
+
+    def account(**arguments: Any) -> Account:
+        model = kit.ipu_model(lambda: wide(kit), steps_per_execution=2)
+        model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2, **arguments)
+        model.fit(x, y, batch_size=32, verbose=0)
+        return chip_account(model)
+
+    here, there = account(), account(offload_weight_update_variables=True)
+    slots = sum(t.bytes for t in here.liveness if " slot of " in t.name)
+    assert slots >= 4 * (FEATURES * WIDTH + WIDTH * 64 + 64 * 3)
+    assert sum(there.remote.bytes.values()) == slots
+    assert there.host > here.host
+    assert there.tiles.always_live_bytes.sum() < here.tiles.always_live_bytes.sum()
+
+
+def deep(kit: Kit) -> Any:
+    layers = kit.keras.layers
+    hidden = [layers.Dense(256, "relu", name=f"hidden_{number}") for number in range(4)]
+    return kit.keras.Sequential([layers.Input((256,)), *hidden, layers.Dense(3, "softmax")])
+
+
+def pipelined(kit: Kit, ipus: int, batch: int) -> Any:
+    config = IPUConfig()
+    config.auto_select_ipus, config.ipu_model.tiles_per_ipu = ipus, 2
+    config.configure_ipu_system()
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(8 * batch, 256)).astype(np.float32), generator.integers(0, 3, 8 * batch)
+    model = kit.ipu_model(lambda: deep(kit), steps_per_execution=8)
+    if ipus > 1:
+        model.set_pipeline_stage_assignment([min(number, ipus - 1) for number in range(5)])
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=8)
+    model.fit(x, y, batch_size=batch, verbose=0)
+    return model
+
+
+def test_a_pipeline_is_checked_on_each_of_its_ipus(kit: Kit) -> None:
+    with pytest.raises(OutOfTileMemory) as raised:
+        pipelined(kit, 1, 8)
+    assert raised.value.account.pipeline is None
+    from keras_ext.chip import chip_account
+
+    found = chip_account(pipelined(kit, 4, 8))
+    assert found.fits and found.pipeline is not None
+
+
+@keras3_only
+def test_a_pipeline_that_does_not_fit_says_so_too(kit: Kit) -> None:
+    with pytest.raises(OutOfTileMemory, match=r"on tile \d of IPU \d \(stages .*bytes over.*plan_pipeline") as raised:
+        pipelined(kit, 4, 512)
+    assert raised.value.account.pipeline is not None
+
+
+@keras3_only
+def test_replicas_of_a_function_are_accounted_for_one_by_one(kit: Kit) -> None:
+    """Four replicas of a program that nearly fills a chip fit four chips."""
+    import tensorflow as tf
+
+    config = IPUConfig()
+    config.auto_select_ipus = 4
+    config.ipu_model.tiles_per_ipu = 2
+    config.configure_ipu_system()
+    strategy = IPUStrategy()
+
+    @tf.function(jit_compile=True)
+    def step(x: tf.Tensor) -> tf.Tensor:
+        from ipu.cross_replica_ops import cross_replica_sum
+
+        return cross_replica_sum(tf.reduce_sum(tf.tanh(x)))
+
+    with strategy.scope():
+        result = strategy.run(step, args=[np.ones((100, 1000), np.float32)])
+    assert np.isfinite(float(result))

@@ -1,0 +1,65 @@
+"""Programs that fit and programs that do not: the quick bound, the error, its levers."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from engine.errors import OutOfTileMemory
+from engine.profile import Assumptions, account, check_fit
+from engine.profile.fit import SMALL, certainly_fits
+from engine.target import target
+from tests.profile.programs import dense_step, elementwise, product
+from tests.profile.training_steps import deep_step
+
+PROGRAMS = (
+    dense_step(), dense_step(64, 2000, 1000), deep_step(), deep_step(2048, 256, 4), elementwise("tanh", 3_000_000),
+    elementwise("sqrt", 7), product(3000, 17, 900), product(1, 4096, 4096, role="variable"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("tiles", [1, 7, 64, 368, 1472])
+def test_what_certainly_fits_does_fit(tiles: int) -> None:
+    small = target("ipu2", tiles)
+    for program in PROGRAMS:
+        if certainly_fits(program, small):
+            found = account(program, small)
+            assert found.fits
+            assert found.tiles.always_live_bytes.max() <= SMALL * small.bytes_per_tile
+
+
+def test_small_programs_need_no_account() -> None:
+    assert certainly_fits(dense_step(), target("ipu2"))
+    assert not certainly_fits(dense_step(64, 2000, 1000), target("ipu2", tiles=16))
+    generous = Assumptions(available_memory_proportion=0.9)
+    assert not certainly_fits(dense_step(), target("ipu2"), generous)
+
+
+def test_the_error_has_the_account_and_says_what_would_help() -> None:
+    small, program = target("ipu2", tiles=8), deep_step(4096, 128, 8)
+    with pytest.raises(OutOfTileMemory) as raised:
+        check_fit(program, small)
+    message, found = str(raised.value), raised.value.account
+    assert found.memory.peak_fullest == account(program, small).memory.peak_fullest
+    for lever in (
+        "smaller batch, 2048",
+        "gradient accumulation",
+        "recomputation",
+        "half precision",
+        "streaming memory",
+    ):
+        assert lever in message
+    assert "dense_" in message.split("three largest tensors")[1].split("What to change")[0]
+    assert isinstance(raised.value, MemoryError)
+
+
+def test_it_takes_no_time_to_see_that_a_program_is_small() -> None:
+    program, chip = deep_step(), target("ipu2")
+    check_fit(program, chip)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        check_fit(program, chip)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.02

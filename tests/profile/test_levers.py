@@ -1,0 +1,104 @@
+"""What levers promise, against the accounts of programs that were really changed that way."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.profile import Account, Assumptions, Lever, account, levers
+from engine.profile.levers import IPUS
+from engine.profile.options import OPTIMIZER_STATE_VARIABLES
+from engine.target import target
+from tests.profile.programs import product
+from tests.profile.training_steps import deep_step
+
+SMALL = target("ipu2", tiles=8)
+
+
+def found_by(
+    batch: int = 4096, width: int = 128, layers: int = 8, **arguments: str
+) -> tuple[Account, dict[str, Lever]]:
+    program = deep_step(batch, width, layers, **arguments)
+    found = account(program, SMALL)
+    return found, {lever.what.split(",")[0].split(" over ")[0]: lever for lever in levers(program, found)}
+
+
+@pytest.fixture(scope="module")
+def deep() -> tuple[Account, dict[str, Lever]]:
+    return found_by()
+
+
+def test_half_the_batch_saves_what_the_program_with_half_the_batch_saves(
+    deep: tuple[Account, dict[str, Lever]],
+) -> None:
+    found, helps = deep
+    really = found.memory.peak_fullest - account(deep_step(2048, 128, 8), SMALL).memory.peak_fullest
+    assert helps["a smaller batch"].what == "a smaller batch, 2048 in place of 4096"
+    assert helps["a smaller batch"].saves == pytest.approx(really, rel=0.1)
+
+
+def test_accumulation_saves_that_but_for_the_sums(deep: tuple[Account, dict[str, Lever]]) -> None:
+    _, helps = deep
+    sums = 8 * 128 * 128 * 4 / SMALL.tiles
+    saved = helps["the same update by gradient accumulation"].saves
+    assert saved == pytest.approx(helps["a smaller batch"].saves - sums, rel=0.02)
+
+
+def test_half_precision_saves_what_half_the_bytes_of_activations_are(deep: tuple[Account, dict[str, Lever]]) -> None:
+    found, helps = deep
+    half = account(deep_step(4096, 128, 8, "f16"), SMALL)
+    variables = (found.memory.always_live["variables"] - half.memory.always_live["variables"]) / SMALL.tiles
+    really = found.memory.peak_fullest - half.memory.peak_fullest - variables
+    assert helps["half precision (mixed_float16)"].saves == pytest.approx(really, rel=0.15)
+
+
+def test_recomputation_keeps_about_the_root_of_the_activations(deep: tuple[Account, dict[str, Lever]]) -> None:
+    found, helps = deep
+    one = 4096 * 128 * 4 / SMALL.tiles
+    kept = found.memory.peak_fullest - helps["recomputation of activations"].saves
+    assert 2 * one < helps["recomputation of activations"].saves < 7 * one
+    assert kept > found.memory.always_live_fullest + 2 * one
+
+
+def test_options_are_whole_new_accounts() -> None:
+    program = product(2048, 4096, 2048, role="variable")
+    found = account(program, SMALL)
+    helps = {lever.what: lever for lever in levers(program, found)}
+    again = account(program, SMALL, assumptions=Assumptions(available_memory_proportion=0.3))
+    saved = found.memory.peak_fullest - again.memory.peak_fullest
+    assert saved > 0
+    assert helps["availableMemoryProportion 0.3 in place of 0.6"].saves == saved
+
+
+def test_offloading_saves_the_slots(deep: tuple[Account, dict[str, Lever]]) -> None:
+    found, helps = deep
+    offloaded = frozenset({OPTIMIZER_STATE_VARIABLES})
+    again = account(deep_step(4096, 128, 8), SMALL, assumptions=Assumptions(offloaded=offloaded))
+    lever = helps["optimizer state in streaming memory"]
+    assert lever.saves == found.memory.peak_fullest - again.memory.peak_fullest
+    assert 0 < lever.saves <= 8 * 128 * 128 * 4 / SMALL.tiles + 1024
+
+
+def test_pipelining_takes_as_many_ipus_as_it_needs() -> None:
+    found, helps = found_by(2048, 512, 16)
+    lever = helps["pipelining"]
+    assert not found.fits
+    assert lever.what in [f"pipelining over {ipus} IPUs" for ipus in IPUS]
+    assert lever.fits == (found.memory.peak_fullest - lever.saves <= SMALL.bytes_per_tile)
+    assert found.memory.peak_fullest / 2 < lever.saves < found.memory.peak_fullest
+
+
+def test_a_pipeline_that_fits_is_found() -> None:
+    found, helps = found_by(512, 128, 16)
+    assert not found.fits and helps["pipelining"].fits
+
+
+def test_inference_has_nothing_to_recompute_or_accumulate() -> None:
+    program = product(4096, 256, 256, role="variable")
+    what = " ".join(lever.what for lever in levers(program, account(program, SMALL)))
+    assert "recomputation" not in what and "accumulation" not in what
+    assert "a smaller batch, 2048 in place of 4096" in what
+
+
+def test_half_precision_is_no_advice_for_halves() -> None:
+    _, helps = found_by(element_type="f16")
+    assert "half precision (mixed_float16)" not in helps

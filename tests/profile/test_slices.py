@@ -1,0 +1,84 @@
+"""Look-ups and updates of rows: against an exhaustive plan in plain Python, and in programs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.compile import build_program
+from engine.ir import GatherDimensionNumbers
+from engine.ir.builder import Builder
+from engine.profile import account
+from engine.profile.slices import Lookup, plan_lookup
+from engine.target import target
+
+MK2 = target("ipu2")
+BEGIN = 11 + 6 * 29
+
+
+def cheapest(lookup: Lookup, tiles: int) -> int:
+    """Of all ways to cut rows, columns and look-ups of a table that lies where it is needed."""
+    found = []
+    for r in range(1, min(tiles, lookup.rows) + 1):
+        for c in range(1, min(tiles // r, lookup.width) + 1):
+            for n in range(1, min(tiles // (r * c), lookup.lookups) + 1):
+                height, width, count = (
+                    math.ceil(extent / cut)
+                    for extent, cut in ((lookup.rows, r), (lookup.width, c), (lookup.lookups, n))
+                )
+                row_bytes = width * lookup.item_bytes
+                own = math.ceil(count / r)
+                received = count * 4
+                word = 3 if lookup.updates else 2
+                cycles = BEGIN + own * (19 + word * math.ceil(row_bytes / 8)) + (count - own) * 8 + 90
+                if lookup.updates:
+                    received += count * row_bytes
+                    if n > 1:
+                        cycles += math.ceil(height * row_bytes / 8) + BEGIN
+                        cycles += 100 + math.ceil(height * row_bytes / 4) + 90
+                else:
+                    received += height * row_bytes * (n - 1) // n
+                    if r > 1:
+                        cycles += BEGIN + own * (19 + 2 * math.ceil(row_bytes / 8)) + own * (r - 1) * 8
+                        cycles += 100 + math.ceil(count * row_bytes / 4) + 90
+                found.append(cycles + 100 + math.ceil(received / 4))
+    return min(found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 40), st.integers(1, 50), st.sampled_from([2, 4]), st.booleans())
+def test_the_plan_is_the_cheapest(rows: int, width: int, lookups: int, item: int, updates: bool) -> None:
+    lookup = Lookup(rows, width, lookups, item, updates)
+    plan = plan_lookup(lookup, replace(MK2, tiles=12), 1e9)
+    assert plan.compute + plan.exchange + plan.sync == cheapest(lookup, 12)
+
+
+def test_less_memory_takes_more_cycles() -> None:
+    plans = [plan_lookup(Lookup(30_000, 768, 4096, 2), MK2, p) for p in (0.6, 0.05, 0.01)]
+    held, cycles = [p.temporary_bytes for p in plans], [p.compute + p.exchange + p.sync for p in plans]
+    assert held == sorted(held, reverse=True) and cycles == sorted(cycles) and cycles[0] < cycles[2]
+
+
+def test_a_table_that_lies_elsewhere_has_to_come() -> None:
+    home, away = (plan_lookup(Lookup(30_000, 128, 64, 4, away=a), MK2) for a in (False, True))
+    assert away.exchange > 2 * home.exchange
+
+
+@pytest.mark.parametrize("lookups", [64, 4096])
+def test_a_gather_of_rows_is_planned(lookups: int) -> None:
+    b = Builder("embedding")
+    table, ids = b.parameter("f32", (20_000, 64)), b.parameter("s32", (lookups, 1))
+    numbers = GatherDimensionNumbers((1,), (0,), (0,), 1)
+    rows = b.inferred("gather", (table, ids), gather_dimension_numbers=numbers, gather_slice_sizes=(1, 64))
+    program = build_program(b.module(b.tuple(rows)), ["variable", "feed"], {})
+    (made,) = [each for each in program.compute_sets if each.effort.lookups]
+    assert made.effort.lookups == lookups
+    plan = plan_lookup(Lookup(20_000, 64, lookups, 4), MK2)
+    cost = next(each for each in account(program, MK2).costs if each.method == "slices")
+    assert (cost.compute, cost.exchange, cost.sync) == (plan.compute, plan.exchange, plan.sync)
+    assert np.isfinite(cost.cycles)

@@ -1,0 +1,48 @@
+"""The report as text and as a trace."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+from tests.report.samples import report, too_large
+
+
+def test_text_has_the_verdicts_the_summary_and_the_advice() -> None:
+    data, lines = report().data, report().text().splitlines()
+    assert max(map(len, lines)) <= 88
+    text = "\n".join(lines)
+    assert text.startswith("dense step: fits on Mk2 GC200")
+    for each in data["targets"]:
+        assert any(each["title"] in line and f"{each['margin_bytes']:,}" in line for line in lines)
+    assert data["summary"] in text
+    assert [line.strip()[:2] for line in lines if line.strip()[:2] in ("1.", "2.", "3.")] == ["1.", "2.", "3."]
+
+
+def test_text_of_what_does_not_fit() -> None:
+    data = too_large().data
+    over = data["memory"]["peak_fullest"] - data["memory"]["limit_bytes"]
+    assert f"DOES NOT FIT on Mk2 GC200, {over:,} bytes over" in too_large().text()
+
+
+def test_the_trace_has_every_superstep_in_order() -> None:
+    data, trace = report().data, json.loads(report().perfetto())
+    events = trace["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X", "C"}
+    lanes = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            assert event["dur"] > 0 and event["name"]
+            lanes[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for lane in lanes.values():
+        for (_, end), (begin, _) in zip(lane, lane[1:], strict=False):
+            assert begin >= end - 1e-9
+    busiest = lanes[1, 1]
+    cycles = data["cycles"]["total"] - data["cycles"]["host"]
+    assert abs(busiest[-1][1] - 1e6 * cycles / data["target"]["clock_hz"]) < 1e-6
+    counters = [event for event in events if event["ph"] == "C"]
+    assert [event["args"]["not always live"] for event in counters] == data["liveness"]["live_bytes"]
+
+
+def test_a_notebook_shows_the_text() -> None:
+    assert report()._repr_html_().startswith("<pre>dense step: fits")

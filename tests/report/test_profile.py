@@ -1,0 +1,307 @@
+"""`ipu.profile` and `ipu.ProfileReport`, on models of both Keras, on functions, and where memory does not suffice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python import ipu
+
+import engine.report
+from engine.errors import ConfigurationError, OutOfTileMemory
+from engine.profile import account, out_of_tile_memory
+from engine.report import Report
+from engine.target import target
+from ipu.compiler.program import Program
+from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import KITS, Kit, data
+from tests.keras.pipelines import loss_of, mlp, set_stages
+from tests.profile.programs import dense_step
+
+FORMS = (".html", ".json", ".trace.json", ".txt")
+
+
+@pytest.fixture(params=KITS)
+def kit(request: pytest.FixtureRequest) -> Kit:
+    return KITS[request.param]
+
+
+def test_the_names_stand_where_they_are_documented() -> None:
+    from tensorflow.python.ipu import ProfileReport, profile
+
+    assert profile is ipu.profile and ProfileReport is ipu.ProfileReport
+    assert {"profile", "ProfileReport", "profiling"} <= set(dir(ipu))
+
+
+def test_profile_of_a_model(kit: Kit, tmp_path: Path) -> None:
+    model = kit.ipu_model()
+    x, y = data()
+    model.fit(x, y, batch_size=8, verbose=0)
+    report = ipu.profile(model, path=tmp_path / "report.html")
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted("report" + form for form in FORMS)
+    assert report.data["name"] == model.name and report.data["speed"]["samples_per_step"] == 8
+    assert any("dense" in row["name"] for row in report.data["operations"])
+    measured = report.data["host"]["measured"]
+    assert measured["executions"] > 0
+    assert report.data["about"]["versions"]["tensorflow"] == tf.__version__
+    assert Report.load(tmp_path / "report.html").data["cycles"] == report.cycles
+
+
+def test_each_mode_has_its_report(kit: Kit) -> None:
+    model = kit.ipu_model()
+    x, y = data()
+    model.fit(x, y, batch_size=8, verbose=0)
+    model.predict(x, batch_size=12, verbose=0)
+    trained = ipu.profile(model, path=None)
+    predicted = ipu.profile(model, path=None, mode="predict")
+    assert trained.data["speed"]["samples_per_step"] == 8 and predicted.data["speed"]["samples_per_step"] == 12
+    assert len(predicted.data["operations"]) < len(trained.data["operations"])
+    with pytest.raises(ConfigurationError, match="Expected a mode"):
+        ipu.profile(model, path=None, mode="fit")
+
+
+def test_a_model_that_has_not_run(kit: Kit) -> None:
+    """The program is compiled for the shapes it was built for, as `fit` would compile it, and nothing is changed."""
+    x, y = data()
+    model = kit.ipu_model()
+    before = model.get_weights()
+    unseen = ipu.profile(model, path=None)
+    assert unseen.data["speed"]["samples_per_step"] == 32 and unseen.data["host"]["measured"] is None
+    eight = ipu.profile(model, x, y, batch_size=8, path=None)
+    evaluated = ipu.profile(model, x, y, path=None, mode="test", batch_size=8)
+    for one, other in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    model.fit(x, y, batch_size=8, verbose=0)
+    assert ipu.profile(model, path=None).cycles == eight.cycles
+    model.evaluate(x, y, batch_size=8, verbose=0)
+    assert ipu.profile(model, path=None, mode="test").cycles["compute"] == evaluated.cycles["compute"]
+
+
+def test_a_model_of_nobody(kit: Kit) -> None:
+    with pytest.raises(ConfigurationError, match="created inside an IPUStrategy"):
+        ipu.profile(kit.compiled(kit.sequential()), path=None)
+
+
+def test_the_callback_reports_on_fit(kit: Kit, tmp_path: Path) -> None:
+    model = kit.ipu_model()
+    x, y = data()
+    callback = ipu.ProfileReport(tmp_path / "fit.html", name="my model")
+    history = model.fit(x, y, batch_size=8, epochs=2, verbose=0, validation_data=(x, y), callbacks=[callback])
+    assert len(history.history["loss"]) == 2
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted("fit" + form for form in FORMS)
+    assert callback.report.data["name"] == "my model"
+    assert callback.report.data["speed"]["samples_per_step"] == 8
+    assert callback.report.data["host"]["measured"]["executions"] == 6
+    backward = [row["name"] for row in callback.report.data["operations"] if "(backward)" in row["name"]]
+    assert backward
+
+
+def test_the_callback_reports_early(kit: Kit, tmp_path: Path) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop(epoch: int, logs: Any) -> None:
+        if epoch == 1:
+            raise Stopped
+
+    model = kit.ipu_model()
+    x, y = data()
+    stopping = kit.keras.callbacks.LambdaCallback(on_epoch_end=stop)
+    with pytest.raises(Stopped):
+        model.fit(x, y, epochs=3, verbose=0, callbacks=[ipu.ProfileReport(tmp_path / "r.html"), stopping])
+    assert Report.load(tmp_path / "r.json").fits
+
+
+@pytest.mark.parametrize("method", ["evaluate", "predict"])
+def test_the_callback_reports_on_the_other_methods(kit: Kit, tmp_path: Path, method: str) -> None:
+    model = kit.ipu_model()
+    x, y = data()
+    callback = ipu.ProfileReport(tmp_path / "r.html")
+    arguments = (x, y) if method == "evaluate" else (x,)
+    getattr(model, method)(*arguments, batch_size=6, verbose=0, callbacks=[callback])
+    assert callback.report.data["speed"]["samples_per_step"] == 6
+    assert (tmp_path / "r.html").exists()
+
+
+def test_the_callback_changes_nothing(kit: Kit) -> None:
+    x, y = data()
+
+    def train(callbacks: list[Any]) -> list[np.ndarray]:
+        kit.keras.utils.set_random_seed(4)
+        model = kit.ipu_model()
+        model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0, callbacks=callbacks)
+        return model.get_weights()
+
+    class Silent(ipu.ProfileReport):
+        def _write(self, mode: str) -> None:
+            pass
+
+    for one, other in zip(train([]), train([Silent()]), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_report_on_what_does_not_fit(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = out_of_tile_memory(account(dense_step(64, 2000, 2000), target("ipu2", tiles=8)))
+
+    def refuse(self: Program, traced: Any) -> None:
+        raise error
+
+    model = kit.ipu_model()
+    x, y = data()
+    callback = ipu.ProfileReport(tmp_path / "failed.html")
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, "__init__", refuse)
+        with pytest.raises(OutOfTileMemory) as raised:
+            model.fit(x, y, verbose=0, callbacks=[callback])
+    assert raised.value is error and any("failed.html" in note for note in error.__notes__)
+    found = Report.load(tmp_path / "failed.json").data
+    assert not found["fits"] and found["failure"] == str(error) and found["name"] == model.name
+    assert "The program was not run." in (tmp_path / "failed.html").read_text()
+    assert found["advice"][0]["section"] == "memory"
+    assert len(found["tiles"]) == 8 and found["operations"]
+    model.fit(x, y, verbose=0)  # and a callback that is no longer there hears of nothing
+    assert Report.load(tmp_path / "failed.json").data == found
+
+
+@pytest.mark.parametrize("report_by", ["callback", "function"])
+def test_a_report_on_a_model_for_too_few_tiles(
+    kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report_by: str
+) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+    config = ipu.config.IPUConfig()
+    config.ipu_model.tiles_per_ipu = 2
+    config.configure_ipu_system()
+    layers = kit.keras.layers
+    model = kit.ipu_model(lambda: kit.keras.Sequential([layers.Input((600,)), layers.Dense(600), layers.Dense(3)]))
+    x, y = np.ones((16, 600), np.float32), np.zeros(16, np.int32)
+    page = tmp_path / "failed.html"
+    with pytest.raises(OutOfTileMemory) as raised:
+        if report_by == "callback":
+            model.fit(x, y, batch_size=16, verbose=0, callbacks=[ipu.ProfileReport(page)])
+        else:
+            ipu.profile(model, x, y, path=page)
+    assert any("failed.html" in note for note in raised.value.__notes__)
+    found = Report.load(page).data
+    assert not found["fits"] and len(found["tiles"]) == 2 and found["failure"] == str(raised.value)
+    assert [each["fits"] for each in found["targets"]] == [True, False, True, True]
+    assert found["memory"]["levers"] and found["advice"][0]["title"] == "Make it fit"
+
+
+def test_a_pipeline(kit: Kit, tmp_path: Path) -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    x, y = data(32)
+    with IPUStrategy().scope():
+        model = mlp(kit)
+        model.compile(kit.keras.optimizers.SGD(0.05), loss_of(kit), steps_per_execution=4)
+        set_stages(model, (0, 0, 1, 1))
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        model.fit(x, y, batch_size=4, verbose=0)
+    report = ipu.profile(model, path=tmp_path / "pipeline.html")
+    data_of = report.data
+    jsonschema.validate(
+        json.loads(report.json()), json.loads((Path(engine.report.__file__).parent / "schema.json").read_text())
+    )
+    pipeline = data_of["pipeline"]
+    assert (pipeline["stages"], pipeline["micro_batches"], len(pipeline["ipus"])) == (2, 4, 2)
+    assert data_of["target"]["ipus"] == 2 and data_of["speed"]["samples_per_step"] == 16
+    assert 0 < pipeline["bubble_share"] < 1
+    assert {row["kind"] for row in pipeline["rows"]} >= {"forward", "backward", "update"}
+    for each in pipeline["ipus"]:
+        busy = sum(row["cycles"] for row in pipeline["rows"] if row["ipu"] == each["ipu"])
+        assert busy == each["busy_cycles"] <= pipeline["cycles"]
+    assert pipeline["cycles"] + data_of["cycles"]["host"] == data_of["cycles"]["total"]
+    assert len(data_of["liveness"]["live_bytes"]) == len(data_of["supersteps"]) < len(data_of["operations"])
+    assert 'id="pipeline"' in (tmp_path / "pipeline.html").read_text()
+    lanes = {e["tid"] for e in json.loads(report.perfetto())["traceEvents"] if e["pid"] == 3 and e["ph"] == "X"}
+    assert len(lanes) == 2
+
+
+def test_profile_of_functions(tmp_path: Path) -> None:
+    strategy = IPUStrategy()
+    with strategy.scope():
+
+        @tf.function
+        def product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+            return tf.linalg.matmul(a, b)
+
+        a, b = tf.ones((16, 24)), tf.ones((24, 8))
+        with pytest.raises(ConfigurationError, match="has not run"):
+            ipu.profile(product, path=None)
+        compiled = ipu.profile(product, a, b, path=tmp_path / "product.html")
+        assert compiled.data["speed"]["amp_flop"] == {"f32": 2 * 16 * 24 * 8}
+        assert compiled.data["name"] == "product" and (tmp_path / "product.html").exists()
+        strategy.run(product, (tf.ones((4, 24)), b))
+        assert ipu.profile(product, path=None).data["speed"]["amp_flop"] == {"f32": 2 * 4 * 24 * 8}
+        assert ipu.profile(lambda x: x + 1.0, a, path=None).data["operations"]
+
+
+def test_profile_of_a_program_and_of_nothing() -> None:
+    assert ipu.profile(dense_step(), path=None).data["name"] == dense_step().name
+    for subject in (3, "model", None, lambda x: x):
+        with pytest.raises(ConfigurationError, match="Expected a Keras model"):
+            ipu.profile(subject, path=None)
+
+
+def test_a_baseline_becomes_a_section(tmp_path: Path) -> None:
+    before = ipu.profile(dense_step(128), path=tmp_path / "before.html")
+    for baseline in (before, tmp_path / "before.json", tmp_path / "before.html"):
+        now = ipu.profile(dense_step(64), path=None, baseline=baseline)
+        comparison = now.data["comparison"]
+        assert comparison["before"] == before.data["name"] and comparison["growth"] < 0
+        assert 'id="comparison"' in now.html()
+
+
+def test_configured_chip_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+    config = ipu.config.IPUConfig()
+    config.ipu_model.version = "ipu1"
+    config.ipu_model.tiles_per_ipu = 40
+    config.matmuls.poplar_options = {"partialsType": "half"}
+    config.configure_ipu_system()
+    data = ipu.profile(dense_step(), path=None).data
+    assert data["target"]["name"] == "ipu1" and len(data["tiles"]) == 40
+    assert data["speed"]["partials_type"] == "f16"
+    assert {each["name"] for each in data["targets"]} == {"ipu1", "ipu2", "bow", "c600"}
+
+
+def test_keras_is_imported_by_nobody_who_does_not_use_it() -> None:
+    source = (
+        "import sys\nfrom tensorflow.python import ipu\nipu.ProfileReport\n"
+        "print([n for n in ('keras_ext', 'vl_convert', 'jinja2', 'numba') if n in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_the_example_compares_two_reports(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "examples/report.py", "--folder", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+        check=True,
+    )
+    assert "more than the 3 % allowed" in done.stdout and "fits: True" in done.stdout
+    assert {file.name for file in tmp_path.iterdir()} == {name + form for name in ("small", "large") for form in FORMS}
+    changed = {line["name"] for line in Report.load(tmp_path / "large.html").data["comparison"]["operations"]}
+    assert any("second" in name for name in changed)
