@@ -44,6 +44,7 @@ STRUCTURED = {
     "integers, floats, complex": "convolution dot iota",
     "f32, f64, complex": "cholesky fft triangular-solve",
     "unsigned integers": "rng-bit-generator",
+    "u64": "rng-get-and-update-state",
     "pred, integers, floats": "rng",
     "every element type, as an infeed or an outfeed": "custom-call",
 }

@@ -20,7 +20,7 @@ def test_printouts() -> None:
 
 def test_random_bits() -> None:
     (code,) = (block["code"] for block in BLOCK.finditer(PAGE.read_text()) if "def random_bits" in block["code"])
-    modulo = re.sub(r"x = (.*?);", r"x = (\1) % 2**32;", code).replace("0xC2B2AE35", "0xC2B2AE35 % 2**32")
+    modulo = re.sub(r"x = ([^;\n]*)", r"x = (\1) % 2**32", code).replace("0xC2B2AE35", "0xC2B2AE35 % 2**32")
     namespace: dict[str, object] = {}
     exec(modulo, namespace)
     index = np.random.default_rng(0).integers(0, 2**32, 500, np.uint32)
