@@ -10,8 +10,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import tensorflow as tf
 
+from engine.errors import OutOfTileMemory
 from ipu.compiler.program import Program
-from ipu.profiling.failures import failures_of
+from ipu.profiling import failures
 from keras_ext.accumulation import accumulation_of, accumulator_type_of, storage_of
 from keras_ext.callback_thread import CallbackThread
 from keras_ext.epochs.feeds import Batches, BatchSignature, grouped, take, together
@@ -98,8 +99,11 @@ class StepFunction:
         if known is not None:
             _notice_reload(model, known, batches.signature)
         updates = self._updates(batches, callbacks is not None)
-        with failures_of(model):
+        try:
             program = self._programs.get(batches.signature, self._framework.optimizer(model), self._step, updates)
+        except OutOfTileMemory as error:
+            failures.tell(model, error)
+            raise
         if updates is not None and updates.pipelining is not None:
             note_pipeline(model, self._mode, program)
         return program

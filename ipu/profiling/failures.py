@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from engine.errors import OutOfTileMemory
@@ -26,12 +25,7 @@ def listen_no_more(model: Any, listener: Listener) -> None:
         listeners.remove(listener)
 
 
-@contextmanager
-def failures_of(model: Any) -> Iterator[None]:
-    """Programs of the model are compiled within."""
-    try:
-        yield
-    except OutOfTileMemory as error:
-        for listener in list(vars(model).get(_LISTENERS, ())):
-            listener(error)
-        raise
+def tell(model: Any, error: OutOfTileMemory) -> None:
+    """Calls the listeners of the model whose program does not fit."""
+    for listener in list(vars(model).get(_LISTENERS, ())):
+        listener(error)

@@ -40,6 +40,9 @@ STEPS = "pipelining_gradient_accumulation_steps_per_replica"
 DEVICES = "pipelining_device_mapping"
 ACCUMULATE_OUTFEED = "pipelining_accumulate_outfeed"
 ARGUMENTS = "pipelining_kwargs"
+OPTIONS = (ASSIGNMENT, STEPS, DEVICES, ACCUMULATE_OUTFEED, ARGUMENTS)
+KEPT = {training: f"_ipu_pipelining_{training}" for training in (True, False)}
+"""Under these names a model keeps what `pipelining_of` said last."""
 SET_BY_KERAS = {
     "gradient_accumulation_count": "give gradient_accumulation_steps_per_replica",
     "repeat_count": "it follows from steps_per_execution",
@@ -145,11 +148,9 @@ def pipelining_of(model: Any, training: bool) -> Pipelining | None:
     Asked several times in each execution: what it depends on is replaced, never changed, so the answer is kept until
     then. Raises ConfigurationErrors for assignments and options that contradict each other.
     """
-    graphs = graphs_of(model)
-    layers = model.layers if graphs.kind(model) == "sequential" else [subclass_graph(model)]
-    options = [option(model, name) for name in (ASSIGNMENT, STEPS, DEVICES, ACCUMULATE_OUTFEED, ARGUMENTS)]
-    depends_on = [current_system(), *options, *layers]
-    name = f"_ipu_pipelining_{training}"
+    layers = model.layers if graphs_of(model).kind(model) == "sequential" else [subclass_graph(model)]
+    depends_on = [current_system(), *map(options_of(model).get, OPTIONS), *layers]
+    name = KEPT[training]
     kept: _Kept | None = vars(model).get(name)
     if kept is not None and kept.is_of(depends_on):
         return kept.pipelining
