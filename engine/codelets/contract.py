@@ -19,22 +19,20 @@ from engine.codelets.vector import masks_are_cheap
 
 MASKED = masks_are_cheap()
 PANEL = panel_columns()
-K_BLOCK = 256  # the most: a packed panel of B is 64 kB then, of which a part stays in the first-level cache
-NEAR_K_BLOCK = 128  # a panel of B that does, whole; C is read and written twice as often
-NEAR_BLOCKS = 7  # times which that is worth
-ROW_BLOCK = 384  # rows whose block of A (384 kB) stays in the second-level cache from one panel to the next
-PACKED_ROW_BLOCK = 192
+K_BLOCK = 512  # the most: a packed panel of B is 128 kB then, and C is read and written seldom
+ROW_BLOCK = 512  # rows whose block of A (1 MB) stays in the second-level cache from one panel to the next
 PACK_ROWS = 48  # fewer rows than these do not pay for packing B
+LONG_K = 128
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
 
 # Scratch, behind the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
 # packed A.
 PACKED_K = 4 * K_BLOCK * PANEL
 PACKED_ROW = PACKED_K + 8 * K_BLOCK
-COLUMN = PACKED_ROW + 8 * PACKED_ROW_BLOCK
+COLUMN = PACKED_ROW + 8 * ROW_BLOCK
 PACKED_A = COLUMN + 8 * PANEL
 PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
-SCRATCH_BYTES = RESERVED_SCRATCH + PACKED_A + PACKED_ROW_BLOCK * PACKED_PITCH_A
+SCRATCH_BYTES = RESERVED_SCRATCH + PACKED_A + ROW_BLOCK * PACKED_PITCH_A
 
 
 def contract_scratch_bytes() -> int:
@@ -97,8 +95,7 @@ def contract_block(
         fill_zero(c, field(parameters, Field.ROW_C) + 8 * row, rows, columns)
     if k_count > 0:
         padded = (columns + LANES - 1) // LANES * LANES
-        most = NEAR_K_BLOCK if k_count <= NEAR_BLOCKS * NEAR_K_BLOCK else K_BLOCK
-        k_step = even_step(k_count, max(most, most * PANEL // padded))
+        k_step = even_step(k_count, max(K_BLOCK, K_BLOCK * PANEL // padded))
         for k in range(0, k_count, k_step):
             k_now = min(k_step, k_count - k)
             first = accumulate if k == 0 else 1
@@ -138,9 +135,7 @@ def contract_k_block(
     """Rows row .. row + rows of A times rows k .. k + k_count of B, whose first column is at `b`."""
     group = field(parameters, Field.PACK_A)
     packs_a = group != 0 and row % max(group, 1) == 0 and columns > PANEL and k_count >= LANES
-    block = rows
-    if columns > PANEL:
-        block = PACKED_ROW_BLOCK if packs_a else ROW_BLOCK
+    block = ROW_BLOCK if columns > PANEL else rows
     for i in range(0, rows, block):
         count = min(block, rows - i)
         row_a = field(parameters, Field.ROW_A) + 8 * (row + i)
@@ -170,7 +165,7 @@ def b_panel(
     offset_b = field(parameters, Field.OFFSET_B) + 8 * k
     source = b + column * stride
     packed_pitch = (width + LANES - 1) // LANES * LANES * 4
-    dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > NEAR_K_BLOCK else DENSE_PITCH)
+    dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH)
     readable = MASKED or width % LANES == 0
     if layout == Layout.ROWS and (dense or rows < PACK_ROWS) and readable:
         return source + load_i64(offset_b), pitch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector
 ARGUMENTS = 10
+WHOLE = 32  # added to the number of a kernel whose last vector is whole; more than any kernel's rows
 
 
 @cache
@@ -93,25 +95,32 @@ def micro_kernel(
     """
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        whole = builder.icmp_signed("==", arguments[-1], I64(vector.lanes()))
         shape = builder.add(builder.mul(arguments[1], I64(64)), arguments[0])
+        shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
         done = builder.append_basic_block("done")
         switch = builder.switch(shape, done)
-        for vector_count, counts in row_counts().items():
-            for row_count in counts:
-                block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
-                switch.add_case(I64(64 * vector_count + row_count), block)
-                with builder.goto_block(block):
-                    builder.call(_kernel(builder.module, row_count, vector_count), arguments[2:])
-                    builder.branch(done)
+        for vector_count, row_count, masked in kernel_shapes():
+            block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
+            switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
+            with builder.goto_block(block):
+                builder.call(_kernel(builder.module, row_count, vector_count, masked), arguments[2:])
+                builder.branch(done)
         builder.position_at_end(done)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * (ARGUMENTS + 2)), emit
 
 
-def _kernel(module: ir.Module, rows: int, vectors: int) -> ir.Function:
+def kernel_shapes() -> list[tuple[int, int, bool]]:
+    """(vectors, rows, whether the last vector is masked) of each kernel."""
+    counts = row_counts().items()
+    return [(vectors, rows, masked) for vectors, each in counts for rows in each for masked in (False, True)]
+
+
+def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool) -> ir.Function:
     """The LLVM function of one micro kernel, defined in the module at the first request."""
-    name = f"micro_kernel_{rows}x{vectors}"
+    name = f"micro_kernel_{rows}x{vectors}" + "_masked" * masked
     if name in module.globals:
         return module.globals[name]
     function = ir.Function(module, ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
@@ -120,8 +129,8 @@ def _kernel(module: ir.Module, rows: int, vectors: int) -> ir.Function:
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns = function.args
-    mask = vector.lane_mask(builder, last_columns)
-    masks = [None] * (vectors - 1) + [mask]
+    # A masked load takes the place of a multiply-add besides.
+    masks = [None] * (vectors - 1) + [vector.lane_mask(builder, last_columns) if masked else None]
     a_rows = _table(builder, a, row_a, rows)
     totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks)
     _write(builder, _table(builder, c, row_c, rows), totals, accumulate, masks)
@@ -138,6 +147,33 @@ def _table(builder: ir.IRBuilder, base: ir.Value, table: ir.Value, rows: int) ->
     return [builder.add(base, _load_i64(builder, builder.add(table, I64(8 * i)))) for i in range(rows)]
 
 
+def turns_of_k(vectors: int) -> int:
+    """How many k there are in a turn of the loop: two where the registers that this takes are left."""
+    return 2 if vectors == 4 else 1
+
+
+@dataclass
+class _State:
+    """What changes along k: the address of A's next offset, that of B's next row, the sums [row][vector]."""
+
+    offset: ir.Value
+    b: ir.Value
+    sums: list[list[ir.Value]]
+
+    def values(self) -> list[ir.Value]:
+        return [self.offset, self.b, *(each for row in self.sums for each in row)]
+
+
+def _phis(builder: ir.IRBuilder, rows: int, vectors: int) -> _State:
+    sums = [[builder.phi(vector.vector_type()) for _ in range(vectors)] for _ in range(rows)]
+    return _State(builder.phi(I64), builder.phi(I64), sums)
+
+
+def _comes_from(phis: _State, state: _State, block: ir.Block) -> None:
+    for phi, value in zip(phis.values(), state.values(), strict=True):
+        phi.add_incoming(value, block)
+
+
 def _sum_over_k(
     builder: ir.IRBuilder,
     a_rows: list[ir.Value],
@@ -147,46 +183,54 @@ def _sum_over_k(
     k: ir.Value,
     masks: list[ir.Value | None],
 ) -> list[list[ir.Value]]:
-    """The loop over k; returns [row][vector]."""
-    entry, loop, end = builder.block, builder.append_basic_block("k"), builder.append_basic_block("end")
-    offset_end = builder.add(offset_a, builder.mul(k, I64(8)))
-    builder.branch(loop)
+    """The loop over k, in turns of one or two k and with the last one alone if need be; returns [row][vector]."""
+    rows, vectors = len(a_rows), len(masks)
+    turns = turns_of_k(vectors)
+    entry, loop, rest = builder.block, builder.append_basic_block("k"), builder.append_basic_block("rest")
+    start = _State(offset_a, b, [[vector.zeros()] * vectors for _ in range(rows)])
+    offset_end = builder.add(offset_a, builder.mul(builder.and_(k, I64(-turns)), I64(8)))
+    builder.cbranch(builder.icmp_signed(">=", k, I64(turns)), loop, rest)
     builder.position_at_end(loop)
-    offset_now, b_now = builder.phi(I64), builder.phi(I64)
-    sums = [[builder.phi(vector.vector_type()) for _ in masks] for _ in a_rows]
-    totals = _one_k(builder, a_rows, _load_i64(builder, offset_now), b_now, sums, masks)
-    offset_next, b_next = builder.add(offset_now, I64(8)), builder.add(b_now, pitch_b)
-    phis = [(offset_now, offset_a, offset_next), (b_now, b, b_next)]
-    for row_sums, row_totals in zip(sums, totals, strict=True):
-        phis += [(phi, vector.zeros(), total) for phi, total in zip(row_sums, row_totals, strict=True)]
-    for phi, first, later in phis:
-        phi.add_incoming(first, entry)
-        phi.add_incoming(later, loop)
-    builder.cbranch(builder.icmp_unsigned("!=", offset_next, offset_end), loop, end)
+    state = phis = _phis(builder, rows, vectors)
+    for _ in range(turns):
+        state = _one_k(builder, a_rows, state, pitch_b, masks)
+    _comes_from(phis, start, entry)
+    _comes_from(phis, state, loop)
+    builder.cbranch(builder.icmp_unsigned("!=", state.offset, offset_end), loop, rest)
+    builder.position_at_end(rest)
+    summed = _phis(builder, rows, vectors)
+    _comes_from(summed, start, entry)
+    _comes_from(summed, state, loop)
+    if turns == 1:
+        return summed.sums
+    last, end = builder.append_basic_block("last"), builder.append_basic_block("end")
+    builder.cbranch(builder.trunc(k, ir.IntType(1)), last, end)
+    builder.position_at_end(last)
+    state = _one_k(builder, a_rows, summed, pitch_b, masks)
+    builder.branch(end)
     builder.position_at_end(end)
-    return totals
+    phis = _phis(builder, rows, vectors)
+    _comes_from(phis, summed, rest)
+    _comes_from(phis, state, last)
+    return phis.sums
 
 
 def _one_k(
-    builder: ir.IRBuilder,
-    a_rows: list[ir.Value],
-    offset: ir.Value,
-    b: ir.Value,
-    sums: list[list[ir.Value]],
-    masks: list[ir.Value | None],
-) -> list[list[ir.Value]]:
+    builder: ir.IRBuilder, a_rows: list[ir.Value], state: _State, pitch_b: ir.Value, masks: list[ir.Value | None]
+) -> _State:
     """sums[i][j] + A[row i, k] * B[k, vector j]."""
+    offset = _load_i64(builder, state.offset)
     b_vectors = []
     for j, mask in enumerate(masks):
-        address = builder.add(b, I64(4 * vector.lanes() * j))
+        address = builder.add(state.b, I64(4 * vector.lanes() * j))
         b_vectors.append(vector.load_vector(builder, address, mask if vector.masks_are_cheap() else None))
     totals = []
-    for row, row_sums in zip(a_rows, sums, strict=True):
+    for row, row_sums in zip(a_rows, state.sums, strict=True):
         element = builder.load(builder.inttoptr(builder.add(row, offset), POINTER), align=4, typ=F32)
         factor = vector.splat(builder, element)
         pairs = zip(b_vectors, row_sums, strict=True)
         totals.append([vector.multiply_add(builder, factor, b_vector, total) for b_vector, total in pairs])
-    return totals
+    return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), totals)
 
 
 def _write(
