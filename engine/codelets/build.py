@@ -1,20 +1,19 @@
-"""Codelets: Numba functions compiled on first use, kept in a disk cache, and called by address."""
+"""Codelets: functions in the language that Numba compiles, compiled on first use, kept on disk, called by address."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import platform
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from engine import cache_directory as disk
+from engine.codelets.kept import path_of
 
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
 CODELET_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 # One codelet must not compile twice.
@@ -31,16 +30,20 @@ class Codelet:
     def __init__(self, function: Callable[[int, int, int, int], None], name: str | None = None) -> None:
         self.name: str = name or function.__name__
         self.function = function
+        self._address: int | None = None
 
-    @cached_property
-    def _compiled(self) -> Any:
-        with _lock:
-            return _compile(self.function, self.name)
+    @property
+    def is_made(self) -> bool:
+        """Whether this process has the machine code."""
+        return self._address is not None
 
     @property
     def address(self) -> int:
         """The address of the compiled code, valid as long as the process; compiles at the first call."""
-        return int(self._compiled.address)
+        if self._address is None:
+            make([self])
+        assert self._address is not None
+        return self._address
 
     @cached_property
     def _callable(self) -> Callable[..., None]:
@@ -58,11 +61,32 @@ def codelet(function: Callable[[int, int, int, int], None]) -> Codelet:
     return Codelet(function)
 
 
+class Inner:
+    """A function that codelets call; compiled into its callers."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.function = function
+
+    @cached_property
+    def _dispatcher(self) -> Any:
+        from engine.codelets.frontend import InnerDispatcher
+
+        return InnerDispatcher(self.function)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """The name under which Numba asks a value for its type."""
+        return self._dispatcher._numba_type_
+
+    def __repr__(self) -> str:
+        return f"Inner({self.__name__})"
+
+
 def inner(function: Callable[..., Any]) -> Any:
     """Decorator of a function that codelets call; compiled into its callers."""
-    import numba
-
-    return numba.njit(**OPTIONS)(function)
+    return Inner(function)
 
 
 @contextmanager
@@ -75,69 +99,41 @@ def building(listener: Callable[[str], None]) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def cache_directory() -> Path:
-    """The folder of compiled codelets; its name depends on the sources, the compiler and the processor."""
-    return disk.cache_directory(f"codelets-{_fingerprint()}")
+def make(codelets: Iterable[Codelet]) -> None:
+    """Compiles what this process does not have of these codelets, or loads it from the disk cache.
+
+    LLVM works on one codelet, without the GIL, while Numba's frontend goes through the next.
+    """
+    with _lock:
+        missing = list(dict.fromkeys(each for each in codelets if not each.is_made))
+        if not missing:
+            return
+        from engine.emit.jit import load_objects
+
+        paths = [path_of(each.function, each.name) for each in missing]
+        with ThreadPoolExecutor(1, "LLVM") as pool:
+            pending = [_object_of(each, path, pool) for each, path in zip(missing, paths, strict=True)]
+            codes = [code() for code in pending]
+        addresses = load_objects([(path.stem, code) for path, code in zip(paths, codes, strict=True)])
+        for each, path in zip(missing, paths, strict=True):
+            each._address = addresses[path.stem]
 
 
-@cache
-def _fingerprint() -> str:
-    """A codelet calls functions of other files, so a change in any of them must change the folder."""
-    import llvmlite
-    import numba
+def _object_of(codelet: Codelet, path: Path, pool: ThreadPoolExecutor) -> Callable[[], bytes]:
+    """Gives the object code, when it is there; its one symbol is the file's name."""
+    kept = disk.load(path)
+    if kept is not None:
+        return lambda: kept
+    for listener in list(_listeners):
+        listener(codelet.name)
+    from engine.codelets.frontend import ir_of
+    from engine.codelets.machine_code import object_of
 
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    name, features = target()
-    versions = (numba.__version__, llvmlite.__version__, platform.python_version(), platform.machine())
-    digest.update(repr((versions, name, sorted(features))).encode())
-    return digest.hexdigest()[:16]
+    texts, function = ir_of(codelet.function)
 
+    def compile_and_keep() -> bytes:
+        code = object_of(texts, function, path.stem)
+        disk.store(path, code)
+        return code
 
-@cache
-def target() -> tuple[str, frozenset[str]]:
-    """The processor Numba compiles for: its LLVM name and its features (such as "avx512f" or "neon")."""
-    import llvmlite.binding
-    from numba import config
-
-    name = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
-    features = config.CPU_FEATURES
-    if features is None:
-        features = "" if config.CPU_NAME == "generic" else llvmlite.binding.get_host_cpu_features().flatten()
-    return name, frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
-
-
-def _compile(function: Callable[..., None], name: str) -> Any:
-    """Compiles, or loads from the disk cache."""
-    import numba
-    from numba.core import event
-    from numba.core.ccallback import CFunc
-
-    from engine.codelets.kept import KeptCode
-
-    signature = (numba.types.int64,) * 4, numba.types.void
-    compiled = CFunc(function, signature, locals={}, options=dict(OPTIONS))
-    compiled._cache = KeptCode(function, name, cache_directory())
-    with event.install_listener("numba:run_pass", _announcer(name)):
-        compiled.compile()
-    return compiled
-
-
-def _announcer(name: str) -> Any:
-    """A listener that tells ours, once, that a compiler pass runs: the cache did not have the codelet."""
-    from numba.core import event
-
-    class Announcer(event.Listener):
-        told = False
-
-        def on_start(self, event: Any) -> None:
-            if not self.told:
-                self.told = True
-                for listener in list(_listeners):
-                    listener(name)
-
-        def on_end(self, event: Any) -> None:
-            """The end of a pass tells nothing new."""
-
-    return Announcer()
+    return pool.submit(compile_and_keep).result

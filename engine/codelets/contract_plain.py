@@ -6,13 +6,11 @@ from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba import carray
-from numba.core import types
-from numba.core.errors import TypingError
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import batch_offset, contract_f32, contract_scratch_bytes, field
 from engine.codelets.contract_fields import Field
+from engine.codelets.lazy import errors, numba, types
 from engine.codelets.memory import POINTER, RESERVED_SCRATCH, Emitter, intrinsic, load_i64, pointer
 from engine.errors import UnsupportedOperation
 
@@ -50,7 +48,7 @@ def storage_name(element_type: str) -> str:
 def _element(kind: types.Type) -> tuple[str, types.Type]:
     """The element type that a literal argument names, and the Numba type that computes with it."""
     if not isinstance(kind, types.StringLiteral):
-        raise TypingError(f"Expected a literal element type. Received: {kind}.")
+        raise errors.TypingError(f"Expected a literal element type. Received: {kind}.")
     return kind.literal_value, getattr(types, NUMBA_NAMES[kind.literal_value])
 
 
@@ -184,7 +182,7 @@ def _plain_codelet(kind: str, result: str) -> Codelet:
     def contract_plain(parameters: int, lo: int, hi: int, scratch: int) -> None:
         stride_b = field(parameters, Field.STRIDE_B)
         accumulate = field(parameters, Field.ACCUMULATE)
-        sums = carray(pointer(scratch + RESERVED_SCRATCH, number), COLUMN_BLOCK)
+        sums = numba.carray(pointer(scratch + RESERVED_SCRATCH, number), COLUMN_BLOCK)
         for unit in range(lo, hi):
             a, b, c, row, row_end, column, column_end, k, k_end = unit_of(parameters, unit)
             for m in range(row, row_end):
@@ -199,7 +197,7 @@ def _plain_codelet(kind: str, result: str) -> Codelet:
                         factor = load_element(a_row + offset_a, kind, result)
                         b_row = b + load_i64(field(parameters, Field.OFFSET_B) + 8 * j) + n * stride_b
                         if stride_b == element_bytes:
-                            b_array = carray(pointer(b_row, storage), width)
+                            b_array = numba.carray(pointer(b_row, storage), width)
                             for i in range(width):
                                 sums[i] += factor * decode(b_array[i], kind, result)
                         else:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import numba
-
 from engine.codelets.build import codelet, inner
+from engine.codelets.lazy import numba
 from engine.codelets.memory import pointer, store_release
 from engine.codelets.random import fetch_and_add
 from engine.codelets.rows import word

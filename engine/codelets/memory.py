@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.core.errors import TypingError
-from numba.extending import intrinsic as _intrinsic
+
+from engine.codelets.intrinsic import intrinsic
+from engine.codelets.lazy import cgutils, errors, types
 
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
@@ -22,16 +22,16 @@ ARM = platform.machine().lower() in ("aarch64", "arm64")
 FLUSH_TO_ZERO_X86 = 0x8040  # FTZ | DAZ
 FLUSH_TO_ZERO_ARM = 1 << 24  # FZ
 
-# An intrinsic is defined on types and called on values, so its Python signature says nothing about calls.
-intrinsic: Any = _intrinsic
 Emitter = Callable[[Any, ir.IRBuilder, Any, tuple[ir.Value, ...]], Any]
 
 RESERVED_SCRATCH = 64  # bytes at the front of a worker's scratch area that belong to the executor
 
 
-def _load(element: types.Type) -> Any:
+def _load(name: str) -> Any:
     @intrinsic
     def load(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
+        element = getattr(types, name)
+
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
             pointer = builder.inttoptr(arguments[0], POINTER)
             return builder.load(pointer, align=element.bitwidth // 8, typ=context.get_data_type(element))
@@ -41,9 +41,11 @@ def _load(element: types.Type) -> Any:
     return load
 
 
-def _store(element: types.Type) -> Any:
+def _store(name: str) -> Any:
     @intrinsic
     def store(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Emitter]:
+        element = getattr(types, name)
+
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
             pointer = builder.inttoptr(arguments[0], POINTER)
             builder.store(arguments[1], pointer, align=element.bitwidth // 8)
@@ -54,19 +56,19 @@ def _store(element: types.Type) -> Any:
     return store
 
 
-load_i8, store_i8 = _load(types.int8), _store(types.int8)
-load_i16, store_i16 = _load(types.int16), _store(types.int16)
-load_i32, store_i32 = _load(types.int32), _store(types.int32)
-load_i64, store_i64 = _load(types.int64), _store(types.int64)
-load_f32, store_f32 = _load(types.float32), _store(types.float32)
-load_f64, store_f64 = _load(types.float64), _store(types.float64)
+load_i8, store_i8 = _load("int8"), _store("int8")
+load_i16, store_i16 = _load("int16"), _store("int16")
+load_i32, store_i32 = _load("int32"), _store("int32")
+load_i64, store_i64 = _load("int64"), _store("int64")
+load_f32, store_f32 = _load("float32"), _store("float32")
+load_f64, store_f64 = _load("float64"), _store("float64")
 
 
 @intrinsic(prefer_literal=True)
 def pointer(typing_context: Any, address: types.Type, name: types.Type) -> tuple[Any, Emitter]:
     """`pointer(address, "float32")`: a C pointer for `numba.carray`, which LLVM can vectorise through."""
     if not isinstance(name, types.StringLiteral):
-        raise TypingError(f"Expected a literal type name. Received: {name}.")
+        raise errors.TypingError(f"Expected a literal type name. Received: {name}.")
     element = getattr(types, name.literal_value)
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
 
 from engine.codelets import vector
+from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector

@@ -13,12 +13,12 @@ from enum import IntEnum, auto
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
 
 from engine.codelets import vector
 from engine.codelets.build import codelet, inner
 from engine.codelets.contract import K_BLOCK, contract_k_block, field
 from engine.codelets.contract_fields import Field
+from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, RESERVED_SCRATCH, Emitter, intrinsic, load_i64
 
 LANES = vector.lanes()

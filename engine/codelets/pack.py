@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
 
 from engine.codelets import vector
 from engine.codelets.build import inner
+from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32, store_i64
 from engine.codelets.micro_kernel import panel_columns, panel_vectors
 

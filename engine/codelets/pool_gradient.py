@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
-from numba.core.errors import TypingError
 
 from engine.codelets import vector
 from engine.codelets.build import Codelet, inner
+from engine.codelets.lazy import errors, types
 from engine.codelets.memory import (
     I32,
     I64,
@@ -76,7 +75,7 @@ class Axis(IntEnum):
 
 def _predicate(direction: types.Type) -> str:
     if not isinstance(direction, types.StringLiteral):
-        raise TypingError(f"Expected a literal direction. Received: {direction}.")
+        raise errors.TypingError(f"Expected a literal direction. Received: {direction}.")
     return PREDICATES[direction.literal_value]
 
 

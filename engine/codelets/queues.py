@@ -15,9 +15,9 @@ from enum import IntEnum
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
 
 from engine.codelets.build import codelet, inner
+from engine.codelets.lazy import types
 from engine.codelets.memory import (
     I32,
     VOID,

@@ -11,12 +11,11 @@ from enum import IntEnum
 from math import prod
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import types
 
 from engine.codelets.build import codelet, inner
+from engine.codelets.lazy import numba, types
 from engine.codelets.memory import I64, RESERVED_SCRATCH, intrinsic, load_i64, pointer, store_i64
 from engine.codelets.rows import copy_memory, word
 from engine.ir import Shape

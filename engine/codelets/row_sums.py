@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import numba
-
 from engine.codelets.build import codelet, inner
 from engine.codelets.gather import load_index
+from engine.codelets.lazy import numba
 from engine.codelets.memory import RESERVED_SCRATCH, call4, load_i64, pointer, store_i64
 from engine.codelets.rows import copy_memory, word
 

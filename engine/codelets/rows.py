@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from engine.codelets.build import codelet, inner
-from engine.codelets.memory import I64, POINTER, VOID, load_i32, load_i64, store_i32, store_i64
+from engine.codelets.lazy import types
+from engine.codelets.memory import I64, POINTER, VOID, intrinsic, load_i32, load_i64, store_i32, store_i64
 
 OUTFEED_CHUNK = 16384
 

@@ -6,8 +6,8 @@ from functools import cache
 
 from llvmlite import ir
 
-from engine.codelets.build import target
 from engine.codelets.memory import F32, I32, I64, POINTER, VOID
+from engine.codelets.processor import target
 
 BIT = ir.IntType(1)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from engine.codelets.build import Codelet, make
 from engine.codelets.rows import (
     Infeed,
     Outfeed,
@@ -33,6 +34,7 @@ from engine.runtime.executor import (
     Column,
     branch_row,
     compute_row,
+    executor,
     jump_row,
     new_scratch,
     new_state,
@@ -87,6 +89,7 @@ class Executable:
     def _compile(self, progress: Progress | None) -> list[int]:
         called = [codelet for s in self._all_sets for codelet in (s.codelet, *(c for _, c in s.calls))]
         listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
+        make([*(codelet for codelet in called if isinstance(codelet, Codelet)), executor])
         generated = addresses_of([codelet for codelet in called if isinstance(codelet, Nest)], listener)
 
         def address(codelet: Any) -> int:

@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 from numba import int64, njit
 
-from engine.codelets import build, memory
-from engine.codelets.build import codelet
+from engine.codelets import build, kept, memory
+from engine.codelets.build import codelet, inner
 from engine.codelets.kept import identity
 from engine.codelets.memory import load_f32, load_i64, store_f32, store_i64
 
 PROGRAM = """
 import numpy as np
-from engine.codelets.build import building, cache_directory
+from engine.codelets.build import building
+from engine.codelets.kept import cache_directory
 from engine.codelets.contract_plain import contract_for
 from engine.codelets.contract_fields import contract_units, encode_contract
 
@@ -65,8 +66,9 @@ def run_program(cache: Path, **environment: str) -> list[str]:
 
 def test_nothing_compiles_before_the_address_is_read() -> None:
     fresh = build.Codelet(scale.function)
-    assert "_compiled" not in vars(fresh)
+    assert not fresh.is_made
     assert fresh.address == fresh.address != 0
+    assert fresh.is_made
     assert repr(fresh) == "Codelet(scale)"
 
 
@@ -123,16 +125,16 @@ def test_closures_are_told_apart_by_what_they_close_over() -> None:
         return scale
 
     assert identity(scaling(2)) == identity(scaling(2)) != identity(scaling(3))
-    helpers = [njit(scaling(factor)) for factor in (2, 2, 3)]
+    helpers = [inner(scaling(factor)) for factor in (2, 2, 3)]
     same, equal, other = (identity((helper,)) for helper in helpers)
     assert same == equal != other
 
 
 def test_change_of_any_source_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "codelets"
-    shutil.copytree(Path(build.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(build, "__file__", str(copy / "build.py"))
-    fingerprint = build._fingerprint.__wrapped__
+    shutil.copytree(Path(kept.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(kept, "__file__", str(copy / "kept.py"))
+    fingerprint = kept.fingerprint.__wrapped__
     before = fingerprint()
     assert before == fingerprint()
     (copy / "pack.py").chmod(stat.S_IRUSR | stat.S_IWUSR)

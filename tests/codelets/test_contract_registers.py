@@ -9,8 +9,8 @@ import pytest
 from llvmlite import ir
 
 from engine.codelets import micro_kernel, vector
-from engine.codelets.build import target
 from engine.codelets.memory import X86
+from engine.codelets.processor import target
 
 
 def assembly(rows: int, vectors: int, masked: bool) -> str:

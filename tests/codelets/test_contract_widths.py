@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.codelets.build import target
 from engine.codelets.memory import X86
+from engine.codelets.processor import target
 
 NARROW = {
     8: ("haswell", "+sse4.2,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"),

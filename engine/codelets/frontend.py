@@ -1,0 +1,215 @@
+"""Numba's frontend alone: from a codelet's function to LLVM IR that nobody has optimised yet.
+
+Numba by itself would optimise, and make machine code of, each function that a codelet calls, and then of the codelet
+with all of them in it once more. Here each gets types and IR, and the rest is done once, in machine_code.py.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from llvmlite import binding, ir
+from numba.core import codegen, cpu, dispatcher, externals, fastmathpass, sigutils, target_extension, types, typing
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUTarget
+
+from engine.codelets.frontend_passes import Passes
+
+NAME = "codelets"  # of our target among those of Numba
+OPTIONS: dict[str, Any] = {
+    "nopython": True,
+    "error_model": "numpy",
+    "boundscheck": False,
+    "fastmath": {"contract"},
+    "_nrt": False,  # codelets allocate nothing
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+SIGNATURE = types.void(*[types.int64] * 4)
+
+
+class Library(codegen.CodeLibrary):
+    """The IR of one function, and the libraries of those it calls."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        super().__init__(owner, name)
+        self._texts: list[str] = []
+        self._called: list[Library] = []
+
+    def add_linking_library(self, library: Library) -> None:
+        self._called.append(library)
+
+    def add_ir_module(self, ir_module: ir.Module) -> None:
+        self._texts.append(str(ir_module))
+
+    def finalize(self) -> None:
+        """Nothing more is made of IR here."""
+
+    def get_function(self, name: str) -> Any:
+        raise NotImplementedError(f"Expected nobody to want code before it is optimised. Received: {name}.")
+
+    def get_llvm_str(self) -> str:
+        return "\n".join(self._texts)
+
+    get_asm_str = get_llvm_str
+
+    def all_texts(self) -> list[str]:
+        """The IR of the function and of all below it, each once."""
+        found: dict[Library, None] = {}
+        waiting = [self]
+        while waiting:
+            library = waiting.pop()
+            if library not in found:
+                found[library] = None
+                waiting += library._called
+        return [text for library in found for text in library._texts]
+
+
+class Codegen(codegen.JITCPUCodegen):
+    """Makes libraries of IR, and needs no engine that could run them."""
+
+    _library_class = Library
+
+    def _init(self, llvm_module: Any) -> None:
+        self._target_data = binding.Target.from_default_triple().create_target_machine().target_data
+        self._data_layout = str(self._target_data)
+        self._triple = binding.get_process_triple()
+
+    def _create_empty_module(self, name: str) -> ir.Module:
+        module = ir.Module(name)
+        if self._data_layout:
+            module.triple, module.data_layout = self._triple, self._data_layout
+        return module
+
+
+class TypingContext(typing.BaseContext):
+    """The types of what codelets are written with. All of NumPy would take half a second to load."""
+
+    def load_additional_registries(self) -> None:
+        from numba.core.typing import cmathdecl, enumdecl, mathdecl
+
+        for each in (enumdecl, mathdecl, cmathdecl):
+            self.install_registry(each.registry)
+
+
+class Context(cpu.CPUContext):
+    """The code of what codelets are written with, without Numba's runtime."""
+
+    @global_compiler_lock
+    def init(self) -> None:
+        self.is32bit = False
+        self._sizes: dict[ir.Type, int] = {}
+        self._internal_codegen = Codegen(NAME)
+        externals.c_math_functions.install(self)
+
+    def load_additional_registries(self) -> None:
+        from numba.core import optional  # noqa: F401
+        from numba.cpython import builtins, cmathimpl, enumimpl, iterators, mathimpl, numbers, rangeobj, tupleobj  # noqa: F401
+        from numba.np import arrayobj, npyimpl  # noqa: F401
+
+        for each in (mathimpl, cmathimpl, npyimpl):
+            self.install_registry(each.registry)
+
+    def get_abi_sizeof(self, ty: ir.Type) -> int:
+        # LLVM knows, but it may be busy in another thread.
+        size = self._sizes.get(ty)
+        if size is None:
+            size = self._sizes[ty] = super().get_abi_sizeof(ty)
+        return size
+
+    def post_lowering(self, mod: ir.Module, library: Library) -> None:
+        fastmathpass.rewrite_module(mod, self.fastmath)
+
+
+class CodeletTarget(CPUTarget):
+    """Types and code apart from those of the user's own Numba functions."""
+
+    @property
+    def typing_context(self) -> Any:
+        return _contexts()[0]
+
+    @property
+    def target_context(self) -> Any:
+        return _contexts()[1]
+
+
+@cache
+def _contexts() -> tuple[TypingContext, Context]:
+    typing_context = TypingContext()
+    return typing_context, Context(typing_context, NAME)
+
+
+TARGET = CodeletTarget(NAME)
+
+
+class FunctionCompiler(dispatcher._FunctionCompiler):
+    """Types and IR of one function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function, TARGET, dict(OPTIONS), {}, Passes)
+
+    def _customize_flags(self, flags: Any) -> Any:
+        flags.no_compile = True
+        return flags
+
+
+class InnerDispatcher(dispatcher.Dispatcher):
+    """A function that codelets call: its IR for each signature."""
+
+    targetdescr = TARGET
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        super().__init__(function, targetoptions=dict(OPTIONS))
+        self._compiler = FunctionCompiler(function)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return super().get_call_template(tuple(_without_number(each) for each in args), kws)
+
+    def compile(self, sig: Any) -> Any:
+        with global_compiler_lock, self._compiling_counter:
+            arguments, return_type = sigutils.normalize_signature(sig)
+            known = self.overloads.get(tuple(arguments))
+            if known is None:
+                made = self._compiler.compile(arguments, return_type)
+                known = made._replace(entry_point=object())  # a key, under which callers find the function
+                self.targetctx.insert_user_function(known.entry_point, made.fndesc, [made.library])
+                self.overloads[tuple(arguments)] = known
+            return known.entry_point
+
+
+def _without_number(argument: Any) -> Any:
+    """A literal number makes no function of its own: LLVM sees it where it inlines the call."""
+    return types.unliteral(argument) if isinstance(argument, types.IntegerLiteral) else argument
+
+
+class Codelets(target_extension.CPU):
+    """All that Numba knows to do on a CPU holds for codelets."""
+
+
+target_extension.target_registry[NAME] = Codelets
+target_extension.dispatcher_registry[Codelets] = InnerDispatcher
+# How Numba compiles those of its own functions that are written in Python.
+target_extension.jit_registry[Codelets] = lambda *arguments, **options: InnerDispatcher
+
+
+def ir_of(function: Callable[..., None]) -> tuple[list[str], str]:
+    """LLVM IR of a codelet and of all it calls, as texts of modules; and the name of its function in them."""
+    with global_compiler_lock, target_extension.target_override(NAME), _no_garbage():
+        made = FunctionCompiler(function).compile(SIGNATURE.args, SIGNATURE.return_type)
+        return made.library.all_texts(), made.fndesc.llvm_func_name
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Many objects are made here and stay: the collector would look at all of TensorFlow's again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,24 @@
+"""Modules of Numba's that load when something is asked of them: code from the disk cache runs without Numba."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+
+class LazyModule(ModuleType):
+    """Stands for the module of its name. To Numba, which sees one in a codelet's globals, it is a module too."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+if TYPE_CHECKING:
+    import numba
+    from numba.core import cgutils, errors, types
+else:
+    numba = LazyModule("numba")
+    types, errors, cgutils = (LazyModule(f"numba.core.{name}") for name in ("types", "errors", "cgutils"))
+
+__all__ = ["cgutils", "errors", "numba", "types"]
