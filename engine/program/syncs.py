@@ -28,6 +28,14 @@ class _Touch:
     stop: int
     writes: bool
 
+    def bytes_of(self, lo: int, hi: int) -> tuple[int, int]:
+        """The addresses between which units lo <= u < hi stay; two arrays may have had the same place in turn."""
+        partition, shape = self.span.partition, self.span.buffer.shape
+        if partition is None or partition.inner * partition.extent != shape.elements:
+            return self.start, self.stop
+        piece = partition.inner * partition.grain * shape.dtype.itemsize
+        return self.start + lo * piece, min(self.start + hi * piece, self.stop)
+
 
 def free_marks(marks: Sequence[Mark]) -> set[Mark]:
     """The marks at which workers need not meet by themselves: all count the turns that decide, and no step is left.
@@ -150,23 +158,22 @@ def _conflict(old: _Touch, new: _Touch, same_turn: bool) -> bool:
         return False
     if same_turn and _in_other_slots(old.span, new.span):
         return False
+    pairs = ((w, v) for w in range(len(old.ranges)) for v in range(len(new.ranges)) if w != v)
+    return any(_meet(old, old.ranges[w], new, new.ranges[v]) for w, v in pairs)
+
+
+def _meet(old: _Touch, mine: tuple[int, int], new: _Touch, others: tuple[int, int]) -> bool:
+    """Whether the elements that some units touch in one compute set may be among those that others do in another."""
+    (lo, hi), (start, stop) = mine, others
+    if lo >= hi or start >= stop:
+        return False
     a, b = old.span.partition, new.span.partition
-    comparable = (
-        old.span.buffer is new.span.buffer
-        and a is not None
-        and b is not None
-        and (a.inner, a.extent) == (b.inner, b.extent)
-    )
-    for w, (lo, hi) in enumerate(old.ranges):
-        for v, (start, stop) in enumerate(new.ranges):
-            if w == v or lo >= hi or start >= stop:
-                continue
-            if not comparable:
-                return True
-            assert a is not None and b is not None
-            if lo * a.grain < stop * b.grain and start * b.grain < hi * a.grain:
-                return True
-    return False
+    if a is not None and b is not None and old.span.buffer is new.span.buffer:
+        if (a.inner, a.extent) == (b.inner, b.extent):
+            return lo * a.grain < stop * b.grain and start * b.grain < hi * a.grain
+    begin, end = old.bytes_of(lo, hi)
+    first, last = new.bytes_of(start, stop)
+    return begin < last and first < end
 
 
 def _in_other_slots(old: Span, new: Span) -> bool:

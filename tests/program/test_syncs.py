@@ -106,6 +106,13 @@ def test_a_chain_along_one_partition_does_not_wait() -> None:
     assert waits(link(x, y, rows, 64), link(y, z, Partition(10, 64, 24), 3)) == [False, True]
     # What is only read needs no wait, and neither does what lies apart.
     assert waits(link(x, y, rows, 64), link(x, z, Partition(1, 10, 5), 2)) == [False, False]
-    # Memory that is used again does.
+    # Memory that is used again does, unless each worker uses its own again.
     addresses[z] = (0, 2560)
-    assert waits(link(x, y, rows, 64), link(y, z, Partition(10, 64, 2), 32)) == [False, True]
+    assert waits(link(x, y, rows, 64), link(y, z, Partition(10, 64, 2), 32)) == [False, False]
+    assert waits(link(x, y, rows, 64), link(y, z, Partition(1, 10, 5), 2)) == [False, True]
+    addresses[z] = (640, 3200)
+    assert waits(link(x, y, rows, 64), link(x, z, rows, 64)) == [False, True]
+    addresses[z] = (1280, 3840)
+    assert waits(link(x, x, rows, 64), link(z, z, rows, 64)) == [False, True]
+    addresses[z] = (2560, 5120)
+    assert waits(link(x, x, rows, 64), link(z, z, rows, 64)) == [False, False]
