@@ -127,12 +127,16 @@ def padded_place(
 
 @lowering("concatenate")
 def lower_concatenate(context: Context, instruction: Instruction) -> Value:
-    """Each operand copied to its place."""
-    result = context.result_buffer(instruction)
+    """Each operand copied to its place, if it was not made there."""
+    joined = context.joined.pop(instruction, None)
+    result = joined.buffer if joined else context.result_buffer(instruction)
     shape = instruction.array_shape
     (dimension,) = instruction["dimensions"]
     at = 0
     for number, operand in enumerate(instruction.operands):
+        if joined and number in joined.there:
+            at += operand.array_shape.dimensions[dimension]
+            continue
         source = context.view(operand)
         starts = tuple(at if d == dimension else 0 for d in range(shape.rank))
         target = part(result, shape, starts, (1,) * shape.rank, source.shape)

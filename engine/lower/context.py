@@ -38,6 +38,14 @@ class Turn:
         return replace(self, taken=tuple(a and b for a, b in zip(before, taken, strict=True)))
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The result of a concatenation, and which of its operands are put there by whoever makes them."""
+
+    buffer: Buffer
+    there: set[int]
+
+
 def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
     """Registers a function that turns an instruction into compute sets and returns where its result lies."""
 
@@ -70,7 +78,7 @@ class Context:
         self.compute_sets: list[ComputeSet] = []
         self.partitions: dict[Buffer, Partition] = {}
         self.targets: dict[Instruction, Buffer] = {}
-        self.part_targets: dict[tuple[Instruction, int], Buffer] = {}
+        self.joined: dict[Instruction, Joined] = {}
         self.marks: list[Mark] = []
         self.regions: list[Region] = []
         self.trip_counts = TripCounts(module)
@@ -82,9 +90,17 @@ class Context:
         self.turned: dict[Instruction, View] = {}
         self.turned_in: dict[Instruction, dict[Instruction, View]] = {}
         self._labels = 0
+        self._users: dict[Instruction, list[Instruction]] = {}
         self.feeds: dict[int, Buffer] = {}
         self.variables: dict[int, Buffer] = {}
         self.queues: dict[str, ProgramQueue] = {}
+
+    def users(self, instruction: Instruction) -> list[Instruction]:
+        """The instructions that take its result as an operand, in its own computation."""
+        if not self._users:
+            for computation in self.module.computations():
+                self._users |= computation.users()
+        return self._users[instruction]
 
     def new_buffer(self, name: str, shape: Shape, permanent: bool = False) -> Buffer:
         return Buffer(name, shape, permanent=permanent)

@@ -9,7 +9,8 @@ import numpy as np
 from engine.emit.nest import Apply, Input, Nest, Node, Reduction
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
-from engine.lower.nests import Draft, Drafting, Reached, nest_of
+from engine.lower.joining import place_of
+from engine.lower.nests import Draft, Drafting, Place, Reached, nest_of
 from engine.lower.units import Cut, cut
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
 
@@ -20,17 +21,23 @@ def lower_fusion(context: Context, instruction: Instruction) -> Value:
     root = instruction.called[0].root
     roots = list(root.operands) if root.opcode == "tuple" else [root]
     sources = [context.buffer(o) for o in instruction.operands]
-    draft = Drafting(instruction["loops"], roots).draft
     results: list[Buffer] = []
     shaped: list[Value] = []
+    places: dict[int, Place] = {}
     for number, each in enumerate(roots):
+        place = place_of(context, instruction, each, number, len(roots))
+        if place is not None:
+            places[number] = place
+            results.append(place.buffer)
+            shaped.append(place.buffer)
+            continue
         mine: list[Buffer] = []
         for shape in each.tuple_shapes:
             target = context.targets.get(instruction) if len(roots) == 1 else None
-            target = target or context.part_targets.get((instruction, number))
             mine.append(target or context.new_buffer(f"{instruction.name}.{len(results) + len(mine)}", shape))
         results += mine
         shaped.append(mine[0] if isinstance(each.shape, Shape) else tuple(mine))
+    draft = Drafting(instruction["loops"], roots, places).draft
     run_draft(context, instruction.name, draft, sources, results, instruction.op_name)
     return shaped[0] if root.opcode != "tuple" else tuple(shaped)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +27,7 @@ from engine.ir.affine import MOVING, Affine, IndexMap, linear, pull, spread
 from engine.ir.shape import Shape
 from engine.ops.apply import single_operation
 from engine.passes.fusible import is_scalar_constant, is_unit_reshape
-from engine.program.program import Origin
+from engine.program.program import Buffer, Origin
 
 ATTRIBUTES = ("direction", "comparison_type", "exponent_bits", "mantissa_bits", "overflow", "result_accuracy")
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
@@ -66,22 +67,39 @@ class Draft:
         return {opcode: count * points for opcode, count in opcodes.items()}
 
 
-class Drafting:
-    """Walks a fused computation from its results to its parameters with an index map in hand."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a result lies in a larger array of that shape: from index `start` of a dimension on."""
 
-    def __init__(self, loops: tuple[int, ...], roots: list[Instruction]) -> None:
+    buffer: Buffer
+    shape: Shape
+    dimension: int
+    start: int
+
+
+class Drafting:
+    """Walks a fused computation from its results to its parameters with an index map in hand.
+
+    The results of some roots, by number, have places.
+    """
+
+    def __init__(
+        self, loops: tuple[int, ...], roots: list[Instruction], places: Mapping[int, Place] | None = None
+    ) -> None:
         self.rank = max(1, len(loops))
         reduces = [r for r in roots if r.opcode == "reduce"]
         reduced = _reduced(reduces[0]) if reduces else ()
         self.draft = Draft(loops or (1,), reduced or (False,) * self.rank)
         self._numbers: dict[object, int] = {}
         self._writes: int = 0
-        for root in roots:
+        for number, root in enumerate(roots):
             if root.opcode == "reduce":
                 self._reduce(root)
             else:
-                node = self._value(root, self._spread(root.array_shape))
-                self.draft.stores.append(Store(node, self._written(root.array_shape, self._spread(root.array_shape))))
+                index_map = self._spread(root.array_shape)
+                node = self._value(root, index_map)
+                place = places.get(number) if places else None
+                self.draft.stores.append(Store(node, self._stored(root.array_shape, index_map, place)))
 
     def _spread(self, shape: Shape) -> IndexMap:
         found = spread(shape, self.draft.extents if self.draft.extents != (1,) else ())
@@ -106,6 +124,13 @@ class Drafting:
         self.draft.reached[access].partial = partial
         self._writes += 1
         return access
+
+    def _stored(self, shape: Shape, index_map: IndexMap, place: Place | None) -> int:
+        if place is None:
+            return self._written(shape, index_map)
+        at = place.dimension
+        moved = (*index_map[:at], index_map[at].scaled(1, place.start), *index_map[at + 1 :])
+        return self._written(place.shape, moved)
 
     def _value(self, root: Instruction, index_map: IndexMap) -> int:
         """The node of an instruction at the given indices (no recursion: fused chains can be long)."""
