@@ -8,6 +8,7 @@ write_in_place drops what it can); an element that the body hands on unchanged i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from engine.ir import Computation, Instruction
@@ -20,6 +21,7 @@ from engine.lower.rows import rows_of
 from engine.lower.state import initial_state, leaves
 from engine.lower.turned_weights import turn_weights
 from engine.lower.views import whole
+from engine.passes.update_order import readers_first
 from engine.program.program import Buffer, ByTurn, Region
 from engine.runtime.executor import COUNTERS
 
@@ -80,7 +82,8 @@ def _lower_body(context: Context, instruction: Instruction, state: Value, turn: 
     """A turn's compute sets, in units along its rows, and its new values put into the state."""
     body, around = instruction.called[0], (context.rows, context.loop_body, context.turned)
     context.rows, context.loop_body, context.turned = rows_of(instruction), body, context.turned_in.get(instruction, {})
-    _assign(context, instruction.name, state, lower_computation(context, body, state, turn))
+    # What reads an element before its new value is made need not have it kept apart from the new one.
+    _assign(context, instruction.name, state, lower_computation(context, body, state, turn, readers_first(body)))
     context.rows, context.loop_body, context.turned = around
 
 
@@ -146,7 +149,13 @@ def _lower_branch(
     context.turned = around
 
 
-def lower_computation(context: Context, computation: Computation, argument: Value, turn: Turn | None = None) -> Value:
+def lower_computation(
+    context: Context,
+    computation: Computation,
+    argument: Value,
+    turn: Turn | None = None,
+    order: Sequence[Instruction] | None = None,
+) -> Value:
     """The root's value for one argument. A computation may be lowered more than once.
 
     `turn` says of which loop it is the body, or a branch in it, where the number of turns is known.
@@ -156,7 +165,7 @@ def lower_computation(context: Context, computation: Computation, argument: Valu
         context.values.pop(instruction, None)
     (parameter,) = computation.parameters
     context.values[parameter] = argument
-    for instruction in computation.instructions:
+    for instruction in order or computation.instructions:
         if instruction.opcode not in DEFERRED:
             context.value(instruction)
     result = context.value(computation.root)

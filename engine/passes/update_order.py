@@ -1,8 +1,10 @@
-"""Which instructions must run before a variable's new value may be written over its old one."""
+"""Which instructions must run before a new value may be written over an old one: a variable's, or in a loop's state."""
 
 from __future__ import annotations
 
-from engine.ir import Instruction, Module
+import heapq
+
+from engine.ir import Computation, Instruction, Module
 from engine.ir.affine import MOVING
 from engine.passes.opcodes import has_side_effect
 
@@ -27,6 +29,43 @@ def readers_before_updates(module: Module) -> dict[Instruction, list[Instruction
             if reader is not writer and not _reaches(writer, reader, users, before):
                 before.setdefault(writer, []).append(reader)
     return before
+
+
+def readers_first(body: Computation) -> list[Instruction]:
+    """A loop's body with readers of the state before what makes its new values, as far as possible."""
+    users = body.users()
+    (parameter,) = body.parameters
+    before: dict[Instruction, list[Instruction]] = {}
+    for number, new in enumerate(body.root.operands if body.root.opcode == "tuple" else ()):
+        writer = _maker(new)
+        for old in users[parameter]:
+            if old.get("tuple_index") != number or writer.opcode == "parameter":
+                continue
+            for reader in _readers(old, users):
+                if reader is not writer and not _reaches(writer, reader, users, before):
+                    before.setdefault(writer, []).append(reader)
+    return _ordered(body, before) if before else list(body.instructions)
+
+
+def _ordered(computation: Computation, before: dict[Instruction, list[Instruction]]) -> list[Instruction]:
+    """The order it came in, but for what must wait."""
+    number = {instruction: k for k, instruction in enumerate(computation.instructions)}
+    missing: dict[Instruction, int] = {}
+    followers: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in number}
+    for instruction in number:
+        needs = dict.fromkeys([*instruction.operands, *before.get(instruction, ())])
+        missing[instruction] = len(needs)
+        for each in needs:
+            followers[each].append(instruction)
+    ready = [number[instruction] for instruction, count in missing.items() if not count]
+    order = []
+    while ready:
+        order.append(computation.instructions[heapq.heappop(ready)])
+        for follower in followers[order[-1]]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heapq.heappush(ready, number[follower])
+    return order
 
 
 def _maker(instruction: Instruction) -> Instruction:

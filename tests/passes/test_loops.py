@@ -7,10 +7,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from engine.compile import build_program
+from engine.evaluate import evaluate
 from engine.ir import DotDimensionNumbers, Instruction, Module, TupleShape
 from engine.ir.builder import Builder
 from engine.passes.loops.flat_state import flatten_loop_states
 from engine.passes.loops.pipeline import take_work_out_of_loops
+from engine.passes.update_order import readers_first
+from tests.engine.running import check
 from tests.passes.checking import assert_same_results
 from tests.program.loop_parts import below, loop, next_count
 from tests.program.loops import LOOPS
@@ -237,3 +241,54 @@ def test_random_bodies(seed: int) -> None:
     results = loop(b, begin, below(turns), turn)
     module = b.module(b.tuple(results[2], *results[5:]))
     assert_same_results(module, take_work_out_of_loops(module, verify=True), seed, tolerance=1e-3)
+
+
+def test_of_elements_that_end_alike_one_is_enough() -> None:
+    """The last output of a recurrent layer, which nothing in the loop reads, is its last state."""
+    b = Builder()
+    h, c = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (ROWS, WIDTH))
+    begin = [b.constant(0, "s32"), h, b.splat(0.0, (1, ROWS, WIDTH)), c, b.splat(0.0, (9, ROWS, WIDTH))]
+
+    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        new = s.elementwise("tanh", s.add(e[1], e[3]))
+        return [next_count(s, e[0]), new, s.reshape(new, (1, ROWS, WIDTH)), new, pushed(s, e[4], e[1], e[0])]
+
+    results = loop(b, begin, below(9), turn)
+    module = b.module(b.tuple(*results[1:]))
+    optimized = take_work_out_of_loops(flatten_loop_states(module), verify=True)
+    (only,) = loops_of(optimized)
+    # One and three are both read in the turns; two is as one or three.
+    assert len(only.tuple_shapes) == 4
+    assert_same_results(module, optimized)
+    # A loop that may turn not at all may end with what it began with.
+    begin[0] = b.parameter("s32")
+    module = b.module(b.tuple(*loop(b, begin, below(9), turn)[1:]))
+    optimized = take_work_out_of_loops(flatten_loop_states(module), verify=True)
+    (only,) = loops_of(optimized)
+    assert len(only.tuple_shapes) == 5
+    for start in (0, 3, 20):
+        arguments = [*np.ones((2, ROWS, WIDTH), np.float32), np.array(start, np.int32)]
+        pairs = zip(evaluate(module, arguments), evaluate(optimized, arguments), strict=True)
+        assert all(np.array_equal(one, other) for one, other in pairs)
+
+
+def test_readers_of_a_state_come_before_its_new_value() -> None:
+    b = Builder()
+    begin = [b.constant(0, "s32"), b.parameter("f32", (ROWS, WIDTH)), b.splat(0.0, (9, ROWS, WIDTH))]
+
+    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        new = s.elementwise("tanh", e[1])
+        return [next_count(s, e[0]), s.elementwise("negate", new), pushed(s, e[2], s.multiply(e[1], e[1]), e[0])]
+
+    module = b.module(b.tuple(*loop(b, begin, below(9), turn)[1:]))
+    body = loops_of(module)[0].called[0]
+    order = [i.opcode for i in readers_first(body)]
+    assert sorted(order) == sorted(i.opcode for i in body.instructions)
+    assert order.index("multiply") < order.index("negate") < len(order) - 1
+    seen: set[Instruction] = set()
+    for instruction in readers_first(body):
+        assert seen.issuperset(instruction.operands)
+        seen.add(instruction)
+    program = build_program(module, ["variable"], {})
+    assert not any(each.name.endswith(".update") for each in program.compute_sets)
+    check(module)

@@ -1,4 +1,7 @@
-"""Takes elements out of loop states: what nobody reads, what is known beforehand, what another one tells as well."""
+"""Takes elements out of loop states: what nobody reads, what is known beforehand, what another one tells as well.
+
+An LSTM's last output is the state that its next turn would read: after the loop one of the two is enough.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +60,7 @@ class _Pruning:
         self.used = set(range(self.size)) if used is None else used
         self.stands: dict[int, Stand] = {}  # elements that another, or a constant, has the value of in every turn
         self.results: dict[int, Instruction] = {}  # final values known without the loop
+        self.twins: dict[int, int] = {}  # elements that end as another one does, but for their shapes
 
     def run(self) -> Instruction | None:
         """The smaller loop's results, as a tuple of the old shape; None if nothing can be taken out."""
@@ -71,7 +75,11 @@ class _Pruning:
         results = []
         for k in range(self.size):
             stand = self.stands.get(k, k)
-            if k in self.results or stand not in place:
+            twin = self.twins.get(k)
+            if k not in self.results and stand not in place and twin in place:
+                shape = view.initial[k].array_shape
+                results.append(construct.reshape(view.initial[k], element_of(loop, place[twin]), shape.dimensions))
+            elif k in self.results or stand not in place:
                 results.append(self.results.get(k, view.initial[k]))
             else:
                 results.append(element_of(loop, place[stand]))
@@ -100,17 +108,38 @@ class _Pruning:
 
     def _live(self) -> set[int]:
         """The elements that stay: asked for after the loop, by the condition, by a side effect or by one that stays."""
-        pending = [k for k in self.used if k not in self.results]
+        groups = self._alike()
+        asked = [k for k in self.used if k not in self.results]
+        pending = [k for k in asked if k not in groups]
         pending += self._acting()
         pending += self._needs(self.view.condition.root)
         live: set[int] = set()
+        self._follow(pending, live)
+        for k in asked:
+            if k in groups and k not in live:
+                self.twins[k] = next((each for each in groups[k] if each in live), k)
+                self._follow([self.twins[k]], live)
+        return live
+
+    def _follow(self, pending: list[int], live: set[int]) -> None:
+        """Adds elements to those that stay, and what they are made of."""
         while pending:
             stand = self.stands.get(pending[-1], pending[-1])
             pending.pop()
             if isinstance(stand, int) and stand not in live:
                 live.add(stand)
                 pending += self._needs(self.view.following[stand])
-        return live
+
+    def _alike(self) -> dict[int, list[int]]:
+        """Elements that any turn gives one value, in one shape or another: with each of them, all of those."""
+        if not self.counts.turns(self.view.loop):
+            return {}
+        groups: dict[Instruction, list[int]] = {}
+        for k, following in enumerate(self.view.following):
+            while following.opcode == "reshape":
+                following = following.operands[0]
+            groups.setdefault(following, []).append(k)
+        return {k: group for group in groups.values() if len(group) > 1 for k in group}
 
     def _acting(self) -> list[int]:
         """The elements, tokens among them, whose values follow from something with a side effect."""
