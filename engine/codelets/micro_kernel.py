@@ -12,8 +12,8 @@ from engine.codelets import vector
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
 
-# a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector
-ARGUMENTS = 10
+# a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks
+ARGUMENTS = 11
 WHOLE = 32  # added to the number of a kernel whose last vector is whole; more than any kernel's rows
 
 
@@ -86,16 +86,17 @@ def micro_kernel(
     k: types.Type,
     accumulate: types.Type,
     last_columns: types.Type,
+    blocks: types.Type,
 ) -> tuple[Any, Emitter]:
-    """C[row_c[i] + 4n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], i < rows, k >= 1.
+    """C[row_c[i] + 4n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], i < rows * blocks, k >= 1.
 
     row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of
-    `row_counts()[vectors]`. n runs over `vectors` vectors; of the last one only `last_columns` columns are
-    touched, except that without cheap masks it is read whole, so B must then have been packed.
+    `row_counts()[vectors]`, blocks at least 1. n runs over `vectors` vectors; of the last one only `last_columns`
+    columns are touched, except that without cheap masks it is read whole, so B must then have been packed.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        whole = builder.icmp_signed("==", arguments[-1], I64(vector.lanes()))
+        whole = builder.icmp_signed("==", arguments[-2], I64(vector.lanes()))
         shape = builder.add(builder.mul(arguments[1], I64(64)), arguments[0])
         shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
         done = builder.append_basic_block("done")
@@ -128,12 +129,22 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool) -> ir.Func
     function.attributes.add("noinline")
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns = function.args
+    a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks = function.args
     # A masked load takes the place of a multiply-add besides.
     masks = [None] * (vectors - 1) + [vector.lane_mask(builder, last_columns) if masked else None]
-    a_rows = _table(builder, a, row_a, rows)
+    entry, loop, done = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    phis = row_a_now, row_c_now, left = [builder.phi(I64) for _ in range(3)]
+    a_rows = _table(builder, a, row_a_now, rows)
     totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks)
-    _write(builder, _table(builder, c, row_c, rows), totals, accumulate, masks)
+    _write(builder, _table(builder, c, row_c_now, rows), totals, accumulate, masks)
+    later = [builder.add(phi, I64(step)) for phi, step in zip(phis, (8 * rows, 8 * rows, -1), strict=True)]
+    for phi, first, following in zip(phis, (row_a, row_c, blocks), later, strict=True):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(following, builder.block)
+    builder.cbranch(builder.icmp_signed(">", later[-1], I64(0)), loop, done)
+    builder.position_at_end(done)
     builder.ret_void()
     return function
 

@@ -9,12 +9,13 @@ from llvmlite import ir
 from engine.codelets import vector
 from engine.codelets.build import inner
 from engine.codelets.lazy import types
-from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32, store_i64
+from engine.codelets.memory import F32, I32, I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32, store_i64
 from engine.codelets.micro_kernel import panel_columns, panel_vectors
 
 LANES = vector.lanes()
 VECTOR_BYTES = 4 * LANES
 PANEL = panel_columns()
+QUARTER = 4  # elements of what one instruction puts into any part of a vector, straight from memory
 
 
 @intrinsic
@@ -65,7 +66,7 @@ def transpose_lanes(
         whole = builder.icmp_signed("==", builder.add(rows, columns), I64(2 * LANES))
         with builder.if_else(whole, likely=True) as (full, partial):
             with full:
-                block = _shuffle(builder, _read_rows(builder, source, offsets))
+                block = _read_columns(builder, source, offsets)
                 _write_columns(builder, block, destination, destination_pitch)
             with partial:
                 block = _shuffle(builder, _read_rows(builder, source, offsets, rows, columns))
@@ -75,23 +76,49 @@ def transpose_lanes(
     return types.void(*[types.int64] * 6), emit
 
 
+def _read_columns(builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
+    """A whole block, transposed: every QUARTER-th row side by side as it is read, which costs no shuffle."""
+    addresses = []
+    for i in range(LANES):
+        entry = builder.inttoptr(builder.add(offsets, I64(8 * i)), POINTER)
+        addresses.append(builder.add(source, builder.load(entry, align=8, typ=I64)))
+    columns = []
+    for first in range(0, LANES, QUARTER):
+        rows = [_side_by_side(builder, addresses[i::QUARTER], 4 * first) for i in range(QUARTER)]
+        columns += _shuffle(builder, rows)
+    return columns
+
+
+def _side_by_side(builder: ir.IRBuilder, addresses: list[ir.Value], offset: int) -> ir.Value:
+    """One vector of QUARTER elements from each address."""
+    made = ir.Constant(vector.vector_type(), ir.Undefined)
+    for place, address in enumerate(addresses):
+        pointer = builder.inttoptr(builder.add(address, I64(offset)), POINTER)
+        piece = builder.load(pointer, align=4, typ=ir.VectorType(F32, QUARTER))
+        wide = list(range(QUARTER)) + [0] * (LANES - QUARTER)
+        nothing = ir.Constant(piece.type, ir.Undefined)
+        piece = builder.shuffle_vector(piece, nothing, ir.Constant(vector.vector_type(I32), wide))
+        own = range(QUARTER * place, QUARTER * (place + 1))
+        lanes = [LANES + lane - own.start if lane in own else lane for lane in range(LANES)]
+        made = builder.shuffle_vector(made, piece, ir.Constant(vector.vector_type(I32), lanes))
+    return made
+
+
 def _read_rows(
     builder: ir.IRBuilder,
     source: ir.Value,
     offsets: ir.Value,
-    rows: ir.Value | None = None,
-    columns: ir.Value | None = None,
+    rows: ir.Value,
+    columns: ir.Value,
 ) -> list[ir.Value]:
     """lanes() vectors; if there are fewer rows or columns, the missing ones are zeros and not touched."""
     nothing = ir.Constant(vector.vector_type(vector.BIT), [0] * LANES)
-    mask = None if columns is None else vector.lane_mask(builder, columns)
+    mask = vector.lane_mask(builder, columns)
     read = []
     for i in range(LANES):
-        index, row_mask = I64(8 * i), mask
-        if rows is not None:
-            present = builder.icmp_signed(">", rows, I64(i))
-            index = builder.select(present, index, I64(0))
-            row_mask = builder.select(present, mask, nothing)
+        present = builder.icmp_signed(">", rows, I64(i))
+        index = builder.select(present, I64(8 * i), I64(0))
+        row_mask = builder.select(present, mask, nothing)
         entry = builder.inttoptr(builder.add(offsets, index), POINTER)
         address = builder.add(source, builder.load(entry, align=8, typ=I64))
         read.append(vector.load_vector(builder, address, row_mask))
@@ -116,17 +143,16 @@ def _write_columns(
 
 
 def _shuffle(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
-    """Transposes by exchanging ever larger blocks between pairs of vectors."""
-    lanes = vector.lanes()
-    distance = 1
-    while distance < lanes:
+    """Transposes blocks of as many lanes as there are rows, by exchanging ever larger ones between pairs of vectors."""
+    lanes, distance = vector.lanes(), 1
+    while distance < len(rows):
         rows = list(rows)
-        for i in (i for i in range(lanes) if not i & distance):
+        for i in (i for i in range(len(rows)) if not i & distance):
             low = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
             high = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
             pair = rows[i], rows[i + distance]
-            rows[i] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(ir.IntType(32)), low))
-            rows[i + distance] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(ir.IntType(32)), high))
+            rows[i] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(I32), low))
+            rows[i + distance] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(I32), high))
         distance *= 2
     return rows
 

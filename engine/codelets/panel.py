@@ -25,6 +25,20 @@ def _steps() -> np.ndarray:
 STEPS = _steps()
 
 
+def _repeats() -> np.ndarray:
+    """[vectors, rows that remain] -> how often in a row that micro kernel is the next."""
+    table = np.ones_like(STEPS)
+    for vectors in kernels.row_counts():
+        for rest in range(1, STEP_LIMIT + 1):
+            step = STEPS[vectors, rest]
+            if rest > step and STEPS[vectors, rest - step] == step:
+                table[vectors, rest] += table[vectors, rest - step]
+    return table
+
+
+REPEATS = _repeats()
+
+
 @inner
 def multiply_panel(
     rows: int,
@@ -48,8 +62,12 @@ def multiply_panel(
     last_columns = columns - LANES * (vectors - 1)
     done = 0
     while done < rows:
-        step = STEPS[vectors, min(rows - done, STEP_LIMIT)]
+        rest = rows - done
+        step = STEPS[vectors, min(rest, STEP_LIMIT)]
+        blocks = REPEATS[vectors, rest] if rest <= STEP_LIMIT else (rest - STEP_LIMIT + step - 1) // step
         row_a_now = row_a + 8 * done
         row_c_now = row_c + 8 * done
-        micro_kernel(step, vectors, a, row_a_now, offset_a, b, pitch_b, c, row_c_now, k, accumulate, last_columns)
-        done += step
+        micro_kernel(
+            step, vectors, a, row_a_now, offset_a, b, pitch_b, c, row_c_now, k, accumulate, last_columns, blocks
+        )
+        done += step * blocks
