@@ -20,6 +20,7 @@ from engine.codelets.vector import masks_are_cheap
 MASKED = masks_are_cheap()
 PANEL = panel_columns()
 K_BLOCK = 512  # the most: a packed panel of B is 128 kB then, and C is read and written seldom
+APART_K_BLOCK = 256  # the same where each k of A is a cache line of its own, or is packed: of these few fit
 ROW_BLOCK = 512  # rows whose block of A (1 MB) stays in the second-level cache from one panel to the next
 PACK_ROWS = 48  # fewer rows than these do not pay for packing B
 LONG_K = 128
@@ -95,11 +96,19 @@ def contract_block(
         fill_zero(c, field(parameters, Field.ROW_C) + 8 * row, rows, columns)
     if k_count > 0:
         padded = (columns + LANES - 1) // LANES * LANES
-        k_step = even_step(k_count, max(K_BLOCK, K_BLOCK * PANEL // padded))
+        most = APART_K_BLOCK if k_is_apart(field(parameters, Field.OFFSET_A), k_begin, k_count) else K_BLOCK
+        k_step = even_step(k_count, max(most, most * PANEL // padded))
         for k in range(0, k_count, k_step):
             k_now = min(k_step, k_count - k)
             first = accumulate if k == 0 else 1
             contract_k_block(parameters, a, b, c, row, rows, columns, k_begin + k, k_now, first, scratch)
+
+
+@inner
+def k_is_apart(offset_a: int, k: int, k_count: int) -> bool:
+    """Whether the first elements of A along k do not lie next to each other."""
+    first = offset_a + 8 * k
+    return k_count > 1 and load_i64(first + 8) - load_i64(first) != 4
 
 
 @inner
