@@ -21,6 +21,8 @@ MASKED = masks_are_cheap()
 PANEL = panel_columns()
 K_BLOCK = 512  # the most: a packed panel of B is 128 kB then, and C is read and written seldom
 APART_K_BLOCK = 256  # the same where each k of A is a cache line of its own, or is packed: of these few fit
+NEAR_K_BLOCK = 128  # with so few rows that a packed panel of B should be in the first-level cache from the first on
+FEW_ROWS = 256
 ROW_BLOCK = 512  # rows whose block of A (1 MB) stays in the second-level cache from one panel to the next
 PACK_ROWS = 48  # fewer rows than these do not pay for packing B
 LONG_K = 128
@@ -96,7 +98,7 @@ def contract_block(
         fill_zero(c, field(parameters, Field.ROW_C) + 8 * row, rows, columns)
     if k_count > 0:
         padded = (columns + LANES - 1) // LANES * LANES
-        most = APART_K_BLOCK if k_is_apart(field(parameters, Field.OFFSET_A), k_begin, k_count) else K_BLOCK
+        most = longest_block(parameters, k_begin, k_count)
         k_step = even_step(k_count, max(most, most * PANEL // padded))
         for k in range(0, k_count, k_step):
             k_now = min(k_step, k_count - k)
@@ -105,10 +107,13 @@ def contract_block(
 
 
 @inner
-def k_is_apart(offset_a: int, k: int, k_count: int) -> bool:
-    """Whether the first elements of A along k do not lie next to each other."""
-    first = offset_a + 8 * k
-    return k_count > 1 and load_i64(first + 8) - load_i64(first) != 4
+def longest_block(parameters: int, k: int, k_count: int) -> int:
+    """The most k of a block; the same for all workers, as it decides in which order is added."""
+    first = field(parameters, Field.OFFSET_A) + 8 * k
+    if k_count < 2 or load_i64(first + 8) - load_i64(first) == 4:
+        return K_BLOCK
+    few_rows = field(parameters, Field.PACK_A) != 0 and field(parameters, Field.ROWS) <= FEW_ROWS
+    return NEAR_K_BLOCK if few_rows else APART_K_BLOCK
 
 
 @inner
