@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from engine.garbage import collector_paused
 from engine.partition.accumulation import Accumulation
 from engine.partition.pipeline import Pipelining as EnginePipelining
 from engine.partition.storage import Storage
@@ -71,7 +72,8 @@ class ProgramCache:
             self._optimizer, self._system_version = optimizer, system_version
         program = self._programs.get((signature, updates))
         if program is None:
-            program = self._programs[signature, updates] = compile_step(step, signature, updates)
+            with collector_paused():
+                program = self._programs[signature, updates] = compile_step(step, signature, updates)
         return program
 
 

@@ -100,23 +100,34 @@ def building(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 def make(codelets: Iterable[Codelet]) -> None:
-    """Compiles what this process does not have of these codelets, or loads it from the disk cache.
+    """Compiles what this process does not have of these codelets, or loads it from the disk cache."""
+    with making(codelets):
+        pass
 
-    LLVM works on one codelet, without the GIL, while Numba's frontend goes through the next.
+
+@contextmanager
+def making(codelets: Iterable[Codelet]) -> Iterator[None]:
+    """The same; they have addresses when the context ends, and need not before.
+
+    LLVM works on one codelet, without the GIL, while Numba's frontend goes through the next, and then inside.
     """
     with _lock:
         missing = list(dict.fromkeys(each for each in codelets if not each.is_made))
-        if not missing:
-            return
-        from engine.emit.jit import load_objects
-
         paths = [path_of(each.function, each.name) for each in missing]
         with ThreadPoolExecutor(1, "LLVM") as pool:
             pending = [_object_of(each, path, pool) for each, path in zip(missing, paths, strict=True)]
+            yield
             codes = [code() for code in pending]
-        addresses = load_objects([(path.stem, code) for path, code in zip(paths, codes, strict=True)])
-        for each, path in zip(missing, paths, strict=True):
-            each._address = addresses[path.stem]
+        if missing:
+            _load(missing, [path.stem for path in paths], codes)
+
+
+def _load(codelets: list[Codelet], symbols: list[str], codes: list[bytes]) -> None:
+    from engine.emit.jit import load_objects
+
+    addresses = load_objects(list(zip(symbols, codes, strict=True)))
+    for each, symbol in zip(codelets, symbols, strict=True):
+        each._address = addresses[symbol]
 
 
 def _object_of(codelet: Codelet, path: Path, pool: ThreadPoolExecutor) -> Callable[[], bytes]:

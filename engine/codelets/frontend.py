@@ -6,9 +6,7 @@ with all of them in it once more. Here each gets types and IR, and the rest is d
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -18,6 +16,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUTarget
 
 from engine.codelets.frontend_passes import Passes
+from engine.garbage import collector_paused
 
 NAME = "codelets"  # of our target among those of Numba
 OPTIONS: dict[str, Any] = {
@@ -198,18 +197,6 @@ target_extension.jit_registry[Codelets] = lambda *arguments, **options: InnerDis
 
 def ir_of(function: Callable[..., None]) -> tuple[list[str], str]:
     """LLVM IR of a codelet and of all it calls, as texts of modules; and the name of its function in them."""
-    with global_compiler_lock, target_extension.target_override(NAME), _no_garbage():
+    with global_compiler_lock, target_extension.target_override(NAME), collector_paused():
         made = FunctionCompiler(function).compile(SIGNATURE.args, SIGNATURE.return_type)
         return made.library.all_texts(), made.fndesc.llvm_func_name
-
-
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Many objects are made here and stay: the collector would look at all of TensorFlow's again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

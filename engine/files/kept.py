@@ -6,7 +6,6 @@ only read from folders that the user keeps for this; a program in a file from el
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import logging
@@ -24,6 +23,7 @@ from engine.errors import InternalError, InvalidFile
 from engine.files.arrays import ArrayReader, ArrayWriter
 from engine.files.container import pack, parse, unpack
 from engine.files.modules import read_module, unnamed, write_module
+from engine.garbage import collector_paused
 from engine.ir import Module
 
 FEWEST_INSTRUCTIONS = 1000
@@ -79,11 +79,5 @@ def _encoded(module: Module) -> bytes:
 
 def _decoded(content: bytes, origin: str) -> Module:
     _, sections = unpack(content, origin)
-    # Many objects are made here and none is garbage: the collector would look at all of them again and again.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with collector_paused():
         return read_module(parse(sections["module"], origin), ArrayReader(sections["arrays"]))
-    finally:
-        if enabled:
-            gc.enable()

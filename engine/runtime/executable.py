@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from engine.codelets.build import Codelet, make
+from engine.codelets.build import Codelet, making
 from engine.codelets.rows import (
     Infeed,
     Outfeed,
@@ -89,8 +89,8 @@ class Executable:
     def _compile(self, progress: Progress | None) -> list[int]:
         called = [codelet for s in self._all_sets for codelet in (s.codelet, *(c for _, c in s.calls))]
         listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
-        make([*(codelet for codelet in called if isinstance(codelet, Codelet)), executor])
-        generated = addresses_of([codelet for codelet in called if isinstance(codelet, Nest)], listener)
+        with making([*(codelet for codelet in called if isinstance(codelet, Codelet)), executor]):
+            generated = addresses_of([codelet for codelet in called if isinstance(codelet, Nest)], listener)
 
         def address(codelet: Any) -> int:
             return generated[codelet] if isinstance(codelet, Nest) else int(codelet.address)
