@@ -12,17 +12,19 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
 
 from benchmarks.workloads import WORKLOADS
-from engine.codelets.build import inner
+from engine.codelets.build import codelet
+from engine.codelets.lazy import types
 from engine.codelets.memory import (
     call4,
     floating_point_state,
     flush_to_zero,
     intrinsic,
     load_i8,
+    load_i64,
     set_floating_point_state,
+    store_i64,
 )
 from engine.codelets.rows import word
 from engine.runtime import executable as executables
@@ -43,12 +45,16 @@ def ticks(typing_context: Any) -> Any:
     return types.int64(), emit
 
 
-@inner
-def timed_steps(table: int, rows: int, columns: int, steps: int, scratch: int, spent: Any, calls: Any) -> None:
-    """The executor for one worker, keeping the least ticks of each row: a busy machine only ever adds some."""
+@codelet
+def timed_steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """The executor for one worker, for steps lo <= s < hi, keeping the least ticks of each row: others only ever add.
+
+    Parameters: the table's address, rows and columns; the addresses of ticks and of calls, int64 [rows].
+    """
+    table, rows, columns = word(parameters, 0), word(parameters, 1), word(parameters, 2)
     kept = floating_point_state()
     set_floating_point_state(flush_to_zero(kept))
-    for _ in range(steps):
+    for _ in range(lo, hi):
         number = 0
         while number < rows:
             row = table + 8 * columns * number
@@ -58,9 +64,10 @@ def timed_steps(table: int, rows: int, columns: int, steps: int, scratch: int, s
                 start = ticks()
                 call4(word(row, 2), word(row, 3), word(row, 8), word(row, 9), scratch)
                 took = ticks() - start
-                if took < spent[number - 1] or calls[number - 1] == 0:
-                    spent[number - 1] = took
-                calls[number - 1] += 1
+                spent, calls = word(parameters, 3) + 8 * (number - 1), word(parameters, 4) + 8 * (number - 1)
+                if took < load_i64(spent) or load_i64(calls) == 0:
+                    store_i64(spent, took)
+                store_i64(calls, load_i64(calls) + 1)
             elif kind == 3:
                 number = word(row, 5)
             elif kind == 4:
@@ -97,18 +104,26 @@ def microseconds_per_row(executable: Any) -> tuple[np.ndarray, np.ndarray, np.nd
 def microseconds_of(table: np.ndarray, scratch: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The table, microseconds and calls of each row in a step, of its first worker alone."""
     spent, calls = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
-    arguments = table.ctypes.data, len(table), table.shape[1]
+    addresses = table.ctypes.data, len(table), table.shape[1], spent.ctypes.data, calls.ctypes.data
+    parameters = np.array(addresses, np.int64)
     begin, start, steps = _now(), time.perf_counter(), 0
     while time.perf_counter() < start + SECONDS:
-        timed_steps(*arguments, 5, scratch.ctypes.data, spent, calls)
+        timed_steps(parameters.ctypes.data, 0, 5, scratch.ctypes.data)
         steps += 5
     per_tick = (time.perf_counter() - start) / (_now() - begin)
     return table, spent * per_tick * 1e6 * calls / steps, calls / steps
 
 
-@inner
 def _now() -> int:
-    return ticks()
+    read = np.zeros(1, np.int64)
+    store_ticks(read.ctypes.data, 0, 1, 0)
+    return int(read[0])
+
+
+@codelet
+def store_ticks(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Parameters: the place of the ticks."""
+    store_i64(parameters, ticks())
 
 
 def describe(compute_set: Any) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
 
 from engine.codelets import vector
 from engine.codelets.build import codelet
+from engine.codelets.lazy import types
 from engine.codelets.memory import I64, RESERVED_SCRATCH, intrinsic, load_i64, store_f32
 from engine.runtime.buffers import aligned_zeros
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from engine import cache_directory as disk
 from engine.codelets.kept import path_of
+from engine.llvm_thread import llvm_thread
 
 CODELET_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -113,13 +114,15 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
     """
     with _lock:
         missing = list(dict.fromkeys(each for each in codelets if not each.is_made))
+        if not missing:
+            yield
+            return
         paths = [path_of(each.function, each.name) for each in missing]
-        with ThreadPoolExecutor(1, "LLVM") as pool:
+        with llvm_thread() as pool:
             pending = [_object_of(each, path, pool) for each, path in zip(missing, paths, strict=True)]
             yield
             codes = [code() for code in pending]
-        if missing:
-            _load(missing, [path.stem for path in paths], codes)
+        _load(missing, [path.stem for path in paths], codes)
 
 
 def _load(codelets: list[Codelet], symbols: list[str], codes: list[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from llvmlite import binding
 
 from engine.cache_directory import cache_directory, load, store
+from engine.llvm_thread import llvm_thread
 
 
 @cache
@@ -70,12 +72,24 @@ def _optimised_object(text: str) -> bytes:
 
 def compile_object(name: str, text: Callable[[], str]) -> tuple[str, bytes]:
     """The object code of the function `name`, from the cache on disk or else from its LLVM IR text."""
+    with llvm_thread() as pool:
+        return name, begin_object(name, text, pool)()
+
+
+def begin_object(name: str, text: Callable[[], str], pool: Executor) -> Callable[[], bytes]:
+    """The same, but LLVM works in a thread of `pool`, and what is returned gives the code when it is there."""
     path = cache_directory(f"objects-{generator()[:16]}") / f"{name}.o"
-    code = load(path)
-    if code is None:
-        code = _optimised_object(text())
+    kept = load(path)
+    if kept is not None:
+        return lambda: kept
+    written = text()
+
+    def compile_and_keep() -> bytes:
+        code = _optimised_object(written)
         store(path, code)
-    return name, code
+        return code
+
+    return pool.submit(compile_and_keep).result
 
 
 _ENGINES: list[Any] = []

@@ -8,8 +8,9 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
 from engine.emit.codelet import emit_codelet
-from engine.emit.jit import compile_object, generator, lanes_of_f32, load_objects
+from engine.emit.jit import begin_object, generator, lanes_of_f32, load_objects
 from engine.emit.nest import Nest
+from engine.llvm_thread import llvm_thread
 
 _LOCK = threading.Lock()
 _ADDRESSES: dict[Nest, int] = {}
@@ -27,13 +28,15 @@ def addresses_of(nests: Iterable[Nest], listener: Listener | None = None) -> dic
     with _LOCK:
         missing = [nest for nest in wanted if nest not in _ADDRESSES]
         names = {nest: name_of(nest) for nest in missing}
-        objects = []
-        for done, nest in enumerate(missing):
-            if listener is not None:
-                listener(done, len(missing))
-            name = names[nest]
-            objects.append(compile_object(name, partial(emit_codelet, nest, name, lanes_of_f32())))
         if missing:
+            pending = []
+            with llvm_thread() as pool:
+                for done, nest in enumerate(missing):
+                    if listener is not None:
+                        listener(done, len(missing))
+                    text = partial(emit_codelet, nest, names[nest], lanes_of_f32())
+                    pending.append((names[nest], begin_object(names[nest], text, pool)))
+                objects = [(name, code()) for name, code in pending]
             code = load_objects(objects)
             _ADDRESSES.update({nest: code[names[nest]] for nest in missing})
         return {nest: _ADDRESSES[nest] for nest in wanted}

@@ -1,0 +1,35 @@
+"""A thread in which LLVM works on what Python has written, while Python writes more."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which Python hands the GIL over to it: between two calls of LLVM it wants it for a moment only."""
+
+_lock = threading.Lock()
+_open = 0
+_before = 0.0
+
+
+@contextmanager
+def llvm_thread() -> Iterator[ThreadPoolExecutor]:
+    """One thread for functions that mostly call LLVM. llvmlite lets no two threads call it at once."""
+    global _open, _before
+    with _lock:
+        if _open == 0:
+            _before = sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_INTERVAL)
+        _open += 1
+    try:
+        with ThreadPoolExecutor(1, "LLVM") as pool:
+            yield pool
+    finally:
+        with _lock:
+            _open -= 1
+            if _open == 0:
+                sys.setswitchinterval(_before)
