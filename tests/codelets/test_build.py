@@ -22,6 +22,7 @@ from engine.codelets.kept import identity
 from engine.codelets.memory import load_f32, load_i64, store_f32, store_i64
 
 PROGRAM = """
+import sys
 import numpy as np
 from engine.codelets.build import building
 from engine.codelets.kept import cache_directory
@@ -42,7 +43,7 @@ parameters = encode_contract(
 )
 scratch = np.zeros(10000, np.int64)
 codelet(parameters.ctypes.data, 0, contract_units(parameters), scratch.ctypes.data)
-print(len(names), c[0], cache_directory().name)
+print(len(names), c[0], cache_directory().name, "numba" in sys.modules)
 """
 
 
@@ -83,6 +84,7 @@ def test_second_process_finds_the_codelet_on_disk(tmp_path: Path) -> None:
     first, second = run_program(tmp_path), run_program(tmp_path)
     assert first[:2] == ["1", "36"] and second[:2] == ["0", "36"]
     assert first[2] == second[2] and (tmp_path / "software-ipu" / first[2]).is_dir()
+    assert first[3] == "True" and second[3] == "False"  # machine code needs no compiler
 
 
 def test_another_processor_has_another_folder(tmp_path: Path) -> None:

@@ -1,0 +1,153 @@
+"""What becomes of a codelet's function: types, LLVM IR, one module of machine code."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from enum import IntEnum
+
+import numba
+import numpy as np
+import pytest
+
+from engine.codelets.build import Codelet, Inner, codelet, inner, make, making
+from engine.codelets.frontend import ir_of
+from engine.codelets.memory import load_f64, load_i64, pointer, store_f64, store_i64
+from engine.errors import InternalError
+from engine.llvm_thread import SWITCH_INTERVAL, llvm_thread
+
+
+class Word(IntEnum):
+    TARGET = 0
+    VALUE = 1
+    COUNT = 2
+
+
+TABLE = np.array([[3, 1], [4, 1], [5, 9]])
+
+
+@inner
+def word(block: int, index: int) -> int:
+    return load_i64(block + 8 * index)
+
+
+@inner
+def first_and_last(address: int, count: int) -> tuple[int, int]:
+    values = numba.carray(pointer(address, "int64"), count)
+    return values[0], values[count - 1]
+
+
+@codelet
+def members(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Enumerations: as an index, compared, in a loop, held in a variable."""
+    total = 0
+    kind = Word.VALUE
+    for index in range(Word.COUNT):
+        if index == Word.VALUE or index == kind:
+            total += 10 * word(parameters, index)
+    store_i64(word(parameters, Word.TARGET), total + Word.COUNT)
+
+
+@codelet
+def tables(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """A constant array, memory as an array, and a tuple."""
+    first, last = first_and_last(word(parameters, 1), word(parameters, 2))
+    store_i64(word(parameters, 0), 100 * first + 10 * last + TABLE[lo, hi])
+
+
+@codelet
+def steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """A range whose step may be 0, for which Python has an exception: codelets have none, and go on."""
+    for value in range(0, 7, word(parameters, 1)):
+        store_i64(word(parameters, 0), value)
+
+
+def allocates(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    store_f64(load_i64(parameters), np.zeros(hi)[lo])
+
+
+def result(of: Codelet, *arguments: int, lo: int = 0, hi: int = 1) -> int:
+    target = np.zeros(1, np.int64)
+    parameters = np.array([target.ctypes.data, *arguments], np.int64)
+    of(parameters.ctypes.data, lo, hi, 0)
+    return int(target[0])
+
+
+def test_members_of_enumerations_are_numbers() -> None:
+    assert result(members, 7, 0) == 72
+
+
+def test_numbers_make_no_functions_of_their_own() -> None:
+    texts, _ = ir_of(members.function)
+    assert len(texts) == 2  # the codelet, and `word` for all numbers it is called with
+    assert not any("Word" in text for text in texts)
+
+
+def test_arrays() -> None:
+    values = np.array([2, 5, 7], np.int64)
+    assert result(tables, values.ctypes.data, 3, lo=2, hi=1) == 279
+
+
+def test_an_exception_ends_a_codelet() -> None:
+    assert result(steps, 3) == 6
+    assert result(steps, 0) == 0
+
+
+def test_what_needs_a_runtime_is_no_codelet() -> None:
+    with pytest.raises((InternalError, numba.NumbaError)):
+        _ = Codelet(allocates).address
+
+
+def test_the_users_own_functions_are_not_touched() -> None:
+    @numba.njit
+    def doubled(values: np.ndarray) -> np.ndarray:
+        return np.concatenate((values, 2 * values)) + max(1, 2)
+
+    assert doubled(np.arange(2.0)).tolist() == [2, 3, 2, 4]
+    assert result(members, 1, 0) == 12
+    assert doubled(np.arange(3)).tolist() == [2, 3, 4, 2, 4, 6]
+
+
+def storing(value: int) -> Callable[[int, int, int, int], None]:
+    def store(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        store_i64(load_i64(parameters), value)
+
+    return store
+
+
+def test_several_at_once() -> None:
+    made = [Codelet(storing(value)) for value in (5, 6, 5)]
+    with making(made):
+        assert not made[0].is_made
+    assert [result(each) for each in made] == [5, 6, 5]
+    assert all(each.is_made for each in made)
+
+
+def test_threads_make_one_of_each() -> None:
+    made = [Codelet(storing(value)) for value in range(20, 24)]
+    threads = [threading.Thread(target=make, args=(made[k % 2 :],)) for k in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert [result(each) for each in made] == [20, 21, 22, 23]
+
+
+def test_an_error_leaves_the_others_to_be_made() -> None:
+    good = Codelet(storing(31))
+    with pytest.raises((InternalError, numba.NumbaError)):
+        make([good, Codelet(allocates)])
+    assert result(good) == 31
+
+
+def test_python_switches_as_before_afterwards() -> None:
+    before = sys.getswitchinterval()
+    with llvm_thread() as outer, llvm_thread():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL)
+        assert outer.submit(load_f64.__repr__).result() == "<intrinsic load>"
+    assert sys.getswitchinterval() == before
+
+
+def test_what_may_be_called_says_what_it_is() -> None:
+    assert isinstance(word, Inner) and repr(word) == "Inner(word)"
