@@ -9,12 +9,14 @@ from collections.abc import Callable
 
 from engine.ir import Instruction, Shape
 from engine.passes.fusible import is_elementwise, is_scalar_constant, is_unit_reshape
-from engine.passes.groups import Group, Groups
+from engine.passes.groups import Group, Groups, bits
 
 LEAST_ELEMENTS = 1 << 17
 """Smaller results stay in a cache near the processor."""
 MOST_COST = 16
 """Operations on a point that take about as long as writing it and reading it again."""
+MOST_COST_AT_HAND = 4
+"""The same where it is read again at once, from a cache."""
 COSTS = {"exponential": 8, "logistic": 12, "tanh": 16, "erf": 12, "log": 12, "divide": 6, "sqrt": 8, "rsqrt": 3}
 OTHER_COST = 1
 SMALL = 8
@@ -72,23 +74,51 @@ class Recomputed:
             u in self.groups.of and not is_unit_reshape(u) and _reads_pointwise(u, member) for u in readers
         )
 
+    def _pays(self, member: Instruction, group: Group, large: set[Instruction], cost: int) -> bool:
+        """Whether its readers have at most one array more to read in its place, and that while it is at hand."""
+        readers = {self.groups.of[u] for u in self._readers_outside(member, group)}
+        more = sum(max(0, len(large - self._read_by(reader)) - 1) for reader in readers)
+        at_hand = [not self._are_products_between(group, reader) for reader in readers]
+        if cost > MOST_COST_AT_HAND and any(at_hand):
+            return False
+        return not more or (more == 1 and all(at_hand))
+
+    def _read_by(self, group: Group) -> set[Instruction]:
+        """The arrays a group reads, behind moves."""
+        found: set[Instruction] = set()
+        stack = [o for member in self.groups.members(group) for o in member.operands]
+        while stack:
+            current = stack.pop()
+            if current in found or self.groups.of.get(current) is group:
+                continue
+            if self.is_free(current):
+                stack += current.operands
+            else:
+                found.add(current)
+        return found
+
+    def _are_products_between(self, group: Group, reader: Group) -> bool:
+        between = group.below & reader.above
+        return any(self.groups.instructions[at].opcode in PRODUCTS for at in bits(between))
+
     def _way_to(self, member: Instruction, group: Group) -> set[Instruction]:
-        """The members it is made of, if that is few operations on one product and on smaller arrays; else none."""
+        """The members it is made of, if that is few operations on arrays that lie in memory anyway; else none."""
         cost, large, way = 0, set(), set()
         stack, seen = [member], {member}
         while stack:
             current = stack.pop()
-            if self.groups.of.get(current) is group:
+            inside = self.groups.of.get(current) is group
+            if inside or self.is_on_the_way(current):
                 if current.opcode == "reduce" or not is_elementwise(current):
                     return set()
-                way.add(current)
+                way |= {current} if inside else set()
                 cost += COSTS.get(current.opcode, OTHER_COST)
             elif not self.is_free(current):
-                if current in self.groups.of or not isinstance(current.shape, Shape):
+                if not isinstance(current.shape, Shape):
                     return set()
                 if current.shape.elements * SMALL > member.array_shape.elements:
                     # A parameter may be a variable, and updated before the group runs.
-                    if current.opcode not in PRODUCTS:
+                    if current.opcode not in PRODUCTS and current not in self.groups.of:
                         return set()
                     large.add(current)
                 continue
@@ -97,7 +127,7 @@ class Recomputed:
             fresh = [o for o in current.operands if o not in seen and not is_scalar_constant(o)]
             seen.update(fresh)
             stack += fresh
-        return way if len(large) <= 1 else set()
+        return way if self._pays(member, group, large, cost) else set()
 
 
 def _reads_pointwise(user: Instruction, operand: Instruction) -> bool:
