@@ -19,6 +19,7 @@ from engine.passes.loops.pipeline import take_work_out_of_loops
 from engine.passes.order import schedule
 from engine.passes.pipeline import run_passes
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
+from engine.passes.recognized_functions import recognized_functions
 from engine.passes.recompute_differences import recompute_differences
 from engine.passes.rounding import explicit_rounding
 from engine.passes.slices_first import slices_first
@@ -32,7 +33,7 @@ from engine.runtime.making import make_executable
 Progress = Callable[[str, int, int], None]
 Inspect = Callable[[Program], None]
 LAST_PASSES = (
-    *(sparse_updates, reciprocal_square_roots, slices_first, dead_code),
+    *(recognized_functions, sparse_updates, reciprocal_square_roots, slices_first, dead_code),
     *(recompute_differences, fuse, dead_code),
 )
 

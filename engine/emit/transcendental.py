@@ -15,6 +15,7 @@ C_NAMES = {
     "log": "log",
     "tanh": "tanh",
     "erf": "erf",
+    "erfc": "erfc",
     "log-plus-one": "log1p",
     "exponential-minus-one": "expm1",
     "sine": "sin",
@@ -29,6 +30,7 @@ POLYNOMIALS: dict[str, Callable[[Lanes, ir.Value], ir.Value]] = {
     "log": polynomials.logarithm,
     "tanh": polynomials.hyperbolic_tangent,
     "erf": polynomials.error_function,
+    "erfc": polynomials.complementary_error_function,
 }
 ROUNDINGS = {
     "floor": "floor",
@@ -38,7 +40,7 @@ ROUNDINGS = {
 }
 
 
-@emitter("exponential", "log", "tanh", "erf")
+@emitter("exponential", "log", "tanh", "erf", "erfc")
 def emit_common(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Our polynomials, but in f64."""
     if op.element_type == "f64":

@@ -13,7 +13,7 @@ RULES: dict[str, Rule] = {}
 REAL_TYPES = {"c64": "f32", "c128": "f64"}
 COMPLEX_TYPES = {"f32": "c64", "f64": "c128"}
 UNARY = (
-    "exponential exponential-minus-one log log-plus-one sqrt rsqrt cbrt sine cosine tan tanh logistic erf "
+    "exponential exponential-minus-one log log-plus-one sqrt rsqrt cbrt sine cosine tan tanh logistic erf erfc "
     "ceil floor round-nearest-even round-nearest-afz negate sign not popcnt count-leading-zeros "
     "reduce-precision reverse cholesky"
 ).split()

@@ -12,6 +12,7 @@ from engine.ops.floats import computing, is_complex, is_float, widest
 from engine.ops.registry import definition
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _expit(x: np.ndarray) -> np.ndarray:
@@ -24,6 +25,10 @@ def _cube_root(x: np.ndarray) -> np.ndarray:
 
 def _error_function(x: np.ndarray) -> np.ndarray:
     return _erf(x) if x.size else x
+
+
+def _complementary_error_function(x: np.ndarray) -> np.ndarray:
+    return _erfc(x) if x.size else x
 
 
 TRANSCENDENTAL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -40,6 +45,7 @@ TRANSCENDENTAL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": np.tanh,
     "logistic": _expit,
     "erf": _error_function,
+    "erfc": _complementary_error_function,
 }
 
 

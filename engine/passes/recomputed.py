@@ -17,7 +17,10 @@ MOST_COST = 16
 """Operations on a point that take about as long as writing it and reading it again."""
 MOST_COST_AT_HAND = 4
 """The same where it is read again at once, from a cache."""
-COSTS = {"exponential": 8, "logistic": 12, "tanh": 16, "erf": 12, "log": 12, "divide": 6, "sqrt": 8, "rsqrt": 3}
+COSTS = {
+    **{"exponential": 8, "logistic": 12, "tanh": 16, "erf": 12, "erfc": 12, "log": 12},
+    **{"divide": 6, "sqrt": 8, "rsqrt": 3},
+}
 OTHER_COST = 1
 SMALL = 8
 """How many times smaller an array is that costs next to nothing to read."""

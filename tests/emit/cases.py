@@ -50,6 +50,7 @@ ROUNDED = {
     "cbrt": (2, 4),
     "cosine": (2, 2),
     "erf": (6, 2),
+    "erfc": (8, 4),
     "exponential": (3, 2),
     "exponential-minus-one": (3, 3),
     "log": (3, 2),

@@ -43,6 +43,7 @@ def s32(*values: int) -> np.ndarray:
         ("tan", math.tan),
         ("tanh", math.tanh),
         ("erf", math.erf),
+        ("erfc", math.erfc),
         ("logistic", lambda x: 1 / (1 + math.exp(-x))),
     ],
 )

@@ -1,0 +1,101 @@
+"""Functions of one number that came written out, recognised by their values: erfc, which gelu is made of.
+
+TensorFlow hands over sixty operations, two divisions among them, for what the lanes have a shorter way to.
+"""
+
+from __future__ import annotations
+
+import heapq
+from math import erfc
+
+import numpy as np
+
+from engine.ir import Computation, Instruction, Module
+from engine.ops.registry import DEFINITIONS
+from engine.passes.fusible import is_elementwise, is_unit_reshape
+from engine.passes.rewriting import Visit, make, rewrite_each
+from engine.passes.splats import splat_value
+
+MOST_OPERATIONS = 150
+LEAST_OPERATIONS = 20
+"""Fewer are left as they are: few take longer than the function."""
+SAMPLES = np.unique(np.append(np.linspace(-12, 9, 1009), [-2.0, -1.0, 0.0, 1.0, 2.0])).astype(np.float32)
+"""Up to where the function is no denormal."""
+EXPECTED = np.array([erfc(x) for x in SAMPLES.tolist()])
+TOLERANCE = 1e-5
+Path = tuple[int, ...]
+
+
+def recognized_functions(module: Module) -> Module:
+    """Writes `erfc` for what has its values at many points, in f32."""
+    return rewrite_each(module, _visit_for)
+
+
+def _visit_for(computation: Computation) -> Visit:
+    position = {instruction: k for k, instruction in enumerate(computation.instructions)}
+
+    def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+        if before.opcode != "select" or before.array_shape.element_type != "f32":
+            return None
+        found = _argument(before, position)
+        if found is None or not _is_erfc(before, *found):
+            return None
+        argument = instruction
+        for number in _way(before, found[0]):
+            argument = argument.operands[number]
+        return make(instruction, "erfc", instruction.shape, (argument,))
+
+    return visit
+
+
+def _argument(root: Instruction, position: dict[Instruction, int]) -> tuple[Instruction, list[Instruction]] | None:
+    """The one instruction from which all else follows, and what does, in order: the nearest such."""
+    pending, inside = [-position[root]], {root}
+    by_position: dict[int, Instruction] = {position[root]: root}
+    cone: list[Instruction] = []
+    while pending and len(cone) <= MOST_OPERATIONS:
+        current = by_position[-heapq.heappop(pending)]
+        if not pending and len(cone) >= LEAST_OPERATIONS and current.shape == root.shape:
+            return current, cone[::-1]
+        if not is_elementwise(current) or is_unit_reshape(current):
+            return None
+        cone.append(current)
+        for operand in current.operands:
+            if operand not in inside and splat_value(operand) is None:
+                inside.add(operand)
+                by_position[position[operand]] = operand
+                heapq.heappush(pending, -position[operand])
+    return None
+
+
+def _is_erfc(root: Instruction, argument: Instruction, cone: list[Instruction]) -> bool:
+    if not any(instruction.opcode == "exponential" for instruction in cone):
+        return False
+    values: dict[Instruction, np.ndarray] = {argument: SAMPLES}
+    with np.errstate(all="ignore"):
+        for instruction in cone:
+            operands = [values[o] if o in values else _repeated(o) for o in instruction.operands]
+            values[instruction] = np.asarray(DEFINITIONS[instruction.opcode](instruction, operands))
+    found = values[root].astype(np.float64)
+    return found.shape == EXPECTED.shape and bool(np.all(np.abs(found - EXPECTED) <= TOLERANCE * EXPECTED))
+
+
+def _repeated(splat: Instruction) -> np.ndarray:
+    value = splat_value(splat)
+    assert value is not None, splat
+    return np.full(SAMPLES.shape, value)
+
+
+def _way(root: Instruction, argument: Instruction) -> Path:
+    """Which operands lead from one instruction to another."""
+    ways: dict[Instruction, Path] = {root: ()}
+    stack = [root]
+    while stack:
+        current = stack.pop()
+        if current is argument:
+            return ways[current]
+        for number, operand in enumerate(current.operands):
+            if operand not in ways:
+                ways[operand] = (*ways[current], number)
+                stack.append(operand)
+    raise AssertionError(argument.name)
