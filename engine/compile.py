@@ -12,6 +12,7 @@ from engine.ir import Module
 from engine.ir.floating_point import IEEE, FloatingPoint
 from engine.ir.verifier import verify as verify_module
 from engine.lower.program import lower_module
+from engine.passes.common_subexpressions import common_subexpressions
 from engine.passes.conditionals import conditionals_to_selects
 from engine.passes.dead_code import dead_code
 from engine.passes.fuse import fuse
@@ -25,6 +26,7 @@ from engine.passes.rounding import explicit_rounding
 from engine.passes.slices_first import slices_first
 from engine.passes.sparse_updates import sparse_updates
 from engine.passes.token_chains import check_token_chains
+from engine.passes.transposed_products import sums_of_transposed_products
 from engine.passes.update_order import readers_before_updates
 from engine.program.program import Program
 from engine.runtime.executable import Executable
@@ -33,7 +35,15 @@ from engine.runtime.making import make_executable
 Progress = Callable[[str, int, int], None]
 Inspect = Callable[[Program], None]
 LAST_PASSES = (
-    *(recognized_functions, sparse_updates, reciprocal_square_roots, slices_first, dead_code),
+    *(
+        sums_of_transposed_products,
+        common_subexpressions,
+        recognized_functions,
+        sparse_updates,
+        reciprocal_square_roots,
+        slices_first,
+        dead_code,
+    ),
     *(recompute_differences, fuse, dead_code),
 )
 

@@ -8,6 +8,8 @@ from engine.lower.context import Context, Value, lowering
 from engine.lower.contraction import Contraction, emit_contraction, table
 from engine.lower.copies import copy
 from engine.lower.views import View, whole
+from engine.passes.transposed_products import is_made_transposed, order_wanted
+from engine.program.program import Buffer
 
 Axis = tuple[int, int, int]
 """An output dimension: its extent, its stride in the operand, its stride in the result (bytes)."""
@@ -18,10 +20,9 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
     """lhs gives the rows and rhs the columns, or the other way round where the result's last dimension is lhs's."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     shape = instruction.array_shape
-    result = context.result_buffer(instruction)
+    result, strides = _result(context, instruction)
     left, right = (_operand(context, o, instruction) for o in instruction.operands)
     item = shape.dtype.itemsize
-    strides = [s * item for s in row_major_strides(shape)]
     batch = len(numbers.lhs_batch_dimensions)
     left_free = _free(left, numbers.lhs_contracting_dimensions, numbers.lhs_batch_dimensions)
     right_free = _free(right, numbers.rhs_contracting_dimensions, numbers.rhs_batch_dimensions)
@@ -33,7 +34,7 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
         (left.shape.dimensions[a], left.strides[a], right.strides[b], strides[k])
         for k, (a, b) in enumerate(zip(numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions, strict=True))
     ]
-    if all(extent == 1 for extent, _, _ in columns):
+    if not any(_is_column(axis, item) for axis in columns):
         left, right, rows, columns = right, left, columns, rows
         contracted = [(b, a) for a, b in contracted]
         batches = [(extent, b, a, c) for extent, a, b, c in batches]
@@ -65,6 +66,27 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
     return result
 
 
+def _result(context: Context, instruction: Instruction) -> tuple[Buffer, list[int]]:
+    """Where the result is put, and its strides there: if all that is wanted is its transpose, where that lies."""
+    shape = instruction.array_shape
+    users = context.users(instruction)
+    order = order_wanted(instruction, users) if users else None
+    if order is None or not is_made_transposed(users[0], {instruction: users}):
+        return context.result_buffer(instruction), [s * shape.dtype.itemsize for s in row_major_strides(shape)]
+    buffer = context.result_buffer(users[0])
+    for user in users:
+        context.values[user] = buffer
+    strides = [0] * shape.rank
+    for dimension, stride in zip(order, row_major_strides(users[0].array_shape), strict=True):
+        strides[dimension] = stride * shape.dtype.itemsize
+    return buffer, strides
+
+
+def _is_column(axis: Axis, item: int) -> bool:
+    """Whether neighbours along an output dimension lie side by side in the result."""
+    return axis[0] != 1 and axis[2] == item
+
+
 def _operand(context: Context, operand: Instruction, dot: Instruction) -> View:
     """The operand as a view, in the result's element type."""
     turned = context.turned.get(dot) if operand is dot.operands[1] else None
@@ -88,12 +110,12 @@ def _axes(view: View, dimensions: list[int], strides: list[int]) -> list[Axis]:
 
 def _columns(axes: list[Axis], item: int) -> tuple[int, int, list[Axis]]:
     """The innermost dimensions that can be walked as one, and those left over as batches."""
-    axes = [axis for axis in axes if axis[0] != 1]
-    if not axes:
-        return 1, item, []
+    axes = sorted((axis for axis in axes if axis[0] != 1), key=lambda axis: -axis[2])
+    if not axes or not _is_column(axes[-1], item):
+        return 1, item, axes
     extent, stride, _ = axes[-1]
     kept = len(axes) - 1
-    while kept and axes[kept - 1][1] == extent * stride:
+    while kept and axes[kept - 1][1] == extent * stride and axes[kept - 1][2] == extent * item:
         extent *= axes[kept - 1][0]
         kept -= 1
     return extent, stride, axes[:kept]

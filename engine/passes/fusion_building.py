@@ -7,6 +7,7 @@ from engine.ir import Computation, Instruction, Shape, TupleShape
 from engine.passes.fusible import is_elementwise, is_moving, is_scalar_constant, is_unit_reshape
 from engine.passes.groups import Group, Groups
 from engine.passes.recomputed import Recomputed
+from engine.passes.transposed_products import is_made_transposed
 
 
 def build_fusions(computation: Computation, groups: Groups, callees: dict[Computation, Computation]) -> Computation:
@@ -110,6 +111,8 @@ class _Builder:
             return instruction.array_shape.element_type in ITEM_BYTES
         if instruction.opcode == "iota":
             return instruction.array_shape.element_type in ITEM_BYTES
+        if is_made_transposed(instruction, self.users):
+            return False
         return is_moving(instruction) or (instruction.opcode == "convert" and is_elementwise(instruction))
 
     def _sources(self, group: Group) -> list[Instruction]:

@@ -1,0 +1,71 @@
+"""Products that are wanted transposed: an attention's heads, which lie side by side in each position's row.
+
+Where the order of dimensions is not one that a dot can give, its lowering writes the transposed array at once. So that
+nobody needs the other one, sums over the product become sums over the transposed array.
+"""
+
+from __future__ import annotations
+
+from engine.ir import Computation, Instruction, Module
+from engine.passes import construct
+from engine.passes.rewriting import Visit, changed, rewrite_each
+
+Order = tuple[int, ...]
+
+
+def order_wanted(product: Instruction, users: list[Instruction]) -> Order | None:
+    """The permutation by which all users transpose a dot, sums left out; None if there is none, or it is no gain.
+
+    Neighbours of the transposed array must come from neighbouring columns of one operand, so that lanes can write them.
+    """
+    orders = {tuple(u["dimensions"]) for u in users if u.opcode == "transpose"}
+    if product.opcode != "dot" or len(orders) != 1 or not all(u.opcode == "transpose" or is_sum(u) for u in users):
+        return None
+    (order,) = orders
+    numbers = product["dot_dimension_numbers"]
+    sizes = product.array_shape.dimensions
+    inner = [d for d in order if sizes[d] != 1][-1:]
+    if not inner or inner[0] < len(numbers.lhs_batch_dimensions):
+        return None
+    return order
+
+
+def is_made_transposed(transpose: Instruction, users: dict[Instruction, list[Instruction]]) -> bool:
+    """Whether a transpose lies in memory, and what it transposes does not."""
+    if transpose.opcode != "transpose" or transpose.operands[0].opcode != "dot":
+        return False
+    (product,) = transpose.operands
+    alike = all(user.opcode == "transpose" for user in users[product])
+    return alike and order_wanted(product, users[product]) is not None
+
+
+def is_sum(instruction: Instruction) -> bool:
+    """A reduce of one array, which does not mind in which order its dimensions are."""
+    return instruction.opcode == "reduce" and len(instruction.operands) == 2
+
+
+def sums_of_transposed_products(module: Module) -> Module:
+    """Where a product is wanted transposed and summed, the transposed array is summed."""
+    return rewrite_each(module, _visit_for)
+
+
+def _visit_for(computation: Computation) -> Visit:
+    users = computation.users()
+
+    def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+        if not is_sum(before) or before.operands[0].opcode != "dot" or before.operands[0] is computation.root:
+            return None
+        order = order_wanted(before.operands[0], users[before.operands[0]])
+        if order is None:
+            return None
+        product, start = instruction.operands
+        turned = construct.transpose(product, product, order)
+        reduced = set(before["dimensions"])
+        dimensions = tuple(k for k, d in enumerate(order) if d in reduced)
+        kept = [d for d in order if d not in reduced]
+        sizes = tuple(product.array_shape.dimensions[d] for d in kept)
+        shape = instruction.array_shape.with_dimensions(sizes)
+        total = changed(instruction, shape=shape, operands=(turned, start), dimensions=dimensions)
+        return construct.transpose(instruction, total, tuple(kept.index(d) for d in sorted(kept)))
+
+    return visit
