@@ -21,7 +21,6 @@ from engine.codelets.lazy import types
 from engine.codelets.memory import (
     I32,
     VOID,
-    call0,
     intrinsic,
     load_acquire,
     pause,
@@ -31,8 +30,6 @@ from engine.codelets.memory import (
 from engine.codelets.rows import copy_bytes, word
 
 CONTROL_LINE = 16  # words: two cache lines, as processors fetch them in pairs
-SPINS = 60
-YIELDS = 1000
 NAP_MICROSECONDS = 50
 LEAVE_INSIDE_STEP = 2
 
@@ -51,13 +48,13 @@ class Ring(IntEnum):
 
 
 class Call(IntEnum):
-    """Words of a call block: addresses."""
+    """Words of a call block: addresses, and a number."""
 
     STOP = 0
     LEAVE_AT = 1
     PASSED = 2  # the number of barriers the waiting worker has passed
     ABORT = 3
-    YIELD = 4  # int f(void)
+    PAUSES = 4  # the number of pauses before a waiting worker naps
     NAP = 5  # f(int microseconds)
     WORDS = 6
 
@@ -128,10 +125,8 @@ def _wait(call: int, ring: int, index: int, least: int) -> bool:
             _leave(call)
             return False
         turns += 1
-        if turns < SPINS:
+        if turns < word(call, Call.PAUSES):
             pause()
-        elif turns < YIELDS:
-            call0(word(call, Call.YIELD))
         else:
             call_with_int(word(call, Call.NAP), NAP_MICROSECONDS)
     return True

@@ -15,7 +15,7 @@ from engine.ir.device_operations import QueueSignature
 from engine.program.program import Buffer, ProgramQueue
 from engine.runtime.executor import State
 from engine.runtime.rings import AnyRing, InfeedRing
-from engine.runtime.workers import yield_address
+from engine.runtime.workers import pauses_before_sleep
 
 
 @cache
@@ -71,7 +71,7 @@ class BoundQueues:
         words = {Call.STOP: State.STOP, Call.LEAVE_AT: State.LEAVE_AT, Call.PASSED: State.ARRIVALS}
         for word, place in (words | {Call.ABORT: State.ABORT}).items():
             self._call[word] = state.ctypes.data + 8 * place
-        self._call[Call.YIELD], self._call[Call.NAP] = yield_address(), _nap_address()
+        self._call[Call.PAUSES], self._call[Call.NAP] = pauses_before_sleep(), _nap_address()
         for ring in self._rings.values():
             ring.begin()
 

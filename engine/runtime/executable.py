@@ -29,6 +29,7 @@ from engine.program.program import Buffer, ByTurn, ComputeSet, Mark, Partition, 
 from engine.program.syncs import ranges_of, syncs
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
+from engine.runtime.choice import WorkerChoice
 from engine.runtime.executor import (
     STEERING,
     Column,
@@ -46,10 +47,11 @@ from engine.runtime.executor import (
 from engine.runtime.feeds import RowFeed
 from engine.runtime.moving_addresses import as_run
 from engine.runtime.observer import Observer, RunningCall
+from engine.runtime.pieces import run_in_pieces
 from engine.runtime.quiet import quiet_openblas
 from engine.runtime.rings import AnyRing
 from engine.runtime.threads import is_worker_count_given, worker_count
-from engine.runtime.workers import completed_steps, run_table
+from engine.runtime.workers import begin_call, completed_steps, run_piece
 
 Progress = Callable[[str, int, int], None]
 INLINE_EFFORT = 30_000_000
@@ -81,6 +83,7 @@ class Executable:
         self._preds_by_turn: dict[ByTurn, np.ndarray] = {}
         self._scratch_bytes = max((s.scratch_bytes for s in self._all_sets), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self.choice = WorkerChoice()
         self._effort = effort_of(program)
         # Who waits for a host, or turns for who knows how long, must stay interruptible.
         self._may_take_long = bool(program.queues) or any(region.repeats for region in program.regions)
@@ -261,17 +264,17 @@ class Executable:
             point_feed(block, ring)
         small = not self._may_take_long and steps * self._effort < INLINE_EFFORT
         alone = small or (self._is_fine_grained and not is_worker_count_given())
-        workers = 1 if alone else worker_count()
-        scratch, state = self._workspace_for(workers)
-        table = self._table(outputs == "all", workers)
+        most = 1 if alone else worker_count()
+        _, state = self._workspace_for(most)
+        begin_call(steps, state, observer.held if observer is not None else 0)
         self._queues.begin(state)
         try:
             if observer is None:
-                run_table(table, steps, workers, scratch, state, inline=small)
+                self._run_workers(most, steps, outputs == "all", state, small)
             else:
                 observer.begin(RunningCall(state, rings))
                 try:
-                    run_table(table, steps, workers, scratch, state, held=observer.held)
+                    self._run_workers(most, steps, outputs == "all", state, small)
                 finally:
                     observer.end(completed_steps(state))
                 rings = [ring[: completed_steps(state)] for ring in rings]
@@ -282,7 +285,21 @@ class Executable:
         del held
         return rings if outputs == "all" else [self._read(k) for k in range(len(self.program.outputs))]
 
+    def _run_workers(self, most: int, steps: int, all_outputs: bool, state: np.ndarray, inline: bool) -> None:
+        """The steps of a call that has begun, with at most so many workers: fewer, where others use the cores."""
+        if most == 1 or is_worker_count_given():
+            scratch = self._workspace_for(most)[0]
+            run_piece(self._table(all_outputs, most), steps, 0, most, scratch, state, inline)
+            return
+        run_in_pieces(
+            *(self.choice, most, steps),
+            table=lambda workers: self._table(all_outputs, workers),
+            scratch=lambda workers: self._workspace_for(most)[0][:workers],
+            state=state,
+        )
+
     def _workspace_for(self, workers: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scratch areas and a state block for so many workers or fewer."""
         if workers not in self._workspace:
             self._workspace[workers] = new_scratch(workers, self._scratch_bytes), new_state(workers)
         return self._workspace[workers]

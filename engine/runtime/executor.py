@@ -31,16 +31,15 @@ from engine.codelets.memory import (
     flush_to_zero,
     load_acquire,
     load_i8,
-    pause,
     set_floating_point_state,
     store_i64,
     store_release,
 )
 from engine.codelets.rows import word
+from engine.codelets.waiting import Waiting, announce, wait_until
 from engine.errors import InternalError
 from engine.runtime.buffers import aligned_zeros
 
-SPINS = 30
 LINE_BYTES = 128  # two cache lines: processors fetch them in pairs
 
 
@@ -87,17 +86,20 @@ class State(IntEnum):
     ROWS = 1
     COLUMNS = 2
     STEPS = 3
-    YIELD = 4  # address of sched_yield
+    FIRST = 4  # the first step of these workers; others have done those before it
     STOP = 5  # the host asks for an end: see Stop
     STOP_AT = 6  # worker 0's answer: no worker begins this step
     COMPLETED = 7  # steps that all workers have finished
-    ABORT = 8  # a worker is missing: nobody waits for it any longer
+    ABORT = 8  # a worker is missing: nobody waits for it for long
     FAILED_ROW = 9  # 1 + number of a row that cannot be run
     LEAVE_AT = 10  # worker 0's answer: whoever has passed so many barriers leaves the step at the next jump with TRUTH
     HELD = 11  # steps that may be complete but not TAKEN before the workers wait; 0 lets them run
     TAKEN = 12  # steps whose results the host has taken
     WAITS = 13  # how often the workers waited for that
-    ARRIVALS = 16  # from here on LINE_BYTES for each worker, in front its number of barriers
+    CHANGE = 14  # the host wants to go on with another number of workers: these end after their step
+    WAITING = 16  # from here on a waiting block
+    ASLEEP = 32  # how many workers sleep
+    ARRIVALS = 48  # from here on LINE_BYTES for each worker, in front its number of barriers, then of sleeps
 
 
 class Stop(IntEnum):
@@ -132,19 +134,14 @@ def _barrier(state: int, worker: int, workers: int) -> bool:
     """Waits for all workers; False if one of them will never come."""
     if workers == 1:
         return True
-    arrivals = state + 8 * State.ARRIVALS
-    number = word(arrivals + LINE_BYTES * worker, 0) + 1
-    store_release(arrivals + LINE_BYTES * worker, number)
+    arrivals, waiting, asleep = state + 8 * State.ARRIVALS, state + 8 * State.WAITING, state + 8 * State.ASLEEP
+    own = arrivals + LINE_BYTES * worker
+    number = word(own, 0) + 1
+    announce(own, number, waiting, asleep)
     for other in range(workers):
-        spins = 0
-        while load_acquire(arrivals + LINE_BYTES * other) < number:
-            spins += 1
-            if spins < SPINS:
-                pause()
-            elif load_acquire(state + 8 * State.ABORT) != 0:
-                return False
-            else:
-                call0(word(state, State.YIELD))
+        awaited = arrivals + LINE_BYTES * other
+        if not wait_until(awaited, number, waiting, asleep, own + 8, state + 8 * State.ABORT):
+            return False
     return True
 
 
@@ -163,7 +160,7 @@ def _wait_for_room(state: int, worker: int, workers: int, step: int) -> bool:
     while step - load_acquire(state + 8 * State.TAKEN) >= held and load_acquire(state + 8 * State.STOP) == 0:
         if load_acquire(state + 8 * State.ABORT) != 0:
             return False
-        call0(word(state, State.YIELD))
+        call0(word(state, State.WAITING + Waiting.YIELD))
     return True
 
 
@@ -172,7 +169,7 @@ def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
     """The step boundary. All decide alike: what a faster worker 0 writes later is beyond this step."""
     if word(state, State.HELD) != 0 and not _wait_for_room(state, worker, workers, step):
         return False
-    if worker == 0 and load_acquire(state + 8 * State.STOP) != 0:
+    if worker == 0 and load_acquire(state + 8 * State.STOP) | load_acquire(state + 8 * State.CHANGE) != 0:
         store_release(state + 8 * State.STOP_AT, min(step, load_acquire(state + 8 * State.STOP_AT)))
     if not _barrier(state, worker, workers):
         return False
@@ -275,7 +272,7 @@ def executor(state: int, worker: int, workers: int, scratch: int) -> None:
     store_i64(scratch + 8 * Scratch.WORKER, worker)
     for counter in range(COUNTERS):
         store_i64(scratch + 8 * (Scratch.TURN + counter), 0)
-    step = 0
+    step = word(state, State.FIRST)
     while _begin_step(state, worker, workers, step):
         store_i64(scratch + 8 * Scratch.STEP, step)
         if not _run_rows(state, worker, workers, step, scratch):

@@ -14,7 +14,6 @@ class RunningCall:
     """A call under way. Step s is complete, and `results` hold it at index s, once `completed()` is more than s."""
 
     def __init__(self, state: np.ndarray, results: list[np.ndarray]) -> None:
-        state[:] = 0  # of the last call
         self._state = state
         self.results = results
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
 
 from engine.errors import ConfigurationError, InternalError
 
@@ -49,15 +51,51 @@ def worker_count() -> int:
     return min(int(text), most_workers())
 
 
+def spread(worker: int, cores: Sequence[int]) -> None:
+    """Moves the calling thread to a core of its own, and lets it go on wherever it likes.
+
+    New threads often begin on one core, and it takes the system some 5 ms to see it. Only where every core gets a
+    worker: elsewhere the system knows better which cores are free.
+    """
+    if cores:
+        # a core may have been taken away meanwhile
+        with suppress(OSError):
+            os.sched_setaffinity(0, {cores[worker]})
+            os.sched_setaffinity(0, cores)
+
+
+def cores_to_spread(workers: int) -> Sequence[int]:
+    """The core of each of so many workers; none where the system is to decide."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
+    return cores if workers == len(cores) > 1 else []
+
+
 Stop = Callable[[bool], None]
 """Asks the workers to end: after their step, or (True) as soon as they can."""
+
+
+class Watch(Protocol):
+    """Somebody who looks after the workers of a call."""
+
+    def first_look(self) -> float:
+        """Seconds until the first look."""
+
+    def look(self, threads: list[int]) -> float:
+        """Looks at the workers, given by the system's numbers of their threads; returns the seconds until the next."""
+
+    def leaves(self, worker: int) -> None:
+        """A worker is done; called in its thread."""
 
 
 class _Crew:
     """The threads of one call. The first starts the others, as signals only ever reach the calling thread."""
 
-    def __init__(self, work: Callable[[int], None], workers: int, abort: Callable[[], None]) -> None:
+    def __init__(
+        self, work: Callable[[int], None], workers: int, abort: Callable[[], None], watch: Watch | None
+    ) -> None:
         self._work = work
+        self._watch = watch
+        self._cores = cores_to_spread(workers)
         self._abort = abort
         self._lock = threading.Lock()
         self._begun = self._cancelled = False
@@ -94,7 +132,10 @@ class _Crew:
 
     def _guarded(self, worker: int) -> None:
         try:
+            spread(worker, self._cores)
             self._work(worker)
+            if self._watch is not None:
+                self._watch.leaves(worker)
         except BaseException as failure:  # handed to the caller, who raises it
             self._fail(failure)
 
@@ -105,8 +146,10 @@ class _Crew:
     def run(self) -> None:
         self._members[0].start()
         # an interruption that is not a signal to this thread does not end a wait
-        while not self._finished.wait(POLL_SECONDS):
-            pass
+        seconds = POLL_SECONDS if self._watch is None else self._watch.first_look()
+        while not self._finished.wait(min(seconds, POLL_SECONDS)):
+            if self._watch is not None:
+                seconds = self._watch.look([each.native_id for each in self._members if each.native_id is not None])
         self._members[0].join()
 
     def leave(self, stop: Stop) -> None:
@@ -132,13 +175,15 @@ class _Crew:
             self._finished.wait(POLL_SECONDS)
 
 
-def run_workers(work: Callable[[int], None], workers: int, stop: Stop, abort: Callable[[], None]) -> None:
+def run_workers(
+    work: Callable[[int], None], workers: int, stop: Stop, abort: Callable[[], None], watch: Watch | None = None
+) -> None:
     """Calls work(0) .. work(workers - 1) side by side, each in a new thread, and returns when all have ended.
 
     An interruption of the caller (Ctrl-C) calls stop(False), later stop(True) if need be, waits for the workers, and
     is raised again. A failing worker calls `abort`, so that the others do not wait for it, and raises InternalError.
     """
-    crew = _Crew(work, workers, abort)
+    crew = _Crew(work, workers, abort, watch)
     try:
         crew.run()
     except BaseException:

@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from functools import cache
 
 import numpy as np
 
+from engine.codelets.waiting import Waiting, futex, pauses_per_second, yield_address
 from engine.errors import InternalError
 from engine.runtime.executor import Column, State, Stop, executor
-from engine.runtime.threads import run_workers
+from engine.runtime.threads import Watch, run_workers
+
+PAUSE_SECONDS = 0.0002
+"""How long a worker pauses before it sleeps: to be woken takes some 50 microseconds, and few waits are longer."""
+LONGEST_SLEEP_NANOSECONDS = 10_000_000
 
 
 @cache
-def yield_address() -> int:
-    """The address of a C function `int f(void)` that lets another thread run."""
-    function = ctypes.CDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
-    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+def pauses_before_sleep() -> int:
+    """How often a waiting worker pauses before it sleeps."""
+    return int(PAUSE_SECONDS * pauses_per_second())
 
 
-def _prepare(table: np.ndarray, steps: int, workers: int, scratch: np.ndarray, state: np.ndarray, held: int) -> None:
+@cache
+def _waiting_block() -> np.ndarray:
+    block = np.zeros(Waiting.WORDS, np.int64)
+    block[Waiting.PAUSES], block[Waiting.YIELD] = pauses_before_sleep(), yield_address()
+    block[Waiting.SYSCALL], block[Waiting.FUTEX] = futex()
+    block[Waiting.NANOSECONDS] = LONGEST_SLEEP_NANOSECONDS
+    return block
+
+
+def begin_call(steps: int, state: np.ndarray, held: int = 0) -> None:
+    """Writes into the state block what holds for a whole call, in which no step is complete."""
+    state[:] = 0
+    state[State.STEPS] = steps
+    state[State.HELD] = held
+    state[State.WAITING : State.WAITING + Waiting.WORDS] = _waiting_block()
+
+
+def _begin_piece(
+    table: np.ndarray, steps: int, first: int, workers: int, scratch: np.ndarray, state: np.ndarray
+) -> None:
     if table.shape[1] != Column.RANGES + 2 * workers or len(scratch) != workers or not table.flags.c_contiguous:
         raise InternalError(
             f"Expected a contiguous table of {Column.RANGES + 2 * workers} columns, {workers} scratch areas. "
             f"Received: table {table.shape}, scratch {scratch.shape}."
         )
-    state[:] = 0
     state[State.TABLE] = table.ctypes.data
     state[State.ROWS], state[State.COLUMNS] = table.shape
-    state[State.STEPS] = state[State.STOP_AT] = steps
-    state[State.YIELD] = yield_address()
-    state[State.HELD] = held
+    state[State.FIRST] = first
+    state[State.STOP_AT] = steps
+    state[State.CHANGE] = state[State.LEAVE_AT] = 0
+    state[State.ASLEEP :] = 0
 
 
 def request_stop(state: np.ndarray, inside_step: bool = False) -> None:
@@ -40,6 +61,11 @@ def request_stop(state: np.ndarray, inside_step: bool = False) -> None:
     With `inside_step` a long loop is left between two of its turns: its step then counts as not begun.
     """
     state[State.STOP] = Stop.INSIDE_STEP if inside_step else Stop.AFTER_STEP
+
+
+def request_change(state: np.ndarray) -> None:
+    """Asks the workers to end at their next step boundary, so that others can go on."""
+    state[State.CHANGE] = 1
 
 
 def completed_steps(state: np.ndarray) -> int:
@@ -65,12 +91,29 @@ def run_table(
     Raises KeyboardInterrupt after the step during which it came, or inside a long loop of that step if it does
     not end soon, and InternalError when a worker fails.
     """
+    begin_call(steps, state, held)
+    return run_piece(table, steps, 0, workers, scratch, state, inline)
+
+
+def run_piece(
+    table: np.ndarray,
+    steps: int,
+    first: int,
+    workers: int,
+    scratch: np.ndarray,
+    state: np.ndarray,
+    inline: bool = False,
+    watch: Watch | None = None,
+) -> int:
+    """Runs the steps from `first` on of a call that `begin_call` has begun; returns how many are complete then.
+
+    Those are fewer than `steps` only after `request_stop` or `request_change`. Otherwise as `run_table`.
+    """
     if inline and workers != 1:
         raise InternalError(f"Expected one worker in the calling thread. Received: {workers}.")
-    if steps <= 0:
-        state[State.COMPLETED] = 0
-        return 0
-    _prepare(table, steps, workers, scratch, state, held)
+    if steps <= first:
+        return completed_steps(state)
+    _begin_piece(table, steps, first, workers, scratch, state)
     address, stride, state_address = scratch.ctypes.data, scratch.strides[0], state.ctypes.data
 
     def work(worker: int) -> None:
@@ -83,7 +126,7 @@ def run_table(
         work(0)
     else:
         assert executor.address  # compiled here, where Ctrl-C still works
-        run_workers(work, workers, lambda impatient: request_stop(state, impatient), abort)
+        run_workers(work, workers, lambda impatient: request_stop(state, impatient), abort, watch)
     if state[State.FAILED_ROW]:
         raise InternalError(
             f"Expected rows of known kinds. Received row {int(state[State.FAILED_ROW]) - 1} of the table."

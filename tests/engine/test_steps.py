@@ -11,6 +11,7 @@ from engine.evaluate import EvaluatedExecutable
 from engine.ir import Module, shape_of
 from engine.ir.builder import Builder
 from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.choice import WorkerChoice
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
 from tests.engine.running import assert_near, buffers
@@ -76,6 +77,40 @@ def test_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.Monk
         results = executable.run(3, [RowFeed(f) for f in feeds], held, "all")
         found.append([r.tobytes() for r in results] + state(held))
     assert all(each == found[0] for each in found)
+
+
+class Fickle(WorkerChoice):
+    """Another number of workers for every piece of a call; pieces are of as few steps as can be."""
+
+    pieces = 0
+    is_crowded = True
+
+    def workers(self, most: int, now: float) -> int:
+        self.pieces += 1
+        return 1 + self.pieces % most
+
+    def patience(self, now: float) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_same_bits_when_workers_change_within_a_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.runtime.executable.INLINE_EFFORT", 0)
+    monkeypatch.setattr("engine.runtime.executable.is_fine_grained", lambda program: False)
+    monkeypatch.setattr("engine.runtime.executable.worker_count", lambda: 3)
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    module, roles = PROGRAMS[name]()
+    feeds, values = split(module, roles, 200)
+    found, made = [], []
+    for choice in (WorkerChoice, Fickle):
+        monkeypatch.setattr("engine.runtime.executable.WorkerChoice", choice)
+        made.append(compile_module(module, roles, {}))
+        held = buffers(values)
+        results = made[-1].run(200, [RowFeed(f) for f in feeds], held, "all")
+        found.append([r.tobytes() for r in results] + state(held))
+    assert found[0] == found[1]
+    assert isinstance(made[1].choice, Fickle)
+    assert made[1].choice.pieces > 1
 
 
 def test_small_calls_run_in_the_calling_thread_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,176 @@
+"""How a worker waits for another: it pauses for a while, then it sleeps until it is woken.
+
+Who sleeps leaves the core to others and keeps its claim to it. `sched_yield` does not do that: a thread that yields to
+a stranger may be taken to have used up its time, and then waits for milliseconds at every meeting.
+
+A *waiting block* says how: how long to pause, and whom to call. Where the system has no futex, workers yield.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.memory import I64, call0, intrinsic, load_acquire, load_i64, pause, store_i64, store_release
+
+FUTEX = {"x86_64": 202, "aarch64": 98}
+"""The number of the system call, by machine."""
+FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
+EVERYBODY = 1 << 30
+SPINS = 30
+"""Pauses before the first look at whether a worker will never come."""
+SLEEPS_IN_A_ROW, HASTE = 3, 100
+"""After so many sleeps a worker pauses so many times less before the next."""
+PAUSES_TIMED = 1000
+
+
+class Waiting(IntEnum):
+    """Words of a waiting block."""
+
+    PAUSES = 0  # before a worker sleeps
+    YIELD = 1  # address of sched_yield
+    SYSCALL = 2  # address of syscall, 0 where there is no futex
+    FUTEX = 3  # number of the system call
+    SECONDS = 4  # of a sleep at most, a timespec: who has been aborted is never woken
+    NANOSECONDS = 5
+    WORDS = 6
+
+
+@intrinsic
+def fetch_and_add_in_order(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable]:
+    """Adds to an int64 in one indivisible step, in one order with `fence`; returns what it was."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        place = builder.inttoptr(arguments[0], I64.as_pointer())
+        return builder.atomic_rmw("add", place, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
+def fence(typing_context: Any) -> tuple[Any, Callable]:
+    """What is stored before it is seen by others before anything is loaded after it."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def call_with_five(
+    typing_context: Any, address: types.Type, a: types.Type, b: types.Type, c: types.Type, d: types.Type, e: types.Type
+) -> tuple[Any, Callable]:
+    """Calls `long f(long, long, long, long, long)` at an address."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        function = ir.FunctionType(I64, [I64] * 5)
+        return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
+
+    return types.int64(*[types.int64] * 6), emit
+
+
+@inner
+def announce(word: int, value: int, waiting: int, asleep: int) -> None:
+    """Stores a value that others wait for, and wakes them. `asleep` is the address of the number of sleepers."""
+    store_release(word, value)
+    fence()
+    syscall = load_i64(waiting + 8 * Waiting.SYSCALL)
+    if syscall != 0 and load_acquire(asleep) != 0:
+        call_with_five(syscall, load_i64(waiting + 8 * Waiting.FUTEX), word, FUTEX_WAKE_PRIVATE, EVERYBODY, 0)
+
+
+@inner
+def wait_until(word: int, value: int, waiting: int, asleep: int, sleeps: int, abort: int) -> bool:
+    """Waits until a word is at least `value`; False if the word at `abort` is set meanwhile.
+
+    `sleeps` is the address of a word of this worker: how many of its last waits have ended in sleep. After some, others
+    have the core, perhaps the one who is waited for, and pausing long is in vain.
+    """
+    if load_acquire(word) >= value:
+        return True
+    slept = load_i64(sleeps)
+    pauses = load_i64(waiting + 8 * Waiting.PAUSES)
+    if slept >= SLEEPS_IN_A_ROW:
+        pauses //= HASTE
+    spins = 0
+    while load_acquire(word) < value:
+        spins += 1
+        if spins < SPINS:
+            pause()
+        elif load_acquire(abort) != 0:
+            return False
+        elif load_i64(waiting + 8 * Waiting.SYSCALL) == 0:
+            call0(load_i64(waiting + 8 * Waiting.YIELD))
+        elif spins < pauses:
+            pause()
+        else:
+            _sleep(word, value, waiting, asleep)
+    store_i64(sleeps, slept + 1 if spins >= pauses else 0)
+    return True
+
+
+@inner
+def _sleep(word: int, value: int, waiting: int, asleep: int) -> None:
+    """Sleeps until somebody announces, or not at all if that has happened. The futex compares a word's low half."""
+    fetch_and_add_in_order(asleep, 1)
+    seen = load_acquire(word)
+    if seen < value:
+        call_with_five(
+            load_i64(waiting + 8 * Waiting.SYSCALL),
+            load_i64(waiting + 8 * Waiting.FUTEX),
+            word,
+            FUTEX_WAIT_PRIVATE,
+            seen & 0xFFFFFFFF,
+            waiting + 8 * Waiting.SECONDS,
+        )
+    fetch_and_add_in_order(asleep, -1)
+
+
+@codelet
+def pause_often(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Pauses hi - lo times."""
+    for _ in range(lo, hi):
+        pause()
+
+
+@cache
+def yield_address() -> int:
+    """The address of a C function `int f(void)` that lets another thread run."""
+    function = ctypes.CDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+@cache
+def futex() -> tuple[int, int]:
+    """The address of syscall and the number of the futex call; zeros where there is none, or none is known."""
+    number = FUTEX.get(platform.machine(), 0) if sys.platform.startswith("linux") else 0
+    # the lower half of a word must stand first
+    if not number or sys.byteorder != "little":
+        return 0, 0
+    return int(ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0), number
+
+
+@cache
+def pauses_per_second() -> float:
+    """How often this processor pauses in a second: it differs a hundredfold. The least of a few timings, as others
+    may have had the core during one."""
+    pause_often(0, 0, 1, 0)
+    least = 1.0
+    for _ in range(5):
+        begin = time.perf_counter()
+        pause_often(0, 0, PAUSES_TIMED, 0)
+        least = min(least, time.perf_counter() - begin)
+    return PAUSES_TIMED / least

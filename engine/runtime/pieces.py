@@ -1,0 +1,76 @@
+"""A call in pieces: with as many workers as are best now, and others for its later steps if that changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.runtime.choice import WorkerChoice, losers
+from engine.runtime.delays import delay_here, delay_of
+from engine.runtime.executor import State
+from engine.runtime.workers import request_change, run_piece
+
+LOOK_SECONDS = 0.02
+
+
+class PieceWatch:
+    """Looks after the workers of a piece: ends it when the choice is to be made again."""
+
+    def __init__(self, choice: WorkerChoice, state: np.ndarray, workers: int, most: int) -> None:
+        self._choice, self._state = choice, state
+        self._is_full = workers == most
+        self._seen = [0.0] * workers
+        self.delays = [0.0] * workers
+        self.begin = self._seen_at = time.perf_counter()
+        self._patience = choice.patience(self.begin)
+
+    def first_look(self) -> float:
+        """When what is being tried has been tried for long enough."""
+        return self._patience
+
+    def look(self, threads: list[int]) -> float:
+        """Ends a piece with all workers if others use the cores, and any other at its time."""
+        now = time.perf_counter()
+        if self._choice.is_crowded or not self._is_full:
+            if now - self.begin >= self._patience:
+                request_change(self._state)
+            return max(self.begin + self._patience - now, LOOK_SECONDS)
+        seen = [delay_of(thread) for thread in threads]
+        if losers(now - self._seen_at, [after - before for before, after in zip(self._seen, seen, strict=False)]):
+            request_change(self._state)
+        # what is rare is looked for more rarely
+        pause = 2 * (now - self._seen_at)
+        self._seen, self._seen_at = seen, now
+        return pause
+
+    def leaves(self, worker: int) -> None:
+        """A worker is done."""
+        self.delays[worker] = delay_here()
+
+
+def run_in_pieces(
+    choice: WorkerChoice,
+    most: int,
+    steps: int,
+    table: Callable[[int], np.ndarray],
+    scratch: Callable[[int], np.ndarray],
+    state: np.ndarray,
+) -> int:
+    """Runs a call that `begin_call` has begun with at most so many workers; returns how many workers ended it.
+
+    `table` and `scratch` make or find those of a number of workers. Raises what `run_table` raises.
+    """
+    completed = 0
+    while True:
+        workers = choice.workers(most, time.perf_counter())
+        watch = PieceWatch(choice, state, workers, most)
+        first, completed = (
+            completed,
+            run_piece(table(workers), steps, completed, workers, scratch(workers), state, watch=watch),
+        )
+        now = time.perf_counter()
+        choice.note(workers, completed - first, now - watch.begin, watch.delays, now)
+        if completed >= steps or state[State.STOP] or not state[State.CHANGE]:
+            return workers

@@ -1,0 +1,141 @@
+"""How many workers the next steps get: the choice alone, on a machine that is made up."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import pytest
+
+from engine.runtime.choice import LONGEST_WAIT, WINDOW_SECONDS, WorkerChoice, losers
+
+
+@dataclass
+class Machine:
+    """`cores` cores, `strangers` busy threads. One worker makes a step in a millisecond, more of them faster.
+
+    A worker on a stranger's core has it for half of the time; the others wait for it.
+    """
+
+    cores: int = 2
+    strangers: int = 0
+    wasted: float = 2.0
+    """How many times longer than that a step takes because of all the meetings."""
+    now: float = 0.0
+
+    def run(self, choice: WorkerChoice, most: int, seconds: float, call: float = 0.004) -> list[int]:
+        """Calls of about so many seconds, one after the other; the number of workers of each."""
+        chosen, end = [], self.now + seconds
+        while self.now < end:
+            workers = choice.workers(most, self.now)
+            sharing = max(0, min(workers, workers + self.strangers - self.cores))
+            held_up = bool(sharing) and workers > 1
+            step = 0.001 / workers * (2 * self.wasted if held_up else 1)
+            steps = max(1, round(call / step))
+            delays = [0.5 * steps * step if worker < sharing else 0.0 for worker in range(workers)]
+            self.now += steps * step
+            choice.note(workers, steps, steps * step, delays, self.now)
+            chosen.append(workers)
+        return chosen
+
+
+def test_nobody_disturbs_a_quiet_machine() -> None:
+    choice = WorkerChoice()
+    assert set(Machine(cores=8).run(choice, 8, 10.0)) == {8}
+    assert not choice.is_crowded
+
+
+@pytest.mark.parametrize("strangers", [1, 2, 5])
+def test_one_of_two_workers_goes_on_beside_strangers(strangers: int) -> None:
+    choice, machine = WorkerChoice(), Machine(strangers=strangers)
+    first = machine.run(choice, 2, 0.2)
+    assert first[0] == 2
+    assert first.index(1) * 0.004 <= 2 * WINDOW_SECONDS
+    later = machine.run(choice, 2, 20.0)
+    assert later.count(1) > 0.93 * len(later)
+    assert 2 in later  # it is tried again now and then
+
+
+def test_all_workers_come_back_when_the_strangers_have_gone() -> None:
+    choice, machine = WorkerChoice(), Machine(strangers=2)
+    machine.run(choice, 2, 5.0)
+    machine.strangers = 0
+    machine.run(choice, 2, LONGEST_WAIT + 2 * WINDOW_SECONDS)
+    assert set(machine.run(choice, 2, 5.0)) == {2}
+    assert not choice.is_crowded
+
+
+def test_all_workers_go_on_where_fewer_are_slower() -> None:
+    choice, machine = WorkerChoice(), Machine(strangers=1, wasted=0.8)
+    later = machine.run(choice, 2, 20.0)
+    assert later.count(2) > 0.9 * len(later)
+    assert 1 in later  # it was tried
+    machine.wasted = 2.0
+    machine.run(choice, 2, 2.0)
+    later = machine.run(choice, 2, 20.0)
+    assert later.count(1) > 0.9 * len(later)
+
+
+def test_as_many_workers_leave_as_there_are_strangers() -> None:
+    choice, machine = WorkerChoice(), Machine(cores=16, strangers=3)
+    machine.run(choice, 16, 1.0)
+    later = machine.run(choice, 16, 10.0)
+    assert later.count(13) > 0.9 * len(later)
+
+
+def test_a_short_disturbance_costs_little() -> None:
+    choice, machine = WorkerChoice(), Machine(strangers=2)
+    machine.run(choice, 2, 0.03)
+    machine.strangers = 0
+    calls = machine.run(choice, 2, 1.0)
+    assert calls.count(2) > 0.9 * len(calls)
+
+
+def test_another_greatest_number_begins_anew() -> None:
+    choice, machine = WorkerChoice(), Machine(strangers=2)
+    machine.run(choice, 2, 1.0)
+    assert choice.is_crowded
+    assert choice.workers(3, machine.now) == 3
+    assert not choice.is_crowded
+
+
+@pytest.mark.parametrize(
+    ("delays", "expected"),
+    [
+        ([0.0, 0.0], 0),
+        ([0.04, 0.04], 0),  # everybody loses a little
+        ([0.2, 0.0], 0),  # fewer workers would lose more
+        ([0.3, 0.0], 1),
+        ([0.5, 0.5], 2),
+        ([0.5] + [0.0] * 15, 1),
+        ([0.08] + [0.0] * 15, 0),
+        ([], 0),
+    ],
+)
+def test_who_loses(delays: list[float], expected: int) -> None:
+    assert losers(1.0, delays) == expected
+    assert losers(0.01, [0.01 * delay for delay in delays]) == expected
+
+
+def test_patience_ends_when_the_choice_is_made_again() -> None:
+    choice, machine = WorkerChoice(), Machine(strangers=2)
+    assert choice.patience(0.0) == WINDOW_SECONDS
+    machine.run(choice, 2, 5.0)
+    while choice.workers(2, machine.now) == 2:
+        machine.run(choice, 2, 0.001)
+    later = machine.now + choice.patience(machine.now)
+    assert later <= machine.now + LONGEST_WAIT
+    assert choice.workers(2, later + 1e-9) == 2
+
+
+def test_a_change_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    choice, machine = WorkerChoice(), Machine(strangers=2)
+    with caplog.at_level(logging.DEBUG, "ipu"):
+        machine.run(choice, 2, 1.0)
+        machine.strangers = 0
+        machine.run(choice, 2, 1.0)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "Other threads use the cores: 1 of 2 workers, 1.000 ms a step instead of 2.000.",
+        "The cores are free again: 2 workers.",
+    ]

@@ -1,0 +1,150 @@
+"""Workers that wait: pausing, sleeping and yielding; changed for others between two steps of a call."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from engine.codelets.waiting import Waiting, futex, pauses_per_second
+from engine.errors import InternalError
+from engine.runtime import pieces, threads, workers
+from engine.runtime.choice import WorkerChoice
+from engine.runtime.delays import delay_here, delay_of
+from engine.runtime.executor import State, new_scratch, new_state
+from tests.runtime.programs import Machine, living_workers
+from tests.runtime.test_executor import oracle_rotation, rotation_table
+from tests.runtime.test_workers import counting_table
+
+
+def block(kind: str) -> np.ndarray:
+    """A waiting block with which workers sleep at once, pause for ever, or yield."""
+    changed = workers._waiting_block().copy()
+    if kind == "yield":
+        changed[Waiting.SYSCALL] = 0
+    changed[Waiting.PAUSES] = 0 if kind == "sleep" else 1 << 62
+    return changed
+
+
+@pytest.mark.parametrize("kind", ["sleep", "pause", "yield"])
+@pytest.mark.parametrize("count", [2, 4])
+def test_every_way_of_waiting_orders_all_memory(kind: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "pause" and count > threads.usable_cores():
+        count = 2
+    changed = block(kind)
+    monkeypatch.setattr(workers, "_waiting_block", lambda: changed)
+    steps = 200
+    first = np.arange(13, dtype=np.int64) * 1000
+    expected = oracle_rotation(first.copy(), 2 * steps)
+    table, _blocks = rotation_table(count, first, np.zeros_like(first))
+    assert Machine(count).run(table, steps) == steps
+    np.testing.assert_array_equal(first, expected)
+
+
+def test_sleeping_workers_notice_that_one_will_never_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = block("sleep")
+    monkeypatch.setattr(workers, "_waiting_block", lambda: changed)
+    machine, counters = Machine(3), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, 3, pauses=1)
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "worker 2":
+            time.sleep(0.05)  # the others are asleep by now
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(InternalError, match="can't start"):
+        machine.run(table, 100)
+    assert not living_workers()
+    assert machine.state[State.ASLEEP] == 0
+
+
+def test_what_the_system_offers() -> None:
+    assert 1e5 < pauses_per_second() < 1e11
+    address, number = futex()
+    assert bool(address) == bool(number)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads have no cores here")
+def test_spreading_pins_nobody() -> None:
+    before = os.sched_getaffinity(0)
+    seen: list[set[int]] = []
+
+    def work(worker: int) -> None:
+        seen.append(os.sched_getaffinity(0))
+
+    count = len(before)
+    threads.run_workers(work, count, stop=lambda impatient: None, abort=lambda: None)
+    assert seen == [before] * count
+    assert os.sched_getaffinity(0) == before
+    assert list(threads.cores_to_spread(count)) == (sorted(before) if count > 1 else [])
+    assert not threads.cores_to_spread(count + 1)
+
+
+def test_delays_are_known_for_threads_of_this_process() -> None:
+    assert delay_here() >= 0.0
+    assert delay_of(threading.get_native_id()) >= 0.0
+    assert delay_of(2**22 + 1) == 0.0  # no such thread
+
+
+class Fickle(WorkerChoice):
+    """Takes another number of workers for every piece, and never has patience."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[tuple[int, int]] = []
+
+    @property
+    def is_crowded(self) -> bool:
+        return True
+
+    def workers(self, most: int, now: float) -> int:
+        return 1 + len(self.taken) % most
+
+    def patience(self, now: float) -> float:
+        return 0.002
+
+    def note(self, workers: int, steps: int, seconds: float, delays: object, now: float) -> None:
+        self.taken.append((workers, steps))
+
+
+def run_fickle(choice: Fickle, most: int, steps: int, first: np.ndarray, state: np.ndarray) -> None:
+    second, kept = np.zeros_like(first), []
+
+    def table(count: int) -> np.ndarray:
+        made, blocks = rotation_table(count, first, second)
+        kept.append((made, blocks))
+        return made
+
+    workers.begin_call(steps, state)
+    scratch = new_scratch(most, 64)
+    pieces.run_in_pieces(choice, most, steps, table, lambda count: scratch[:count], state)
+
+
+def test_other_workers_go_on_where_some_have_ended() -> None:
+    steps = 300_000
+    first = np.arange(13, dtype=np.int64) * 1000
+    expected = oracle_rotation(first.copy(), 2 * steps)
+    choice, state = Fickle(), new_state(3)
+    run_fickle(choice, 3, steps, first, state)
+    np.testing.assert_array_equal(first, expected)
+    assert workers.completed_steps(state) == steps == sum(done for _, done in choice.taken)
+    assert {count for count, _ in choice.taken} == {1, 2, 3}
+    assert not living_workers()
+
+
+def test_a_stop_ends_the_call_and_not_only_the_piece() -> None:
+    first, state, choice = np.arange(13, dtype=np.int64), new_state(2), Fickle()
+    start = first.copy()
+    timer = threading.Timer(0.1, workers.request_stop, [state])
+    timer.start()
+    run_fickle(choice, 2, 10**9, first, state)
+    timer.join()
+    completed = workers.completed_steps(state)
+    assert 0 < completed < 10**9
+    np.testing.assert_array_equal(np.sort(first), np.sort(start + 2 * completed))
