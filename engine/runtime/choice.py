@@ -8,8 +8,11 @@ while the other way is tried again, for a short time: others come and go. All nu
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+from engine.runtime.delays import idle_seconds
 
 logger = logging.getLogger("ipu")
 
@@ -17,11 +20,13 @@ WINDOW_SECONDS = 0.02
 """What is decided is decided by at least so much: several time slices of the system."""
 FIRST_WAIT, LONGEST_WAIT = 0.03, 0.8
 """Seconds until the other way is tried again: twice as long each time it has been the worse."""
+LONGEST_TRUST = 4.0
+"""Seconds after which all workers are tried even where no core seems idle."""
 LOSER = 0.05
 """The share of its time that a worker with a core of its own never loses."""
 LEAST_CROWD = 0.1
-BETTER = 0.95
-"""Another way must be as much faster to be taken: two measurements of the same differ by about that."""
+FEWER_BETTER, MORE_BETTER = 0.95, 0.8
+"""A step must take so much less time for another way to be taken: more workers also make others move."""
 
 
 @dataclass
@@ -56,9 +61,14 @@ def losers(seconds: float, delays: Sequence[float]) -> int:
 
 
 class WorkerChoice:
-    """The number of workers for the next steps of a program, from what its last steps took. Times are in seconds."""
+    """The number of workers for the next steps of a program, from what its last steps took. Times are in seconds.
 
-    def __init__(self) -> None:
+    `idle` says for how long the cores together have had nothing to do, since whenever; infinity if that is not known.
+    While fewer workers leave none of them idle, more are hardly ever tried.
+    """
+
+    def __init__(self, idle: Callable[[], float] = idle_seconds) -> None:
+        self._idle = idle
         self._begin(0)
 
     def _begin(self, most: int) -> None:
@@ -67,7 +77,9 @@ class WorkerChoice:
         self._prefers_fewer = False
         self._best = 0.0
         self._wait = FIRST_WAIT
-        self._retry_at = 0.0
+        self._retry_at = self._trust_until = 0.0
+        self._idle_before = 0.0, 0.0
+        self._tries_other = False
         self._window = Window(0)
 
     @property
@@ -79,16 +91,24 @@ class WorkerChoice:
         """How many of at most `most` workers the next steps should have."""
         if most != self._most:
             self._begin(most)
-        if self._fewer is None or self._prefers_fewer == self._tries_other(now):
+        self._tries_other = self._fewer is not None and now >= self._retry_at
+        if self._tries_other and self._prefers_fewer and now < self._trust_until and not self._has_room(now):
+            self._retry_at, self._tries_other = now + self._wait, False
+            self._idle_before = now, self._idle()
+            self._wait = min(2 * self._wait, LONGEST_WAIT)
+        if self._fewer is None or self._prefers_fewer == self._tries_other:
             return most
         return self._fewer
 
-    def _tries_other(self, now: float) -> bool:
-        return now >= self._retry_at
+    def _has_room(self, now: float) -> bool:
+        """Whether some of the missing workers could have had a core since this was last asked."""
+        assert self._fewer is not None
+        (then, before), idle = self._idle_before, self._idle()
+        return idle == math.inf or idle - before > 0.5 * (self._most - self._fewer) * (now - then)
 
     def patience(self, now: float) -> float:
-        """For how long the next steps may go on before the choice is made again; asked when they begin."""
-        if self._fewer is None or self._tries_other(now):
+        """For how long the steps that begin now may go on before the choice is made again."""
+        if self._fewer is None or self._tries_other:
             return WINDOW_SECONDS
         return max(self._retry_at - now, 0.001)
 
@@ -119,7 +139,8 @@ class WorkerChoice:
 
     def _compare(self, window: Window, now: float) -> None:
         """The other way has been tried."""
-        if window.step_seconds < BETTER * self._best:
+        self._trust_until = now + LONGEST_TRUST
+        if window.step_seconds < (MORE_BETTER if self._prefers_fewer else FEWER_BETTER) * self._best:
             logger.debug(
                 "Other threads use the cores: %d of %d workers, %.3f ms a step instead of %.3f.",
                 *(window.workers, self._most, 1e3 * window.step_seconds, 1e3 * self._best),
@@ -129,3 +150,4 @@ class WorkerChoice:
         else:
             self._wait = min(2 * self._wait, LONGEST_WAIT)
         self._retry_at = now + self._wait
+        self._idle_before = now, self._idle()

@@ -1,7 +1,8 @@
-"""How long threads were kept from running while they could have: others had the cores. Known on Linux only."""
+"""What others take of the cores: threads kept from running, cores never idle. Known on Linux only."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 
@@ -24,6 +25,16 @@ if sys.platform.startswith("linux"):
         finally:
             os.close(file)
 
+    def idle_seconds() -> float:
+        """For how long the cores this process may use have had nothing to do, added up, since the system began."""
+        try:
+            with open("/proc/stat", "rb") as file:
+                fields = dict(line.split(maxsplit=1) for line in file if line.startswith(b"cpu"))
+            times = [fields[b"cpu%d" % core].split() for core in os.sched_getaffinity(0)]
+        except (OSError, KeyError):  # a system that does not tell
+            return math.inf
+        return sum(int(each[3]) + int(each[4]) for each in times) / os.sysconf("SC_CLK_TCK")
+
 else:
 
     def delay_here() -> float:
@@ -33,3 +44,7 @@ else:
     def delay_of(thread: int | str) -> float:
         """Not known here."""
         return 0.0
+
+    def idle_seconds() -> float:
+        """Not known here."""
+        return math.inf
