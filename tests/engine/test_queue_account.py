@@ -15,7 +15,7 @@ from engine.program.program import Program
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.rings import InfeedRing, OutfeedRing
-from engine.runtime.workers import run_table
+from engine.runtime.workers import run_piece
 from engine.target import target
 from tests.engine.queue_programs import sums
 from tests.engine.test_queues import branching, nested
@@ -70,6 +70,6 @@ def _workers(program: Program) -> int:
     ring.close()
     variables = [DeviceBuffer(program.variables[number].shape) for number in sorted(program.variables)]
     out = OutfeedRing(executable.queues["out"].shapes, 1)
-    with patch("engine.runtime.executable.run_table", wraps=run_table) as running, pytest.raises(FeedEnded):
+    with patch("engine.runtime.executable.run_piece", wraps=run_piece) as running, pytest.raises(FeedEnded):
         executable.run(1, [], variables, queues={"in": ring, "out": out})
-    return int(running.call_args.args[2])
+    return int(running.call_args.args[3])
