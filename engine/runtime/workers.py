@@ -14,6 +14,7 @@ from engine.runtime.threads import Watch, run_workers
 PAUSE_SECONDS = 0.0002
 """How long a worker pauses before it sleeps: to be woken takes some 50 microseconds, and few waits are longer."""
 LONGEST_SLEEP_NANOSECONDS = 10_000_000
+_WAITING = slice(int(State.WAITING), State.WAITING + Waiting.WORDS)
 
 
 @cache
@@ -36,7 +37,7 @@ def begin_call(steps: int, state: np.ndarray, held: int = 0) -> None:
     state[:] = 0
     state[State.STEPS] = steps
     state[State.HELD] = held
-    state[State.WAITING : State.WAITING + Waiting.WORDS] = _waiting_block()
+    state[_WAITING] = _waiting_block()
 
 
 def _begin_piece(
@@ -49,10 +50,11 @@ def _begin_piece(
         )
     state[State.TABLE] = table.ctypes.data
     state[State.ROWS], state[State.COLUMNS] = table.shape
-    state[State.FIRST] = first
     state[State.STOP_AT] = steps
-    state[State.CHANGE] = state[State.LEAVE_AT] = 0
-    state[State.ASLEEP :] = 0
+    if state[State.CHANGE]:  # what the piece before it has left
+        state[State.FIRST] = first
+        state[State.CHANGE] = state[State.LEAVE_AT] = 0
+        state[State.ASLEEP :] = 0
 
 
 def request_stop(state: np.ndarray, inside_step: bool = False) -> None:
