@@ -150,7 +150,7 @@ def test_transposed_in_runs(columns: int, length: int) -> None:
 def test_every_tail(columns: int, transposed_a: bool, transposed_b: bool) -> None:
     random = np.random.default_rng(columns)
     for rows in (*range(1, 28), 61):
-        for k in (1, 17):
+        for k in (1, 2, 17):
             flags = {"transposed_a": transposed_a, "transposed_b": transposed_b}
             problem = matrices(random, rows, columns, k, gap=rows % 3, **flags)
             check(problem, columns_per_unit=256, rows_per_unit=64)
@@ -162,7 +162,9 @@ def test_every_tail(columns: int, transposed_a: bool, transposed_b: bool) -> Non
 def test_blocks_of_k_and_rows(transposed_a: bool, transposed_b: bool, accumulate: bool) -> None:
     random = np.random.default_rng(1)
     flags = {"transposed_a": transposed_a, "transposed_b": transposed_b, "accumulate": accumulate}
-    sizes = ((7, 130, 300), (550, 130, 260), (450, 70, 257), (450, 10, 600), (64, 64, 256), (6, 1, 1000))
+    sizes = ((7, 130, 1100), (550, 130, 260), (450, 70, 257), (450, 10, 600), (64, 64, 256), (6, 1, 1000))
+    # Long and short blocks of packed rows; more rows and k than a block of any kind.
+    sizes += ((150, 260, 300), (300, 260, 300), (1100, 70, 1030))
     for rows, columns, k in sizes:
         check(matrices(random, rows, columns, k, **flags), rows_per_unit=96, columns_per_unit=128)
 
@@ -233,7 +235,7 @@ def test_random_tables(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_result_does_not_depend_on_the_distribution(seed: int) -> None:
     random = np.random.default_rng(seed)
-    problem = random_tables(random) if seed % 2 else matrices(random, 600, 150, 500, transposed_a=seed > 2)
+    problem = random_tables(random) if seed % 2 else matrices(random, 600, 150, 1100, transposed_a=seed > 2)
     whole = run(problem, rows_per_unit=16, columns_per_unit=64)
     for cuts in (2, 3, 7, 1000):
         assert run(problem, rows_per_unit=16, columns_per_unit=64, cuts=cuts).tobytes() == whole.tobytes()
