@@ -24,9 +24,8 @@ def row_counts() -> dict[int, tuple[int, ...]]:
     The largest leaves registers for B and for elements of A; the others serve the rows that remain.
     """
     # 12x2 would fit too, but LLVM loads all elements of A at once and then spills: half the speed of 10x2.
-    # The addresses of twelve rows do not fit, and loading those again is what 12x1 has no time for.
     if vector.registers() == 32:
-        return {4: (6, 4, 3, 2, 1), 3: (8, 4, 2, 1), 2: (10, 8, 6, 5, 4, 2, 1), 1: (10, 8, 4, 2, 1)}
+        return {4: (6, 4, 3, 2, 1), 3: (8, 4, 2, 1), 2: (10, 8, 6, 5, 4, 2, 1), 1: (12, 8, 4, 2, 1)}
     return {2: (6, 4, 2, 1), 1: (8, 4, 2, 1)}
 
 
