@@ -96,11 +96,11 @@ class Context:
         self.queues: dict[str, ProgramQueue] = {}
 
     def users(self, instruction: Instruction) -> list[Instruction]:
-        """The instructions that take its result as an operand, in its own computation."""
+        """The instructions of the module that take its result as an operand; lowerings may make others, which have none."""
         if not self._users:
             for computation in self.module.computations():
                 self._users |= computation.users()
-        return self._users[instruction]
+        return self._users.get(instruction, [])
 
     def new_buffer(self, name: str, shape: Shape, permanent: bool = False) -> Buffer:
         return Buffer(name, shape, permanent=permanent)
