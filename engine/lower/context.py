@@ -96,7 +96,7 @@ class Context:
         self.queues: dict[str, ProgramQueue] = {}
 
     def users(self, instruction: Instruction) -> list[Instruction]:
-        """The instructions of the module that take its result as an operand; lowerings may make others, which have none."""
+        """Who takes an instruction's result as an operand; nobody, of one that a lowering has made."""
         if not self._users:
             for computation in self.module.computations():
                 self._users |= computation.users()
