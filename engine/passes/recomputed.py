@@ -17,6 +17,8 @@ MOST_COST = 16
 """Operations on a point that take about as long as writing it and reading it again."""
 MOST_COST_AT_HAND = 4
 """The same where it is read again at once, from a cache."""
+MOST_BYTES_AT_HAND = 1 << 19
+"""Of an array that may be read besides in place of one that was written: it is still in the cache."""
 COSTS = {
     **{"exponential": 8, "logistic": 12, "tanh": 16, "erf": 12, "erfc": 12, "log": 12},
     **{"divide": 6, "sqrt": 8, "rsqrt": 3},
@@ -84,7 +86,7 @@ class Recomputed:
         at_hand = [not self._are_products_between(group, reader) for reader in readers]
         if cost > MOST_COST_AT_HAND and any(at_hand):
             return False
-        return not more or (more == 1 and all(at_hand))
+        return not more or (more == 1 and all(at_hand) and member.array_shape.bytes <= MOST_BYTES_AT_HAND)
 
     def _read_by(self, group: Group) -> set[Instruction]:
         """The arrays a group reads, behind moves."""
