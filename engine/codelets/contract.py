@@ -55,6 +55,15 @@ def batch_offset(table: int, batch: int) -> int:
     return load_i64(table + 8 * batch) if table != 0 else 0
 
 
+@inner
+def operands(parameters: int, split: int, batch: int) -> tuple[int, int, int]:
+    """The addresses of A, B and C of a batch and a split of k."""
+    a = field(parameters, Field.A) + batch_offset(field(parameters, Field.BATCH_A), batch)
+    b = field(parameters, Field.B) + batch_offset(field(parameters, Field.BATCH_B), batch)
+    c = field(parameters, Field.C) + batch_offset(field(parameters, Field.BATCH_C), batch)
+    return a, b, c + split * field(parameters, Field.PARTIAL_PITCH)
+
+
 @codelet
 def contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Units lo <= unit < hi of the contraction that `encode_contract` describes, in float32."""
@@ -78,10 +87,7 @@ def contract_block(
     parameters: int, row_block: int, run: int, column_block: int, split: int, batch: int, scratch: int
 ) -> None:
     """`run` row blocks of one column block of one split of k of one batch."""
-    a = field(parameters, Field.A) + batch_offset(field(parameters, Field.BATCH_A), batch)
-    b = field(parameters, Field.B) + batch_offset(field(parameters, Field.BATCH_B), batch)
-    c = field(parameters, Field.C) + batch_offset(field(parameters, Field.BATCH_C), batch)
-    c += split * field(parameters, Field.PARTIAL_PITCH)
+    a, b, c = operands(parameters, split, batch)
     rows_per_unit = field(parameters, Field.ROWS_PER_UNIT)
     columns_per_unit = field(parameters, Field.COLUMNS_PER_UNIT)
     k_per_unit = field(parameters, Field.K_PER_UNIT)

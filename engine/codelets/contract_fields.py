@@ -42,6 +42,7 @@ class Field(IntEnum):
     BATCH_A = auto()  # addresses of the tables [batches], offsets added to the base addresses
     BATCH_B = auto()
     BATCH_C = auto()
+    RUN_A = auto()  # so many elements of A along k lie next to each other, again and again; all of K at most
 
 
 class Layout(IntEnum):
@@ -102,6 +103,11 @@ def encode_contract(
         if value < 1:
             raise InternalError(f"Expected {name} of at least 1. Received: {value}.")
     layout, pitch = _layout(offset_b, stride_b, element_bytes)
+    run_a = _run(offset_a, element_bytes)
+    if element_bytes < 4:  # packed in any case
+        packs_a = rows_together(row_a, element_bytes) if run_a < GROUP // 2 else 0
+    else:
+        packs_a = _packs(row_a, offset_a, element_bytes, columns)
     values = {
         Field.A: a,
         Field.B: b,
@@ -116,7 +122,7 @@ def encode_contract(
         Field.STRIDE_B: stride_b,
         Field.LAYOUT_B: layout,
         Field.PITCH_B: pitch,
-        Field.PACK_A: _packs(row_a, offset_a, element_bytes, columns),
+        Field.PACK_A: packs_a,
         Field.ACCUMULATE: accumulate,
         Field.ROWS_PER_UNIT: rows_per_unit,
         Field.COLUMNS_PER_UNIT: columns_per_unit,
@@ -129,6 +135,7 @@ def encode_contract(
         Field.BATCH_A: _address(batch_a),
         Field.BATCH_B: _address(batch_b),
         Field.BATCH_C: _address(batch_c),
+        Field.RUN_A: run_a,
     }
     return np.array([values[field] for field in Field], np.int64)
 
@@ -177,6 +184,12 @@ def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[La
     if run >= GROUP and bool(np.all((breaks + 1) % run == 0)):
         return Layout.RUNS, run
     return Layout.ELEMENTS, 0
+
+
+def _run(offset_a: np.ndarray, element_bytes: int) -> int:
+    """The length of the runs along k that lie next to each other in A: what divides all of them."""
+    breaks = np.flatnonzero(np.diff(offset_a) != element_bytes) + 1
+    return int(np.gcd.reduce(breaks, initial=len(offset_a))) if len(offset_a) else 0
 
 
 def rows_together(row_a: np.ndarray, element_bytes: int) -> int:

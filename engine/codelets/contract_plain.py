@@ -8,8 +8,10 @@ from typing import Any
 from llvmlite import ir
 
 from engine.codelets.build import Codelet, inner
-from engine.codelets.contract import batch_offset, contract_f32, contract_scratch_bytes, field
+from engine.codelets.contract import contract_f32, contract_scratch_bytes, field, operands
 from engine.codelets.contract_fields import Field
+from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
+from engine.codelets.half_vectors import HALVES
 from engine.codelets.lazy import errors, numba, types
 from engine.codelets.memory import POINTER, RESERVED_SCRATCH, Emitter, intrinsic, load_i64, pointer
 from engine.errors import UnsupportedOperation
@@ -140,6 +142,8 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
         raise UnsupportedOperation(
             f"Expected a complex result of a dot of {element_type}. Received: {result_type}. Use {element_type}."
         )
+    if element_type in HALVES and result_type in (element_type, "f32"):
+        return contract_half(element_type, result_type)
     return _plain_codelet(element_type, result_type)
 
 
@@ -147,6 +151,8 @@ def contract_scratch_bytes_for(element_type: str, result_type: str | None = None
     """The bytes of scratch that `contract_for` of the same types needs."""
     if element_type == "f32" and result_type in (None, "f32"):
         return contract_scratch_bytes()
+    if element_type in HALVES and result_type in (None, element_type, "f32"):
+        return contract_half_scratch_bytes()
     return contract_plain_scratch_bytes()
 
 
@@ -162,10 +168,7 @@ def unit_of(parameters: int, unit: int) -> tuple[int, int, int, int, int, int, i
     rest = rest // field(parameters, Field.COLUMN_BLOCKS)
     split = rest % field(parameters, Field.K_SPLITS)
     batch = rest // field(parameters, Field.K_SPLITS)
-    a = field(parameters, Field.A) + batch_offset(field(parameters, Field.BATCH_A), batch)
-    b = field(parameters, Field.B) + batch_offset(field(parameters, Field.BATCH_B), batch)
-    c = field(parameters, Field.C) + batch_offset(field(parameters, Field.BATCH_C), batch)
-    c += split * field(parameters, Field.PARTIAL_PITCH)
+    a, b, c = operands(parameters, split, batch)
     row_end = min(row + rows_per_unit, field(parameters, Field.ROWS))
     column_end = min(column + columns_per_unit, field(parameters, Field.COLUMNS))
     k = split * k_per_unit

@@ -9,6 +9,7 @@ from typing import Any
 from llvmlite import ir
 
 from engine.codelets import vector
+from engine.codelets.half_vectors import HALF_BYTES, store_halves
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
 
@@ -71,46 +72,56 @@ def rows_cycles(rows: int, vectors: int) -> float:
     return cycles
 
 
-@intrinsic
-def micro_kernel(
-    typing_context: Any,
-    rows: types.Type,
-    vectors: types.Type,
-    a: types.Type,
-    row_a: types.Type,
-    offset_a: types.Type,
-    b: types.Type,
-    pitch_b: types.Type,
-    c: types.Type,
-    row_c: types.Type,
-    k: types.Type,
-    accumulate: types.Type,
-    last_columns: types.Type,
-    blocks: types.Type,
-) -> tuple[Any, Emitter]:
-    """C[row_c[i] + 4n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], i < rows * blocks, k >= 1.
+def _micro_kernels(store: str) -> Any:
+    """The intrinsic of the kernels that store that element type; halves are rounded, and replace what is there."""
 
-    row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of
-    `row_counts()[vectors]`, blocks at least 1. n runs over `vectors` vectors; of the last one only `last_columns`
-    columns are touched, except that without cheap masks it is read whole, so B must then have been packed.
-    """
+    @intrinsic
+    def micro_kernel(
+        typing_context: Any,
+        rows: types.Type,
+        vectors: types.Type,
+        a: types.Type,
+        row_a: types.Type,
+        offset_a: types.Type,
+        b: types.Type,
+        pitch_b: types.Type,
+        c: types.Type,
+        row_c: types.Type,
+        k: types.Type,
+        accumulate: types.Type,
+        last_columns: types.Type,
+        blocks: types.Type,
+    ) -> tuple[Any, Emitter]:
+        """C[row_c[i] + size * n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], k >= 1.
 
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        whole = builder.icmp_signed("==", arguments[-2], I64(vector.lanes()))
-        shape = builder.add(builder.mul(arguments[1], I64(64)), arguments[0])
-        shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
-        done = builder.append_basic_block("done")
-        switch = builder.switch(shape, done)
-        for vector_count, row_count, masked in kernel_shapes():
-            block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
-            switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
-            with builder.goto_block(block):
-                builder.call(_kernel(builder.module, row_count, vector_count, masked), arguments[2:])
-                builder.branch(done)
-        builder.position_at_end(done)
-        return context.get_dummy_value()
+        i < rows * blocks. row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of
+        `row_counts()[vectors]`, blocks at least 1. n runs over `vectors` vectors; of the last one only `last_columns`
+        columns are touched, except that without cheap masks it is read whole, so B must then have been packed.
+        """
 
-    return types.void(*[types.int64] * (ARGUMENTS + 2)), emit
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            whole = builder.icmp_signed("==", arguments[-2], I64(vector.lanes()))
+            shape = builder.add(builder.mul(arguments[1], I64(64)), arguments[0])
+            shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
+            done = builder.append_basic_block("done")
+            switch = builder.switch(shape, done)
+            for vector_count, row_count, masked in kernel_shapes():
+                block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
+                switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
+                with builder.goto_block(block):
+                    kernel = _kernel(builder.module, row_count, vector_count, masked, store)
+                    builder.call(kernel, arguments[2:])
+                    builder.branch(done)
+            builder.position_at_end(done)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * (ARGUMENTS + 2)), emit
+
+    return micro_kernel
+
+
+micro_kernel = _micro_kernels("f32")
+micro_kernel_f16, micro_kernel_bf16 = _micro_kernels("f16"), _micro_kernels("bf16")
 
 
 def kernel_shapes() -> list[tuple[int, int, bool]]:
@@ -119,9 +130,9 @@ def kernel_shapes() -> list[tuple[int, int, bool]]:
     return [(vectors, rows, masked) for vectors, each in counts for rows in each for masked in (False, True)]
 
 
-def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool) -> ir.Function:
+def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str = "f32") -> ir.Function:
     """The LLVM function of one micro kernel, defined in the module at the first request."""
-    name = f"micro_kernel_{rows}x{vectors}" + "_masked" * masked
+    name = f"micro_kernel_{rows}x{vectors}_{store}" + "_masked" * masked
     if name in module.globals:
         return module.globals[name]
     function = ir.Function(module, ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
@@ -138,7 +149,11 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool) -> ir.Func
     phis = row_a_now, row_c_now, left = [builder.phi(I64) for _ in range(3)]
     a_rows = _table(builder, a, row_a_now, rows)
     totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks)
-    _write(builder, _table(builder, c, row_c_now, rows), totals, accumulate, masks)
+    c_rows = _table(builder, c, row_c_now, rows)
+    if store == "f32":
+        _write(builder, c_rows, totals, accumulate, masks)
+    else:
+        _write_halves(builder, store, c_rows, totals, masks)
     later = [builder.add(phi, I64(step)) for phi, step in zip(phis, (8 * rows, 8 * rows, -1), strict=True)]
     for phi, first, following in zip(phis, (row_a, row_c, blocks), later, strict=True):
         phi.add_incoming(first, entry)
@@ -261,3 +276,16 @@ def _write(
                         if adds:
                             total = builder.fadd(total, vector.load_vector(builder, address, mask))
                         vector.store_vector(builder, total, address, mask)
+
+
+def _write_halves(
+    builder: ir.IRBuilder,
+    kind: str,
+    c_rows: list[ir.Value],
+    totals: list[list[ir.Value]],
+    masks: list[ir.Value | None],
+) -> None:
+    """Stores the totals, rounded."""
+    for row, row_totals in zip(c_rows, totals, strict=True):
+        for j, (total, mask) in enumerate(zip(row_totals, masks, strict=True)):
+            store_halves(builder, kind, total, builder.add(row, I64(HALF_BYTES * vector.lanes() * j)), mask)

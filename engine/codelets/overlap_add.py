@@ -1,4 +1,4 @@
-"""Convolutions of stride 1 with few output features, in float32: each input position adds to the outputs it reaches.
+"""Convolutions of stride 1 with few output features: each input position adds to the outputs it reaches.
 
 First the products of an image's positions with the kernel, [input row, input column, taps x features], in scratch; the
 lanes run over taps and features together. Then, for each row of the output, the products of the input rows that reach
@@ -10,14 +10,17 @@ Parameters: a block of `encode_contract` for one image, then `Overlap`. Unit: on
 from __future__ import annotations
 
 from enum import IntEnum, auto
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
 from engine.codelets import vector
-from engine.codelets.build import codelet, inner
+from engine.codelets.build import Codelet, codelet, inner
 from engine.codelets.contract import K_BLOCK, contract_k_block, field
 from engine.codelets.contract_fields import Field
+from engine.codelets.contract_half import F16, F32, KINDS, contract_part
+from engine.codelets.half_vectors import store_halves
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, RESERVED_SCRATCH, Emitter, intrinsic, load_i64
 
@@ -48,40 +51,51 @@ class Overlap(IntEnum):
     END = auto()
 
 
-@intrinsic
-def add_vectors(
-    typing_context: Any,
-    base: types.Type,
-    offsets: types.Type,
-    count: types.Type,
-    target: types.Type,
-    columns: types.Type,
-) -> tuple[Any, Emitter]:
-    """The first `columns` lanes of target = the sum of `count` vectors at base + offsets[i]."""
+def _adding(store: str) -> Any:
+    """The intrinsic that stores sums as that element type."""
 
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        base, offsets, count, target, columns = arguments
-        mask = vector.lane_mask(builder, columns)
-        end = builder.add(offsets, builder.mul(count, I64(8)))
-        start, loop, done = builder.block, builder.append_basic_block("add"), builder.append_basic_block("added")
-        builder.cbranch(builder.icmp_signed(">", count, I64(0)), loop, done)
-        builder.position_at_end(loop)
-        entry, total = builder.phi(I64), builder.phi(vector.vector_type())
-        offset = builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
-        added = builder.fadd(total, vector.load_vector(builder, builder.add(base, offset), mask))
-        following = builder.add(entry, I64(8))
-        for phi, first, later in ((entry, offsets, following), (total, vector.zeros(), added)):
-            phi.add_incoming(first, start)
-            phi.add_incoming(later, loop)
-        builder.cbranch(builder.icmp_unsigned("<", following, end), loop, done)
-        builder.position_at_end(done)
-        result = builder.phi(vector.vector_type())
-        result.add_incoming(vector.zeros(), start)
-        result.add_incoming(added, loop)
-        vector.store_vector(builder, result, target, mask)
-        return context.get_dummy_value()
+    @intrinsic
+    def add_vectors(
+        typing_context: Any,
+        base: types.Type,
+        offsets: types.Type,
+        count: types.Type,
+        target: types.Type,
+        columns: types.Type,
+    ) -> tuple[Any, Emitter]:
+        """The first `columns` lanes of target = the sum of `count` vectors at base + offsets[i]."""
 
-    return types.void(*[types.int64] * 5), emit
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            base, offsets, count, target, columns = arguments
+            mask = vector.lane_mask(builder, columns)
+            end = builder.add(offsets, builder.mul(count, I64(8)))
+            start, loop, done = builder.block, builder.append_basic_block("add"), builder.append_basic_block("added")
+            builder.cbranch(builder.icmp_signed(">", count, I64(0)), loop, done)
+            builder.position_at_end(loop)
+            entry, total = builder.phi(I64), builder.phi(vector.vector_type())
+            offset = builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
+            added = builder.fadd(total, vector.load_vector(builder, builder.add(base, offset), mask))
+            following = builder.add(entry, I64(8))
+            for phi, first, later in ((entry, offsets, following), (total, vector.zeros(), added)):
+                phi.add_incoming(first, start)
+                phi.add_incoming(later, loop)
+            builder.cbranch(builder.icmp_unsigned("<", following, end), loop, done)
+            builder.position_at_end(done)
+            result = builder.phi(vector.vector_type())
+            result.add_incoming(vector.zeros(), start)
+            result.add_incoming(added, loop)
+            if store == "f32":
+                vector.store_vector(builder, result, target, mask)
+            else:
+                store_halves(builder, store, result, target, mask)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), emit
+
+    return add_vectors
+
+
+add_vectors, add_vectors_f16, add_vectors_bf16 = _adding("f32"), _adding("f16"), _adding("bf16")
 
 
 @inner
@@ -100,7 +114,7 @@ def _add_rows(parameters: int, row: int, products: int, sums: int) -> None:
 
 
 @inner
-def _add_columns(parameters: int, sums: int, output: int) -> None:
+def _add_columns(parameters: int, sums: int, output: int, result: int) -> None:
     """One output row from its sums."""
     features = field(parameters, Overlap.FEATURES)
     for column in range(field(parameters, Overlap.OUTPUT_COLUMNS)):
@@ -110,14 +124,30 @@ def _add_columns(parameters: int, sums: int, output: int) -> None:
         offsets = field(parameters, Overlap.COLUMN_OFFSETS) + 8 * begin
         target = output + column * field(parameters, Overlap.POSITION_OUTPUT)
         for n in range(0, features, LANES):
-            add_vectors(sums + 4 * n, offsets, count, target + 4 * n, min(LANES, features - n))
+            lanes = min(LANES, features - n)
+            if result == F32:
+                add_vectors(sums + 4 * n, offsets, count, target + 4 * n, lanes)
+            elif result == F16:
+                add_vectors_f16(sums + 4 * n, offsets, count, target + 2 * n, lanes)
+            else:
+                add_vectors_bf16(sums + 4 * n, offsets, count, target + 2 * n, lanes)
+
+
+@inner
+def _add_overlapping(parameters: int, unit: int, scratch: int, result: int) -> None:
+    """An image's output from the products of its positions."""
+    products = scratch + field(parameters, Overlap.PRODUCTS)
+    sums = scratch + field(parameters, Overlap.ROW_SUMS)
+    output = field(parameters, Overlap.OUTPUT) + unit * field(parameters, Overlap.IMAGE_OUTPUT)
+    for row in range(field(parameters, Overlap.OUTPUT_ROWS)):
+        _add_rows(parameters, row, products, sums)
+        _add_columns(parameters, sums, output + row * field(parameters, Overlap.ROW_OUTPUT), result)
 
 
 @codelet
 def overlap_add_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """The images lo <= unit < hi."""
     products = scratch + field(parameters, Overlap.PRODUCTS)
-    sums = scratch + field(parameters, Overlap.ROW_SUMS)
     rows, columns, k = field(parameters, Field.ROWS), field(parameters, Field.COLUMNS), field(parameters, Field.K)
     b = field(parameters, Field.B)
     for unit in range(lo, hi):
@@ -126,7 +156,21 @@ def overlap_add_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
             count, adds = min(K_BLOCK, k - first), 1 if first > 0 else 0
             block = scratch + RESERVED_SCRATCH
             contract_k_block(parameters, a, b, products, 0, rows, columns, first, count, adds, block)
-        output = field(parameters, Overlap.OUTPUT) + unit * field(parameters, Overlap.IMAGE_OUTPUT)
-        for row in range(field(parameters, Overlap.OUTPUT_ROWS)):
-            _add_rows(parameters, row, products, sums)
-            _add_columns(parameters, sums, output + row * field(parameters, Overlap.ROW_OUTPUT))
+        _add_overlapping(parameters, unit, scratch, F32)
+
+
+@cache
+def overlap_add_half(element_type: str) -> Codelet:
+    """The same for f16 or bf16, rounded once."""
+    kind = KINDS[element_type]
+
+    def overlap_add_halves(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        products = scratch + field(parameters, Overlap.PRODUCTS)
+        rows, columns, k = field(parameters, Field.ROWS), field(parameters, Field.COLUMNS), field(parameters, Field.K)
+        b, block = field(parameters, Field.B), scratch + RESERVED_SCRATCH
+        for unit in range(lo, hi):
+            a = field(parameters, Field.A) + unit * field(parameters, Overlap.IMAGE_A)
+            contract_part(parameters, a, b, products, 0, rows, 0, columns, 0, k, kind, F32, block)
+            _add_overlapping(parameters, unit, scratch, kind)
+
+    return Codelet(overlap_add_halves, f"overlap_add_{element_type}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -15,6 +16,8 @@ from engine.codelets.micro_kernel import panel_columns, panel_vectors
 LANES = vector.lanes()
 VECTOR_BYTES = 4 * LANES
 PANEL = panel_columns()
+Load = Callable[..., ir.Value]
+"""(builder, address, mask or None) to a vector of float32."""
 QUARTER = 4  # elements of what one instruction puts into any part of a vector, straight from memory
 
 
@@ -62,26 +65,44 @@ def transpose_lanes(
     """
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        source, offsets, rows, columns, destination, destination_pitch = arguments
-        whole = builder.icmp_signed("==", builder.add(rows, columns), I64(2 * LANES))
-        with builder.if_else(whole, likely=True) as (full, partial):
-            with full:
-                block = _read_columns(builder, source, offsets)
-                _write_columns(builder, block, destination, destination_pitch)
-            with partial:
-                block = _shuffle(builder, _read_rows(builder, source, offsets, rows, columns))
-                _write_columns(builder, block, destination, destination_pitch, columns)
+        transposed_block(builder, vector.load_vector, _read_columns, arguments)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 6), emit
 
 
+def transposed_block(
+    builder: ir.IRBuilder, load: Load, read_whole: Callable[..., list[ir.Value]], arguments: tuple[ir.Value, ...]
+) -> None:
+    """The code of `transpose_lanes` with its arguments; `load` reads lanes() elements as float32.
+
+    `read_whole` reads a whole block, transposed.
+    """
+    source, offsets, rows, columns, destination, destination_pitch = arguments
+    whole = builder.icmp_signed("==", builder.add(rows, columns), I64(2 * LANES))
+    with builder.if_else(whole, likely=True) as (full, partial):
+        with full:
+            block = read_whole(builder, source, offsets)
+            _write_columns(builder, block, destination, destination_pitch)
+        with partial:
+            block = _shuffle(builder, _read_rows(builder, load, source, offsets, rows, columns))
+            _write_columns(builder, block, destination, destination_pitch, columns)
+
+
+def read_by_rows(builder: ir.IRBuilder, load: Load, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
+    """A whole block, transposed: read row by row."""
+    return _shuffle(builder, [load(builder, address) for address in _addresses(builder, source, offsets)])
+
+
+def _addresses(builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
+    """Of the rows of a whole block."""
+    entries = [builder.inttoptr(builder.add(offsets, I64(8 * i)), POINTER) for i in range(LANES)]
+    return [builder.add(source, builder.load(entry, align=8, typ=I64)) for entry in entries]
+
+
 def _read_columns(builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
     """A whole block, transposed: every QUARTER-th row side by side as it is read, which costs no shuffle."""
-    addresses = []
-    for i in range(LANES):
-        entry = builder.inttoptr(builder.add(offsets, I64(8 * i)), POINTER)
-        addresses.append(builder.add(source, builder.load(entry, align=8, typ=I64)))
+    addresses = _addresses(builder, source, offsets)
     columns = []
     for first in range(0, LANES, QUARTER):
         rows = [_side_by_side(builder, addresses[i::QUARTER], 4 * first) for i in range(QUARTER)]
@@ -106,6 +127,7 @@ def _side_by_side(builder: ir.IRBuilder, addresses: list[ir.Value], offset: int)
 
 def _read_rows(
     builder: ir.IRBuilder,
+    load: Load,
     source: ir.Value,
     offsets: ir.Value,
     rows: ir.Value,
@@ -121,7 +143,7 @@ def _read_rows(
         row_mask = builder.select(present, mask, nothing)
         entry = builder.inttoptr(builder.add(offsets, index), POINTER)
         address = builder.add(source, builder.load(entry, align=8, typ=I64))
-        read.append(vector.load_vector(builder, address, row_mask))
+        read.append(load(builder, address, row_mask))
     return read
 
 

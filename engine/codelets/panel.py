@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from engine.codelets import micro_kernel as kernels
 from engine.codelets.build import inner
-from engine.codelets.micro_kernel import micro_kernel
 
 LANES = kernels.vector.lanes()
 STEP_LIMIT = max(len(kernels.row_steps(vectors)) for vectors in kernels.row_counts())
@@ -39,35 +40,42 @@ def _repeats() -> np.ndarray:
 REPEATS = _repeats()
 
 
-@inner
-def multiply_panel(
-    rows: int,
-    columns: int,
-    k: int,
-    a: int,
-    row_a: int,
-    offset_a: int,
-    b: int,
-    pitch_b: int,
-    c: int,
-    row_c: int,
-    accumulate: int,
-) -> None:
-    """C[row_c[m] + 4n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n].
+def _panels(kernel: Any) -> Any:
+    """The function below, with kernels of one type of C."""
 
-    m < rows, n < columns. All arguments but the counts are byte offsets or addresses;
-    1 <= columns <= panel_columns(), k >= 1.
-    """
-    vectors = (columns + LANES - 1) // LANES
-    last_columns = columns - LANES * (vectors - 1)
-    done = 0
-    while done < rows:
-        rest = rows - done
-        step = STEPS[vectors, min(rest, STEP_LIMIT)]
-        blocks = REPEATS[vectors, rest] if rest <= STEP_LIMIT else (rest - STEP_LIMIT + step - 1) // step
-        row_a_now = row_a + 8 * done
-        row_c_now = row_c + 8 * done
-        micro_kernel(
-            step, vectors, a, row_a_now, offset_a, b, pitch_b, c, row_c_now, k, accumulate, last_columns, blocks
-        )
-        done += step * blocks
+    @inner
+    def multiply_panel(
+        rows: int,
+        columns: int,
+        k: int,
+        a: int,
+        row_a: int,
+        offset_a: int,
+        b: int,
+        pitch_b: int,
+        c: int,
+        row_c: int,
+        accumulate: int,
+    ) -> None:
+        """C[row_c[m] + size * n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n].
+
+        m < rows, n < columns. All arguments but the counts are byte offsets or addresses;
+        1 <= columns <= panel_columns(), k >= 1. A C of halves is never added to.
+        """
+        vectors = (columns + LANES - 1) // LANES
+        last_columns = columns - LANES * (vectors - 1)
+        done = 0
+        while done < rows:
+            rest = rows - done
+            step = STEPS[vectors, min(rest, STEP_LIMIT)]
+            blocks = REPEATS[vectors, rest] if rest <= STEP_LIMIT else (rest - STEP_LIMIT + step - 1) // step
+            row_a_now = row_a + 8 * done
+            row_c_now = row_c + 8 * done
+            kernel(step, vectors, a, row_a_now, offset_a, b, pitch_b, c, row_c_now, k, accumulate, last_columns, blocks)
+            done += step * blocks
+
+    return multiply_panel
+
+
+multiply_panel = _panels(kernels.micro_kernel)
+multiply_panel_f16, multiply_panel_bf16 = _panels(kernels.micro_kernel_f16), _panels(kernels.micro_kernel_bf16)

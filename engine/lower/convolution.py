@@ -23,6 +23,7 @@ from engine.lower.copies import copy, fill
 from engine.lower.dot import _operand
 from engine.lower.overlapping import emit_overlapping, overlap_cycles
 from engine.lower.pixel_groups import (
+    TYPES,
     choose_group,
     contraction_cycles,
     grouped_kernel,
@@ -213,7 +214,7 @@ def _kernel(context: Context, instruction: Instruction, right: View, numbers: Co
     feature, inputs = numbers.kernel_output_feature_dimension, numbers.kernel_input_feature_dimension
     if right.strides[feature] == right.item_bytes or right.shape.dimensions[feature] == 1:
         return right
-    many = right.shape.element_type == "f32" and right.shape.dimensions[inputs] >= GROUP
+    many = right.shape.element_type in TYPES and right.shape.dimensions[inputs] >= GROUP
     if many and right.strides[inputs] == right.item_bytes:
         return right
     order = [*numbers.kernel_spatial_dimensions, numbers.kernel_input_feature_dimension, feature]

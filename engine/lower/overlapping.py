@@ -9,16 +9,16 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.contract import contract_scratch_bytes
 from engine.codelets.contract_fields import Field, encode_contract
-from engine.codelets.overlap_add import Overlap, overlap_add_f32
+from engine.codelets.contract_plain import contract_scratch_bytes_for
+from engine.codelets.overlap_add import Overlap, overlap_add_f32, overlap_add_half
 from engine.codelets.vector import lanes
 from engine.ir import ConvolutionDimensionNumbers, Instruction, WindowDimension
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context
 from engine.lower.contraction import table
 from engine.lower.copies import copy
-from engine.lower.pixel_groups import panel_cycles
+from engine.lower.pixel_groups import TYPES, panel_cycles
 from engine.lower.views import View, reordered, whole
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import ComputeSet, Effort, Partition, Relocation, Span
@@ -40,7 +40,7 @@ def overlap_cycles(
     """About how long it would take; None if the convolution is not of this kind."""
     window = instruction["window"]
     groups = instruction["feature_group_count"], instruction["batch_group_count"]
-    if instruction.array_shape.element_type != "f32" or groups != (1, 1) or not 1 <= len(window) <= 2:
+    if instruction.array_shape.element_type not in TYPES or groups != (1, 1) or not 1 <= len(window) <= 2:
         return None
     if any(w.stride != 1 for w in window) or left.shape.elements == 0:
         return None
@@ -98,7 +98,8 @@ def emit_overlapping(
     k = left.shape.dimensions[numbers.input_feature_dimension]
     row_a, row_c = table(*spatial), table((positions, pitch))
     offset_a = table((k, left.strides[numbers.input_feature_dimension]))
-    offset_b = table((k, 4 * columns))
+    item = left.item_bytes
+    offset_b = table((k, item * columns))
     block = encode_contract(
         a=0,
         b=0,
@@ -108,9 +109,10 @@ def emit_overlapping(
         offset_a=offset_a,
         offset_b=offset_b,
         columns=columns,
-        stride_b=4,
+        stride_b=item,
         rows_per_unit=positions,
         columns_per_unit=columns,
+        element_bytes=item,
     )
     words, kept, scratch = _overlap(instruction, left, target, numbers, (positions, pitch, features))
     relocations = [
@@ -126,7 +128,7 @@ def emit_overlapping(
     asked = outputs * right.shape.elements // dilation
     compute_set = ComputeSet(
         instruction.name,
-        overlap_add_f32,
+        overlap_add_f32 if shape.element_type == "f32" else overlap_add_half(shape.element_type),
         np.concatenate([block, words]),
         relocations,
         images,
@@ -134,7 +136,7 @@ def emit_overlapping(
         [Span(target.buffer, share)],
         Effort(
             multiply_adds=asked,
-            element_type="f32",
+            element_type=shape.element_type,
             product=(1, outputs, features, asked // (outputs * features)),
             convolution=_size(instruction, left, right, numbers),
         ),
@@ -181,7 +183,7 @@ def _overlap(
     row_starts, row_offsets = _reaching(high, height, rows, inputs[-1] * pitch, 4 * wide)
     column_starts, column_offsets = _reaching(window[-1], inputs[-1], outputs[-1], pitch_sums, 4 * features)
     kept = [row_starts, row_offsets, column_starts, column_offsets]
-    products = contract_scratch_bytes()
+    products = contract_scratch_bytes_for(target.shape.element_type)
     sums = products + positions * pitch
     row_stride = target.strides[numbers.output_spatial_dimensions[0]] if len(window) == 2 else 0
     values = {
@@ -216,7 +218,7 @@ def _kernel(context: Context, instruction: Instruction, right: View, numbers: Co
         numbers.kernel_output_feature_dimension,
     ]
     source = reordered(right, order)
-    packed = tuple(4 * s for s in row_major_strides(source.shape))
+    packed = tuple(source.item_bytes * s for s in row_major_strides(source.shape))
     if source.offset == 0 and source.strides == packed:
         return source
     buffer = context.new_buffer(f"{instruction.name}.kernel", source.shape)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from engine.codelets.half_vectors import HALVES
 from engine.codelets.micro_kernel import panel_vectors, rows_cycles
 from engine.codelets.vector import lanes
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
@@ -22,6 +23,7 @@ from engine.lower.views import View, reordered
 if TYPE_CHECKING:
     from engine.lower.convolution import Phase
 
+TYPES = frozenset({"f32", *HALVES})
 WORTH = 0.93
 """The share of the cycles that may be left, for a layout of the kernel and of the result to pay."""
 LEAST_MULTIPLY_ADDS = 500_000
@@ -76,7 +78,7 @@ def choose_group(instruction: Instruction, numbers: ConvolutionDimensionNumbers,
     window = instruction["window"][-1]
     groups = instruction["feature_group_count"], instruction["batch_group_count"]
     dense = window.stride == window.base_dilation == window.window_dilation == 1
-    if instruction.array_shape.element_type != "f32" or groups != (1, 1) or not dense or kernel.elements == 0:
+    if instruction.array_shape.element_type not in TYPES or groups != (1, 1) or not dense or kernel.elements == 0:
         return None
     features = kernel.dimensions[numbers.kernel_output_feature_dimension]
     if instruction.array_shape.elements // features * kernel.elements < LEAST_MULTIPLY_ADDS:

@@ -22,10 +22,12 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 import test_contract as t
 import test_pool_gradient as pooling
+from tests.codelets import test_contract_half as halves
 from engine.codelets import vector
 from tests.lower import test_convolution_lanes as convolutions
 
-assert vector.lanes() == int(sys.argv[2])
+lanes = vector.lanes()
+assert lanes == int(sys.argv[2])
 random = np.random.default_rng(0)
 for transposed_a in (False, True):
     for transposed_b in (False, True):
@@ -35,6 +37,10 @@ for transposed_a in (False, True):
 for seed in range(5):
     t.check(t.random_tables(np.random.default_rng(seed)))
 t.check(t.transposed_runs(random, 50, 33, 3, 20))
+if lanes > 4:  # older processors have no conversions of halves
+    halves.test_blocks(True, False, False, None)
+    halves.test_blocks(False, True, True, None)
+    halves.test_elements_read_many_times(40)
 for channels in (1, 3, 6, 20):
     pooling.test_usual_pooling(channels)
 for gradient in ("none", "kernel", "input"):

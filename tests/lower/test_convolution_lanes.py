@@ -20,7 +20,12 @@ def random_orders(rng: np.random.Generator, rank: int) -> list[list[int]] | None
     return [[int(k) for k in rng.permutation(rank + 2)] for _ in range(3)] if rng.random() < 0.5 else None
 
 
-@pytest.mark.parametrize("seed", range(40))
+def kind_of(seed: int, floats: int) -> str:
+    """float32, and one of the halves for the seeds beyond."""
+    return "f32" if seed < floats else ("f16", "bf16")[seed % 2]
+
+
+@pytest.mark.parametrize("seed", range(60))
 def test_any_group_of_positions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
     rank = int(rng.integers(1, 4))
@@ -37,10 +42,10 @@ def test_any_group_of_positions(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(convolution, "choose_group", lambda *_: group)
     monkeypatch.setattr(convolution, "_overlaps", lambda *_: False)
     batch, features, results = (int(n) for n in rng.integers(1, [4, 6, 21]))
-    convolve(batch, features, results, sizes, tuple(window), random_orders(rng, rank))
+    convolve(batch, features, results, sizes, tuple(window), random_orders(rng, rank), kind=kind_of(seed, 40))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(90))
 def test_any_overlap(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of stride 1 with dilations, reversal and negative padding."""
     met = []
@@ -66,7 +71,7 @@ def test_any_overlap(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     batch, features, results = (int(n) for n in rng.integers(1, [5, 40, 21]))
     if seed % 10 == 0:
         features += 256  # more than one block of k
-    convolve(batch, features, results, sizes, window, random_orders(rng, rank))
+    convolve(batch, features, results, sizes, window, random_orders(rng, rank), kind=kind_of(seed, 60))
     assert met and all(met)
 
 
@@ -75,20 +80,20 @@ def set_names(module: Module) -> list[str]:
     return [each.codelet.name for each in program.compute_sets if hasattr(each.codelet, "name")]
 
 
-def layer(features: int, results: int, size: int, taps: int, gradient: str) -> Module:
+def layer(features: int, results: int, size: int, taps: int, gradient: str, kind: str = "f32") -> Module:
     """A layer of LeNet's kind: its result, or its gradient by kernel or input."""
     builder = Builder()
     outputs = size - taps + 1
     image, kernel = (16, size, size, features), (taps, taps, features, results)
     if gradient == "none":
-        x, y = builder.parameter("f32", image), builder.parameter("f32", kernel)
+        x, y = builder.parameter(kind, image), builder.parameter(kind, kernel)
         builder.convolution(x, y, (WindowDimension(taps),) * 2, numbers_for(2, [NHWC, HWIO, NHWC]))
     elif gradient == "kernel":
-        x, y = builder.parameter("f32", image), builder.parameter("f32", (16, outputs, outputs, results))
+        x, y = builder.parameter(kind, image), builder.parameter(kind, (16, outputs, outputs, results))
         numbers = numbers_for(2, [[1, 2, 3, 0], [0, 2, 3, 1], [2, 3, 0, 1]])
         builder.convolution(x, y, (WindowDimension(outputs),) * 2, numbers)
     else:
-        x, y = builder.parameter("f32", (16, outputs, outputs, results)), builder.parameter("f32", kernel)
+        x, y = builder.parameter(kind, (16, outputs, outputs, results)), builder.parameter(kind, kernel)
         full = WindowDimension(taps, 1, taps - 1, taps - 1, window_reversal=True)
         builder.convolution(x, y, (full, full), numbers_for(2, [NHWC, [2, 3, 1, 0], NHWC]))
     return builder.module()
@@ -98,13 +103,17 @@ def layer(features: int, results: int, size: int, taps: int, gradient: str) -> M
 @pytest.mark.parametrize(
     "features, results, size, taps", [(1, 6, 28, 5), (6, 16, 14, 5), (3, 5, 30, 4), (4, 16, 24, 3)]
 )
-def test_layers_and_their_gradients(features: int, results: int, size: int, taps: int, gradient: str) -> None:
-    check(layer(features, results, size, taps, gradient), tolerance=1e-4)
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+def test_layers_and_their_gradients(
+    features: int, results: int, size: int, taps: int, gradient: str, kind: str
+) -> None:
+    check(layer(features, results, size, taps, gradient, kind), tolerance=1e-4)
 
 
 def test_gradient_by_an_input_of_few_features_is_added_where_it_overlaps() -> None:
     assert "overlap_add_f32" in set_names(layer(6, 16, 14, 5, "input"))
     assert "overlap_add_f32" not in set_names(layer(6, 16, 14, 5, "none"))
+    assert "overlap_add_f16" in set_names(layer(6, 16, 14, 5, "input", "f16"))
 
 
 def test_a_layer_of_few_features_is_done_in_groups() -> None:
@@ -116,10 +125,11 @@ def test_a_layer_of_few_features_is_done_in_groups() -> None:
     assert "kernel" in product.reads[1].buffer.name
 
 
+@pytest.mark.parametrize("kind", ["f32", "f16"])
 @pytest.mark.parametrize("gradient", ["none", "kernel", "input"])
-def test_same_bits_for_any_number_of_workers(gradient: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_bits_for_any_number_of_workers(gradient: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.runtime.executable.INLINE_EFFORT", 0)
-    module = layer(6 if gradient == "input" else 1, 6, 18, 5, gradient)
+    module = layer(6 if gradient == "input" else 1, 6, 18, 5, gradient, kind)
     arguments = arguments_for(module)
     results = []
     for workers in (1, 2, 3):

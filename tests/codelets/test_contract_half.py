@@ -1,0 +1,226 @@
+"""The contraction codelets of halves: the definition in float64, rounded once, within what float32 sums lose.
+
+The problems are those of float32's codelet, with halves in place of floats: all byte offsets are half as large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from engine.codelets.contract_fields import Field, contract_units, encode_contract
+from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
+from engine.runtime.buffers import aligned_zeros
+from tests.codelets import test_contract as single
+
+HALVES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+TABLES = ("row_a", "row_c", "offset_a", "offset_b", "batch_a", "batch_b", "batch_c")
+
+
+def halved(problem: single.Problem, dtype: np.dtype) -> single.Problem:
+    """The same problem on numbers that a half can hold."""
+    arrays = {name: getattr(problem, name).astype(dtype).astype(np.float32) for name in "abc"}
+    return replace(problem, **arrays)
+
+
+def run(
+    problem: single.Problem,
+    kind: str,
+    result: str | None = None,
+    rows_per_unit: int = 12,
+    columns_per_unit: int = 64,
+    cuts: int = 1,
+) -> np.ndarray:
+    """C's memory after all units ran, as `cuts` calls in descending order."""
+    p, dtype, wide = problem, HALVES[kind], result == "f32"
+    a, b = p.a.astype(dtype), p.b.astype(dtype)
+    c = p.c.astype(np.float32 if wide else dtype)
+    tables = {name: np.ascontiguousarray(getattr(p, name) // 2) for name in TABLES}
+    if wide:
+        tables |= {"row_c": p.row_c, "batch_c": p.batch_c}
+    parameters = encode_contract(
+        a=a.ctypes.data,
+        b=b.ctypes.data,
+        c=c.ctypes.data,
+        **tables,
+        columns=p.columns,
+        stride_b=p.stride_b // 2,
+        accumulate=p.accumulate,
+        rows_per_unit=rows_per_unit,
+        columns_per_unit=columns_per_unit,
+        k_per_unit=p.k_per_unit,
+        partial_pitch=p.partial_pitch if wide else p.partial_pitch // 2,
+        element_bytes=2,
+    )
+    scratch = aligned_zeros(contract_scratch_bytes_for(kind, result))
+    scratch[:] = 255  # NaN, so that reading what was not packed shows
+    edges = np.linspace(0, contract_units(parameters), cuts + 1).astype(int)
+    codelet = contract_for(kind, result)
+    for lo, hi in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
+        codelet(parameters.ctypes.data, int(lo), int(hi), scratch.ctypes.data)
+    return c
+
+
+def check(problem: single.Problem, result: str | None = None, **options: int) -> None:
+    """Half a unit in the last place of the result, and what float32 sums may lose of the terms."""
+    for kind, dtype in HALVES.items():
+        p = halved(problem, dtype)
+        exact = single.naive(p)
+        sizes = single.naive(replace(p, a=np.abs(p.a), b=np.abs(p.b), c=np.abs(p.c)))
+        lost = (len(p.offset_a) + 2) * 2.0**-24 * np.abs(sizes)
+        rounding = 2.0**-24 if result == "f32" else float(ml_dtypes.finfo(dtype).eps) / 2
+        smallest = 0.0 if result == "f32" or kind == "bf16" else 2.0**-25
+        received = run(p, kind, result, **options).astype(np.float64)
+        assert (np.abs(received - exact) <= lost + rounding * (np.abs(exact) + lost) + smallest).all()
+
+
+@pytest.mark.parametrize("columns", [1, 10, 17, 33, 64, 65, 200])
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("transposed_b", [False, True])
+def test_every_tail(columns: int, transposed_a: bool, transposed_b: bool) -> None:
+    random = np.random.default_rng(columns)
+    for rows in (*range(1, 14), 61):
+        for k in (1, 3, 17):
+            flags = {"transposed_a": transposed_a, "transposed_b": transposed_b}
+            problem = single.matrices(random, rows, columns, k, gap=rows % 3, **flags)
+            check(problem, columns_per_unit=256, rows_per_unit=64)
+
+
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("transposed_b", [False, True])
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("result", [None, "f32"])
+def test_blocks(transposed_a: bool, transposed_b: bool, accumulate: bool, result: str | None) -> None:
+    """Of rows, columns and k, whole and in part."""
+    random = np.random.default_rng(1)
+    flags = {"transposed_a": transposed_a, "transposed_b": transposed_b, "accumulate": accumulate}
+    sizes = (
+        (7, 130, 300),
+        (450, 70, 257),
+        (400, 10, 1300),
+        (64, 64, 256),
+        (6, 1, 1000),
+        (20, 600, 40),
+        (200, 530, 150),
+    )
+    for rows, columns, k in sizes:
+        problem = single.matrices(random, rows, columns, k, **flags)
+        check(problem, result, rows_per_unit=1000, columns_per_unit=1000)
+        check(problem, result, rows_per_unit=96, columns_per_unit=128)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_no_k(accumulate: bool) -> None:
+    check(single.matrices(np.random.default_rng(2), 5, 20, 0, accumulate=accumulate, gap=3))
+
+
+def test_no_rows_or_columns() -> None:
+    random = np.random.default_rng(3)
+    for rows, columns in ((0, 5), (5, 0), (0, 0)):
+        check(single.matrices(random, rows, columns, 4, gap=2))
+
+
+@pytest.mark.parametrize("result", [None, "f32"])
+def test_split_k(result: str | None) -> None:
+    random = np.random.default_rng(4)
+    for rows, columns, k, part in ((13, 65, 100, 32), (60, 200, 700, 300), (3, 5, 7, 1)):
+        parts = -(-k // part)
+        problem = single.matrices(random, rows, columns, k, k_per_unit=part, partial_pitch=4 * rows * columns)
+        problem.c = random.standard_normal(parts * rows * columns, np.float32)
+        check(problem, result)
+
+
+@pytest.mark.parametrize("length", [2, 5, 17, 40])
+def test_runs_along_k(length: int) -> None:
+    """Of A, of B, and of both, which end within blocks of k; blocks of k end within runs."""
+    random = np.random.default_rng(length)
+    for rows, columns, runs in ((5, 33, 2), (50, 64, 9), (13, 2, 130)):
+        problem = single.transposed_runs(random, rows, columns, runs, length)
+        check(problem, rows_per_unit=30, cuts=2)
+        offsets = 4 * (np.arange(runs)[:, None] * rows * length + np.arange(length)).reshape(-1)
+        apart = replace(problem, offset_a=offsets, row_a=4 * length * np.arange(rows))
+        check(apart, rows_per_unit=30, cuts=2)
+        problem = single.matrices(random, rows, columns, runs * length)
+        check(replace(problem, offset_a=offsets, row_a=4 * length * np.arange(rows)))
+
+
+@pytest.mark.parametrize("columns", [3, 16, 40, 100])
+def test_elements_read_many_times(columns: int) -> None:
+    """Rows of A that overlap, as windows do, and rows of B that do."""
+    random = np.random.default_rng(columns)
+    for rows, taps, features in ((500, 9, 5), (70, 30, 1), (900, 3, 20)):
+        problem = single.matrices(random, rows, columns, taps * features)
+        problem.row_a = 4 * features * np.arange(rows)
+        check(problem, rows_per_unit=200, cuts=2)
+        problem.offset_b = 4 * 2 * np.arange(taps * features)
+        check(problem, rows_per_unit=1000)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_tables(seed: int) -> None:
+    check(single.random_tables(np.random.default_rng(seed)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("transposed", [False, True])
+def test_result_does_not_depend_on_the_distribution(seed: int, transposed: bool) -> None:
+    random = np.random.default_rng(seed)
+    problem = single.matrices(random, 70, 300, 700, transposed_a=transposed, transposed_b=transposed)
+    for units in ({"rows_per_unit": 12}, {"rows_per_unit": 100, "columns_per_unit": 48}):
+        whole = run(problem, "f16", **units)
+        for cuts in (2, 3, 7):
+            assert run(problem, "f16", cuts=cuts, **units).tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("k", [2, 300])
+def test_one_rounding_of_small_integers(kind: str, k: int) -> None:
+    """Sums that float32 holds exactly: the result is the nearest half, ties to even."""
+    random = np.random.default_rng(k)
+    problem = single.matrices(random, 40, 70, k)
+    problem.a, problem.b = (random.integers(-9, 10, x.shape).astype(np.float32) for x in (problem.a, problem.b))
+    exact = single.naive(problem).astype(np.float32).astype(HALVES[kind])
+    assert np.array_equal(run(problem, kind), exact)
+
+
+@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("k", [2, 300])
+def test_what_is_no_ordinary_number(kind: str, k: int) -> None:
+    """NaN and infinities stay in their rows; too large sums are infinite, denormal halves are kept, -0 is."""
+    problem = single.matrices(np.random.default_rng(0), 6, 20, k)
+    problem.b = np.ones_like(problem.b)
+    a = np.zeros((6, k), np.float32)
+    tiny, large = (2.0**-24, 6e4) if kind == "f16" else (2.0**-120, 3e38)
+    a[:, 0] = np.nan, np.inf, np.inf, large, tiny, -1
+    a[:, 1] = 1, 1, -np.inf, large, tiny, 1
+    problem.a = a.reshape(-1)
+    received = run(problem, kind).astype(np.float32).reshape(6, 20)
+    assert np.isnan(received[0]).all() and np.isnan(received[2]).all()
+    assert (received[1] == np.inf).all() and (received[3] == np.inf).all()
+    assert (received[4] == np.float32(2 * tiny)).all() and (received[5] == 0).all()
+
+
+def test_gaps_are_not_written() -> None:
+    problem = single.matrices(np.random.default_rng(8), 50, 37, 20, gap=5)
+    received = run(problem, "f16").reshape(50, 42)
+    assert np.array_equal(received[:, 37:], problem.c.astype(np.float16).reshape(50, 42)[:, 37:])
+
+
+def test_runs_are_recognised() -> None:
+    def run_of(offsets: list[int]) -> int:
+        table = 2 * np.array(offsets, np.int64)
+        zero = np.zeros(1, np.int64)
+        block = encode_contract(
+            **dict(a=0, b=0, c=0, row_a=zero, row_c=zero, offset_a=table, offset_b=table, columns=1, stride_b=2),
+            element_bytes=2,
+        )
+        return int(block[Field.RUN_A])
+
+    assert run_of([0, 1, 2, 3]) == 4
+    assert run_of([0, 1, 2, 9, 10, 11]) == 3
+    assert run_of([0, 1, 2, 3, 9, 10]) == 2
+    assert run_of([0, 2, 4]) == 1
+    assert run_of([]) == 0
