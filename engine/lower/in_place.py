@@ -117,12 +117,42 @@ def _may_write(program: Program, uses: _Uses, at: int, source: Buffer, target: B
     if used and any(r.repeats and r.begin <= first < r.end <= at for r in program.regions):
         return False
     # The old value must not be missed, and the new one must stay.
-    if uses.reads_between(target, first + 1, at) or uses.writes_between(target, begin, at):
+    if _is_missed(program, uses, at, source, target) or uses.writes_between(target, begin, at):
         return False
     if places[-1] > at and uses.writes_between(target, at + 1, end):
         return False
     writer = program.compute_sets[first]
     return not any(r.buffer is target for r in writer.reads) or _reads_where_it_writes(writer, source, target)
+
+
+def _is_missed(program: Program, uses: _Uses, at: int, source: Buffer, target: Buffer) -> bool:
+    """Whether the old value of `target` is read, before compute set `at`, where the new one may have been begun.
+
+    A branch that keeps the old value copies it; that copy will be one of the target onto itself.
+    """
+    first = uses.writes[source][0]
+    if _any(uses.tests.get(target, []), first + 1, at + 1):
+        return True
+    sets = program.compute_sets
+    kept = {w for w in uses.writes[source] if _is_copy(sets[w]) and sets[w].reads[0].buffer is target}
+    makers = [w for w in uses.writes[source] if w not in kept]
+    for place in uses.reads.get(target, []):
+        if first < place < at:
+            if any(w < place and not _exclude(program, w, place) for w in makers):
+                return True
+            if place in makers and not _reads_where_it_writes(sets[place], source, target):
+                return True
+    return False
+
+
+def _exclude(program: Program, one: int, later: int) -> bool:
+    """Whether two compute sets are in the two branches of a conditional: a jump leads from the one past the other."""
+    labels = {mark.label: mark.position for mark in program.marks if mark.kind == "label"}
+    jumps = {(m.position, labels[m.label]) for m in program.marks if m.kind == "jump" and not m.when}
+    regions = [r for r in program.regions if not r.repeats]
+    ends = {r.end for r in regions if r.begin <= one < r.end <= later}
+    others = {(r.begin, r.end) for r in regions if r.begin <= later < r.end}
+    return any(begin in ends and (begin, end) in jumps for begin, end in others)
 
 
 def _reads_where_it_writes(writer: ComputeSet, source: Buffer, target: Buffer) -> bool:
