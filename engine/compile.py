@@ -17,6 +17,7 @@ from engine.passes.conditionals import conditionals_to_selects
 from engine.passes.dead_code import dead_code
 from engine.passes.fuse import fuse
 from engine.passes.loops.pipeline import take_work_out_of_loops
+from engine.passes.narrow_arguments import narrow_arguments
 from engine.passes.order import schedule
 from engine.passes.pipeline import run_passes
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
@@ -36,6 +37,7 @@ Progress = Callable[[str, int, int], None]
 Inspect = Callable[[Program], None]
 LAST_PASSES = (
     *(
+        narrow_arguments,
         sums_of_transposed_products,
         common_subexpressions,
         recognized_functions,

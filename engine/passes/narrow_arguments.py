@@ -1,0 +1,79 @@
+"""Halves are given to the branches of a conditional as halves, and widened there, where somebody wants them wide.
+
+A step under a loss scale widens its gradients, looks whether all of them are finite, and updates its weights if so: the
+gradients wait for that decision in memory.
+"""
+
+from __future__ import annotations
+
+from engine.ir import Computation, Instruction, Module
+from engine.passes.loops.rebuilding import computation_of, element_of, parameter_of, substituted, tuple_of
+from engine.passes.rewriting import changed, rewrite
+
+HALVES = frozenset({"f16", "bf16"})
+WIDE = frozenset({"f32", "f64"})
+
+
+def narrow_arguments(module: Module) -> Module:
+    """Takes what widens halves into the branches that are given the wide array."""
+    return rewrite(module, _visit)
+
+
+def _visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+    if instruction.opcode != "conditional":
+        return None
+    choice, *arguments = instruction.operands
+    given: dict[Instruction, Instruction] = {}
+    branches = []
+    for branch, argument in zip(instruction.called, arguments, strict=True):
+        widened = _widened(argument)
+        if widened and _reads_elements_alone(branch):
+            given.setdefault(argument, _narrowed(argument, widened))
+            branches.append(_widening(branch, given[argument], widened))
+        elif argument in given:
+            return None
+        else:
+            branches.append(branch)
+    if not given:
+        return None
+    operands = (choice, *(given.get(argument, argument) for argument in arguments))
+    return changed(instruction, operands=operands, called=tuple(branches))
+
+
+def _widened(argument: Instruction) -> list[int]:
+    """The elements of a tuple that are halves made wide."""
+    if argument.opcode != "tuple":
+        return []
+    return [number for number, element in enumerate(argument.operands) if _widens(element)]
+
+
+def _widens(instruction: Instruction) -> bool:
+    if instruction.opcode != "convert" or instruction.array_shape.element_type not in WIDE:
+        return False
+    return instruction.operands[0].array_shape.element_type in HALVES
+
+
+def _narrowed(argument: Instruction, widened: list[int]) -> Instruction:
+    """The tuple with halves in the place of those elements."""
+    elements = [e.operands[0] if number in widened else e for number, e in enumerate(argument.operands)]
+    return tuple_of(argument.name, elements)
+
+
+def _reads_elements_alone(branch: Computation) -> bool:
+    """Whether nothing of a branch takes its argument as a whole."""
+    (parameter,) = branch.parameters
+    users = branch.users()[parameter]
+    return branch.root is not parameter and all(user.opcode == "get-tuple-element" for user in users)
+
+
+def _widening(branch: Computation, argument: Instruction, widened: list[int]) -> Computation:
+    """The branch for halves in the place of those elements of its argument."""
+    (old,) = branch.parameters
+    parameter = parameter_of(old.name, [element.shape for element in argument.operands])
+    replacements = {old: parameter}
+    for user in branch.users()[old]:
+        number = user["tuple_index"]
+        if number in widened:
+            name = f"{user.name}.wide"
+            replacements[user] = Instruction(name, "convert", user.shape, (element_of(parameter, number),))
+    return computation_of(branch.name, parameter, substituted([branch.root], replacements)[branch.root])
