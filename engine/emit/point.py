@@ -8,6 +8,7 @@ from engine.emit.arithmetic import lane_index
 from engine.emit.conversion import convert
 from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
 from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, Node
+from engine.emit.polynomials import quotient_of_half
 from engine.emit.registry import emit_operation
 
 
@@ -67,13 +68,26 @@ class Point:
         if isinstance(node, Constant):
             return constant_value(lanes, node)
         if isinstance(node, Apply):
-            return emit_operation(lanes, node.operation, [self._values[o] for o in node.operands])
+            operands = [self._values[o] for o in node.operands]
+            if self._is_quotient_of_halves(node):
+                return quotient_of_half(lanes, *operands)
+            return emit_operation(lanes, node.operation, operands)
         if isinstance(node, Index):
             count = lane_index(lanes, self.addresses[node.access], self.steps[node.access])
             return convert(lanes, count, "s64", node.element_type)
         if isinstance(node, Argument):
             raise KeyError(f"argument {node.number} has no value here")
         return self.load(node.access)
+
+    def _is_quotient_of_halves(self, node: Apply) -> bool:
+        """Whether widened f16 are divided by one number, as a loss scale is taken out of gradients."""
+        if node.operation.opcode != "divide" or node.operation.element_type != "f32" or node.operation.is_estimated:
+            return False
+        dividend, divisor = (self.nodes[operand] for operand in node.operands)
+        if not isinstance(dividend, Apply) or not isinstance(divisor, Input):
+            return False
+        widens = dividend.operation.opcode == "convert" and dividend.operation.operand_types == ("f16",)
+        return widens and self.lanes.width > 1 and self.accesses[divisor.access].inner == "splat"
 
     def load(self, access: int) -> ir.Value:
         element_type, inner = self.accesses[access].element_type, self.accesses[access].inner

@@ -83,6 +83,25 @@ def guarded_quotient(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.
     return lanes.builder.fmul(dividend, lanes.builder.select(broken, estimate, better))
 
 
+def quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
+    """The nearest f32 to a quotient, as by division, of f16 by what is the same at many points: multiplied by 1 / that.
+
+    The product is off by an ULP at most; a step with the exact remainder ends at the nearest (Markstein's theorem). A
+    dividend that was f16 is so far from the smallest f32 that remainders are never lost; divisors whose reciprocal
+    would be are scaled. Where there is no such step, at zero and infinity, the product is what division gives.
+    """
+    builder = lanes.builder
+    huge = builder.fcmp_ordered(">", lanes.intrinsic("fabs", divisor), constant(lanes, 2.0**96))
+    scale = builder.select(huge, constant(lanes, 2.0**-30), constant(lanes, 1.0))
+    divisor, dividend = builder.fmul(divisor, scale), builder.fmul(dividend, scale)
+    reciprocal = builder.fdiv(constant(lanes, 1.0), divisor)
+    product = builder.fmul(dividend, reciprocal)
+    remainder = fused(lanes, builder.fneg(product), divisor, dividend)
+    nearest = fused(lanes, remainder, reciprocal, product)
+    # Of two equal ones the product has the sign of a zero; it stands, too, where the step made a NaN.
+    return builder.select(builder.fcmp_ordered("!=", nearest, product), nearest, product)
+
+
 def reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
     """AVX-512's 14-bit estimate and one Newton step; where that gives NaN (at 0 and infinity) the estimate is exact."""
     estimate = lanes.call("llvm.x86.avx512.rsqrt14.ps.512", x.type, [x, x, ir.Constant(I16, -1)])
