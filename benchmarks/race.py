@@ -25,7 +25,7 @@ KERAS = ("keras,jit,execution", "keras,execution", "keras,jit", "keras")
 def ways(workload: Workload) -> list[str]:
     """The ways that can be raced here: ours, Keras', and those of the libraries that are installed."""
     keras = [way for way in KERAS if workload.kind != "latency" or "execution" not in way]
-    rivals = [name for name in ("jax", "torch") if importlib.util.find_spec(name)]
+    rivals = [name for name in ("jax", "torch") if importlib.util.find_spec(name) and workload.policy == "float32"]
     return [OURS, *keras, *rivals]
 
 

@@ -28,6 +28,8 @@ class Workload:
     arguments: tuple[Any, ...] = ()
     optimizer: str = "rmsprop"
     kind: Kind = "fit"
+    policy: str = "float32"
+    """The dtype policy of the layers."""
 
     @property
     def samples(self) -> int:
@@ -67,6 +69,13 @@ WORKLOADS = {
         Workload("encoder, 6 layers", "encoder", reals(64, 256), 16, 6, 3, 2.0, (6, 256), "adam"),
         Workload("text classifier", "text_classifier", words, 32, 200, 100, 4.0, optimizer="adam"),
         Workload("tabular", "tabular", table, 128, 200, 100, 3.0, optimizer="adam"),
+        Workload("mlp, float16", "mlp", reals(784), 32, 1000, 100, 4.0, policy="mixed_float16"),
+        Workload("mlp, batch 256, float16", "mlp", reals(784), 256, 200, 100, 2.0, policy="mixed_float16"),
+        Workload("lenet, float16", "lenet", reals(28, 28, 1), 32, 200, 100, 2.0, policy="mixed_float16"),
+        Workload(
+            "encoder, 2 layers, float16",
+            *("encoder", reals(64, 128), 16, 40, 20, 1.5, (2, 128), "adam", "fit", "mixed_float16"),
+        ),
         Workload("predict_on_batch, mlp", "mlp", reals(784), 1, 300, 1, 5.0, kind="latency"),
         Workload("predict_on_batch, lenet", "lenet", reals(28, 28, 1), 1, 300, 1, 5.0, kind="latency"),
         Workload("predict, mlp", "mlp", reals(784), 256, 100, 50, 1.0, kind="predict"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import keras
@@ -23,12 +23,23 @@ def scope_of(rival: str) -> Any:
     return ipu.ipu_strategy.IPUStrategy().scope()
 
 
+@contextmanager
+def dtype_policy(name: str) -> Iterator[None]:
+    """Layers made within have that dtype policy."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
 def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
     """The model, its first step done; a round is an epoch, and returns the seconds a step took while it ran."""
     keras.ops.convert_to_tensor(0)  # TensorFlow's own start belongs to no side
     single = "single" in options or (rival != "ipu" and "execution" not in options)
     together = 1 if single else workload.execution
-    with scope_of(rival):
+    with scope_of(rival), dtype_policy(workload.policy):
         model = getattr(models, workload.model)(*workload.arguments)
         model.compile(
             optimizer=keras.optimizers.get(workload.optimizer),
