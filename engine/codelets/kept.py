@@ -11,8 +11,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-
 from engine import cache_directory as disk
 from engine.codelets.processor import target
 
@@ -29,7 +27,7 @@ def fingerprint() -> str:
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     name, features = target()
-    versions = (metadata.version("numba"), llvmlite.__version__, platform.python_version(), platform.machine())
+    versions = (metadata.version("numba"), metadata.version("llvmlite"), platform.python_version(), platform.machine())
     digest.update(repr((versions, name, sorted(features))).encode())
     return digest.hexdigest()[:16]
 
