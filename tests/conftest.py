@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -10,6 +11,10 @@ import hypothesis
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# A shell starts jobs in the background with Ctrl-C ignored: tests that send one would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A first example may compile a kernel, which no deadline could tell from a slow one.
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
