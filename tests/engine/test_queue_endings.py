@@ -146,11 +146,18 @@ def test_an_outfeed_that_is_closed_ends_the_call(kind: str, shape: Shape) -> Non
     module = builder.module(pack(builder, repeat(builder, 10, [total, token], body)), {0: 0, 1: 1})
     executable, variables = made(kind, module), zeros(module)
     ring = OutfeedRing([shape], 3)
-    timer = threading.Timer(0.05, ring.close)
-    timer.start()
+
+    def close_when_full() -> None:
+        while ring.waiting < 3:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        ring.close()
+
+    closer = threading.Thread(target=close_when_full)
+    closer.start()
     with pytest.raises(FeedEnded):
         run(executable, {"out": ring}, variables)
-    timer.join()
+    closer.join()
     rows = ring.take()
     assert rows is not None
     np.testing.assert_array_equal(rows[0].reshape(3, -1)[:, 0], [1, 2, 3])
