@@ -16,6 +16,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUTarget
 
 from engine.codelets.frontend_passes import Passes
+from engine.errors import InternalError
 from engine.garbage import collector_paused
 
 NAME = "codelets"  # of our target among those of Numba
@@ -49,7 +50,7 @@ class Library(codegen.CodeLibrary):
         """Nothing more is made of IR here."""
 
     def get_function(self, name: str) -> Any:
-        raise NotImplementedError(f"Expected nobody to want code before it is optimised. Received: {name}.")
+        raise InternalError(f"Expected nobody to want code before it is optimised. Received: {name}.")
 
     def get_llvm_str(self) -> str:
         return "\n".join(self._texts)
@@ -106,6 +107,7 @@ class Context(cpu.CPUContext):
         externals.c_math_functions.install(self)
 
     def load_additional_registries(self) -> None:
+        # what these register when they are imported is wanted, not their names
         from numba.core import optional  # noqa: F401
         from numba.cpython import builtins, cmathimpl, enumimpl, iterators, mathimpl, numbers, rangeobj, tupleobj  # noqa: F401
         from numba.np import arrayobj, npyimpl  # noqa: F401
