@@ -16,14 +16,11 @@ if sys.platform.startswith("linux"):
     def delay_of(thread: int | str) -> float:
         """Seconds for which a thread of this process was kept from running since it began; 0 if it is gone."""
         path = f"/proc/{thread}/schedstat" if isinstance(thread, str) else f"/proc/self/task/{thread}/schedstat"
-        try:
-            file = os.open(path, os.O_RDONLY)
-        except OSError:  # a thread that has ended, or a system that does not count
+        try:  # a thread may end before its file is opened, or between that and the reading
+            with open(path, "rb", buffering=0) as file:
+                return 1e-9 * int(file.read(100).split()[1])
+        except (OSError, IndexError):  # ended, or a system that does not count
             return 0.0
-        try:
-            return 1e-9 * int(os.read(file, 100).split()[1])
-        finally:
-            os.close(file)
 
     def idle_seconds() -> float:
         """For how long the cores this process may use have had nothing to do, added up, since the system began."""

@@ -12,8 +12,8 @@ from engine.report import make_report
 from engine.target import target
 from tests.keras.helpers import KITS
 
-SECONDS = 2.0
-"""What a report may cost beyond compiling, in processor time, which other work on the machine leaves alone."""
+SHARE = 0.5
+"""What a report may cost of the processor time that making its program took in the same process."""
 BYTES = 2_000_000
 
 
@@ -29,7 +29,9 @@ def test_the_report_is_small_and_soon_made(tmp_path: Path) -> None:
         loss=kit.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     x, y = np.zeros((8, 64, 64, 3), np.float32), np.zeros(8, np.int32)
+    begin = time.process_time()
     program = program_of_model(model, "train", x, y, 8).engine_program
+    making = time.process_time() - begin
     taken = []
     for number in range(3):
         begin = time.process_time()
@@ -37,6 +39,6 @@ def test_the_report_is_small_and_soon_made(tmp_path: Path) -> None:
         files = made.save(tmp_path / f"{number}.html")
         taken.append(time.process_time() - begin)
     assert files[0].stat().st_size < BYTES
-    assert min(taken) < SECONDS, taken
+    assert min(taken) < SHARE * making, (taken, making)
     assert made.fits and 1000 < len(made.data["operations"]) < 3000
     assert any("conv5_block3" in row["name"] for row in made.data["operations"])

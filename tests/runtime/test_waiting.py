@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 
@@ -11,7 +12,7 @@ import pytest
 
 from engine.codelets.waiting import Waiting, futex, pauses_per_second
 from engine.errors import InternalError
-from engine.runtime import pieces, threads, workers
+from engine.runtime import delays, pieces, threads, workers
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.delays import delay_here, delay_of
 from engine.runtime.executor import State, new_scratch, new_state
@@ -90,6 +91,24 @@ def test_delays_are_known_for_threads_of_this_process() -> None:
     assert delay_here() >= 0.0
     assert delay_of(threading.get_native_id()) >= 0.0
     assert delay_of(2**22 + 1) == 0.0  # no such thread
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="delays are known on Linux only")
+def test_a_thread_that_ends_while_it_is_asked_has_no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+
+    def open_too_late(path: str, *arguments: object, **options: object) -> object:
+        file = open(path, "rb", buffering=0)
+        end.set()
+        thread.join()
+        while os.path.exists(path):
+            time.sleep(0.001)
+        return file
+
+    monkeypatch.setattr(delays, "open", open_too_late, raising=False)
+    assert delay_of(thread.native_id or 0) == 0.0
 
 
 class Fickle(WorkerChoice):
