@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 
 import keras
 import numpy as np
 import pytest
 
 from ipu.ipu_strategy import IPUStrategy
+from tests.interrupting import engine_runs, interrupted_when
 
 STEPS = 20_000
 
@@ -24,9 +24,7 @@ def test_interrupt_inside_an_execution_leaves_whole_steps() -> None:
         model.compile("sgd", "mse", steps_per_execution=STEPS)
     model.fit(x[:64], y[:64], batch_size=8, verbose=0)
     before = int(model.optimizer.iterations.numpy())
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        timer.start()
+    with interrupted_when(engine_runs, lambda: os.kill(os.getpid(), signal.SIGINT)):
         model.fit(x, y, batch_size=8, verbose=0)
     done = int(model.optimizer.iterations.numpy()) - before
     assert 0 <= done < STEPS

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 
 from engine.codelets.build import codelet
 from engine.codelets.memory import load_f64, load_i64, pause, store_f64, store_i64
 from engine.runtime.executor import new_scratch, new_state
 from engine.runtime.workers import run_table
-
-
-def living_workers() -> list[threading.Thread]:
-    """Workers of the engine, which should not outlive their call; queues of other tests may have threads."""
-    return [thread for thread in threading.enumerate() if thread.name.startswith("worker ")]
 
 
 @codelet

@@ -28,7 +28,8 @@ from engine.runtime.executor import (
     sync_row,
 )
 from engine.runtime.workers import completed_steps
-from tests.runtime.programs import Journal, Machine, count, living_workers, log_call, words
+from tests.interrupting import interrupted_when, living_workers
+from tests.runtime.programs import Journal, Machine, count, log_call, words
 
 WORKERS = [1, 2, 4]
 
@@ -179,13 +180,8 @@ def send_signal() -> None:
 def test_a_loop_without_end_is_left_between_two_turns(workers: int, interrupt: Callable[[], None]) -> None:
     s, machine = Steering(workers), Machine(workers)
     counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
-    timer = threading.Timer(0.1, interrupt)
-    timer.start()
-    began = time.perf_counter()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_when(lambda: counters.min() > 0, interrupt):
         machine.run(endless(s, counters, after), 10)
-    assert time.perf_counter() - began < 3
-    timer.join()
     assert completed_steps(machine.state) == 0
     assert counters.min() == counters.max() > 0
     assert not after.any()
@@ -249,12 +245,14 @@ def test_a_short_loop_is_never_left(workers: int) -> None:
 def test_two_interruptions_wait_for_the_workers_too() -> None:
     s, machine = Steering(2), Machine(2)
     counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
-    timers = [threading.Timer(delay, _thread.interrupt_main) for delay in (0.1, 0.15)]
-    for timer in timers:
-        timer.start()
-    with pytest.raises(KeyboardInterrupt):
+
+    def interrupt_twice() -> None:
+        _thread.interrupt_main()
+        time.sleep(0.01)
+        if living_workers():  # they are given 0.4 s to end
+            _thread.interrupt_main()
+
+    with interrupted_when(lambda: counters.min() > 0, interrupt_twice):
         machine.run(endless(s, counters, after), 10)
-    for timer in timers:
-        timer.join()
     assert not living_workers()
     assert counters.min() == counters.max() > 0

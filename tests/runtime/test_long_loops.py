@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -17,6 +15,7 @@ from engine.compile import compile_module
 from engine.ir import Module
 from engine.ir.builder import Builder
 from tests.engine.running import buffers
+from tests.interrupting import PATIENCE_SECONDS, engine_runs, interrupted_when
 from tests.program.loop_parts import below, loop, next_count, scaled
 
 READY = "ready"
@@ -41,13 +40,8 @@ def test_variables_are_as_after_the_last_whole_step(workers: str, monkeypatch: p
     monkeypatch.setenv("NUMBA_NUM_THREADS", workers)
     executable = compile_module(until_negative(), ["variable", "variable"], {})
     held = buffers([np.full(40, -0.25, np.float32), np.array(0, np.int32)])
-    timer = threading.Timer(0.1, _thread.interrupt_main)
-    timer.start()
-    began = time.perf_counter()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_when(lambda: held[1].read() == 3):
         executable.run(1000, [], held)
-    assert time.perf_counter() - began < 2
-    timer.join()
     np.testing.assert_array_equal(held[0].read(), np.float32(2.75))
     assert held[1].read() == 3
     again = buffers([np.full(40, -5.0, np.float32), np.array(0, np.int32)])
@@ -71,11 +65,8 @@ def test_a_known_long_loop_is_left_and_a_known_short_one_is_not() -> None:
     assert [r.long for r in short.program.regions if r.repeats] == [False]
     assert [r.long for r in long.program.regions if r.repeats] == [True]
     held = buffers([np.ones(64, np.float32)])
-    timer = threading.Timer(0.1, _thread.interrupt_main)
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_when(engine_runs):
         long.run(1, [], held)
-    timer.join()
     np.testing.assert_array_equal(held[0].read(), 1.0)
     short.run(1, [], held)
     np.testing.assert_array_equal(held[0].read(), np.float32(2.0**-100))
@@ -112,6 +103,4 @@ def test_the_process_ends_when_it_is_asked_to(number: signal.Signals, mode: str,
         time.sleep(0.2)
         assert process.poll() is None
         process.send_signal(number)
-        began = time.perf_counter()
-        assert process.wait(20) == code
-        assert time.perf_counter() - began < 3
+        assert process.wait(PATIENCE_SECONDS) == code

@@ -16,7 +16,8 @@ from engine.runtime import delays, pieces, threads, workers
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.delays import delay_here, delay_of
 from engine.runtime.executor import State, new_scratch, new_state
-from tests.runtime.programs import Machine, living_workers
+from tests.interrupting import living_workers
+from tests.runtime.programs import Machine
 from tests.runtime.test_executor import oracle_rotation, rotation_table
 from tests.runtime.test_workers import counting_table
 
