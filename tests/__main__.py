@@ -39,7 +39,8 @@ def groups() -> list[list[Path]]:
 
 def run(paths: list[Path], arguments: list[str]) -> tuple[int, Counter[str]]:
     """One run, whose output is passed on: its exit code, and the numbers of its closing line."""
-    command = [sys.executable, "-m", "pytest", *map(str, paths), *arguments]
+    # With several workers, one that is done helps the other: the last tests take minutes, or milliseconds.
+    command = [sys.executable, "-m", "pytest", "--dist=worksteal", *map(str, paths), *arguments]
     counts: Counter[str] = Counter()
     with subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

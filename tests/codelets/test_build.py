@@ -60,7 +60,7 @@ def run_program(cache: Path, **environment: str) -> list[str]:
     path = os.pathsep.join(sys.path)
     variables = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": path, **environment}
     command = [sys.executable, "-c", PROGRAM]
-    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout.split()
 

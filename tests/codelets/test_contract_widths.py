@@ -60,6 +60,6 @@ def test_narrow_vectors(lanes: int) -> None:
     variables = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
     variables["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(lanes)]
-    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "fine"

@@ -8,26 +8,31 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 
 from tests.differential.comparison import Outcome, compare
 from tests.differential.frameworks import Framework, framework
 from tests.differential.report import GOOD, Results
 from tests.differential.suite import CASES, entries
 
+MOST_CASES = 60
+"""Models leave graphs behind in a process; a new one after so many cases gives their memory back."""
 _framework: Framework
 
 
-def run(chosen: Framework, kinds: Sequence[str] | None, only: str, jobs: int, every: int = 1) -> Results:
+def run(
+    chosen: Framework, kinds: Sequence[str] | None, only: str, jobs: int, every: int = 1, first: int = 0
+) -> Results:
     """Outcomes of all cases of these kinds whose title contains the expression, each told when it is done.
 
-    Of these, every n-th alone with `every` of n.
+    Of these, every n-th alone with `every` of n, from that of number `first`.
     """
     wanted = [entry for entry in entries(chosen) if not kinds or entry.kind in kinds]
     numbers = [
         number
         for number, case in enumerate(CASES)
         if any(case in entry.cases for entry in wanted) and re.search(only, case.title)
-    ][::every]
+    ][first::every]
     outcomes: dict[int, list[Outcome]] = {}
     for done, (number, found) in enumerate(_compared(chosen.name, numbers, jobs), start=1):
         outcomes[number] = found
@@ -52,10 +57,12 @@ def _compared(name: str, numbers: Sequence[int], jobs: int) -> Iterator[tuple[in
     context = multiprocessing.get_context("spawn")
     # Here and there tf_keras asks for `tf.keras`, by which TensorFlow means Keras 3 unless it is told otherwise.
     os.environ["TF_USE_LEGACY_KERAS"] = "1" if name == "tf_keras" else "0"
-    # Models leave graphs behind in the process; a new one now and then gives their memory back.
-    with context.Pool(min(jobs, max(1, len(numbers))), _start, (name,), maxtasksperchild=60) as pool:
-        for number, found in pool.imap_unordered(_compare, numbers):
-            yield number, [Outcome(CASES[number], *values) for values in found]
+    for begin in range(0, len(numbers), MOST_CASES * jobs):
+        some = numbers[begin : begin + MOST_CASES * jobs]
+        # Of this pool, other than multiprocessing's, one hears when a process has died.
+        with ProcessPoolExecutor(min(jobs, len(some)), context, _start, (name,)) as pool:
+            for number, found in pool.map(_compare, some):
+                yield number, [Outcome(CASES[number], *values) for values in found]
 
 
 def _start(name: str) -> None:

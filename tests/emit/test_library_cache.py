@@ -137,7 +137,7 @@ def test_three_cold_processes_at_once(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", program]
     running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [each.communicate(timeout=60)[0].split()[1] for each in running] == ["42"] * 3
+    assert [each.communicate(timeout=600)[0].split()[1] for each in running] == ["42"] * 3
     assert made()[0] == 0 and len(files(tmp_path)) == 1
 
 

@@ -19,6 +19,7 @@ from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.rings import AnyRing, InfeedRing, OutfeedRing
 from tests.engine.running import buffers, random_array
+from tests.interrupting import PATIENCE_SECONDS
 
 TOKEN = Shape("s32")
 Values = list[Instruction]
@@ -140,7 +141,7 @@ class Drain:
     def rows(self) -> list[np.ndarray]:
         """All rows, leaf by leaf; closes the ring."""
         self.ring.close()
-        self.thread.join(10)
+        self.thread.join(PATIENCE_SECONDS)
         assert not self.thread.is_alive()
         empty = [np.zeros((0, *s.dimensions), s.dtype) for s in self.ring.shapes]
         return [np.concatenate([empty[k], *(rows[k] for rows in self.taken)]) for k in range(len(empty))]
@@ -172,7 +173,7 @@ class Fill:
             self.ring.close(self.error)
 
     def join(self) -> None:
-        self.thread.join(10)
+        self.thread.join(PATIENCE_SECONDS)
         assert not self.thread.is_alive()
 
 

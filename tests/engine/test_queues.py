@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import sys
+import threading
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -115,9 +117,16 @@ def test_large_elements_with_one_reader(workers: int, in_loop: bool) -> None:
 
 
 def test_ten_thousand_turns_with_an_outfeed_take_no_python_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least 500 000 turns a second, in the best of five calls: other programs may run at the same time."""
+    """Ten thousand turns call hardly more Python functions, in whatever thread, than ten do."""
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
-    builder, turns = Builder(), 10_000
+    few, many = (python_calls_of_turns(turns) for turns in (10, 10_000))
+    # How often the caller looks whether the workers are done depends on how long they take.
+    assert many < few + 2000
+
+
+def python_calls_of_turns(turns: int) -> int:
+    """How many Python functions are called by a program of so many turns, of which each fills a row of an outfeed."""
+    builder, calls = Builder(), 0
     total, token = builder.parameter("f32"), builder.parameter_of(TOKEN)
 
     def body(inner: Builder, state: Values) -> Values:
@@ -128,16 +137,24 @@ def test_ten_thousand_turns_with_an_outfeed_take_no_python_each(monkeypatch: pyt
     module = builder.module(pack(builder, [results[0], results[2]]), {0: 0, 1: 1})
     executable, variables = made("tiles", module), zeros(module)
     bound = {"out": OutfeedRing(executable.queues["out"].shapes, suggested_slots(executable.queues["out"].shapes))}
-    seconds = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
     with host(bound, {}) as drains:
-        for _ in range(5):
-            began = time.perf_counter()
+        executable.run(1, [], variables, queues=bound)  # compiles
+        threading.setprofile(note)  # for threads that begin from now on
+        sys.setprofile(note)
+        try:
             executable.run(1, [], variables, queues=bound)
-            seconds.append(time.perf_counter() - began)
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
         rows = drains["out"].rows()
-    np.testing.assert_array_equal(rows[0], np.tile(np.arange(1, turns + 1), 5))
-    np.testing.assert_array_equal(rows[1], np.arange(1, 5 * turns + 1) / 2)
-    assert min(seconds) < turns / 500_000
+    np.testing.assert_array_equal(rows[0], np.tile(np.arange(1, turns + 1), 2))
+    np.testing.assert_array_equal(rows[1], np.arange(1, 2 * turns + 1) / 2)
+    return calls
 
 
 def nested(shape: Shape) -> Module:

@@ -45,7 +45,7 @@ def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_pa
         [sys.executable, "-m", "tests.keras.resuming", framework, kind, str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()

@@ -26,7 +26,7 @@ def python(source: str, *options: str, **environment: str) -> str:
         text=True,
         cwd="/",
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

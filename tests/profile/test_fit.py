@@ -55,11 +55,12 @@ def test_the_error_has_the_account_and_says_what_would_help() -> None:
 
 
 def test_it_takes_no_time_to_see_that_a_program_is_small() -> None:
-    program, chip = deep_step(), target("ipu2")
-    check_fit(program, chip)
-    times = []
+    chip, making, checking = target("ipu2"), [], []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
+        program = deep_step()
+        made = time.process_time()
         check_fit(program, chip)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.02
+        checking.append(time.process_time() - made)
+        making.append(made - start)
+    assert min(checking) < 0.2 * min(making), (checking, making)

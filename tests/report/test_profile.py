@@ -284,7 +284,7 @@ def test_keras_is_imported_by_nobody_who_does_not_use_it() -> None:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert done.stdout.strip() == "[]"
@@ -298,7 +298,7 @@ def test_the_example_compares_two_reports(tmp_path: Path) -> None:
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=600,
         check=True,
     )
     assert "more than the 3 % allowed" in done.stdout and "fits: True" in done.stdout

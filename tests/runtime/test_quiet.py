@@ -38,7 +38,7 @@ def run(environment: dict[str, str]) -> tuple[int, float]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     reached, seconds = result.stdout.split()
     return int(reached), float(seconds)

@@ -153,7 +153,7 @@ assert status == 0 and counters.tolist() == [10] * 4
 machine.run(table, 5)
 assert counters.tolist() == [15] * 4
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
 
 
 def test_worker_count_reads_the_environment_late(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from ipu.ipu_strategy import IPUStrategy
 from ipu.serving.application import Application, Limits
 from ipu.serving.servable import open_servables
 from ipu.serving.server import bound_socket, server
+from tests.interrupting import PATIENCE_SECONDS
 
 FEATURES = 5
 BATCH = 8
@@ -57,7 +58,7 @@ class Client:
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
         """Status and JSON of an answer on a connection of its own; bodies that are no bytes are sent as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             sent = body if isinstance(body, bytes | type(None)) else json.dumps(body).encode()
             connection.request(method, path, sent, headers or {})
@@ -86,13 +87,13 @@ def running(directory: Path, limits: Limits | None = None, name: str | None = No
     thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE_SECONDS
         while not made.started and thread.is_alive() and time.monotonic() < end:
             time.sleep(0.005)
         assert made.started
         yield Client(listener.getsockname()[1], servables[0].name)
     finally:
         made.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE_SECONDS)
         listener.close()
     assert not thread.is_alive()

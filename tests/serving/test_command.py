@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.interrupting import PATIENCE_SECONDS
 from tests.keras.helpers import TOLERANCE
 from tests.serving.helpers import Client, samples
 
@@ -26,7 +27,7 @@ def test_the_server_as_a_process(mlp: tuple[Path, Any], tmp_path: Path) -> None:
     with log.open("w") as errors, subprocess.Popen(command, stderr=errors, env=ENVIRONMENT) as process:
         try:
             found = None
-            end = time.monotonic() + 60
+            end = time.monotonic() + PATIENCE_SECONDS
             while found is None and process.poll() is None and time.monotonic() < end:
                 time.sleep(0.05)
                 found = re.search(r"Serving http://127\.0\.0\.1:(\d+)/v1/models/mlp, version 3", log.read_text())
@@ -40,7 +41,7 @@ def test_the_server_as_a_process(mlp: tuple[Path, Any], tmp_path: Path) -> None:
             expected = mlp[1].predict(features, verbose=0)
             np.testing.assert_allclose(answer["predictions"], expected, rtol=TOLERANCE, atol=TOLERANCE)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) in (0, -signal.SIGTERM)
+            assert process.wait(PATIENCE_SECONDS) in (0, -signal.SIGTERM)
         finally:
             process.kill()
     text = log.read_text()
@@ -82,6 +83,6 @@ def test_what_cannot_be_served(kind: str, mlp: tuple[Path, Any], tmp_path: Path)
 
 def test_a_model_that_is_not_there_ends_the_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ipu.serving", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
     assert ended.returncode == 1
     assert "Expected a SavedModel" in ended.stderr and "Traceback" not in ended.stderr

@@ -53,7 +53,7 @@ def elsewhere(directory: Path, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert made.returncode == 0, made.stderr
     return {name: np.array(value) for name, value in json.loads(made.stdout).items()}

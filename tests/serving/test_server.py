@@ -16,6 +16,8 @@ import pytest
 from ipu.ipu_strategy import IPUStrategy
 from ipu.serving import server
 from ipu.serving.application import Limits
+from ipu.serving.batching import Batcher
+from tests.interrupting import PATIENCE_SECONDS, wait_for
 from tests.keras.helpers import TOLERANCE, Kit
 from tests.serving.helpers import BATCH, FEATURES, Client, running, samples
 
@@ -160,7 +162,7 @@ def test_bodies_above_the_limit(client: Client) -> None:
     assert status == 413 and "larger" in answer["error"]
     status, answer = client.request("POST", f"{client.root}:predict", b"x", {"Content-Length": "9" * 15})
     assert status == 413 and "larger" in answer["error"]
-    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as chunks:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as chunks:
         head = f"POST {client.root}:predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
         chunks.sendall(head.encode())
         for _ in range(16):
@@ -172,15 +174,15 @@ def test_bodies_above_the_limit(client: Client) -> None:
 
 
 def test_requests_that_do_not_arrive(client: Client) -> None:
-    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as slow:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as slow:
         slow.sendall(f"POST {client.root}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert b" 408 " in slow.recv(100)
-    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as gone:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as gone:
         gone.sendall(f"POST {client.root}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
-    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as garbage:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as garbage:
         garbage.sendall(b"\x16\x03\x01\x00" + bytes(range(256)) + b"\r\n\r\n")
         assert b" 400 " in garbage.recv(100)
-    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as endless:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as endless:
         endless.sendall(b"GET /" + b"a" * 200_000)
         assert b" 400 " in endless.recv(100)
     assert client.predict({"instances": [[0.0] * FEATURES]})[0] == 200
@@ -198,9 +200,9 @@ def test_many_clients_at_once(mlp: tuple[Path, Any]) -> None:
         def work(number: int) -> None:
             rows = slice(number, number + 1 + number % 3)
             body = json.dumps({"instances": features[rows].tolist()}).encode()
-            connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
             try:
-                while time.monotonic() < end:
+                while time.monotonic() < end or not answered[number]:
                     connection.request("POST", f"{client.root}:predict", body)
                     response = connection.getresponse()
                     answer = json.loads(response.read())
@@ -221,29 +223,37 @@ def test_many_clients_at_once(mlp: tuple[Path, Any]) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_SECONDS)
     assert not failures, failures[:3]
     assert min(answered) > 0
 
 
 def test_more_requests_than_allowed_are_turned_away(mlp: tuple[Path, Any]) -> None:
-    with running(mlp[0], Limits(concurrent_requests=1, read_timeout=5.0)) as client:
-        with socket.create_connection(("127.0.0.1", client.port), timeout=10) as slow:
+    row = {"instances": [[0.0] * FEATURES]}
+    with running(mlp[0], Limits(concurrent_requests=1, read_timeout=PATIENCE_SECONDS)) as client:
+        with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as slow:
             slow.sendall(f"POST {client.root}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
             time.sleep(0.2)
-            status, answer = client.predict({"instances": [[0.0] * FEATURES]})
+            assert wait_for(lambda: client.predict(row)[0] == 503)  # the first request has arrived
+            status, answer = client.predict(row)
         assert status == 503 and "most of 1" in answer["error"]
-        time.sleep(0.2)
-        assert client.predict({"instances": [[0.0] * FEATURES]})[0] == 200
+        assert wait_for(lambda: client.predict(row)[0] == 200)
 
 
-def test_requests_under_way_are_answered_at_the_end(mlp: tuple[Path, Any]) -> None:
+def test_requests_under_way_are_answered_at_the_end(mlp: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[tuple[int, Any]] = []
+    arrived, predict = threading.Event(), Batcher.predict
+
+    async def noting(self: Batcher, *arguments: Any) -> Any:
+        arrived.set()
+        return await predict(self, *arguments)
+
+    monkeypatch.setattr(Batcher, "predict", noting)
     with running(mlp[0], Limits(batch_window=0.5)) as client:
         thread = threading.Thread(target=lambda: answers.append(client.predict({"instances": [[0.0] * FEATURES]})))
         thread.start()
-        time.sleep(0.2)
-    thread.join(10)
+        assert arrived.wait(PATIENCE_SECONDS)
+    thread.join(PATIENCE_SECONDS)
     assert [status for status, _ in answers] == [200]
 
 
@@ -251,7 +261,8 @@ def test_silent_connections_are_closed(mlp: tuple[Path, Any], monkeypatch: pytes
     monkeypatch.setattr(server, "HEADER_TIMEOUT", 0.3)
     with running(mlp[0]) as client:
         for begun in (b"", b"GET /v1/models/mlp HTTP/1.1\r\nHost:"):
-            with socket.create_connection(("127.0.0.1", client.port), timeout=10) as silent:
+            with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as silent:
                 silent.sendall(begun)
                 assert silent.recv(100) == b""
+        monkeypatch.undo()
         assert client.request("GET", client.root)[0] == 200

@@ -15,6 +15,7 @@ from ipu import loops
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
+from tests.interrupting import PATIENCE_SECONDS
 from tests.strategy.helpers import compiled, numbers, replicas
 
 ERRORS = tf.errors
@@ -217,7 +218,7 @@ def test_no_more_is_read_ahead_than_asked(strategy: IPUStrategyV1) -> None:
     _ = queue.initializer
     assert not read
     assert strategy.run(taker(queue), args=(10,)) == 45.0
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while len(read) < 14 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.05)
@@ -235,5 +236,5 @@ def test_a_queue_that_nobody_holds_ends_its_thread(strategy: IPUStrategyV1) -> N
     (mine,) = {thread for thread in threading.enumerate() if thread.name == "ipu-infeed"} - before
     del queue, take
     gc.collect()
-    mine.join(5.0)
+    mine.join(PATIENCE_SECONDS)
     assert not mine.is_alive()

@@ -14,6 +14,7 @@ from ipu import loops
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue, ScopedIPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
+from tests.interrupting import PATIENCE_SECONDS
 from tests.strategy.helpers import compiled, numbers, replicas
 
 FailedPrecondition = tf.errors.FailedPreconditionError
@@ -188,7 +189,7 @@ def test_rows_arrive_while_the_program_runs(strategy: IPUStrategyV1) -> None:
 
     def gate(i: np.ndarray) -> np.ndarray:
         if i == 80:
-            assert enough.wait(60)
+            assert enough.wait(PATIENCE_SECONDS)
         return i
 
     dataset = numbers().map(lambda i: tf.ensure_shape(tf.numpy_function(gate, [i], tf.float32), []))
@@ -196,8 +197,8 @@ def test_rows_arrive_while_the_program_runs(strategy: IPUStrategyV1) -> None:
     _ = infeed.initializer
 
     def watch() -> None:
-        running.wait(60)
-        deadline = time.monotonic() + 60
+        running.wait(PATIENCE_SECONDS)
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while len(seen) < 100 and time.monotonic() < deadline:
             for row in outfeed:
                 seen.append(int(row))
@@ -231,7 +232,7 @@ def test_waiting_for_completion_in_another_thread(strategy: IPUStrategyV1) -> No
     _ = infeed.initializer
 
     def wait() -> None:
-        begun.wait(60)
+        begun.wait(PATIENCE_SECONDS)
         counted.append(len(queue.dequeue(wait_for_completion=True)))
 
     @compiled
@@ -250,7 +251,7 @@ def test_the_thread_of_all_outfeeds_ends_when_no_program_runs_and_comes_back(str
     count = counter(queue)
     for _ in range(2):
         strategy.run(count, args=(3,))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while any(thread.name == "ipu-outfeeds" for thread in threading.enumerate()):
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -34,7 +34,7 @@ def python(source: str, legacy: str = "0") -> list[str]:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
