@@ -23,19 +23,22 @@ K_BLOCK = 512  # the most: a packed panel of B is 128 kB then, and C is read and
 APART_K_BLOCK = 256  # the same where each k of A is a cache line of its own, or is packed: of these few fit
 NEAR_K_BLOCK = 128  # with so few rows that a packed panel of B should be in the first-level cache from the first on
 FEW_ROWS = 256
-ROW_BLOCK = 512  # rows whose block of A (1 MB) stays in the second-level cache from one panel to the next
+B_FLOATS = 1 << 17  # of packed panels of B, which stay in the second-level cache while rows of A pass
+GROUP_ROWS = 24  # that meet all of these panels before the next rows do: whole kernels
+PACKED_GROUP_ROWS = 48  # the same of packed A: whole groups as well
+MANY_ROWS = 384  # from which on rows pass by panels; fewer stay in the cache themselves, and panels pass by them
 PACK_ROWS = 48  # fewer rows than these do not pay for packing B
 LONG_K = 128
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
 
 # Scratch, behind the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
 # packed A.
-PACKED_K = 4 * K_BLOCK * PANEL
+PACKED_K = 4 * B_FLOATS
 PACKED_ROW = PACKED_K + 8 * K_BLOCK
-COLUMN = PACKED_ROW + 8 * ROW_BLOCK
+COLUMN = PACKED_ROW + 8 * PACKED_GROUP_ROWS
 PACKED_A = COLUMN + 8 * PANEL
 PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
-SCRATCH_BYTES = RESERVED_SCRATCH + PACKED_A + ROW_BLOCK * PACKED_PITCH_A
+SCRATCH_BYTES = RESERVED_SCRATCH + PACKED_A + PACKED_GROUP_ROWS * PACKED_PITCH_A
 
 
 def contract_scratch_bytes() -> int:
@@ -155,53 +158,86 @@ def contract_k_block(
     """Rows row .. row + rows of A times rows k .. k + k_count of B, whose first column is at `b`."""
     group = field(parameters, Field.PACK_A)
     packs_a = group != 0 and row % max(group, 1) == 0 and columns > PANEL and k_count >= LANES
-    block = ROW_BLOCK if columns > PANEL else rows
-    for i in range(0, rows, block):
-        count = min(block, rows - i)
-        row_a = field(parameters, Field.ROW_A) + 8 * (row + i)
-        row_c = field(parameters, Field.ROW_C) + 8 * (row + i)
-        offset_a = field(parameters, Field.OFFSET_A) + 8 * k
-        base = a
-        if packs_a:
-            base = scratch + PACKED_A
-            pack_grouped_rows(a, row_a, offset_a, count, k_count, base, PACKED_PITCH_A)
-            row_a, offset_a = scratch + PACKED_ROW, scratch + PACKED_K
-            fill_progression(row_a, count, PACKED_PITCH_A)
-            fill_progression(offset_a, k_count, 4)
-        for n in range(0, columns, PANEL):
-            width = min(PANEL, columns - n)
-            panel, pitch = b_panel(parameters, b, n, width, k, k_count, rows, scratch)
-            multiply_panel(count, width, k_count, base, row_a, offset_a, panel, pitch, c + 4 * n, row_c, accumulate)
+    by_rows = packs_a or (rows >= MANY_ROWS and columns > PANEL)
+    row_step = PACKED_GROUP_ROWS if packs_a else GROUP_ROWS if by_rows else rows
+    column_step = even_panels(columns, B_FLOATS // k_count) if by_rows else PANEL
+    packed_b = packs_b(parameters, columns, k_count, rows)
+    if packs_a:
+        fill_progression(scratch + PACKED_ROW, PACKED_GROUP_ROWS, PACKED_PITCH_A)
+        fill_progression(scratch + PACKED_K, k_count, 4)
+    for n in range(0, columns, column_step):
+        end = min(columns, n + column_step)
+        if packed_b:
+            for panel in range(n, end, PANEL):
+                target = scratch + 4 * (panel - n) * k_count
+                pack_panel(parameters, b, panel, min(PANEL, columns - panel), k, k_count, target, scratch + COLUMN)
+        for i in range(0, rows, row_step):
+            count = min(row_step, rows - i)
+            row_a = field(parameters, Field.ROW_A) + 8 * (row + i)
+            row_c = field(parameters, Field.ROW_C) + 8 * (row + i)
+            offset_a = field(parameters, Field.OFFSET_A) + 8 * k
+            base = a
+            if packs_a:
+                base = scratch + PACKED_A
+                pack_grouped_rows(a, row_a, offset_a, count, k_count, base, PACKED_PITCH_A)
+                row_a, offset_a = scratch + PACKED_ROW, scratch + PACKED_K
+            for panel in range(n, end, PANEL):
+                width = min(PANEL, columns - panel)
+                if packed_b:
+                    panel_b, pitch = scratch + 4 * (panel - n) * k_count, packed_pitch(width)
+                else:
+                    first = load_i64(field(parameters, Field.OFFSET_B) + 8 * k)
+                    panel_b, pitch = b + 4 * panel + first, field(parameters, Field.PITCH_B)
+                target = c + 4 * panel
+                multiply_panel(count, width, k_count, base, row_a, offset_a, panel_b, pitch, target, row_c, accumulate)
 
 
 @inner
-def b_panel(
-    parameters: int, b: int, column: int, width: int, k: int, k_count: int, rows: int, scratch: int
-) -> tuple[int, int]:
-    """The address and row pitch of a panel of B: of B itself if that reads as fast, else of a packed copy."""
-    layout = field(parameters, Field.LAYOUT_B)
+def even_panels(columns: int, limit: int) -> int:
+    """A multiple of PANEL, at most `limit`, which cuts the columns into parts of about the same size."""
+    most = max(1, limit // PANEL)
+    panels = (columns + PANEL - 1) // PANEL
+    parts = (panels + most - 1) // most
+    return (panels + parts - 1) // parts * PANEL
+
+
+@inner
+def packed_pitch(width: int) -> int:
+    """Bytes between the rows of a packed panel."""
+    return (width + LANES - 1) // LANES * LANES * 4
+
+
+@inner
+def packs_b(parameters: int, columns: int, k_count: int, rows: int) -> bool:
+    """Whether panels of B are copied: not where B itself reads as fast."""
     pitch = field(parameters, Field.PITCH_B)
+    dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH)
+    readable = MASKED or columns % LANES == 0
+    return field(parameters, Field.LAYOUT_B) != Layout.ROWS or not (dense or rows < PACK_ROWS) or not readable
+
+
+@inner
+def pack_panel(
+    parameters: int, b: int, column: int, width: int, k: int, k_count: int, target: int, column_offsets: int
+) -> None:
+    """Copies rows k .. k + k_count of `width` columns of B; `column_offsets`: where there is room for a table."""
+    layout = field(parameters, Field.LAYOUT_B)
     stride = field(parameters, Field.STRIDE_B)
     offset_b = field(parameters, Field.OFFSET_B) + 8 * k
     source = b + column * stride
-    packed_pitch = (width + LANES - 1) // LANES * LANES * 4
-    dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH)
-    readable = MASKED or width % LANES == 0
-    if layout == Layout.ROWS and (dense or rows < PACK_ROWS) and readable:
-        return source + load_i64(offset_b), pitch
+    pitch = packed_pitch(width)
     if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
-        pack_rows(source, offset_b, k_count, width, scratch, packed_pitch)
-    elif layout == Layout.TRANSPOSED:
-        fill_progression(scratch + COLUMN, width, stride)
-        pack_transposed(source + load_i64(offset_b), scratch + COLUMN, width, k_count, scratch, packed_pitch)
-    elif layout == Layout.RUNS:
-        fill_progression(scratch + COLUMN, width, stride)
+        pack_rows(source, offset_b, k_count, width, target, pitch)
+    elif layout == Layout.ELEMENTS:
+        pack_elements(source, offset_b, stride, k_count, width, target, pitch)
+    else:
+        run = k_count if layout == Layout.TRANSPOSED else field(parameters, Field.PITCH_B)
+        fill_progression(column_offsets, width, stride)
         done = 0
         while done < k_count:
-            count = min(k_count - done, pitch - (k + done) % pitch)
-            run, target = source + load_i64(offset_b + 8 * done), scratch + done * packed_pitch
-            pack_transposed(run, scratch + COLUMN, width, count, target, packed_pitch)
+            count = k_count - done
+            if layout == Layout.RUNS:
+                count = min(count, run - (k + done) % run)
+            first = source + load_i64(offset_b + 8 * done)
+            pack_transposed(first, column_offsets, width, count, target + done * pitch, pitch)
             done += count
-    else:
-        pack_elements(source, offset_b, stride, k_count, width, scratch, packed_pitch)
-    return scratch, packed_pitch
