@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,35 @@ def loss_of(kit: Kit) -> Any:
     return kit.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
+class Plain:
+    """A network of plain Keras for all loops: it begins anew for each, but its passes are traced only once."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit, self.model, self.loss = kit, network(kit), loss_of(kit)
+        self.start = self.model.get_weights()
+        self.passes = tf.function(self._passes, autograph=False)
+
+    def _passes(self, x: tf.Tensor, y: tf.Tensor, scale: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+        """The loss, the logits, and the gradients of the loss times `scale`."""
+        with tf.GradientTape() as tape:
+            logits = self.model(x, training=True)
+            loss = self.loss(y, logits)
+            scaled = loss * scale
+        return loss, logits, tape.gradient(scaled, [self.kit.variable(w) for w in self.model.trainable_variables])
+
+
+@cache
+def _plain(kit: Kit) -> Plain:
+    return Plain(kit)
+
+
+def plain_again(kit: Kit) -> Plain:
+    """The network with the weights it began with."""
+    plain = _plain(kit)
+    plain.model.set_weights(plain.start)
+    return plain
+
+
 def ipu_twin(kit: Kit, model: Any, optimizer: Any, **compilation: Any) -> Any:
     """The model again, with its weights, in a strategy's scope."""
     with IPUStrategy().scope():
@@ -45,12 +75,11 @@ def ipu_twin(kit: Kit, model: Any, optimizer: Any, **compilation: Any) -> Any:
 class Loop:
     """Trains a plain model update by update; each replica has moving statistics of its own."""
 
-    def __init__(self, kit: Kit, model: Any, optimizer: Any, steps: int, replicas: int, reduction: str) -> None:
-        self.kit, self.model, self.optimizer = kit, model, optimizer
+    def __init__(self, plain: Plain, optimizer: Any, steps: int, replicas: int, reduction: str) -> None:
+        self.passes, self.model, self.optimizer = plain.passes, plain.model, optimizer
         self.steps, self.replicas, self.reduction = steps, replicas, reduction
-        self.loss = loss_of(kit)
         if hasattr(optimizer, "build"):
-            optimizer.build(model.trainable_variables)
+            optimizer.build(self.model.trainable_variables)
         # In a graph as in fit: Nadam of tf_keras behaves differently outside of one.
         self.apply = tf.function(self._applying)
         self.statistics = [self._moving() for _ in range(replicas)]
@@ -79,13 +108,9 @@ class Loop:
         self._put(self.statistics[0])
 
     def _gradients(self, x: np.ndarray, y: np.ndarray) -> list[Any]:
-        with tf.GradientTape() as tape:
-            logits = self.model(x, training=True)
-            loss = self.loss(y, logits)
-            scaled = self._scaled(loss)
+        loss, logits, gradients = self.passes(tf.constant(x), tf.constant(y), self._scaled(tf.constant(1.0)))
         self.losses.append(float(loss))
         self.right.append(float(np.mean(np.argmax(logits, 1) == y)))
-        gradients = tape.gradient(scaled, [self.kit.variable(w) for w in self.model.trainable_variables])
         # Keras 3 divides by the scale of a loss where it applies gradients, tf_keras before.
         unscaled = getattr(self.optimizer, "get_unscaled_gradients", None)
         return gradients if unscaled is None else unscaled(gradients)

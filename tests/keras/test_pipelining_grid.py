@@ -109,11 +109,23 @@ def draws_in_turn(kit: Kit, name: str, schedule: PipelineSchedule) -> bool:
     return kit.is_keras3 or name != "transformer" or schedule is SEQUENTIAL
 
 
-# The first and the last stage of the tied model share an IPU, which an interleaved schedule refuses.
-CASES = [(name, *way) for name in MODELS for way in WAYS if name != "tied" or way[0] is not INTERLEAVED]
+# The first and the last stage of the tied model share an IPU, which an interleaved schedule refuses. Schedules do not
+# know which Keras a model is of: of tf_keras it is every model with every second way, and every way with two models.
+CASES = [
+    (kit_name, name, *way)
+    for kit_name in KITS
+    for row, name in enumerate(MODELS)
+    for column, way in enumerate(WAYS)
+    if (name != "tied" or way[0] is not INTERLEAVED) and (kit_name == "keras" or (row + column) % 2 == 0)
+]
 
 
-@pytest.mark.parametrize(("name", "schedule", "mode"), CASES, ids=[f"{n}-{s.name}-{m and m.name}" for n, s, m in CASES])
+@pytest.mark.parametrize(
+    ("kit", "name", "schedule", "mode"),
+    CASES,
+    ids=[f"{k}-{n}-{s.name}-{m and m.name}" for k, n, s, m in CASES],
+    indirect=["kit"],
+)
 def test_same_bits(kit: Kit, name: str, schedule: PipelineSchedule, mode: Any) -> None:
     weights, kinds = pipelined(kit_name(kit), name, schedule, mode)
     assert ("recompute" in kinds) == (mode is not False and mode is not TOGETHER and schedule is not SEQUENTIAL)
