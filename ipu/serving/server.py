@@ -21,6 +21,8 @@ GRACE = 10
 """Seconds that running requests get when the server is told to stop."""
 
 HEADER_BYTES = 64 << 10
+BACKLOG = 1024
+"""Connections that may wait to be accepted."""
 
 
 class PromptProtocol(H11Protocol):
@@ -42,12 +44,16 @@ class PromptProtocol(H11Protocol):
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket on a free port if `port` is 0. Raises ConfigurationError for an address that cannot be had."""
+    """A socket that takes connections, on a free port if `port` is 0; they wait until the server runs.
+
+    Raises ConfigurationError for an address that cannot be had.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
             f"Expected an address that can be listened on. Received: {host}:{port}: {error}. Choose another --port."
@@ -66,7 +72,7 @@ def server(application: Application, most_connections: int) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         limit_concurrency=most_connections,
-        backlog=1024,
+        backlog=BACKLOG,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=HEADER_BYTES,
