@@ -9,6 +9,7 @@ import pytest
 
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
 from ipu.serving.application import Limits
+from tests.interrupting import PATIENCE_SECONDS
 from tests.keras.helpers import KITS, Kit
 from tests.serving.helpers import Client, export_mlp, running
 
@@ -35,5 +36,5 @@ def mlp(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object]:
 @pytest.fixture(scope="module")
 def client(mlp: tuple[Path, object]) -> Iterator[Client]:
     """A client of a server for `mlp` with small limits."""
-    with running(mlp[0], Limits(body_bytes=1 << 20, read_timeout=1.0)) as client:
+    with running(mlp[0], Limits(body_bytes=1 << 20, read_timeout=1.0, predict_timeout=PATIENCE_SECONDS)) as client:
         yield client

@@ -82,7 +82,7 @@ def running(directory: Path, limits: Limits | None = None, name: str | None = No
     """A server for a directory in a thread, with a client; at the end it has stopped in order."""
     servables = open_servables(directory, name)
     listener = bound_socket("127.0.0.1", 0)
-    made = server(Application(servables, limits), most_connections=1000)
+    made = server(Application(servables, limits or Limits(predict_timeout=PATIENCE_SECONDS)), most_connections=1000)
     made.config.timeout_graceful_shutdown = 5
     thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]})
     thread.start()
