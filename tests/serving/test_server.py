@@ -228,6 +228,12 @@ def test_many_clients_at_once(mlp: tuple[Path, Any]) -> None:
     assert min(answered) > 0
 
 
+def test_connections_are_taken_before_the_server_runs() -> None:
+    listener = server.bound_socket("127.0.0.1", 0)
+    socket.create_connection(listener.getsockname(), timeout=PATIENCE_SECONDS).close()
+    listener.close()
+
+
 def test_more_requests_than_allowed_are_turned_away(mlp: tuple[Path, Any]) -> None:
     row = {"instances": [[0.0] * FEATURES]}
     with running(mlp[0], Limits(concurrent_requests=1, read_timeout=PATIENCE_SECONDS)) as client:
