@@ -24,6 +24,7 @@ APART_K_BLOCK = 256  # the same where each k of A is a cache line of its own, or
 NEAR_K_BLOCK = 128  # with so few rows that a packed panel of B should be in the first-level cache from the first on
 FEW_ROWS = 256
 B_FLOATS = 1 << 17  # of packed panels of B, which stay in the second-level cache while rows of A pass
+PACKED_B_FLOATS = 1 << 18  # the same where A is packed, once for each of these blocks
 GROUP_ROWS = 24  # that meet all of these panels before the next rows do: whole kernels
 PACKED_GROUP_ROWS = 48  # the same of packed A: whole groups as well
 MANY_ROWS = 384  # from which on rows pass by panels; fewer stay in the cache themselves, and panels pass by them
@@ -33,12 +34,12 @@ DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to 
 
 # Scratch, behind the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
 # packed A.
-PACKED_K = 4 * B_FLOATS
+PACKED_K = 4 * PACKED_B_FLOATS
 PACKED_ROW = PACKED_K + 8 * K_BLOCK
-COLUMN = PACKED_ROW + 8 * PACKED_GROUP_ROWS
+COLUMN = PACKED_ROW + 8 * MANY_ROWS
 PACKED_A = COLUMN + 8 * PANEL
 PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
-SCRATCH_BYTES = RESERVED_SCRATCH + PACKED_A + PACKED_GROUP_ROWS * PACKED_PITCH_A
+SCRATCH_BYTES = RESERVED_SCRATCH + PACKED_A + MANY_ROWS * PACKED_PITCH_A
 
 
 def contract_scratch_bytes() -> int:
@@ -158,12 +159,14 @@ def contract_k_block(
     """Rows row .. row + rows of A times rows k .. k + k_count of B, whose first column is at `b`."""
     group = field(parameters, Field.PACK_A)
     packs_a = group != 0 and row % max(group, 1) == 0 and columns > PANEL and k_count >= LANES
-    by_rows = packs_a or (rows >= MANY_ROWS and columns > PANEL)
-    row_step = PACKED_GROUP_ROWS if packs_a else GROUP_ROWS if by_rows else rows
-    column_step = even_panels(columns, B_FLOATS // k_count) if by_rows else PANEL
+    by_rows = rows >= MANY_ROWS and columns > PANEL
+    row_step = rows
+    if by_rows:
+        row_step = PACKED_GROUP_ROWS if packs_a else GROUP_ROWS
+    column_step = even_panels(columns, (PACKED_B_FLOATS if packs_a else B_FLOATS) // k_count) if by_rows else PANEL
     packed_b = packs_b(parameters, columns, k_count, rows)
     if packs_a:
-        fill_progression(scratch + PACKED_ROW, PACKED_GROUP_ROWS, PACKED_PITCH_A)
+        fill_progression(scratch + PACKED_ROW, min(rows, MANY_ROWS), PACKED_PITCH_A)
         fill_progression(scratch + PACKED_K, k_count, 4)
     for n in range(0, columns, column_step):
         end = min(columns, n + column_step)
@@ -179,7 +182,8 @@ def contract_k_block(
             base = a
             if packs_a:
                 base = scratch + PACKED_A
-                pack_grouped_rows(a, row_a, offset_a, count, k_count, base, PACKED_PITCH_A)
+                if by_rows or n == 0:
+                    pack_grouped_rows(a, row_a, offset_a, count, k_count, base, PACKED_PITCH_A)
                 row_a, offset_a = scratch + PACKED_ROW, scratch + PACKED_K
             for panel in range(n, end, PANEL):
                 width = min(PANEL, columns - panel)
