@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from engine.emit import polynomials
+from engine.emit import estimates
 from engine.emit.lanes import I64, REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.registry import Operation, emitter
 
@@ -39,7 +39,7 @@ def _guarded_integers(lanes: Lanes, op: Operation, x: ir.Value, y: ir.Value) -> 
 def emit_divide(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Integer division truncates; by zero it gives -1 (all ones), and lowest / -1 gives lowest."""
     if op.is_estimated:
-        return polynomials.guarded_quotient(lanes, *operands)
+        return estimates.guarded_quotient(lanes, *operands)
     if is_float(op.element_type):
         return lanes.builder.fdiv(*operands)
     x, y = operands

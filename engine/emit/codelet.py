@@ -7,9 +7,10 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from engine.emit.checks import Checks
-from engine.emit.lanes import I64, VOID, Lanes
+from engine.emit.contraction import contracted
+from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, word
-from engine.emit.nest import Input, Nest
+from engine.emit.nest import Index, Input, Nest
 from engine.emit.point import Point
 from engine.emit.reduce import across_lanes, combine, neutral
 
@@ -17,6 +18,8 @@ SIGNATURE = ir.FunctionType(VOID, [I64, I64, I64, I64])
 SIDE_BY_SIDE = 4
 """Vectors of columns that are reduced together."""
 MOST_NODES_SIDE_BY_SIDE = 64
+AHEAD = 1024
+"""Bytes."""
 Addresses = list[ir.Value]
 Leaf = Callable[[Addresses, Carried], Carried]
 LaneLeaf = Callable[[ir.Value, ir.Value | None, Carried], Carried]
@@ -27,7 +30,7 @@ def emit_codelet(nest: Nest, name: str, width: int) -> str:
     module = ir.Module(name)
     function = ir.Function(module, SIGNATURE, name)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    CodeletEmitter(nest, builder, function, width).emit()
+    CodeletEmitter(contracted(nest), builder, function, width).emit()
     return str(module)
 
 
@@ -47,7 +50,12 @@ class CodeletEmitter:
         self.bases = [self._parameter(w) for w in words]
         self.strides = [[self._parameter(w + 1 + d) for d in range(nest.rank)] for w in words]
         self.pitches = [self._parameter(w + 1 + nest.rank) for w in words]
-        self.steps = [strides[last] for strides in self.strides]
+        counts = {node.access for node in nest.nodes if isinstance(node, Index)}
+        self.neighbours = [each.inner == "contiguous" and k not in counts for k, each in enumerate(nest.accesses)]
+        self.steps = [
+            word(ITEM_BYTES[access.element_type]) if near else strides[last]
+            for access, near, strides in zip(nest.accesses, self.neighbours, self.strides, strict=True)
+        ]
         self.checks = Checks(nest, builder, self._parameter(nest.record_word), scratch) if nest.exceptions else None
         outer = [d for d in range(last) if not nest.reduced[d]]
         inner = [d for d in range(last) if nest.reduced[d]]
@@ -86,6 +94,24 @@ class CodeletEmitter:
             self.builder.add(address, self.builder.mul(index, each[dimension]))
             for address, each in zip(addresses, strides, strict=True)
         ]
+
+    def _along(self, addresses: Addresses, index: ir.Value) -> Addresses:
+        """The same along the last dimension; pointers to neighbours, so that one register counts for all of them."""
+        return [
+            self.lanes.element(address, access.element_type, index)
+            if near
+            else self.builder.add(address, self.builder.mul(index, step))
+            for address, access, near, step in zip(
+                addresses, self.nest.accesses, self.neighbours, self.steps, strict=True
+            )
+        ]
+
+    def _prefetch(self, addresses: Addresses) -> None:
+        """Asks for what is read some vectors later, further on than the processor looks by itself."""
+        read = {node.access for node in self.nest.nodes if isinstance(node, Input)}
+        for access in sorted(read):
+            if self.neighbours[access]:
+                self.lanes.prefetch(addresses[access], AHEAD)
 
     def _parallel_loops(self, level: int, addresses: Addresses) -> None:
         if level == len(self.parallel):
@@ -168,14 +194,15 @@ class CodeletEmitter:
 
     def _columns(self, addresses: Addresses) -> None:
         """The last dimension is parallel: each lane keeps accumulators of its own."""
-        nest, builder = self.nest, self.builder
-        if nest.reductions:
+        if self.nest.reductions:
             self._reduced_columns(addresses)
             return
         ready = self._splats(addresses)
 
         def leaf(index: ir.Value, mask: ir.Value | None, _: Carried) -> Carried:
-            at = [builder.add(a, builder.mul(index, s)) for a, s in zip(addresses, self.steps, strict=True)]
+            at = self._along(addresses, index)
+            if mask is None and self.lanes.width > 1:
+                self._prefetch(at)
             point = self._point(at, mask, ready)
             self._store_points(point)
             if self.checks is not None:
@@ -233,8 +260,7 @@ class CodeletEmitter:
         held: Carried,
         ready: dict[int, ir.Value],
     ) -> Carried:
-        at = [self.builder.add(a, self.builder.mul(index, s)) for a, s in zip(addresses, self.steps, strict=True)]
-        return self._combine_point(self._point(at, mask, ready), held, mask)
+        return self._combine_point(self._point(self._along(addresses, index), mask, ready), held, mask)
 
     def _combine_point(self, point: Point, held: Carried, mask: ir.Value | None) -> Carried:
         """Stores and accumulates at one point; lanes outside `mask` count as neutral."""

@@ -61,7 +61,22 @@ class Argument:
     element_type: str
 
 
-Node = Input | Index | Constant | Apply | Argument
+@dataclass(frozen=True, slots=True)
+class MultiplyAdd:
+    """A node: the product of two f32 nodes, or their estimated quotient, plus a third one, rounded once."""
+
+    factors: tuple[int, ...]
+    addend: int
+    divides: bool
+    negates_product: bool
+    negates_addend: bool
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        return (*self.factors, self.addend)
+
+
+Node = Input | Index | Constant | Apply | Argument | MultiplyAdd
 
 
 @dataclass(frozen=True, slots=True)

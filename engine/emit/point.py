@@ -6,15 +6,17 @@ from llvmlite import ir
 
 from engine.emit.arithmetic import lane_index
 from engine.emit.conversion import convert
+from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
-from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, Node
-from engine.emit.polynomials import quotient_of_half
+from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Node
 from engine.emit.registry import emit_operation
 
 
 def element_type_of(nodes: tuple[Node, ...], number: int, accesses: tuple[Access, ...]) -> str:
     """A node's element type."""
     node = nodes[number]
+    if isinstance(node, MultiplyAdd):
+        return "f32"
     if isinstance(node, Input):
         return accesses[node.access].element_type
     return node.operation.element_type if isinstance(node, Apply) else node.element_type
@@ -59,7 +61,7 @@ class Point:
                 continue
             needed.add(current)
             node = self.nodes[current]
-            if isinstance(node, Apply):
+            if isinstance(node, Apply | MultiplyAdd):
                 stack.extend(node.operands)
         return sorted(needed)
 
@@ -72,12 +74,21 @@ class Point:
             if self._is_quotient_of_halves(node):
                 return quotient_of_half(lanes, *operands)
             return emit_operation(lanes, node.operation, operands)
+        if isinstance(node, MultiplyAdd):
+            return self._multiply_add(node)
         if isinstance(node, Index):
             count = lane_index(lanes, self.addresses[node.access], self.steps[node.access])
             return convert(lanes, count, "s64", node.element_type)
         if isinstance(node, Argument):
             raise KeyError(f"argument {node.number} has no value here")
         return self.load(node.access)
+
+    def _multiply_add(self, node: MultiplyAdd) -> ir.Value:
+        lanes = self.lanes
+        first, second, addend = (self._values[operand] for operand in node.operands)
+        second = reciprocal(lanes, second) if node.divides else second
+        first = lanes.builder.fneg(first) if node.negates_product else first
+        return fused(lanes, first, second, lanes.builder.fneg(addend) if node.negates_addend else addend)
 
     def _is_quotient_of_halves(self, node: Apply) -> bool:
         """Whether widened f16 are divided by one number, as a loss scale is taken out of gradients."""

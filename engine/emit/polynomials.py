@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from engine.emit.lanes import I16, I32, Lanes
+from engine.emit.estimates import ALL, AS_THE_STATE_SAYS, constant, fused, quotient
+from engine.emit.lanes import I32, Lanes
 
 LOG2_E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.693359375, -2.12194440e-4
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
@@ -36,16 +37,6 @@ ERFC = (
 ERFC_ZERO_ABOVE = 11.0
 
 
-def constant(lanes: Lanes, value: float) -> ir.Constant:
-    """An f32 in all lanes."""
-    return lanes.constant("f32", value)
-
-
-def fused(lanes: Lanes, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """a * b + c, rounded once."""
-    return lanes.intrinsic("fma", a, b, c)
-
-
 def horner(lanes: Lanes, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
     """The polynomial with these coefficients, highest power first."""
     value: ir.Value = constant(lanes, coefficients[0])
@@ -63,69 +54,6 @@ def limited(lanes: Lanes, x: ir.Value, low: float, high: float) -> ir.Value:
     return builder.select(builder.fcmp_ordered(">", lowest, x), lowest, x)
 
 
-def quotient(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """dividend / divisor within 2 ULP, for ordinary divisors up to 2**126: AVX-512 divides at a fourth of the speed."""
-    if lanes.width != 16:
-        return lanes.builder.fdiv(dividend, divisor)
-    estimate = lanes.call("llvm.x86.avx512.rcp14.ps.512", divisor.type, [divisor, divisor, ir.Constant(I16, -1)])
-    error = fused(lanes, lanes.builder.fneg(divisor), estimate, constant(lanes, 1.0))
-    return lanes.builder.fmul(dividend, fused(lanes, error, estimate, estimate))
-
-
-def guarded_quotient(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """The quotient also for divisors that are zero or infinite, whose estimated reciprocals are exact."""
-    if lanes.width != 16:
-        return lanes.builder.fdiv(dividend, divisor)
-    estimate = lanes.call("llvm.x86.avx512.rcp14.ps.512", divisor.type, [divisor, divisor, ir.Constant(I16, -1)])
-    error = fused(lanes, lanes.builder.fneg(divisor), estimate, constant(lanes, 1.0))
-    better = fused(lanes, error, estimate, estimate)
-    broken = lanes.builder.fcmp_unordered("uno", better, better)
-    return lanes.builder.fmul(dividend, lanes.builder.select(broken, estimate, better))
-
-
-def quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """The nearest f32 to a quotient, as by division, of f16 by what is the same at many points: multiplied by 1 / that.
-
-    The product is off by an ULP at most; a step with the exact remainder ends at the nearest (Markstein's theorem). A
-    dividend that was f16 is so far from the smallest f32 that remainders are never lost; divisors whose reciprocal
-    would be are scaled. Where there is no such step, at zero and infinity, the product is what division gives.
-    """
-    builder = lanes.builder
-    huge = builder.fcmp_ordered(">", lanes.intrinsic("fabs", divisor), constant(lanes, 2.0**96))
-    scale = builder.select(huge, constant(lanes, 2.0**-30), constant(lanes, 1.0))
-    divisor, dividend = builder.fmul(divisor, scale), builder.fmul(dividend, scale)
-    reciprocal = builder.fdiv(constant(lanes, 1.0), divisor)
-    product = builder.fmul(dividend, reciprocal)
-    remainder = fused(lanes, builder.fneg(product), divisor, dividend)
-    nearest = fused(lanes, remainder, reciprocal, product)
-    # Of two equal ones the product has the sign of a zero; it stands, too, where the step made a NaN.
-    return builder.select(builder.fcmp_ordered("!=", nearest, product), nearest, product)
-
-
-def reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """AVX-512's 14-bit estimate and one Newton step; where that gives NaN (at 0 and infinity) the estimate is exact."""
-    estimate = lanes.call("llvm.x86.avx512.rsqrt14.ps.512", x.type, [x, x, ir.Constant(I16, -1)])
-    one, half = constant(lanes, 1.0), constant(lanes, 0.5)
-    error = fused(lanes, lanes.builder.fneg(lanes.builder.fmul(x, estimate)), estimate, one)
-    better = fused(lanes, lanes.builder.fmul(estimate, half), error, estimate)
-    broken = lanes.builder.fcmp_unordered("uno", better, better)
-    return lanes.builder.select(broken, estimate, better)
-
-
-def square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """Within 2 ULP, from the estimate of its reciprocal: AVX-512 takes roots at a third of the speed."""
-    if lanes.width != 16:
-        return lanes.intrinsic("sqrt", x)
-    estimate = lanes.call("llvm.x86.avx512.rsqrt14.ps.512", x.type, [x, x, ir.Constant(I16, -1)])
-    root = lanes.builder.fmul(x, estimate)
-    error = fused(lanes, lanes.builder.fneg(root), root, x)
-    better = fused(lanes, lanes.builder.fmul(estimate, constant(lanes, 0.5)), error, root)
-    # At 0 and infinity, which are their own roots, the step makes NaN of a good estimate.
-    known = lanes.builder.fcmp_ordered("ord", estimate, estimate)
-    itself = lanes.builder.and_(known, lanes.builder.fcmp_unordered("uno", better, better))
-    return lanes.builder.select(itself, x, better)
-
-
 def keep_nan(lanes: Lanes, x: ir.Value, result: ir.Value) -> ir.Value:
     """The result, or x where that is NaN."""
     return lanes.builder.select(lanes.builder.fcmp_unordered("uno", x, x), x, result)
@@ -140,8 +68,7 @@ def power_of_two(lanes: Lanes, exponent: ir.Value) -> ir.Value:
 def times_power_of_two(lanes: Lanes, y: ir.Value, n: ir.Value) -> ir.Value:
     """y * 2**n for whole n: one instruction of AVX-512; elsewhere in two halves so that denormals come out right."""
     if lanes.width == 16:
-        # The last argument: rounded as the processor's state says.
-        arguments = [y, n, y, ir.Constant(I16, -1), ir.Constant(I32, 4)]
+        arguments = [y, n, y, ALL, AS_THE_STATE_SAYS]
         return lanes.call("llvm.x86.avx512.mask.scalef.ps.512", y.type, arguments)
     builder = lanes.builder
     whole = builder.fptosi(n, lanes.of(I32))

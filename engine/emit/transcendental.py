@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from engine.emit import polynomials
+from engine.emit import estimates, polynomials
 from engine.emit.lanes import REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.registry import Operation, emitter
 
@@ -85,7 +85,7 @@ def _integer_power(lanes: Lanes, op: Operation, base: ir.Value, exponent: ir.Val
 def emit_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Rounded correctly, unless less will do."""
     if op.is_estimated:
-        return polynomials.square_root(lanes, operands[0])
+        return estimates.square_root(lanes, operands[0])
     return lanes.intrinsic("sqrt", operands[0])
 
 
@@ -93,7 +93,7 @@ def emit_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> i
 def emit_reciprocal_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Of 0 infinity, of negative numbers NaN."""
     if op.element_type != "f64" and lanes.width == 16:
-        return polynomials.reciprocal_square_root(lanes, operands[0])
+        return estimates.reciprocal_square_root(lanes, operands[0])
     return lanes.builder.fdiv(lanes.constant(op.element_type, 1), lanes.intrinsic("sqrt", operands[0]))
 
 

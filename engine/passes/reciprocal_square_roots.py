@@ -22,7 +22,7 @@ def divide_by_square_root(instruction: Instruction) -> Instruction | None:
     x, y = instruction.operands
     if y.opcode != "sqrt" or instruction.array_shape.element_type != "f32":
         return None
-    inverse = make(y, "rsqrt", y.shape, y.operands)
+    inverse = make(y, "rsqrt", y.shape, y.operands, result_accuracy=ULPS)
     return make(instruction, "multiply", instruction.shape, (x, inverse))
 
 

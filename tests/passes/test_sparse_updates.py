@@ -79,7 +79,8 @@ def test_engine_touches_no_other_row(optimizer: str, named: int) -> None:
     expected = evaluate(module, arguments(named))
     _, held = fast(module, arguments(named))
     np.testing.assert_allclose(held[0], expected[0], atol=2e-7)
-    np.testing.assert_allclose(held[1], expected[1], atol=2e-7)
+    # A square and a sum rounded once are an ULP at most from what is rounded twice.
+    np.testing.assert_allclose(held[1], expected[1], rtol=2**-23, atol=2e-7)
 
 
 def test_an_update_that_decays_rows_stays_dense() -> None:

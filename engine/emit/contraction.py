@@ -1,0 +1,48 @@
+"""Products that are added or subtracted, rounded once: in nests that say that some ULP will do, as updates do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from engine.emit.nest import Apply, MultiplyAdd, Nest, Node
+
+
+def contracted(nest: Nest) -> Nest:
+    """The nest with multiply-adds in place of sums whose one term is a product, or an estimated quotient, of f32.
+
+    Nodes keep their numbers. Where exceptions are looked for, every operation stays on its own.
+    """
+    if nest.exceptions or not any(isinstance(node, Apply) and node.operation.is_estimated for node in nest.nodes):
+        return nest
+    uses = _uses(nest)
+    return replace(nest, nodes=tuple(_contracted(nest.nodes, node, uses) for node in nest.nodes))
+
+
+def _uses(nest: Nest) -> Counter[int]:
+    uses = Counter(store.node for store in nest.stores)
+    for node in nest.nodes:
+        uses.update(node.operands if isinstance(node, Apply) else ())
+    for reduction in nest.reductions:
+        uses.update((*reduction.values, *reduction.initial))
+    return uses
+
+
+def _contracted(nodes: tuple[Node, ...], node: Node, uses: Counter[int]) -> Node:
+    if not isinstance(node, Apply) or node.operation.opcode not in ("add", "subtract"):
+        return node
+    subtracts = node.operation.opcode == "subtract"
+    for place, number in enumerate(node.operands):
+        term = nodes[number]
+        if isinstance(term, Apply) and uses[number] == 1 and _is_product(term):
+            divides = term.operation.opcode == "divide"
+            addend = node.operands[1 - place]
+            return MultiplyAdd(term.operands, addend, divides, subtracts and place == 1, subtracts and place == 0)
+    return node
+
+
+def _is_product(node: Apply) -> bool:
+    operation = node.operation
+    return operation.element_type == "f32" and (
+        operation.opcode == "multiply" or (operation.opcode == "divide" and operation.is_estimated)
+    )
