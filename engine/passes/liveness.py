@@ -22,9 +22,9 @@ class Storage:
 
 
 def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -> Storage:
-    """Results in `in_place` overwrite memory that exists anyway, so they take none."""
+    """Results in `in_place`, also some of an instruction's several, overwrite memory that exists anyway."""
     storage = Storage()
-    overwriting = frozenset(in_place)
+    overwriting = _bytes_overwritten(in_place)
     for instruction in computation.instructions:
         found = _sources_of_operands(instruction, storage)
         if instruction.opcode in NO_STORAGE:
@@ -33,11 +33,26 @@ def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -
         storage.sources[instruction] = (instruction,)
         storage.reads[instruction] = found
         storage.readers[instruction] = []
-        storage.bytes[instruction] = 0 if instruction in overwriting else bytes_of(instruction.shape)
+        storage.bytes[instruction] = bytes_of(instruction.shape) - overwriting.get(instruction, 0)
         for source in found:
             storage.readers[source].append(instruction)
     storage.kept = frozenset(storage.sources[computation.root])
     return storage
+
+
+def _bytes_overwritten(in_place: Iterable[Instruction]) -> dict[Instruction, int]:
+    """Of what each instruction that makes such results puts out, the bytes that are theirs."""
+    made: dict[tuple[Instruction, int | None], int] = {}
+    for result in in_place:
+        maker, element, size = result, None, bytes_of(result.shape)
+        while maker.opcode in ("reshape", "bitcast", "get-tuple-element"):
+            element = maker.get("tuple_index", element)
+            maker = maker.operands[0]
+        made[maker, element] = size
+    found: dict[Instruction, int] = {}
+    for (maker, _), size in made.items():
+        found[maker] = found.get(maker, 0) + size
+    return found
 
 
 def _sources_of_operands(instruction: Instruction, storage: Storage) -> tuple[Instruction, ...]:

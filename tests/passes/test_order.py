@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from engine.errors import InternalError
+from engine.ir import Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
 from engine.passes.order import peak_liveness, schedule
@@ -79,6 +80,17 @@ def test_result_in_place_takes_no_memory():
     computation = b.build(b.add(x, y))
     assert peak_liveness(computation) == 400
     assert peak_liveness(computation, [computation.root]) == 0
+
+
+def test_one_of_several_results_in_place_takes_no_memory():
+    b = Builder()
+    x = b.parameter("f32", (100,))
+    both = b.instruction("conditional", TupleShape((Shape("f32", (100,)), Shape("f32", (50,)))), (x,))
+    first, second = (b.get_tuple_element(both, k) for k in range(2))
+    computation = b.build(b.tuple(first, second))
+    assert peak_liveness(computation) == 600
+    assert peak_liveness(computation, [first]) == 200
+    assert peak_liveness(computation, [first, second, second]) == 0
 
 
 def test_view_keeps_what_it_views_alive():
