@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 import numpy as np
 
 from engine.ir.shape import Shape
 
 ALIGNMENT = 64
+SLAB_BYTES = 1 << 24
+"""NumPy asks Linux for pages of 2 MB where an array has 4 MB or more: with small ones, weights and packed operands cost
+a walk through the page tables again and again, and meet in the second-level cache by chance."""
+LEAST_POOLED, MOST_POOLED = 1 << 15, 1 << 22
+
+
+class _Slab:
+    """Memory from which smaller arrays are cut, one after the other; it lives as long as any of them."""
+
+    def __init__(self) -> None:
+        self.rest, self.lock = np.zeros(0, np.uint8), Lock()
+
+    def take(self, nbytes: int) -> np.ndarray:
+        with self.lock:
+            if self.rest.size < nbytes + ALIGNMENT:
+                self.rest = np.zeros(SLAB_BYTES, np.uint8)
+            taken = _aligned(self.rest, nbytes)
+            self.rest = self.rest[-self.rest.ctypes.data % ALIGNMENT + nbytes :]
+            return taken
+
+
+_slab = _Slab()
+
+
+def _aligned(raw: np.ndarray, nbytes: int) -> np.ndarray:
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
 
 
 def aligned_zeros(nbytes: int) -> np.ndarray:
     """A zeroed uint8 array whose first byte lies on a 64-byte boundary (denormal garbage would cost 150x)."""
-    raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]
+    if LEAST_POOLED <= nbytes < MOST_POOLED:
+        return _slab.take(nbytes)
+    return _aligned(np.zeros(nbytes + ALIGNMENT, np.uint8), nbytes)
 
 
 class DeviceBuffer:
