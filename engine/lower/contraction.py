@@ -13,6 +13,7 @@ import numpy as np
 from engine.codelets.contract_fields import GROUP, Field, contract_units, encode_contract, rows_together
 from engine.emit.nest import Constant, Input, Reduction
 from engine.errors import UnsupportedOperation
+from engine.ir import Shape
 from engine.lower.context import Context
 from engine.lower.fusion import run_draft
 from engine.lower.nests import Draft, Reached
@@ -180,7 +181,7 @@ def emit_contraction(context: Context, contraction: Contraction) -> None:
         parameters,
         relocations,
         units,
-        [Span(contraction.a, _rows_read(contraction, cut)), Span(contraction.b)],
+        [Span(contraction.a, _rows_read(contraction, cut)), Span(contraction.b, _batches_read(contraction, cut))],
         [Span(target, _partition(contraction, cut, units, splits))],
         Effort(multiply_adds=contraction.effort, element_type=shape.element_type, convolution=contraction.convolution),
         scratch,
@@ -251,16 +252,35 @@ def _partition(contraction: Contraction, cut: Grid, units: int, splits: int) -> 
 
 
 def _rows_read(contraction: Contraction, cut: Grid) -> Partition | None:
-    """What each unit reads of A, where units have rows of it, which lie one after the other."""
-    rows, shape = len(contraction.row_a), contraction.a.shape
-    pitch, rest = divmod(shape.bytes, rows)
-    if rest or cut.columns < contraction.columns or cut.k < len(contraction.k_a) or len(contraction.batch_a) > 1:
+    """What each unit reads of A, where units have rows or batches of it, which lie one after the other."""
+    if cut.columns < contraction.columns or cut.k < len(contraction.k_a):
         return None
-    inside = contraction.offset_a + contraction.k_a
-    dense = bool(np.all(contraction.row_a == np.arange(rows) * pitch))
-    if not dense or inside.min(initial=0) < 0 or inside.max(initial=0) >= pitch:
+    if len(contraction.batch_a) == 1:
+        inside = contraction.offset_a + contraction.k_a
+        return _pieces(contraction.a.shape, contraction.row_a, inside, cut.rows)
+    if cut.rows < len(contraction.row_a):
         return None
-    return Partition(pitch // shape.dtype.itemsize, rows, cut.rows)
+    inside = contraction.offset_a + np.add.outer(contraction.row_a, contraction.k_a)
+    return _pieces(contraction.a.shape, contraction.batch_a, inside, 1)
+
+
+def _batches_read(contraction: Contraction, cut: Grid) -> Partition | None:
+    """What each unit reads of B, where units have batches of it, which lie one after the other."""
+    rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
+    if len(contraction.batch_b) == 1 or cut.rows < rows or cut.columns < columns or cut.k < k:
+        return None
+    inside = contraction.offset_b + np.add.outer(contraction.k_b, np.arange(columns) * contraction.stride_b)
+    return _pieces(contraction.b.shape, contraction.batch_b, inside, 1)
+
+
+def _pieces(shape: Shape, begins: np.ndarray, inside: np.ndarray, grain: int) -> Partition | None:
+    """Units of so many neighbouring pieces of an array, if each piece has all that is read from where it begins."""
+    pitch, rest = divmod(shape.bytes, len(begins))
+    if rest or not bool(np.all(begins == np.arange(len(begins)) * pitch)):
+        return None
+    if inside.min(initial=0) < 0 or inside.max(initial=0) >= pitch:
+        return None
+    return Partition(pitch // shape.dtype.itemsize, len(begins), grain)
 
 
 def _add_partials(context: Context, contraction: Contraction, partial: Buffer, splits: int) -> None:

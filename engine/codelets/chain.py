@@ -1,0 +1,75 @@
+"""Several codelets as one: each unit of all of them, one after the other, before the next unit of the first.
+
+What a unit hands on is still in the cache when it is read. Arrays that nobody else wants never become memory: all of
+a worker's units have the same piece of its scratch for them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from engine.codelets.build import codelet
+from engine.codelets.memory import RESERVED_SCRATCH, call4, store_i64
+from engine.codelets.rows import copy_memory, word
+
+
+class Chain(IntEnum):
+    """Parameters of `chain`: these, Link's words for each codelet, Piece's for each address, those of the codelets.
+
+    Unit: one unit of the codelet that has fewest, and as many times more of each other one as that has more of them.
+    """
+
+    LINKS = 0  # how many codelets
+    PIECES = 1  # how many of their parameters are addresses of arrays that pieces of scratch stand for
+    PARAMETER_WORDS = 2  # of all codelets
+    PIECE_BYTES = 3  # of all arrays
+    WORDS = 4
+
+
+class Link(IntEnum):
+    """A codelet."""
+
+    CODELET = 0  # its address
+    PARAMETERS = 1  # where its parameters begin among those of all, in words
+    RATIO = 2  # its units in one of the chain
+    UNITS = 3  # all of them
+    WORDS = 4
+
+
+class Piece(IntEnum):
+    """An address of an array that is handed on in scratch."""
+
+    WORD = 0  # among the parameters of all codelets
+    PLACE = 1  # where the pieces of scratch for all arrays have that for this one, in bytes
+    BYTES = 2  # what a unit has of it
+    WORDS = 3
+
+
+@codelet
+def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Units lo <= unit < hi. Scratch: the executor's words, all parameters, the pieces, the codelets' scratch."""
+    links, pieces = word(parameters, Chain.LINKS), word(parameters, Chain.PIECES)
+    words = word(parameters, Chain.PARAMETER_WORDS)
+    first_link = parameters + 8 * Chain.WORDS
+    first_piece = first_link + 8 * Link.WORDS * links
+    own = scratch + RESERVED_SCRATCH
+    place = (own + 8 * words + 63) >> 6 << 6
+    inside = place + word(parameters, Chain.PIECE_BYTES)
+    copy_memory(own, first_piece + 8 * Piece.WORDS * pieces, 8 * words)
+    copy_memory(inside, scratch, RESERVED_SCRATCH)
+    for unit in range(lo, hi):
+        for number in range(pieces):
+            piece = first_piece + 8 * Piece.WORDS * number
+            # The codelets find the unit's piece as if the whole array lay there.
+            address = place + word(piece, Piece.PLACE) - unit * word(piece, Piece.BYTES)
+            store_i64(own + 8 * word(piece, Piece.WORD), address)
+        for number in range(links):
+            link = first_link + 8 * Link.WORDS * number
+            ratio = word(link, Link.RATIO)
+            end = min((unit + 1) * ratio, word(link, Link.UNITS))
+            call4(word(link, Link.CODELET), own + 8 * word(link, Link.PARAMETERS), unit * ratio, end, inside)
+
+
+def chain_scratch_bytes(words: int, piece_bytes: int, inside: int) -> int:
+    """The scratch of codelets with so many words of parameters, the greediest of which needs `inside` bytes."""
+    return RESERVED_SCRATCH + 8 * words + 64 + piece_bytes + RESERVED_SCRATCH + inside

@@ -1,0 +1,221 @@
+"""Compute sets that are run unit by unit, all of them for one unit before the next, as one compute set.
+
+An attention's scores, their exponentials and shares belong to one head of one sample; rows that are normalized, to one
+unit. Run so, a unit's arrays are still in a near cache when the next codelet reads them, and what nobody else wants
+never becomes memory. It is a matter of the host: the program that the device model accounts for has them one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from engine.codelets.chain import Chain, Link, Piece, chain, chain_scratch_bytes
+from engine.codelets.contract_fields import Field
+from engine.emit.nest import Nest
+from engine.program.program import Buffer, ComputeSet, Effort, Partition, Program, Span
+from engine.program.removal import without
+
+LEAST_BYTES = 1 << 17
+"""Arrays that several touch have to be so large together: smaller ones stay in the cache anyway."""
+MOST_UNIT_BYTES = 1 << 19
+"""What a unit may touch, to be still in the cache."""
+MOST_LINKS = 12
+FARTHEST = 4
+"""Compute sets between two of a chain that run after it instead."""
+FEWEST_UNITS = 16
+"""Of a chain some of whose compute sets have more units than others, to be shared out as evenly as they were."""
+
+
+def chains(program: Program) -> Program:
+    """The program as it is run on the host; the given one is left as it is."""
+    if program.exceptions is not None:
+        return program
+    sets = program.compute_sets
+    steered = {mark.position for mark in program.marks} | {p for r in program.regions for p in (r.begin, r.end)}
+    uses = _uses(program)
+    made: dict[int, ComputeSet] = {}
+    gone: set[int] = set()
+    for at in range(len(sets)):
+        if at in gone or not _is_link(sets[at]):
+            continue
+        found = _from(sets, at, steered, gone)
+        while len(found) > 1 and not _hands_on(sets, found[:-1], sets[found[-1]]):
+            found.pop()
+        links = [sets[each] for each in found]
+        if len(links) > 1 and _gain(links) >= LEAST_BYTES:
+            made[at] = _chained(links, uses)
+            gone.update(found[1:])
+    if not made:
+        return program
+    running = replace(program, compute_sets=[made.get(at, each) for at, each in enumerate(sets)])
+    return without(running, sorted(gone))
+
+
+def _uses(program: Program) -> Counter[Buffer]:
+    """In how many ways each buffer is used, counting the program's outputs and predicates."""
+    uses: Counter[Buffer] = Counter(program.outputs)
+    uses.update(mark.predicate for mark in program.marks if mark.predicate is not None)
+    for compute_set in program.compute_sets:
+        uses.update(span.buffer for span in _spans(compute_set))
+    return uses
+
+
+def _spans(compute_set: ComputeSet) -> list[Span]:
+    return [*compute_set.reads, *compute_set.writes]
+
+
+def _is_link(compute_set: ComputeSet) -> bool:
+    """Whether a compute set's units do not mind how many of them are run together: a nest, or a product of batches."""
+    if compute_set.units < 2 or compute_set.one_worker or compute_set.overwrites or compute_set.calls:
+        return False
+    if any(r.moved is not None for r in compute_set.relocations):
+        return False
+    if any(s.slot is not None or s.buffer.permanent for s in _spans(compute_set)):
+        return False
+    if isinstance(compute_set.codelet, Nest):
+        return True
+    is_product = getattr(compute_set.codelet, "name", "") == "contract_f32"
+    return is_product and int(compute_set.parameters[Field.BATCHES]) == compute_set.units
+
+
+def _from(sets: list[ComputeSet], start: int, steered: set[int], gone: set[int]) -> list[int]:
+    """Compute set `start` and later ones that can be run unit by unit with it."""
+    found, passed = [start], list[int]()
+    for at in range(start + 1, len(sets)):
+        if at in steered or len(found) == MOST_LINKS or len(passed) > FARTHEST:
+            break
+        if at in gone:
+            continue
+        each = sets[at]
+        before = [sets[k] for k in passed]
+        if _is_link(each) and _hands_on(sets, found, each) and not any(_touch(each, other) for other in before):
+            if _fit([*(sets[k] for k in found), each]):
+                found.append(at)
+                continue
+        passed.append(at)
+    return found
+
+
+def _touch(one: ComputeSet, other: ComputeSet) -> bool:
+    """Whether two compute sets must keep their order."""
+    written, changed = ({s.buffer for s in each.writes} for each in (one, other))
+    return any(s.buffer in changed for s in _spans(one)) or any(s.buffer in written for s in other.reads)
+
+
+def _hands_on(sets: list[ComputeSet], found: list[int], new: ComputeSet) -> bool:
+    """Whether a compute set reads pieces of what others write, or also read."""
+    known = {s.buffer for at in found for s in _spans(sets[at]) if s.partition is not None}
+    return any(s.partition is not None and s.buffer in known for s in new.reads)
+
+
+def _fit(links: list[ComputeSet]) -> bool:
+    """Whether no unit touches what another one writes, and units are small and many enough."""
+    counts = [each.units for each in links]
+    units = min(counts)
+    if any(count % units for count in counts) or (max(counts) > units < FEWEST_UNITS):
+        return False
+    places: dict[Buffer, set[Partition | None]] = {}
+    for each in links:
+        for span in _spans(each):
+            places.setdefault(span.buffer, set()).add(_of_chain(span.partition, each.units // units))
+    written = {s.buffer for each in links for s in each.writes}
+    for buffer, found in places.items():
+        if buffer in written and _is_shared(buffer, links):
+            if None in found or len({_piece(buffer, each) for each in found}) > 1:
+                return False
+    return sum(_unit_bytes(buffer, found) for buffer, found in places.items()) <= MOST_UNIT_BYTES
+
+
+def _is_shared(buffer: Buffer, links: list[ComputeSet]) -> bool:
+    return sum(any(s.buffer is buffer for s in _spans(each)) for each in links) > 1
+
+
+def _of_chain(partition: Partition | None, ratio: int) -> Partition | None:
+    """What a unit of the chain has, which is so many units of a compute set."""
+    return partition if partition is None else replace(partition, grain=partition.grain * ratio)
+
+
+def _piece(buffer: Buffer, partition: Partition | None) -> object:
+    """Equal for partitions that give each unit the same elements."""
+    if partition is None or partition.inner * partition.extent != buffer.shape.elements:
+        return partition
+    return partition.inner * partition.grain
+
+
+def _unit_bytes(buffer: Buffer, partitions: set[Partition | None]) -> int:
+    pieces = [p.inner * p.grain * buffer.shape.dtype.itemsize for p in partitions if p is not None]
+    return max(pieces, default=0)
+
+
+def _gain(links: list[ComputeSet]) -> int:
+    """The bytes of arrays that several links touch piece by piece."""
+    touched = Counter(b for each in links for b in {s.buffer for s in _spans(each) if s.partition is not None})
+    return sum(buffer.shape.bytes for buffer, count in touched.items() if count > 1)
+
+
+def _chained(links: list[ComputeSet], uses: Counter[Buffer]) -> ComputeSet:
+    """The compute sets as one."""
+    units = min(each.units for each in links)
+    own = _own_buffers(links, uses, units)
+    places, room = dict[Buffer, int](), 0
+    for buffer, size in own.items():
+        places[buffer], room = room, room + -(-size // 64) * 64
+    starts = np.cumsum([0, *(len(each.parameters) for each in links)]).tolist()
+    moved = [(start + r.word, r) for start, each in zip(starts, links, strict=False) for r in each.relocations]
+    pieces = [(word, places[r.buffer], own[r.buffer]) for word, r in moved if r.buffer in own]
+    first = int(Chain.WORDS) + int(Link.WORDS) * len(links) + int(Piece.WORDS) * len(pieces)
+    head = [len(links), len(pieces), starts[-1], room]
+    for start, each in zip(starts, links, strict=False):
+        head += [0, start, each.units // units, each.units]
+    head += [word for piece in pieces for word in piece]
+    codelets = (int(Chain.WORDS) + int(Link.WORDS) * number + int(Link.CODELET) for number in range(len(links)))
+    elements: Counter[str] = Counter()
+    for each in links:
+        elements.update(each.effort.elements)
+    products = sum(each.effort.multiply_adds for each in links)
+    return ComputeSet(
+        " ".join(each.name for each in links),
+        chain,
+        np.concatenate([np.array(head, np.int64), *(each.parameters for each in links)]),
+        [replace(r, word=first + word) for word, r in moved if r.buffer not in own],
+        units,
+        _merged([(s, each) for each in links for s in each.reads], own, units),
+        _merged([(s, each) for each in links for s in each.writes], own, units),
+        Effort(dict(elements), products, links[0].effort.element_type),
+        chain_scratch_bytes(starts[-1], room, max(each.scratch_bytes for each in links)),
+        links[0].op_name,
+        keep=[table for each in links for table in each.keep],
+        calls=tuple(zip(codelets, (each.codelet for each in links), strict=True)),
+    )
+
+
+def _own_buffers(links: list[ComputeSet], uses: Counter[Buffer], units: int) -> dict[Buffer, int]:
+    """The arrays that are made and used in the chain alone, and the bytes of a unit's piece, one after the other."""
+    found: dict[Buffer, int] = {}
+    touched = Counter(s.buffer for each in links for s in _spans(each))
+    first = {s.buffer: each for each in reversed(links) for s in _spans(each)}
+    for buffer, count in touched.items():
+        begun = all(s.buffer is not buffer for s in first[buffer].reads)
+        if buffer.kind != "arena" or uses[buffer] != count or not begun:
+            continue
+        if any(r.offset for each in links for r in each.relocations if r.buffer is buffer):
+            continue
+        spans = [(s, each) for each in links for s in _spans(each) if s.buffer is buffer]
+        pieces = {_piece(buffer, _of_chain(s.partition, each.units // units)) for s, each in spans}
+        (piece,) = pieces if len(pieces) == 1 else (None,)
+        if isinstance(piece, int):
+            found[buffer] = piece * buffer.shape.dtype.itemsize
+    return found
+
+
+def _merged(spans: list[tuple[Span, ComputeSet]], own: dict[Buffer, int], units: int) -> list[Span]:
+    """The spans of all links as those of a chain's units."""
+    moved = [
+        Span(span.buffer, _of_chain(span.partition, each.units // units))
+        for span, each in spans
+        if span.buffer not in own
+    ]
+    return list(dict.fromkeys(moved))

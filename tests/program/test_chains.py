@@ -1,0 +1,125 @@
+"""Compute sets run unit by unit as one: the same bits, only where no unit minds, and what nobody wants in scratch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.codelets.chain import chain
+from engine.compile import build_program
+from engine.ir import DotDimensionNumbers, Instruction, Module
+from engine.ir.builder import Builder
+from engine.program.chains import chains
+from engine.program.program import Program
+from engine.runtime import executable as executables
+from engine.runtime import moving_addresses
+from engine.runtime.executable import Executable
+from tests.engine.running import arguments_for, buffers, check
+
+
+def reduced(b: Builder, x: Instruction, opcode: str, start: float, *dimensions: int) -> Instruction:
+    return b.reduce(x, b.constant(start), dimensions, opcode)
+
+
+def softmax(b: Builder, scores: Instruction) -> Instruction:
+    shape = scores.array_shape.dimensions
+    kept = tuple(range(len(shape) - 1))
+    most = reduced(b, scores, "maximum", -np.inf, len(shape) - 1)
+    powers = b.elementwise("exponential", b.subtract(scores, b.broadcast(most, shape, kept)))
+    total = reduced(b, powers, "add", 0.0, len(shape) - 1)
+    return b.divide(powers, b.broadcast(total, shape, kept))
+
+
+def attention(batch: int, heads: int, rows: int, size: int, shares_too: bool = False) -> Module:
+    """softmax(q k^T) v for each head of each sample."""
+    b = Builder()
+    q, k, v = (b.parameter("f32", (batch, heads, rows, size)) for _ in range(3))
+    shares = softmax(b, b.dot(q, k, DotDimensionNumbers((3,), (3,), (0, 1), (0, 1))))
+    result = b.dot(shares, v, DotDimensionNumbers((3,), (2,), (0, 1), (0, 1)))
+    return b.module(b.tuple(result, shares) if shares_too else result)
+
+
+def normalized(rows: int, size: int) -> Module:
+    """Rows less their means, by the root of the mean of their squares, and the sums of the columns."""
+    b = Builder()
+    x, y = b.parameter("f32", (rows, size)), b.parameter("f32", (rows, size))
+    x = b.add(x, b.elementwise("tanh", y))
+    inverse = b.splat(1 / size, (rows,))
+    mean = b.multiply(reduced(b, x, "add", 0.0, 1), inverse)
+    apart = b.subtract(x, b.broadcast(mean, (rows, size), (0,)))
+    variance = b.multiply(reduced(b, b.multiply(apart, apart), "add", 0.0, 1), inverse)
+    factor = b.elementwise("rsqrt", b.add(variance, b.splat(1e-3, (rows,))))
+    result = b.multiply(apart, b.broadcast(factor, (rows, size), (0,)))
+    return b.module(b.tuple(x, result, reduced(b, result, "add", 0.0, 0)))
+
+
+def made(module: Module) -> Program:
+    return build_program(module, ["variable"] * len(module.entry.parameters), {})
+
+
+def chained(module: Module) -> list[str]:
+    return [s.name for s in chains(made(module)).compute_sets if s.codelet is chain]
+
+
+MODULES = [
+    attention(4, 8, 64, 32),
+    attention(3, 7, 37, 19, shares_too=True),
+    attention(2, 9, 65, 40),
+    normalized(1024, 256),
+    normalized(1021, 130),
+    normalized(515, 96),
+]
+
+
+@pytest.mark.parametrize("number", range(len(MODULES)))
+def test_the_same_values(number: int) -> None:
+    assert chained(MODULES[number])
+    check(MODULES[number], tolerance=3e-5)
+
+
+@pytest.mark.parametrize("number", range(len(MODULES)))
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_the_same_bits(number: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executables, "worker_count", lambda: workers)
+    module = MODULES[number]
+    values = arguments_for(module)
+    values[0].flat[:3] = np.nan, np.inf, -0.0
+    as_chains = Executable(made(module)).run(2, [], buffers(values))
+    monkeypatch.setattr(moving_addresses, "chains", lambda program: program)
+    one_by_one = Executable(made(module)).run(2, [], buffers(values))
+    assert [each.tobytes() for each in as_chains] == [each.tobytes() for each in one_by_one]
+
+
+def test_what_nobody_else_wants_takes_no_memory() -> None:
+    module = attention(4, 8, 64, 32)
+    program = made(module)
+    running = chains(program)
+    assert len(running.compute_sets) == 1 < len(program.compute_sets)
+    (only,) = running.compute_sets
+    assert {s.buffer for s in only.writes} == set(program.outputs)
+    assert Executable(program).plan.arena_bytes == 4 * 4 * 8 * 64 * 32
+
+
+def test_an_output_is_written() -> None:
+    program = made(attention(4, 8, 64, 32, shares_too=True))
+    written = {s.buffer for each in chains(program).compute_sets for s in each.writes}
+    assert written == set(program.outputs)
+
+
+def test_a_unit_that_needs_others_waits() -> None:
+    b = Builder()
+    x = b.parameter("f32", (512, 512))
+    turned = b.transpose(b.elementwise("exponential", x), (1, 0))
+    total = reduced(b, b.multiply(x, turned), "add", 0.0, 1)
+    module = b.module(b.multiply(turned, b.broadcast(total, (512, 512), (1,))))
+    check(module)
+    for each in chains(made(module)).compute_sets:
+        spans = {}
+        for span in (*each.reads, *each.writes):
+            spans.setdefault(span.buffer, set()).add(span.partition)
+        written = {s.buffer for s in each.writes}
+        assert all(None not in found and len(found) == 1 for buffer, found in spans.items() if buffer in written)
+
+
+def test_small_arrays_stay_as_they_are() -> None:
+    assert not chained(attention(2, 2, 16, 8))
