@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from engine.codelets.contract import contract_f32, contract_scratch_bytes
+from engine.codelets.contract import MANY_ROWS, contract_f32, contract_scratch_bytes
 from engine.codelets.contract_fields import Field, Layout, contract_units, encode_contract
 from engine.errors import InternalError
 from engine.runtime.buffers import aligned_zeros
@@ -167,6 +167,20 @@ def test_blocks_of_k_and_rows(transposed_a: bool, transposed_b: bool, accumulate
     sizes += ((150, 260, 300), (300, 260, 300), (1100, 70, 1030))
     for rows, columns, k in sizes:
         check(matrices(random, rows, columns, k, **flags), rows_per_unit=96, columns_per_unit=128)
+
+
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("transposed_b", [False, True])
+def test_rows_that_pass_by_blocks_of_panels(transposed_a: bool, transposed_b: bool) -> None:
+    """Several blocks of columns, of rows and of k, by one worker; the bits are those of few rows at a time."""
+    random = np.random.default_rng(10)
+    flags = {"transposed_a": transposed_a, "transposed_b": transposed_b}
+    for rows, columns, k in ((389, 600, 530), (1030, 1300, 33), (MANY_ROWS, 65, 1100), (MANY_ROWS - 1, 530, 300)):
+        problem = matrices(random, rows, columns, k, gap=3, **flags)
+        check(problem, rows_per_unit=48, columns_per_unit=2048)
+        whole = run(problem, rows_per_unit=48, columns_per_unit=2048)
+        parts = run(problem, rows_per_unit=48, columns_per_unit=2048, cuts=4)
+        assert parts.tobytes() == whole.tobytes()
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
