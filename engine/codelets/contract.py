@@ -27,7 +27,8 @@ B_FLOATS = 1 << 17  # of packed panels of B, which stay in the second-level cach
 PACKED_B_FLOATS = 1 << 18  # the same where A is packed, once for each of these blocks
 GROUP_ROWS = 24  # that meet all of these panels before the next rows do: whole kernels
 PACKED_GROUP_ROWS = 48  # the same of packed A: whole groups as well
-MANY_ROWS = 384  # from which on rows pass by panels; fewer stay in the cache themselves, and panels pass by them
+MANY_ROWS = 384  # from which on rows may pass by panels; fewer stay in the cache themselves, and panels pass by them
+CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in that cache anyway
 PACK_ROWS = 48  # fewer rows than these do not pay for packing B
 LONG_K = 128
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
@@ -159,7 +160,7 @@ def contract_k_block(
     """Rows row .. row + rows of A times rows k .. k + k_count of B, whose first column is at `b`."""
     group = field(parameters, Field.PACK_A)
     packs_a = group != 0 and row % max(group, 1) == 0 and columns > PANEL and k_count >= LANES
-    by_rows = rows >= MANY_ROWS and columns > PANEL
+    by_rows = rows >= MANY_ROWS and columns > PANEL and (packs_a or rows + columns > CACHED)
     row_step = rows
     if by_rows:
         row_step = PACKED_GROUP_ROWS if packs_a else GROUP_ROWS

@@ -175,7 +175,13 @@ def test_rows_that_pass_by_blocks_of_panels(transposed_a: bool, transposed_b: bo
     """Several blocks of columns, of rows and of k, by one worker; the bits are those of few rows at a time."""
     random = np.random.default_rng(10)
     flags = {"transposed_a": transposed_a, "transposed_b": transposed_b}
-    for rows, columns, k in ((389, 600, 530), (1030, 1300, 33), (MANY_ROWS, 65, 1100), (MANY_ROWS - 1, 530, 300)):
+    for rows, columns, k in (
+        (389, 600, 530),
+        (1030, 1300, 33),
+        (MANY_ROWS, 65, 1100),
+        (961, 66, 40),
+        (MANY_ROWS - 1, 530, 300),
+    ):
         problem = matrices(random, rows, columns, k, gap=3, **flags)
         check(problem, rows_per_unit=48, columns_per_unit=2048)
         whole = run(problem, rows_per_unit=48, columns_per_unit=2048)
