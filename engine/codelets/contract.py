@@ -69,20 +69,23 @@ def operands(parameters: int, split: int, batch: int) -> tuple[int, int, int]:
     return a, b, c + split * field(parameters, Field.PARTIAL_PITCH)
 
 
+@inner
+def blocks_of(parameters: int, unit: int) -> tuple[int, int, int, int]:
+    """A unit's block of rows, block of columns, split of k and batch."""
+    row_blocks, column_blocks = field(parameters, Field.ROW_BLOCKS), field(parameters, Field.COLUMN_BLOCKS)
+    rest = unit // (row_blocks * column_blocks)
+    k_splits = field(parameters, Field.K_SPLITS)
+    return unit % row_blocks, unit // row_blocks % column_blocks, rest % k_splits, rest // k_splits
+
+
 @codelet
 def contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Units lo <= unit < hi of the contraction that `encode_contract` describes, in float32."""
-    row_blocks = field(parameters, Field.ROW_BLOCKS)
-    column_blocks = field(parameters, Field.COLUMN_BLOCKS)
-    k_splits = field(parameters, Field.K_SPLITS)
     unit = lo
     while unit < hi:
-        row_block = unit % row_blocks
+        row_block, column_block, split, batch = blocks_of(parameters, unit)
         # Neighbouring row blocks share B, so they are done as one.
-        run = min(hi - unit, row_blocks - row_block)
-        column_block = unit // row_blocks % column_blocks
-        split = unit // (row_blocks * column_blocks) % k_splits
-        batch = unit // (row_blocks * column_blocks * k_splits)
+        run = min(hi - unit, field(parameters, Field.ROW_BLOCKS) - row_block)
         contract_block(parameters, row_block, run, column_block, split, batch, scratch + RESERVED_SCRATCH)
         unit += run
 

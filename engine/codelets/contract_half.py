@@ -9,14 +9,13 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets.build import Codelet, inner
-from engine.codelets.contract import MASKED, even_step, field, fill_zero, operands
+from engine.codelets.contract import MASKED, blocks_of, even_step, field, fill_zero, operands
 from engine.codelets.contract_fields import Field, Layout
+from engine.codelets.half_vectors import BF16, F16
 from engine.codelets.memory import RESERVED_SCRATCH, load_i64, store_i64
-from engine.codelets.micro_kernel import panel_columns
+from engine.codelets.micro_kernel import AS_HALVES, panel_columns
 from engine.codelets.pack import LANES, fill_progression
 from engine.codelets.pack_halves import (
-    BF16,
-    F16,
     narrow_run,
     pack_grouped_halves,
     pack_half_columns,
@@ -69,13 +68,9 @@ def contract_half(element_type: str, result_type: str) -> Codelet:
     def contract_halves(parameters: int, lo: int, hi: int, scratch: int) -> None:
         row_blocks = field(parameters, Field.ROW_BLOCKS)
         column_blocks = field(parameters, Field.COLUMN_BLOCKS)
-        k_splits = field(parameters, Field.K_SPLITS)
         unit = lo
         while unit < hi:
-            row_block = unit % row_blocks
-            column_block = unit // row_blocks % column_blocks
-            split = unit // (row_blocks * column_blocks) % k_splits
-            batch = unit // (row_blocks * column_blocks * k_splits)
+            row_block, column_block, split, batch = blocks_of(parameters, unit)
             # Neighbouring row blocks share B and neighbouring column blocks A, so they are done as one.
             run_rows = min(hi - unit, row_blocks - row_block)
             run_columns = min(hi - unit, column_blocks - column_block) if row_blocks == 1 else 1
@@ -207,14 +202,11 @@ def contract_tile(
             width = min(PANEL, columns - n)
             pitch = b_block(parameters, b, column + n, width, k_now, k_count, kind, scratch)
             row_a, offset_a = scratch + ROW_A, scratch + OFFSETS
-            if at_once:
-                target = c + 2 * (column + n)
-                multiply_half(kind, rows, width, k_count, base, row_a, offset_a, scratch, pitch, target, row_c)
-                continue
-            target = sums + 4 * n
-            multiply_panel(rows, width, k_count, base, row_a, offset_a, scratch, pitch, target, row_sums, adds)
-            if result != F32 and k_now + k_count == k_end:
-                round_panel(kind, target, pitch_sums, c + 2 * (column + n), row_c, rows, width)
+            target, rounded = sums + 4 * n, c + 2 * (column + n)
+            to, to_rows, how = (rounded, row_c, AS_HALVES) if at_once else (target, row_sums, adds)
+            multiply(kind, result, rows, width, k_count, base, row_a, offset_a, scratch, pitch, to, to_rows, how)
+            if result != F32 and not at_once and k_now + k_count == k_end:
+                round_panel(kind, target, pitch_sums, rounded, row_c, rows, width)
     if k_end <= k and result != F32:
         round_panel(kind, sums, pitch_sums, c + 2 * column, row_c, rows, columns)
 
@@ -247,8 +239,9 @@ def one_step(parameters: int, k: int, k_end: int) -> bool:
 
 
 @inner
-def multiply_half(
+def multiply(
     kind: int,
+    result: int,
     rows: int,
     columns: int,
     k: int,
@@ -259,12 +252,15 @@ def multiply_half(
     pitch_b: int,
     c: int,
     row_c: int,
+    accumulate: int,
 ) -> None:
-    """`multiply_panel` to a C of halves."""
-    if kind == F16:
-        multiply_panel_f16(rows, columns, k, a, row_a, offset_a, b, pitch_b, c, row_c, 0)
+    """`multiply_panel`, also to a C of halves; each codelet has one set of micro kernels for all it does."""
+    if result == F32:
+        multiply_panel(rows, columns, k, a, row_a, offset_a, b, pitch_b, c, row_c, accumulate)
+    elif kind == F16:
+        multiply_panel_f16(rows, columns, k, a, row_a, offset_a, b, pitch_b, c, row_c, accumulate)
     else:
-        multiply_panel_bf16(rows, columns, k, a, row_a, offset_a, b, pitch_b, c, row_c, 0)
+        multiply_panel_bf16(rows, columns, k, a, row_a, offset_a, b, pitch_b, c, row_c, accumulate)
 
 
 @inner

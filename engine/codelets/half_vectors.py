@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
 from engine.codelets import vector
 from engine.codelets.lazy import types
-from engine.codelets.memory import F32, I32, POINTER, VOID, Emitter, intrinsic
+from engine.codelets.memory import F32, I32, I64, POINTER, VOID, Emitter, intrinsic
 
 HALF, I16 = ir.HalfType(), ir.IntType(16)
 HALVES = ("f16", "bf16")
+F16, BF16 = 0, 1  # their numbers
 HALF_BYTES = 2
 
 
@@ -64,54 +66,69 @@ def _call(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.
     return builder.call(known or ir.Function(builder.module, signature, name), arguments)
 
 
-def _widening(kind: str, masked: bool) -> Any:
+def by_kind(builder: ir.IRBuilder, kind: ir.Value, write: Callable[[str], None]) -> None:
+    """What `write` writes for each of HALVES, where `kind` is its number: a constant in every codelet."""
+    with builder.if_else(builder.icmp_signed("==", kind, I64(F16))) as (f16, bf16):
+        with f16:
+            write("f16")
+        with bf16:
+            write("bf16")
+
+
+def _widening(masked: bool) -> Any:
     @intrinsic
-    def widen(typing_context: Any, source: types.Type, target: types.Type, count: types.Type) -> tuple[Any, Emitter]:
+    def widen(
+        typing_context: Any, kind: types.Type, source: types.Type, target: types.Type, count: types.Type
+    ) -> tuple[Any, Emitter]:
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            source, target, count = arguments
+            kind, source, target, count = arguments
             mask = vector.lane_mask(builder, count) if masked else None
-            vector.store_vector(builder, load_halves(builder, kind, source, mask), target)
+
+            def write(name: str) -> None:
+                vector.store_vector(builder, load_halves(builder, name, source, mask), target)
+
+            by_kind(builder, kind, write)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 3), emit
+        return types.void(*[types.int64] * 4), emit
 
     return widen
 
 
-def _narrowing(kind: str, masked: bool) -> Any:
+def _narrowing(masked: bool) -> Any:
     @intrinsic
-    def narrow(typing_context: Any, source: types.Type, target: types.Type, count: types.Type) -> tuple[Any, Emitter]:
+    def narrow(
+        typing_context: Any, kind: types.Type, source: types.Type, target: types.Type, count: types.Type
+    ) -> tuple[Any, Emitter]:
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            source, target, count = arguments
+            kind, source, target, count = arguments
             mask = vector.lane_mask(builder, count) if masked else None
-            store_halves(builder, kind, vector.load_vector(builder, source), target, mask)
+
+            def write(name: str) -> None:
+                store_halves(builder, name, vector.load_vector(builder, source), target, mask)
+
+            by_kind(builder, kind, write)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 3), emit
+        return types.void(*[types.int64] * 4), emit
 
     return narrow
 
 
-# (halves, float32, count): lanes() of them, or the first `count`; of float32 a whole vector is always touched.
-widen_f16, widen_some_f16 = _widening("f16", False), _widening("f16", True)
-widen_bf16, widen_some_bf16 = _widening("bf16", False), _widening("bf16", True)
-# (float32, halves, count)
-narrow_f16, narrow_some_f16 = _narrowing("f16", False), _narrowing("f16", True)
-narrow_bf16, narrow_some_bf16 = _narrowing("bf16", False), _narrowing("bf16", True)
+# (kind, halves, float32, count): lanes() of them, or the first `count`; of float32 a whole vector is always touched.
+widen, widen_some = _widening(False), _widening(True)
+# (kind, float32, halves, count)
+narrow, narrow_some = _narrowing(False), _narrowing(True)
 
 
-def _widening_element(kind: str) -> Any:
-    @intrinsic
-    def widen_element(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            bits = builder.load(builder.inttoptr(arguments[0], POINTER), align=HALF_BYTES, typ=I16)
-            if kind == "f16":
-                return builder.fpext(builder.bitcast(bits, HALF), F32)
-            return builder.bitcast(builder.shl(builder.zext(bits, I32), I32(16)), F32)
+@intrinsic
+def element(typing_context: Any, kind: types.Type, address: types.Type) -> tuple[Any, Emitter]:
+    """The half at an address as float32."""
 
-        return types.float32(types.int64), emit
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        bits = builder.load(builder.inttoptr(arguments[1], POINTER), align=HALF_BYTES, typ=I16)
+        f16 = builder.fpext(builder.bitcast(bits, HALF), F32)
+        bf16 = builder.bitcast(builder.shl(builder.zext(bits, I32), I32(16)), F32)
+        return builder.select(builder.icmp_signed("==", arguments[0], I64(F16)), f16, bf16)
 
-    return widen_element
-
-
-element_f16, element_bf16 = _widening_element("f16"), _widening_element("bf16")
+    return types.float32(types.int64, types.int64), emit

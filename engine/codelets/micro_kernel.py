@@ -15,6 +15,7 @@ from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks
 ARGUMENTS = 11
+AS_HALVES = 2  # for `accumulate`, in place of 0 or 1: what is there is replaced by halves
 WHOLE = 32  # added to the number of a kernel whose last vector is whole; more than any kernel's rows
 
 
@@ -73,7 +74,7 @@ def rows_cycles(rows: int, vectors: int) -> float:
 
 
 def _micro_kernels(store: str) -> Any:
-    """The intrinsic of the kernels that store that element type; halves are rounded, and replace what is there."""
+    """The intrinsic of the kernels that can also store that element type, if `accumulate` is AS_HALVES."""
 
     @intrinsic
     def micro_kernel(
@@ -153,7 +154,11 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     if store == "f32":
         _write(builder, c_rows, totals, accumulate, masks)
     else:
-        _write_halves(builder, store, c_rows, totals, masks)
+        with builder.if_else(builder.icmp_signed("==", accumulate, I64(AS_HALVES))) as (halves, floats):
+            with halves:
+                _write_halves(builder, store, c_rows, totals, masks)
+            with floats:
+                _write(builder, c_rows, totals, accumulate, masks)
     later = [builder.add(phi, I64(step)) for phi, step in zip(phis, (8 * rows, 8 * rows, -1), strict=True)]
     for phi, first, following in zip(phis, (row_a, row_c, blocks), later, strict=True):
         phi.add_incoming(first, entry)

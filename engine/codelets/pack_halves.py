@@ -5,111 +5,71 @@ The functions do what those of `engine.codelets.pack` do for float32.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
 
 from engine.codelets import half_vectors as halves
 from engine.codelets.build import inner
+from engine.codelets.half_vectors import element, narrow, narrow_some, widen, widen_some
 from engine.codelets.lazy import types
 from engine.codelets.memory import Emitter, intrinsic, load_i64, store_f32
-from engine.codelets.pack import LANES, read_by_rows, transposed_block
+from engine.codelets.pack import LANES, Load, read_by_rows, transposed_block
 
-F16, BF16 = 0, 1  # numbers of the kinds: what is constant in a codelet costs nothing there
 LEAST_RUN = 4  # halves next to each other that are worth a vector of their own
 
 
-def _transposing_intrinsic(kind: str) -> Any:
-    @intrinsic
-    def transpose_halves(
-        typing_context: Any,
-        source: types.Type,
-        offsets: types.Type,
-        rows: types.Type,
-        columns: types.Type,
-        target: types.Type,
-        target_pitch: types.Type,
-    ) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            def load(builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None = None) -> ir.Value:
-                return halves.load_halves(builder, kind, address, mask)
+@intrinsic
+def transpose_halves(
+    typing_context: Any,
+    kind: types.Type,
+    source: types.Type,
+    offsets: types.Type,
+    rows: types.Type,
+    columns: types.Type,
+    target: types.Type,
+    target_pitch: types.Type,
+) -> tuple[Any, Emitter]:
+    """What `transpose_lanes` does."""
 
-            def read_whole(builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
-                return read_by_rows(builder, load, source, offsets)
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        def write(name: str) -> None:
+            load = partial(_load, name)
+            transposed_block(builder, load, partial(_read_whole, load), arguments[1:])
 
-            transposed_block(builder, load, read_whole, arguments)
-            return context.get_dummy_value()
+        halves.by_kind(builder, arguments[0], write)
+        return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 6), emit
-
-    return transpose_halves
+    return types.void(*[types.int64] * 7), emit
 
 
-def _widening(widen: Any, widen_some: Any) -> Any:
-    @inner
-    def widen_run(source: int, target: int, count: int) -> None:
-        whole = count // LANES * LANES
-        for i in range(0, whole, LANES):
-            widen(source + 2 * i, target + 4 * i, LANES)
-        if whole < count:
-            widen_some(source + 2 * whole, target + 4 * whole, count - whole)
-
-    return widen_run
+def _load(kind: str, builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None = None) -> ir.Value:
+    return halves.load_halves(builder, kind, address, mask)
 
 
-def _narrowing(narrow: Any, narrow_some: Any) -> Any:
-    @inner
-    def narrow_run(source: int, target: int, count: int) -> None:
-        whole = count // LANES * LANES
-        for i in range(0, whole, LANES):
-            narrow(source + 4 * i, target + 2 * i, LANES)
-        if whole < count:
-            narrow_some(source + 4 * whole, target + 2 * whole, count - whole)
-
-    return narrow_run
-
-
-def _transposing(transpose: Any) -> Any:
-    @inner
-    def transposed(source: int, offsets: int, rows: int, columns: int, target: int, pitch: int) -> None:
-        for row in range(0, rows, LANES):
-            for column in range(0, columns, LANES):
-                transpose(
-                    source + 2 * column,
-                    offsets + 8 * row,
-                    min(LANES, rows - row),
-                    min(LANES, columns - column),
-                    target + column * pitch + 4 * row,
-                    pitch,
-                )
-
-    return transposed
-
-
-_widen_run_f16 = _widening(halves.widen_f16, halves.widen_some_f16)
-_widen_run_bf16 = _widening(halves.widen_bf16, halves.widen_some_bf16)
-_narrow_run_f16 = _narrowing(halves.narrow_f16, halves.narrow_some_f16)
-_narrow_run_bf16 = _narrowing(halves.narrow_bf16, halves.narrow_some_bf16)
-_transposed_f16 = _transposing(_transposing_intrinsic("f16"))
-_transposed_bf16 = _transposing(_transposing_intrinsic("bf16"))
+def _read_whole(load: Load, builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
+    return read_by_rows(builder, load, source, offsets)
 
 
 @inner
 def widen_run(kind: int, source: int, target: int, count: int) -> None:
     """target[4i] = source[2i], i < count; padded with zeros to whole vectors."""
-    if kind == F16:
-        _widen_run_f16(source, target, count)
-    else:
-        _widen_run_bf16(source, target, count)
+    whole = count // LANES * LANES
+    for i in range(0, whole, LANES):
+        widen(kind, source + 2 * i, target + 4 * i, LANES)
+    if whole < count:
+        widen_some(kind, source + 2 * whole, target + 4 * whole, count - whole)
 
 
 @inner
 def narrow_run(kind: int, source: int, target: int, count: int) -> None:
     """target[2i] = source[4i] rounded, i < count; reads whole vectors."""
-    if kind == F16:
-        _narrow_run_f16(source, target, count)
-    else:
-        _narrow_run_bf16(source, target, count)
+    whole = count // LANES * LANES
+    for i in range(0, whole, LANES):
+        narrow(kind, source + 4 * i, target + 2 * i, LANES)
+    if whole < count:
+        narrow_some(kind, source + 4 * whole, target + 2 * whole, count - whole)
 
 
 @inner
@@ -117,10 +77,17 @@ def pack_transposed_halves(
     kind: int, source: int, offsets: int, rows: int, columns: int, target: int, pitch: int
 ) -> None:
     """target[column * pitch + 4 row] = source[offsets[row] + 2 column]; padded to whole vectors."""
-    if kind == F16:
-        _transposed_f16(source, offsets, rows, columns, target, pitch)
-    else:
-        _transposed_bf16(source, offsets, rows, columns, target, pitch)
+    for row in range(0, rows, LANES):
+        for column in range(0, columns, LANES):
+            transpose_halves(
+                kind,
+                source + 2 * column,
+                offsets + 8 * row,
+                min(LANES, rows - row),
+                min(LANES, columns - column),
+                target + column * pitch + 4 * row,
+                pitch,
+            )
 
 
 @inner
@@ -131,12 +98,6 @@ def pack_grouped_halves(
     for row in range(0, rows, LANES):
         group = a + load_i64(row_a + 8 * row)
         pack_transposed_halves(kind, group, offset_a, k, min(LANES, rows - row), target + row * pitch, pitch)
-
-
-@inner
-def widened(kind: int, address: int) -> float:
-    """The half at an address."""
-    return halves.element_f16(address) if kind == F16 else halves.element_bf16(address)
 
 
 @inner
@@ -151,7 +112,7 @@ def pack_half_runs(
         source, row = a + load_i64(row_a + 8 * m), target + m * pitch
         if run < LEAST_RUN:
             for i in range(k):
-                store_f32(row + 4 * i, widened(kind, source + load_i64(offset_a + 8 * i)))
+                store_f32(row + 4 * i, element(kind, source + load_i64(offset_a + 8 * i)))
         done = 0 if run >= LEAST_RUN else k
         while done < k:
             count = min(k - done, run - (begun + done) % run)
@@ -175,6 +136,6 @@ def pack_half_columns(
     for i in range(k):
         source, row = b + load_i64(offset_b + 8 * i), target + i * pitch
         for n in range(columns):
-            store_f32(row + 4 * n, widened(kind, source + n * stride_b))
+            store_f32(row + 4 * n, element(kind, source + n * stride_b))
         for n in range(columns, padded):
             store_f32(row + 4 * n, 0.0)

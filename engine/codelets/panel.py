@@ -41,7 +41,7 @@ REPEATS = _repeats()
 
 
 def _panels(kernel: Any) -> Any:
-    """The function below, with kernels of one type of C."""
+    """The function below, with kernels that can store one type of C besides float32."""
 
     @inner
     def multiply_panel(
@@ -60,7 +60,7 @@ def _panels(kernel: Any) -> Any:
         """C[row_c[m] + size * n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n].
 
         m < rows, n < columns. All arguments but the counts are byte offsets or addresses;
-        1 <= columns <= panel_columns(), k >= 1. A C of halves is never added to.
+        1 <= columns <= panel_columns(), k >= 1. With AS_HALVES as `accumulate` C is of halves.
         """
         vectors = (columns + LANES - 1) // LANES
         last_columns = columns - LANES * (vectors - 1)

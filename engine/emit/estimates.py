@@ -80,6 +80,8 @@ def quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.
     product = builder.fmul(dividend, inverse)
     remainder = fused(lanes, builder.fneg(product), divisor, dividend)
     nearest = fused(lanes, remainder, inverse, product)
+    if lanes.width == 16:
+        return where_it_is(lanes, product, {ZERO: ITSELF, NEGATIVE_INFINITY: ITSELF, INFINITY: ITSELF}, nearest)
     # Of two equal ones the product has the sign of a zero; it stands, too, where the step made a NaN.
     return builder.select(builder.fcmp_ordered("!=", nearest, product), nearest, product)
 
