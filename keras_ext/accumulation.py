@@ -69,12 +69,18 @@ class AccumulationOptions(Extension):
 
 def accumulation_of(model: Any) -> Accumulation:
     """What `fit` accumulates before each update of a model, in the configuration in force."""
-    from keras_ext.pipelining.micro_batches import pipeline_accumulation  # which knows these options
+    from keras_ext.pipelining.options import pipelining_of  # which knows these options
 
-    pipelined = pipeline_accumulation(model)
-    _check_minimize(model, pipelined is not None)
-    if pipelined is not None:
-        return pipelined
+    return accumulation_with(model, pipelining_of(model, training=True))
+
+
+def accumulation_with(model: Any, pipelining: Any) -> Accumulation:
+    """The same where it is known how the model is pipelined while it trains."""
+    _check_minimize(model, pipelining is not None)
+    if pipelining is not None:
+        from keras_ext.pipelining.micro_batches import pipeline_accumulation
+
+        return pipeline_accumulation(model, pipelining)
     steps = option(model, STEPS) or 1
     return Accumulation(steps, replicas_of(model.distribute_strategy), REDUCTIONS[option(model, REDUCTION, 0)])
 

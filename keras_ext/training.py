@@ -5,20 +5,21 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Iterator
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from engine.errors import OutOfTileMemory
+from engine.partition.accumulation import Accumulation
 from ipu.compiler.program import Program
 from ipu.profiling import failures
-from keras_ext.accumulation import accumulation_of, accumulator_type_of, storage_of
+from keras_ext.accumulation import accumulation_of, accumulation_with, accumulator_type_of, storage_of
 from keras_ext.callback_thread import CallbackThread
 from keras_ext.epochs.feeds import Batches, BatchSignature, grouped, take, together
 from keras_ext.epochs.structure import flatten
 from keras_ext.pipelining.batch_specs import batch_specs
-from keras_ext.pipelining.options import accumulator_type_of_pipeline, pipelining_of
+from keras_ext.pipelining.options import Pipelining, accumulator_type_of_pipeline, pipelining_of
 from keras_ext.pipelining.outfeed import begin_execution
 from keras_ext.pipelining.running import check_batches_of_pipeline, inference_micro_batches, traced_step
 from keras_ext.pipelining.schedules import note_pipeline
@@ -51,6 +52,13 @@ class Framework(Protocol):
 
     def metric_variables(self, model: Any) -> list[Any]:
         """TensorFlow's variables behind the model's metrics."""
+
+
+class Asked(NamedTuple):
+    """What the model's options say, asked once in each execution; what evaluations accumulate depends on their data."""
+
+    pipelining: Pipelining | None
+    accumulation: Accumulation | None
 
 
 class StepFunction:
@@ -92,13 +100,13 @@ class StepFunction:
         dtypes = tuple(spec.dtype.as_numpy_dtype for spec in specs)
         return self.program(Batches(BatchSignature(layout, shapes, tuple(map(np.dtype, dtypes))), 1, []))
 
-    def program(self, batches: Batches, callbacks: StepCallbacks | None = None) -> Program:
+    def program(self, batches: Batches, callbacks: StepCallbacks | None = None, asked: Asked | None = None) -> Program:
         """The program for these batches, and for callbacks of each step if there are some."""
         model = self.model
         known = self._programs.other_than(batches.signature)
         if known is not None:
             _notice_reload(model, known, batches.signature)
-        updates = self._updates(batches, callbacks is not None)
+        updates = self._updates(batches, callbacks is not None, asked or self._ask())
         try:
             program = self._programs.get(batches.signature, self._framework.optimizer(model), self._step, updates)
         except OutOfTileMemory as error:
@@ -112,11 +120,17 @@ class StepFunction:
         """Traces one step."""
         return traced_step(self.model, self._mode, data, self._framework.step)
 
-    def _updates(self, batches: Batches, observed: bool) -> Updates | None:
+    def _ask(self) -> Asked:
+        model, training = self.model, self._mode == "train"
+        pipelining = pipelining_of(model, training)
+        return Asked(pipelining, accumulation_with(model, pipelining) if training else None)
+
+    def _updates(self, batches: Batches, observed: bool, asked: Asked) -> Updates | None:
         """What makes a step of the program take several batches; None where it takes one."""
         model, framework, training = self.model, self._framework, self._mode == "train"
-        pipelining = pipelining_of(model, training)
-        accumulation = accumulation_of(model) if training else inference_micro_batches(model, pipelining, batches)
+        pipelining, accumulation = asked
+        if accumulation is None:
+            accumulation = inference_micro_batches(model, pipelining, batches)
         if accumulation.micro_batches == 1 and pipelining is None:
             return None
         accumulator_type = (accumulator_type_of if pipelining is None else accumulator_type_of_pipeline)(model)
@@ -176,13 +190,14 @@ class EpochFunction(StepFunction):
         callbacks = take_callbacks(self.model, self._mode)
         with queue_report(self.model, self._mode).fetching():
             taken = take(iterator, self._framework.steps_per_execution(self.model))
-        if self._mode == "train":
-            taken = as_updates(taken, accumulation_of(self.model))
+        asked = self._ask()
+        if asked.accumulation is not None:
+            taken = as_updates(taken, asked.accumulation)
         else:
-            check_batches_of_pipeline(self.model, taken)
+            check_batches_of_pipeline(self.model, asked.pipelining, taken)
         begin_execution(self.model, self._mode)
         for batches in taken:
-            program = self.program(batches, callbacks)
+            program = self.program(batches, callbacks, asked)
             if callbacks is None:
                 results = program.run(batches.steps, batches.feeds)
                 continue
@@ -215,9 +230,10 @@ class PredictFunction(StepFunction):
         stopped = False
         of_replicas = bool(data) and isinstance(data[0], Batches)
         taken = [together(data)] if of_replicas else grouped(data)
-        check_batches_of_pipeline(self.model, taken)
+        asked = self._ask()
+        check_batches_of_pipeline(self.model, asked.pipelining, taken)
         for batches in taken:
-            program = self.program(batches, callbacks)
+            program = self.program(batches, callbacks, asked)
             if callbacks is None:
                 results = program.run(batches.steps, batches.feeds, outputs="all")
             else:

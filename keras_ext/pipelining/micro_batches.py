@@ -61,11 +61,8 @@ def find_stages(model: Any, arguments: Mapping[str, Any]) -> None:
     trace_subclass(model, inputs)
 
 
-def pipeline_accumulation(model: Any) -> Accumulation | None:
-    """What `fit` of a pipelined model accumulates before each update; None for a model without stages."""
-    pipelining = pipelining_of(model, training=True)
-    if pipelining is None:
-        return None
+def pipeline_accumulation(model: Any, pipelining: Pipelining) -> Accumulation:
+    """What `fit` of a pipelined model accumulates before each update."""
     replicas = replicas_of_pipeline(model, pipelining)
     return Accumulation(pipelining_steps(model) or 1, replicas, REDUCTIONS[option(model, REDUCTION, 0)])
 

@@ -57,9 +57,8 @@ def inference_micro_batches(model: Any, pipelining: Pipelining | None, batches: 
     return Accumulation(batches.steps // replicas, replicas)
 
 
-def check_batches_of_pipeline(model: Any, taken: Sequence[Batches]) -> None:
+def check_batches_of_pipeline(model: Any, pipelining: Pipelining | None, taken: Sequence[Batches]) -> None:
     """Raises StepCountError for batches of an `evaluate` or `predict` that the schedule of the model cannot take."""
-    pipelining = pipelining_of(model, training=False)
     if pipelining is None:
         return
     replicas = replicas_of_pipeline(model, pipelining)
