@@ -69,6 +69,8 @@ class WorkerChoice:
 
     def __init__(self, idle: Callable[[], float] = idle_seconds) -> None:
         self._idle = idle
+        self.step_seconds = math.inf
+        """What a step took lately, with its share of a start and an end; infinity before the first."""
         self._begin(0)
 
     def _begin(self, most: int) -> None:
@@ -111,6 +113,11 @@ class WorkerChoice:
         if self._fewer is None or self._tries_other:
             return WINDOW_SECONDS
         return max(self._retry_at - now, 0.001)
+
+    def note_steps(self, steps: int, seconds: float) -> None:
+        """So many steps have been made in so many seconds, by any number of workers."""
+        if steps:
+            self.step_seconds = seconds / steps
 
     def note(self, workers: int, steps: int, seconds: float, delays: Sequence[float], now: float) -> None:
         """So many workers have made so many steps; each was kept from running for some seconds."""

@@ -33,9 +33,9 @@ from engine.runtime.choice import WorkerChoice
 from engine.runtime.executor import (
     STEERING,
     Column,
+    State,
     branch_row,
     compute_row,
-    executor,
     jump_row,
     new_scratch,
     new_state,
@@ -46,6 +46,7 @@ from engine.runtime.executor import (
 )
 from engine.runtime.feeds import RowFeed
 from engine.runtime.moving_addresses import as_run
+from engine.runtime.native_threads import codelets_of_calls
 from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.pieces import run_in_pieces
 from engine.runtime.quiet import quiet_openblas
@@ -92,7 +93,7 @@ class Executable:
     def _compile(self, progress: Progress | None) -> list[int]:
         called = [codelet for s in self._all_sets for codelet in (s.codelet, *(c for _, c in s.calls))]
         listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
-        with making([*(codelet for codelet in called if isinstance(codelet, Codelet)), executor]):
+        with making([*(codelet for codelet in called if isinstance(codelet, Codelet)), *codelets_of_calls()]):
             generated = addresses_of([codelet for codelet in called if isinstance(codelet, Nest)], listener)
 
         def address(codelet: Any) -> int:
@@ -287,15 +288,17 @@ class Executable:
 
     def _run_workers(self, most: int, steps: int, all_outputs: bool, state: np.ndarray, inline: bool) -> None:
         """The steps of a call that has begun, with at most so many workers: fewer, where others use the cores."""
-        if most == 1 or is_worker_count_given():
-            scratch = self._workspace_for(most)[0]
+        scratch = self._workspace_for(most)[0]
+        if inline:
             run_piece(self._table(all_outputs, most), steps, 0, most, scratch, state, inline)
             return
         run_in_pieces(
             *(self.choice, most, steps),
             table=lambda workers: self._table(all_outputs, workers),
-            scratch=lambda workers: self._workspace_for(most)[0][:workers],
+            scratch=lambda workers: scratch[:workers],
             state=state,
+            is_given=most == 1 or is_worker_count_given(),
+            may_be_inline=not self._may_take_long and not state[State.HELD],
         )
 
     def _workspace_for(self, workers: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,6 +18,7 @@ The first 64 bytes of a worker's scratch area belong to the executor (see Scratc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -36,10 +37,11 @@ from engine.codelets.memory import (
     store_release,
 )
 from engine.codelets.rows import word
-from engine.codelets.waiting import Waiting, announce, wait_until
+from engine.codelets.waiting import Waiting, announce, call_with_five, wait_until
 from engine.errors import InternalError
 from engine.runtime.buffers import aligned_zeros
 
+CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)
 LINE_BYTES = 128  # two cache lines: processors fetch them in pairs
 
 
@@ -97,7 +99,9 @@ class State(IntEnum):
     TAKEN = 12  # steps whose results the host has taken
     WAITS = 13  # how often the workers waited for that
     CHANGE = 14  # the host wants to go on with another number of workers: these end after their step
+    DEADLINE = 15  # when worker 0, whose thread nobody else can look after, asks for that; 0 is never
     WAITING = 16  # from here on a waiting block
+    CLOCK = 24  # address of clock_gettime, then room for a timespec
     ASLEEP = 32  # how many workers sleep
     ARRIVALS = 48  # from here on LINE_BYTES for each worker, in front its number of barriers, then of sleeps
 
@@ -165,10 +169,23 @@ def _wait_for_room(state: int, worker: int, workers: int, step: int) -> bool:
 
 
 @inner
+def _is_late(state: int) -> bool:
+    """Whether the deadline has passed, if there is one."""
+    deadline = word(state, State.DEADLINE)
+    if deadline == 0:
+        return False
+    now = state + 8 * (State.CLOCK + 1)
+    call_with_five(word(state, State.CLOCK), CLOCK_MONOTONIC, now, 0, 0, 0)
+    return 1_000_000_000 * word(now, 0) + word(now, 1) >= deadline
+
+
+@inner
 def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
     """The step boundary. All decide alike: what a faster worker 0 writes later is beyond this step."""
     if word(state, State.HELD) != 0 and not _wait_for_room(state, worker, workers, step):
         return False
+    if worker == 0 and step > word(state, State.FIRST) and _is_late(state):
+        store_release(state + 8 * State.CHANGE, 1)
     if worker == 0 and load_acquire(state + 8 * State.STOP) | load_acquire(state + 8 * State.CHANGE) != 0:
         store_release(state + 8 * State.STOP_AT, min(step, load_acquire(state + 8 * State.STOP_AT)))
     if not _barrier(state, worker, workers):

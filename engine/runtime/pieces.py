@@ -8,11 +8,14 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.runtime.choice import WorkerChoice, losers
-from engine.runtime.delays import delay_here, delay_of
+from engine.runtime.delays import delay_of
 from engine.runtime.executor import State
 from engine.runtime.workers import request_change, run_piece
 
 LOOK_SECONDS = 0.02
+BRIEF_SECONDS = 0.05
+"""What is known to take no longer is begun by the calling thread, which then cannot be interrupted. Pieces that take
+longer all the same end, so that others begin the next."""
 
 
 class PieceWatch:
@@ -45,9 +48,9 @@ class PieceWatch:
         self._seen, self._seen_at = seen, now
         return pause
 
-    def leaves(self, worker: int) -> None:
+    def leaves(self, worker: int, delay: float) -> None:
         """A worker is done."""
-        self.delays[worker] = delay_here()
+        self.delays[worker] = delay
 
 
 def run_in_pieces(
@@ -57,20 +60,31 @@ def run_in_pieces(
     table: Callable[[int], np.ndarray],
     scratch: Callable[[int], np.ndarray],
     state: np.ndarray,
+    is_given: bool = False,
+    may_be_inline: bool = False,
 ) -> int:
     """Runs a call that `begin_call` has begun with at most so many workers; returns how many workers ended it.
 
-    `table` and `scratch` make or find those of a number of workers. Raises what `run_table` raises.
+    Exactly as many where their number `is_given`. `table` and `scratch` make or find those of a number of workers. With
+    `may_be_inline` nobody is waited for, so that brief calls can do without Ctrl-C. Raises what `run_table` raises.
     """
     completed = 0
     while True:
-        workers = choice.workers(most, time.perf_counter())
+        workers = most if is_given else choice.workers(most, time.perf_counter())
         watch = PieceWatch(choice, state, workers, most)
+        # beside strangers new threads get on better than one that has had its share of the cores
+        inline = may_be_inline and not choice.is_crowded and choice.step_seconds * (steps - completed) < BRIEF_SECONDS
         first, completed = (
             completed,
-            run_piece(table(workers), steps, completed, workers, scratch(workers), state, watch=watch),
+            run_piece(
+                *(table(workers), steps, completed, workers, scratch(workers), state, inline),
+                watch=None if is_given else watch,
+                deadline=time.monotonic_ns() + int(1e9 * BRIEF_SECONDS) if inline else 0,
+            ),
         )
         now = time.perf_counter()
-        choice.note(workers, completed - first, now - watch.begin, watch.delays, now)
+        choice.note_steps(completed - first, now - watch.begin)
+        if not is_given:
+            choice.note(workers, completed - first, now - watch.begin, watch.delays, now)
         if completed >= steps or state[State.STOP] or not state[State.CHANGE]:
             return workers

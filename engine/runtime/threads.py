@@ -1,16 +1,14 @@
 """Worker threads: how many, and started anew for each call with a caller that stays interruptible.
 
 No thread outlives the call, so there is nothing to shut down at exit and nothing to remake after a fork. The
-kernel places new threads better than parked ones; none is ever pinned.
+kernel places new threads better than parked ones; none is ever pinned. There are two ways to make them, each a file.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from engine.errors import ConfigurationError, InternalError
@@ -51,21 +49,13 @@ def worker_count() -> int:
     return min(int(text), most_workers())
 
 
-def spread(worker: int, cores: Sequence[int]) -> None:
-    """Moves the calling thread to a core of its own, and lets it go on wherever it likes.
-
-    New threads often begin on one core, and it takes the system some 5 ms to see it. Only where every core gets a
-    worker: elsewhere the system knows better which cores are free.
-    """
-    if cores:
-        # a core may have been taken away meanwhile
-        with suppress(OSError):
-            os.sched_setaffinity(0, {cores[worker]})
-            os.sched_setaffinity(0, cores)
-
-
 def cores_to_spread(workers: int) -> Sequence[int]:
-    """The core of each of so many workers; none where the system is to decide."""
+    """The core of each of so many workers; none where the system is to decide.
+
+    New threads often begin on one core, and it takes the system some 5 ms to see it. They are moved to a core each,
+    once, and may go on wherever they like; but only where every core gets a worker: elsewhere the system knows better
+    which cores are free.
+    """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
     return cores if workers == len(cores) > 1 else []
 
@@ -83,111 +73,62 @@ class Watch(Protocol):
     def look(self, threads: list[int]) -> float:
         """Looks at the workers, given by the system's numbers of their threads; returns the seconds until the next."""
 
-    def leaves(self, worker: int) -> None:
-        """A worker is done; called in its thread."""
+    def leaves(self, worker: int, delay: float) -> None:
+        """A worker is done; others have kept it from running for so many seconds."""
 
 
-class _Crew:
-    """The threads of one call. The first starts the others, as signals only ever reach the calling thread."""
+class Crew(Protocol):
+    """The threads of one call, none of which exists before it begins."""
 
-    def __init__(
-        self, work: Callable[[int], None], workers: int, abort: Callable[[], None], watch: Watch | None
-    ) -> None:
-        self._work = work
-        self._watch = watch
-        self._cores = cores_to_spread(workers)
-        self._abort = abort
-        self._lock = threading.Lock()
-        self._begun = self._cancelled = False
-        self._finished = threading.Event()
-        self._members = [
-            threading.Thread(target=self._run, args=(worker,), name=f"worker {worker}") for worker in range(workers)
-        ]
-        self.failures: list[BaseException] = []
+    def begin(self) -> None:
+        """Starts the threads."""
 
-    def _run(self, worker: int) -> None:
-        if worker:
-            self._guarded(worker)
-            return
-        with self._lock:
-            self._begun = not self._cancelled
-        if self._begun:
-            try:
-                self._lead()
-            finally:
-                self._finished.set()
+    def wait(self, seconds: float) -> bool:
+        """Whether none of them is at work any longer; waits for that, but not longer than so many seconds."""
 
-    def _lead(self) -> None:
-        started = []
-        try:
-            for member in self._members[1:]:
-                member.start()
-                started.append(member)
-        except RuntimeError as failure:
-            self._fail(failure)
-        else:
-            self._guarded(0)
-        for member in started:
-            member.join()
+    def cancel(self) -> None:
+        """Nobody begins who has not begun."""
 
-    def _guarded(self, worker: int) -> None:
-        try:
-            spread(worker, self._cores)
-            self._work(worker)
-            if self._watch is not None:
-                self._watch.leaves(worker)
-        except BaseException as failure:  # handed to the caller, who raises it
-            self._fail(failure)
+    def threads(self) -> list[int]:
+        """The system's numbers of the threads that have begun."""
 
-    def _fail(self, failure: BaseException) -> None:
-        self.failures.append(failure)
-        self._abort()
-
-    def run(self) -> None:
-        self._members[0].start()
-        # an interruption that is not a signal to this thread does not end a wait
-        seconds = POLL_SECONDS if self._watch is None else self._watch.first_look()
-        while not self._finished.wait(min(seconds, POLL_SECONDS)):
-            if self._watch is not None:
-                seconds = self._watch.look([each.native_id for each in self._members if each.native_id is not None])
-        self._members[0].join()
-
-    def leave(self, stop: Stop) -> None:
-        """After an interruption of `run`: returns, or raises what else interrupts, when no member is at work."""
-        patient_until = time.monotonic() + PATIENCE_SECONDS
-        latest: BaseException | None = None
-        while True:
-            try:
-                self._wait(stop, patient_until)
-                break
-            except BaseException as again:  # somebody who asks twice is not patient
-                latest, patient_until = again, 0.0
-        if latest is not None:
-            raise latest
-
-    def _wait(self, stop: Stop, patient_until: float) -> None:
-        """Asks the members to end until they do; the first may not have begun."""
-        stop(False)
-        with self._lock:
-            self._cancelled = True
-        while self._begun and not self._finished.is_set():
-            stop(time.monotonic() >= patient_until)
-            self._finished.wait(POLL_SECONDS)
+    def failure(self) -> BaseException | None:
+        """Why a worker failed, or could not start; its error frees the others from waiting."""
 
 
-def run_workers(
-    work: Callable[[int], None], workers: int, stop: Stop, abort: Callable[[], None], watch: Watch | None = None
-) -> None:
-    """Calls work(0) .. work(workers - 1) side by side, each in a new thread, and returns when all have ended.
+def attend(crew: Crew, stop: Stop, watch: Watch | None) -> None:
+    """Returns when all of a crew are done.
 
     An interruption of the caller (Ctrl-C) calls stop(False), later stop(True) if need be, waits for the workers, and
-    is raised again. A failing worker calls `abort`, so that the others do not wait for it, and raises InternalError.
+    is raised again. Raises InternalError when a worker fails.
     """
-    crew = _Crew(work, workers, abort, watch)
     try:
-        crew.run()
+        crew.begin()
+        # an interruption that is not a signal to this thread does not end a wait
+        seconds = POLL_SECONDS if watch is None else watch.first_look()
+        while not crew.wait(min(seconds, POLL_SECONDS)):
+            if watch is not None:
+                seconds = watch.look(crew.threads())
     except BaseException:
-        crew.leave(stop)
+        _leave(crew, stop)
         raise
-    if crew.failures:
-        raise InternalError(f"A worker failed: {crew.failures[0]!r}.") from crew.failures[0]
+    failure = crew.failure()
+    if failure is not None:
+        raise InternalError(f"A worker failed: {failure!r}.") from failure
+
+
+def _leave(crew: Crew, stop: Stop) -> None:
+    """After an interruption: returns, or raises what else interrupts, when nobody is at work."""
+    patient_until = time.monotonic() + PATIENCE_SECONDS
+    latest: BaseException | None = None
+    while True:
+        try:
+            stop(False)
+            crew.cancel()
+            while not crew.wait(POLL_SECONDS):
+                stop(time.monotonic() >= patient_until)
+            break
+        except BaseException as again:  # somebody who asks twice is not patient
+            latest, patient_until = again, 0.0
+    if latest is not None:
+        raise latest

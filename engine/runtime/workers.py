@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from functools import cache
 
 import numpy as np
@@ -9,7 +11,9 @@ import numpy as np
 from engine.codelets.waiting import Waiting, futex, pauses_per_second, yield_address
 from engine.errors import InternalError
 from engine.runtime.executor import Column, State, Stop, executor
-from engine.runtime.threads import Watch, run_workers
+from engine.runtime.native_threads import NativeCrew, has_native_threads
+from engine.runtime.python_threads import PythonCrew
+from engine.runtime.threads import Crew, Watch, attend
 
 PAUSE_SECONDS = 0.0002
 """How long a worker pauses before it sleeps: to be woken takes some 50 microseconds, and few waits are longer."""
@@ -32,12 +36,21 @@ def _waiting_block() -> np.ndarray:
     return block
 
 
+@cache
+def _clock_address() -> int:
+    """The address of clock_gettime; 0 where threads are Python's, which need no deadlines."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    return int(ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0)
+
+
 def begin_call(steps: int, state: np.ndarray, held: int = 0) -> None:
     """Writes into the state block what holds for a whole call, in which no step is complete."""
     state[:] = 0
     state[State.STEPS] = steps
     state[State.HELD] = held
     state[_WAITING] = _waiting_block()
+    state[State.CLOCK] = _clock_address()
 
 
 def _begin_piece(
@@ -87,8 +100,8 @@ def run_table(
     """Runs `steps` steps and returns how many were completed (fewer only after `request_stop`).
 
     `table`, `scratch`, `state`: of `step_table`, `new_scratch`, `new_state` in executor.py, for `workers`
-    workers; a state block serves one call at a time. With `inline`, which needs one worker, the calling
-    thread computes: no thread is started (saves some 0.1 ms), but Ctrl-C waits for the end, so use it for
+    workers; a state block serves one call at a time. With `inline` the calling thread is worker 0, where the system
+    allows that: one thread less is started and nobody is woken at the end, but Ctrl-C waits for it, so use it for
     calls of a few milliseconds. With `held` the workers wait while so many complete steps are not TAKEN.
     Raises KeyboardInterrupt after the step during which it came, or inside a long loop of that step if it does
     not end soon, and InternalError when a worker fails.
@@ -106,17 +119,34 @@ def run_piece(
     state: np.ndarray,
     inline: bool = False,
     watch: Watch | None = None,
+    deadline: int = 0,
 ) -> int:
     """Runs the steps from `first` on of a call that `begin_call` has begun; returns how many are complete then.
 
-    Those are fewer than `steps` only after `request_stop` or `request_change`. Otherwise as `run_table`.
+    Those are fewer than `steps` only after `request_stop` or `request_change`, or when the deadline has passed, in
+    nanoseconds of the monotonic clock. Otherwise as `run_table`.
     """
-    if inline and workers != 1:
-        raise InternalError(f"Expected one worker in the calling thread. Received: {workers}.")
     if steps <= first:
         return completed_steps(state)
     _begin_piece(table, steps, first, workers, scratch, state)
+    state[State.DEADLINE] = deadline
+    if inline and workers == 1 and watch is None:
+        executor(state.ctypes.data, 0, 1, scratch.ctypes.data)
+    else:
+        crew = _crew(workers, scratch, state, inline, watch)
+        attend(crew, lambda impatient: request_stop(state, impatient), watch)
+    if state[State.FAILED_ROW]:
+        raise InternalError(
+            f"Expected rows of known kinds. Received row {int(state[State.FAILED_ROW]) - 1} of the table."
+        )
+    return completed_steps(state)
+
+
+def _crew(workers: int, scratch: np.ndarray, state: np.ndarray, inline: bool, watch: Watch | None) -> Crew:
+    if has_native_threads():
+        return NativeCrew(state, workers, scratch, pauses_before_sleep(), inline, watch)
     address, stride, state_address = scratch.ctypes.data, scratch.strides[0], state.ctypes.data
+    assert executor.address  # compiled here, where Ctrl-C still works
 
     def work(worker: int) -> None:
         executor(state_address, worker, workers, address + worker * stride)
@@ -124,13 +154,4 @@ def run_piece(
     def abort() -> None:
         state[State.ABORT] = 1
 
-    if inline:
-        work(0)
-    else:
-        assert executor.address  # compiled here, where Ctrl-C still works
-        run_workers(work, workers, lambda impatient: request_stop(state, impatient), abort, watch)
-    if state[State.FAILED_ROW]:
-        raise InternalError(
-            f"Expected rows of known kinds. Received row {int(state[State.FAILED_ROW]) - 1} of the table."
-        )
-    return completed_steps(state)
+    return PythonCrew(work, workers, abort, watch)

@@ -70,6 +70,6 @@ def _workers(program: Program) -> int:
     ring.close()
     variables = [DeviceBuffer(program.variables[number].shape) for number in sorted(program.variables)]
     out = OutfeedRing(executable.queues["out"].shapes, 1)
-    with patch("engine.runtime.executable.run_piece", wraps=run_piece) as running, pytest.raises(FeedEnded):
+    with patch("engine.runtime.pieces.run_piece", wraps=run_piece) as running, pytest.raises(FeedEnded):
         executable.run(1, [], variables, queues={"in": ring, "out": out})
     return int(running.call_args.args[3])

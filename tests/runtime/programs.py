@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.codelets.build import codelet
+from engine.codelets.build import codelet, make
 from engine.codelets.memory import load_f64, load_i64, pause, store_f64, store_i64
 from engine.runtime.executor import new_scratch, new_state
+from engine.runtime.native_threads import codelets_of_calls
 from engine.runtime.workers import run_table
 
 
@@ -70,6 +71,7 @@ class Machine:
     """State and scratch of so many workers."""
 
     def __init__(self, workers: int) -> None:
+        make(codelets_of_calls())  # not while a test waits for a call to begin
         self.workers = workers
         self.state = new_state(workers)
         self.scratch = new_scratch(workers, 256)

@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 
 from engine.codelets.waiting import Waiting, futex, pauses_per_second
-from engine.errors import InternalError
 from engine.runtime import delays, pieces, threads, workers
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.delays import delay_here, delay_of
-from engine.runtime.executor import State, new_scratch, new_state
+from engine.runtime.executor import new_scratch, new_state
 from tests.interrupting import living_workers
 from tests.runtime.programs import Machine
 from tests.runtime.test_executor import oracle_rotation, rotation_table
-from tests.runtime.test_workers import counting_table
 
 
 def block(kind: str) -> np.ndarray:
@@ -31,6 +29,7 @@ def block(kind: str) -> np.ndarray:
     return changed
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("kind", ["sleep", "pause", "yield"])
 @pytest.mark.parametrize("count", [2, 4])
 def test_every_way_of_waiting_orders_all_memory(kind: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,46 +45,10 @@ def test_every_way_of_waiting_orders_all_memory(kind: str, count: int, monkeypat
     np.testing.assert_array_equal(first, expected)
 
 
-def test_sleeping_workers_notice_that_one_will_never_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = block("sleep")
-    monkeypatch.setattr(workers, "_waiting_block", lambda: changed)
-    machine, counters = Machine(3), np.zeros(4, np.int64)
-    table, _blocks = counting_table(counters, 3, pauses=1)
-    start = threading.Thread.start
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == "worker 2":
-            time.sleep(0.05)  # the others are asleep by now
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(InternalError, match="can't start"):
-        machine.run(table, 100)
-    assert not living_workers()
-    assert machine.state[State.ASLEEP] == 0
-
-
 def test_what_the_system_offers() -> None:
     assert 1e5 < pauses_per_second() < 1e11
     address, number = futex()
     assert bool(address) == bool(number)
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads have no cores here")
-def test_spreading_pins_nobody() -> None:
-    before = os.sched_getaffinity(0)
-    seen: list[set[int]] = []
-
-    def work(worker: int) -> None:
-        seen.append(os.sched_getaffinity(0))
-
-    count = len(before)
-    threads.run_workers(work, count, stop=lambda impatient: None, abort=lambda: None)
-    assert seen == [before] * count
-    assert os.sched_getaffinity(0) == before
-    assert list(threads.cores_to_spread(count)) == (sorted(before) if count > 1 else [])
-    assert not threads.cores_to_spread(count + 1)
 
 
 def test_delays_are_known_for_threads_of_this_process() -> None:
@@ -146,8 +109,9 @@ def run_fickle(choice: Fickle, most: int, steps: int, first: np.ndarray, state: 
     pieces.run_in_pieces(choice, most, steps, table, lambda count: scratch[:count], state)
 
 
+@pytest.mark.usefixtures("way")
 def test_other_workers_go_on_where_some_have_ended() -> None:
-    steps = 300_000
+    steps = 100_000
     first = np.arange(13, dtype=np.int64) * 1000
     expected = oracle_rotation(first.copy(), 2 * steps)
     choice, state = Fickle(), new_state(3)
@@ -158,6 +122,7 @@ def test_other_workers_go_on_where_some_have_ended() -> None:
     assert not living_workers()
 
 
+@pytest.mark.usefixtures("way")
 def test_a_stop_ends_the_call_and_not_only_the_piece() -> None:
     first, state, choice = np.arange(13, dtype=np.int64), new_state(2), Fickle()
     start = first.copy()

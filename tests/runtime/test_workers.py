@@ -20,6 +20,8 @@ from engine.runtime.workers import completed_steps, request_stop, run_table
 from tests.interrupting import interrupted_when, living_workers
 from tests.runtime.programs import Machine, count, dawdle, words
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 def counting_table(counters: np.ndarray, workers: int, pauses: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """Each step waits a little and counts."""
@@ -93,44 +95,13 @@ def test_calls_from_other_threads_side_by_side() -> None:
     np.testing.assert_array_equal(results, 500)
 
 
-@pytest.mark.parametrize("failing", [0, 1])
-def test_a_failing_worker_frees_the_others(failing: int) -> None:
-    aborted = threading.Event()
-
-    def work(worker: int) -> None:
-        if worker == failing:
-            raise ZeroDivisionError("inside")
-        assert aborted.wait(20)
-
-    with pytest.raises(InternalError, match="inside"):
-        threads.run_workers(work, 2, stop=lambda impatient: None, abort=aborted.set)
-    assert not living_workers()
-
-
-def test_workers_waiting_for_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine, counters = Machine(4), np.zeros(4, np.int64)
-    table, _blocks = counting_table(counters, 4, pauses=1)
-    start = threading.Thread.start
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == "worker 3":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(InternalError, match="can't start"):
-        machine.run(table, 100)
-    assert not living_workers()
-    np.testing.assert_array_equal(counters, 0)
-
-
 def test_wrong_shapes_are_refused() -> None:
     machine, counters = Machine(2), np.zeros(4, np.int64)
     table, _blocks = counting_table(counters, 2, pauses=1)
     with pytest.raises(InternalError, match="scratch"):
         run_table(table, 1, 2, new_scratch(1, 64), machine.state)
-    with pytest.raises(InternalError, match="one worker"):
-        run_table(table, 1, 2, machine.scratch, machine.state, inline=True)
+    with pytest.raises(InternalError, match="columns"):
+        run_table(table, 1, 1, machine.scratch[:1], machine.state)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -1,0 +1,228 @@
+"""The threads of a call, made and joined by machine code: nobody hands Python's lock over at its start and its end.
+
+A *crew block*, int64 words that the host fills in, says what the threads run and whom to call. Its members follow, one
+for each worker. The calling thread either is worker 0 itself, or it sleeps until the last worker has left.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.memory import call4, load_acquire, load_i8, pause, store_i64, store_release
+from engine.codelets.rows import word
+from engine.codelets.waiting import (
+    FUTEX_WAIT_PRIVATE,
+    FUTEX_WAKE_PRIVATE,
+    call_with_five,
+    fence,
+    fetch_and_add_in_order,
+)
+
+PR_SET_NAME, RUSAGE_THREAD = 15, 1
+AFFINITY_WORDS = 16
+"""Room for masks of 1024 cores."""
+
+
+class Crew(IntEnum):
+    """Words of a crew block. Addresses of functions are those of the C library."""
+
+    EXECUTOR = 0
+    STATE = 1
+    ABORT = 2  # address of the word that says that a worker will never come
+    WORKERS = 3
+    FIRST = 4  # the first worker that is a thread of its own: 1 where the caller is worker 0
+    SCRATCH = 5
+    SCRATCH_BYTES = 6  # of each worker
+    MEMBER = 7  # address of what a thread runs
+    FAILURE = 8  # what pthread_create has said
+    STARTED = 9  # threads that have begun
+    JOINED = 10  # whether all of them have ended
+    SECONDS = 11  # of a wait at most, a timespec
+    NANOSECONDS = 12
+    PAUSES = 13  # before a caller who joins a thread sleeps
+    CORES = 14  # address of the numbers of the cores, one for each worker; 0 lets the system decide
+    SYSCALL = 16
+    FUTEX = 17  # number of the system call
+    CREATE = 18  # pthread_create
+    JOIN = 19  # pthread_join
+    TRY_JOIN = 20  # pthread_tryjoin_np
+    SET_AFFINITY = 21  # pthread_setaffinity_np
+    GET_CORE = 22  # sched_getcpu
+    GET_THREAD = 23  # gettid
+    GET_USAGE = 24  # getrusage
+    OPEN = 25
+    READ = 26
+    CLOSE = 27
+    CONTROL = 28  # prctl
+    ACCOUNT = 29  # address of the name of the file in which the system tells a thread's delay
+    LEFT = 32  # threads that have left: a futex
+    ASLEEP = 33  # whether the caller sleeps on it
+    ALL = 48  # a mask of the cores of the process
+    ONE = ALL + AFFINITY_WORDS  # a mask of one core
+    WORDS = ONE + AFFINITY_WORDS
+
+
+class Member(IntEnum):
+    """Words of a member."""
+
+    CREW = 0  # address
+    WORKER = 1
+    HANDLE = 2  # a pthread_t
+    THREAD = 3  # the system's number
+    DELAY = 4  # nanoseconds for which it was kept from running
+    NAME = 6  # what the thread is called, 16 bytes
+    TEXT = 8  # room for what the system tells
+    USAGE = TEXT + 16  # room for a struct rusage
+    WORDS = USAGE + 24
+
+
+TEXT_BYTES = 8 * (Member.USAGE - Member.TEXT)
+SWITCHED = 16  # the word of a struct rusage that counts how often others have taken the core
+
+
+@inner
+def _call(crew: int, function: int, a: int, b: int, c: int, d: int) -> int:
+    """What a C function returns, an int."""
+    returned = call_with_five(word(crew, function), a, b, c, d, 0) & 0xFFFFFFFF
+    return returned - (1 << 32) if returned >> 31 else returned
+
+
+@inner
+def _member(crew: int, worker: int) -> int:
+    return crew + 8 * (Crew.WORDS + Member.WORDS * worker)
+
+
+@inner
+def _switched(crew: int, member: int) -> int:
+    """How often the calling thread has had to leave its core to others."""
+    usage = member + 8 * Member.USAGE
+    _call(crew, Crew.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
+    return word(usage, SWITCHED)
+
+
+@inner
+def _delay(crew: int, member: int) -> int:
+    """For how many nanoseconds the calling thread was kept from running since it began: the second number told."""
+    file = _call(crew, Crew.OPEN, word(crew, Crew.ACCOUNT), 0, 0, 0)
+    if file < 0:
+        return 0
+    text = member + 8 * Member.TEXT
+    length = _call(crew, Crew.READ, file, text, TEXT_BYTES, 0)
+    _call(crew, Crew.CLOSE, file, 0, 0, 0)
+    spaces = delay = 0
+    for place in range(max(length, 0)):
+        character = load_i8(text + place)
+        if character == 32:
+            spaces += 1
+        elif spaces == 1:
+            delay = 10 * delay + character - 48
+    return delay
+
+
+@inner
+def _work(crew: int, worker: int) -> None:
+    scratch = word(crew, Crew.SCRATCH) + worker * word(crew, Crew.SCRATCH_BYTES)
+    call4(word(crew, Crew.EXECUTOR), word(crew, Crew.STATE), worker, word(crew, Crew.WORKERS), scratch)
+
+
+@codelet
+def run_member(member: int, lo: int, hi: int, scratch: int) -> None:
+    """What a thread of a crew runs. Threads are given one address, so the other arguments are anything."""
+    crew, worker = word(member, Member.CREW), word(member, Member.WORKER)
+    _call(crew, Crew.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
+    store_release(member + 8 * Member.THREAD, _call(crew, Crew.GET_THREAD, 0, 0, 0, 0))
+    _work(crew, worker)
+    if _switched(crew, member):
+        store_i64(member + 8 * Member.DELAY, _delay(crew, member))
+    left = fetch_and_add_in_order(crew + 8 * Crew.LEFT, 1) + 1
+    fence()
+    if left == word(crew, Crew.WORKERS) - word(crew, Crew.FIRST) and load_acquire(crew + 8 * Crew.ASLEEP) != 0:
+        call_with_five(word(crew, Crew.SYSCALL), word(crew, Crew.FUTEX), crew + 8 * Crew.LEFT, FUTEX_WAKE_PRIVATE, 1, 0)
+
+
+@inner
+def _move(crew: int, member: int, core: int) -> None:
+    """Moves a thread to a core, and lets it go on wherever it likes."""
+    handle, size = word(member, Member.HANDLE), 8 * AFFINITY_WORDS
+    mask = crew + 8 * (Crew.ONE + core // 64)
+    store_i64(mask, 1 << (core % 64))
+    _call(crew, Crew.SET_AFFINITY, handle, size, crew + 8 * Crew.ONE, 0)
+    _call(crew, Crew.SET_AFFINITY, handle, size, crew + 8 * Crew.ALL, 0)
+    store_i64(mask, 0)
+
+
+@inner
+def _start(crew: int) -> bool:
+    """Makes the threads; False if one cannot be made.
+
+    Each gets a core of its own: that of the caller is the last thread's, which may have it when the caller sleeps.
+    """
+    workers, cores = word(crew, Crew.WORKERS), word(crew, Crew.CORES)
+    own = _call(crew, Crew.GET_CORE, 0, 0, 0, 0) if cores else -1
+    place = 0
+    for worker in range(word(crew, Crew.FIRST), workers):
+        member = _member(crew, worker)
+        store_i64(member + 8 * Member.CREW, crew)
+        store_i64(member + 8 * Member.WORKER, worker)
+        failure = _call(crew, Crew.CREATE, member + 8 * Member.HANDLE, 0, word(crew, Crew.MEMBER), member)
+        if failure != 0:
+            store_i64(crew + 8 * Crew.FAILURE, failure)
+            store_release(word(crew, Crew.ABORT), 1)
+            return False
+        store_i64(crew + 8 * Crew.STARTED, word(crew, Crew.STARTED) + 1)
+        if cores:
+            while place < workers and word(cores, place) == own:
+                place += 1
+            _move(crew, member, word(cores, place) if place < workers else own)
+            place += 1
+    return True
+
+
+@inner
+def _join(crew: int) -> None:
+    """Returns when the threads have ended. A thread that has left ends soon, so the caller pauses before it sleeps."""
+    first = word(crew, Crew.FIRST)
+    for worker in range(first, first + word(crew, Crew.STARTED)):
+        handle = word(_member(crew, worker), Member.HANDLE)
+        pauses = word(crew, Crew.PAUSES)
+        while pauses > 0 and _call(crew, Crew.TRY_JOIN, handle, 0, 0, 0) != 0:
+            pause()
+            pauses -= 1
+        if pauses <= 0:
+            _call(crew, Crew.JOIN, handle, 0, 0, 0)
+    store_i64(crew + 8 * Crew.JOINED, 1)
+
+
+@codelet
+def start_crew(crew: int, lo: int, hi: int, scratch: int) -> None:
+    """Starts the threads of a crew."""
+    _start(crew)
+
+
+@codelet
+def await_crew(crew: int, lo: int, hi: int, scratch: int) -> None:
+    """Sleeps until all threads that were started have left, then joins them; or until a signal comes, or time is up."""
+    left, asleep = crew + 8 * Crew.LEFT, crew + 8 * Crew.ASLEEP
+    fetch_and_add_in_order(asleep, 1)
+    fence()
+    seen = load_acquire(left)
+    started = word(crew, Crew.STARTED)
+    if seen < started:
+        timespec = crew + 8 * Crew.SECONDS
+        call_with_five(word(crew, Crew.SYSCALL), word(crew, Crew.FUTEX), left, FUTEX_WAIT_PRIVATE, seen, timespec)
+    fetch_and_add_in_order(asleep, -1)
+    if load_acquire(left) >= started and word(crew, Crew.JOINED) == 0:
+        _join(crew)
+
+
+@codelet
+def join_crew(crew: int, lo: int, hi: int, scratch: int) -> None:
+    """Starts a crew in which the calling thread is worker 0, works, and joins the threads."""
+    member = _member(crew, 0)
+    switched, before = _switched(crew, member), _delay(crew, member)
+    if _start(crew):
+        _work(crew, 0)
+        if _switched(crew, member) != switched:
+            store_i64(member + 8 * Member.DELAY, _delay(crew, member) - before)
+    _join(crew)

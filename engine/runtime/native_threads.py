@@ -1,0 +1,139 @@
+"""Workers as threads that Python does not know, where the system has a futex: Linux."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+
+import numpy as np
+
+from engine.codelets.build import Codelet, make
+from engine.codelets.crew import AFFINITY_WORDS, Crew, Member, await_crew, join_crew, run_member, start_crew
+from engine.codelets.waiting import futex
+from engine.errors import InternalError
+from engine.runtime.executor import State, executor
+from engine.runtime.threads import Watch, cores_to_spread
+
+FUNCTIONS = {
+    Crew.CREATE: "pthread_create",
+    Crew.JOIN: "pthread_join",
+    Crew.TRY_JOIN: "pthread_tryjoin_np",
+    Crew.SET_AFFINITY: "pthread_setaffinity_np",
+    Crew.GET_CORE: "sched_getcpu",
+    Crew.GET_THREAD: "gettid",
+    Crew.GET_USAGE: "getrusage",
+    Crew.CONTROL: "prctl",
+    Crew.OPEN: "open",
+    Crew.READ: "read",
+    Crew.CLOSE: "close",
+}
+ACCOUNT = ctypes.create_string_buffer(b"/proc/thread-self/schedstat")
+
+_ALL = slice(int(Crew.ALL), Crew.ALL + AFFINITY_WORDS)
+_NAME = slice(int(Member.NAME), int(Member.TEXT))
+
+
+def codelets_of_calls() -> list[Codelet]:
+    """What calls run beside a program's own codelets, to be made before the first."""
+    return [executor, run_member, start_crew, await_crew, join_crew] if futex()[0] else [executor]
+
+
+@cache
+def _words() -> np.ndarray | None:
+    """What all crew blocks have in common; None where threads cannot be made this way."""
+    block = np.zeros(Crew.WORDS, np.int64)
+    block[Crew.SYSCALL], block[Crew.FUTEX] = futex()
+    if not block[Crew.SYSCALL]:
+        return None
+    library = ctypes.CDLL(None)
+    for word, name in FUNCTIONS.items():
+        if not hasattr(library, name):
+            return None
+        block[word] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    make(codelets_of_calls())  # here, where Ctrl-C still works
+    block[Crew.EXECUTOR], block[Crew.MEMBER] = executor.address, run_member.address
+    block[Crew.ACCOUNT] = ctypes.addressof(ACCOUNT)
+    return block
+
+
+def has_native_threads() -> bool:
+    """Whether workers can be threads that Python does not know."""
+    return _words() is not None
+
+
+@cache
+def _spreading(cores: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
+    """The numbers of the cores and their mask, as a crew block has them; None for more cores than it has room for."""
+    if not cores or cores[-1] >= 64 * AFFINITY_WORDS:
+        return None
+    mask = np.zeros(64 * AFFINITY_WORDS, np.uint8)
+    mask[list(cores)] = 1
+    return np.array(cores, np.int64), np.packbits(mask, bitorder="little").view(np.int64)
+
+
+@cache
+def _names(workers: int) -> np.ndarray:
+    """What the threads are called, as a crew block has it."""
+    names = b"".join(f"worker {worker}".encode().ljust(16, b"\0") for worker in range(workers))
+    return np.frombuffer(names, np.int64).reshape(workers, 2)
+
+
+class NativeCrew:
+    """The threads of one call on a state block that is ready. With `inline` the calling thread is worker 0."""
+
+    def __init__(
+        self, state: np.ndarray, workers: int, scratch: np.ndarray, pauses: int, inline: bool, watch: Watch | None
+    ) -> None:
+        common = _words()
+        if common is None:
+            raise InternalError("Expected a system with a futex. Received: one without.")
+        self._kept = state, scratch
+        self._watch = watch
+        self._first = int(inline)
+        self._block = block = np.zeros(Crew.WORDS + workers * Member.WORDS, np.int64)
+        block[: Crew.WORDS] = common
+        address = state.ctypes.data
+        block[Crew.STATE], block[Crew.ABORT] = address, address + 8 * State.ABORT
+        block[Crew.WORKERS], block[Crew.FIRST] = workers, self._first
+        block[Crew.SCRATCH], block[Crew.SCRATCH_BYTES] = scratch.ctypes.data, scratch.strides[0]
+        block[Crew.PAUSES] = pauses
+        spreading = _spreading(tuple(cores_to_spread(workers)))
+        if spreading is not None:
+            block[Crew.CORES], block[_ALL] = spreading[0].ctypes.data, spreading[1]
+        self._members = block[Crew.WORDS :].reshape(workers, Member.WORDS)
+        self._members[:, _NAME] = _names(workers)
+        self._address = int(block.ctypes.data)
+
+    def begin(self) -> None:
+        """Starts the threads; the calling thread works with them if it is one of the workers."""
+        self._call(join_crew if self._first else start_crew)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether all threads have ended; sleeps until then, until a signal comes or time is up."""
+        block = self._block
+        if block[Crew.STARTED] and not block[Crew.JOINED]:
+            whole = int(seconds)
+            block[Crew.SECONDS], block[Crew.NANOSECONDS] = whole, int(1e9 * (seconds - whole))
+            self._call(await_crew)
+            if not block[Crew.JOINED]:
+                return False
+        if self._watch is not None:
+            for worker, delay in enumerate(self._members[:, Member.DELAY].tolist()):
+                self._watch.leaves(worker, 1e-9 * delay)
+        return True
+
+    def cancel(self) -> None:
+        """Whoever was started has begun, and nobody else will be."""
+
+    def threads(self) -> list[int]:
+        """The system's numbers of the threads that have begun."""
+        return [thread for thread in self._members[:, Member.THREAD].tolist() if thread]
+
+    def failure(self) -> BaseException | None:
+        """Why a thread could not be made."""
+        number = int(self._block[Crew.FAILURE])
+        return RuntimeError(f"can't start new thread: {os.strerror(number)}") if number else None
+
+    def _call(self, codelet: Codelet) -> None:
+        codelet(self._address, 0, 0, 0)

@@ -1,0 +1,340 @@
+"""Workers as threads that Python does not know: what machine code does in place of Python."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.codelets.crew import Crew
+from engine.errors import InternalError
+from engine.runtime import native_threads, pieces, workers
+from engine.runtime.choice import WorkerChoice
+from engine.runtime.executor import State, compute_row, step_table
+from engine.runtime.threads import usable_cores
+from tests.runtime.programs import Machine, halve, words
+from tests.runtime.test_executor import oracle_rotation, rotation_table
+from tests.runtime.test_waiting import block
+from tests.runtime.test_workers import counting_table
+
+pytestmark = pytest.mark.skipif(not native_threads.has_native_threads(), reason="threads are Python's here")
+INLINE = pytest.mark.parametrize("inline", [False, True])
+CREATE = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+
+
+def threads_of_system() -> set[str]:
+    """The system's numbers of this process' threads."""
+    return set(os.listdir("/proc/self/task"))
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_left() -> Iterator[None]:
+    """No worker stays; threads of Python's own end somewhat later than Python says."""
+    before = threads_of_system()
+    yield
+    for _ in range(100):
+        python = {str(thread.native_id) for thread in threading.enumerate()}
+        if threads_of_system() - before <= python:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"Expected the threads from before, {before}. Received: {threads_of_system()}.")
+
+
+class Looker:
+    """Calls a function whenever the caller looks at its workers, and notes delays."""
+
+    def __init__(self, look: Callable[[list[int]], None], seconds: float = 0.02) -> None:
+        self._look, self._seconds = look, seconds
+        self.delays: dict[int, float] = {}
+
+    def first_look(self) -> float:
+        return self._seconds
+
+    def look(self, threads: list[int]) -> float:
+        self._look(threads)
+        return self._seconds
+
+    def leaves(self, worker: int, delay: float) -> None:
+        self.delays[worker] = delay
+
+
+def run(machine: Machine, table: np.ndarray, steps: int, watch: Looker | None = None, **more: object) -> int:
+    workers.begin_call(steps, machine.state)
+    return workers.run_piece(
+        *(table, steps, 0, machine.workers, machine.scratch, machine.state),
+        watch=watch,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@INLINE
+@pytest.mark.parametrize("count", [1, 2, 4, 7])
+def test_all_workers_take_part(count: int, inline: bool) -> None:
+    first = np.arange(13, dtype=np.int64) * 1000
+    expected = oracle_rotation(first.copy(), 2 * 300)
+    table, _blocks = rotation_table(count, first, np.zeros_like(first))
+    assert Machine(count).run(table, 300, inline) == 300
+    np.testing.assert_array_equal(first, expected)
+
+
+@INLINE
+def test_many_calls_leave_neither_threads_nor_memory(inline: bool) -> None:
+    machine, counters = Machine(2), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, 2, pauses=1)
+
+    def maps() -> int:
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    for _ in range(100):
+        machine.run(table, 1, inline)
+    before, threads = maps(), threads_of_system()
+    for _ in range(2000):
+        machine.run(table, 1, inline)
+    assert maps() <= before + 2
+    assert threads_of_system() == threads
+    np.testing.assert_array_equal(counters, 2100)
+
+
+@INLINE
+def test_threads_have_room_on_their_stack_and_a_state_of_floating_point_of_their_own(inline: bool) -> None:
+    values, denormal = np.full(4, 2.0**-1022), np.array([2.0**-1022])
+    parameters = words(values.ctypes.data)
+    table = step_table([compute_row(halve.address, parameters.ctypes.data, [(0, 2), (2, 4)])], 2)
+    Machine(2).run(table, 1, inline)
+    np.testing.assert_array_equal(values, 0.0)
+    halve(words(denormal.ctypes.data).ctypes.data, 0, 1, 0)
+    assert denormal[0] == 2.0**-1023 > 0
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, made: int, seconds: float = 0.0) -> list[object]:
+    """After so many threads no more can be made."""
+    common = native_threads._words()
+    assert common is not None
+    create, count = CREATE(int(common[Crew.CREATE])), 0
+
+    @CREATE
+    def refuse(handle: int, attributes: int, function: int, argument: int) -> int:
+        nonlocal count
+        count += 1
+        if count > made:
+            time.sleep(seconds)
+            return errno.EAGAIN
+        return int(create(handle, attributes, function, argument))
+
+    changed = common.copy()
+    changed[Crew.CREATE] = ctypes.cast(refuse, ctypes.c_void_p).value
+    monkeypatch.setattr(native_threads, "_words", lambda: changed)
+    return [create, refuse]
+
+
+@INLINE
+@pytest.mark.parametrize("made", [0, 2])
+def test_a_thread_that_cannot_start_frees_the_others(made: int, inline: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, counters = Machine(4), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, 4, pauses=1)
+    with monkeypatch.context() as patch:
+        _kept = refusing(patch, made)
+        with pytest.raises(InternalError, match="can't start new thread"):
+            machine.run(table, 100, inline)
+    np.testing.assert_array_equal(counters, 0)
+    assert machine.run(table, 100, inline) == 100
+    np.testing.assert_array_equal(counters, 100)
+
+
+@INLINE
+def test_sleeping_workers_notice_that_one_will_never_come(inline: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = block("sleep")
+    monkeypatch.setattr(workers, "_waiting_block", lambda: changed)
+    machine, counters = Machine(4), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, 4, pauses=1)
+    _kept = refusing(monkeypatch, 2, seconds=0.05)  # the others are asleep by now
+    with pytest.raises(InternalError, match="can't start"):
+        machine.run(table, 100, inline)
+    assert machine.state[State.ASLEEP] == 0
+
+
+def test_no_thread_stays_where_it_was_moved_to() -> None:
+    count = usable_cores()
+    machine, counters = Machine(count), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, count, pauses=10)
+    seen: list[set[int]] = []
+
+    def look(threads: list[int]) -> None:
+        assert threading.get_native_id() not in threads
+        seen.extend(os.sched_getaffinity(thread) for thread in threads)
+        workers.request_stop(machine.state)
+
+    before = os.sched_getaffinity(0)
+    run(machine, table, 10**9, Looker(look))
+    assert seen[:count] == [before] * count
+    assert os.sched_getaffinity(0) == before
+    run(machine, table, 100, inline=True)
+    assert os.sched_getaffinity(0) == before
+
+
+@INLINE
+def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of threads that have had to leave their core, and it is what the system tells."""
+    told = tmp_path / "schedstat"
+    told.write_text("77 123456789 5\n")
+    name = ctypes.create_string_buffer(str(told).encode())
+    common = native_threads._words()
+    assert common is not None
+    changed = common.copy()
+    changed[Crew.ACCOUNT] = ctypes.addressof(name)
+    machine, counters = Machine(2), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, 2, pauses=10_000)
+    cores = os.sched_getaffinity(0)
+    delays: dict[int, float] = {}
+    try:
+        os.sched_setaffinity(0, {min(cores)})  # both are in each other's way
+        for words_of_crews in (common, changed):
+            monkeypatch.setattr(native_threads, "_words", lambda words=words_of_crews: words)
+            watch = Looker(lambda threads: None)
+            began = time.perf_counter()
+            run(machine, table, 200, watch, inline=inline)
+            seconds, delays = time.perf_counter() - began, watch.delays
+            assert sorted(delays) == [0, 1]
+            if words_of_crews is common:
+                assert 0 < sum(delays.values()) < 2 * seconds
+    finally:
+        os.sched_setaffinity(0, cores)
+    if inline:  # of a thread that did not begin with the call, only what has been added counts
+        assert delays[0] == 0
+    assert {round(1e9 * delay) for delay in delays.values()} - {0} == {123456789}
+
+
+@INLINE
+def test_calls_from_a_thread_of_the_users(inline: bool) -> None:
+    machine, counters, completed = Machine(2), np.zeros(4, np.int64), []
+    table, _blocks = counting_table(counters, 2, pauses=1)
+    caller = threading.Thread(target=lambda: completed.append(machine.run(table, 50, inline)))
+    caller.start()
+    caller.join()
+    assert completed == [50]
+
+
+def test_signals_are_handled_while_the_caller_waits() -> None:
+    machine, counters = Machine(2), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, 2, pauses=100)
+    before = signal.signal(signal.SIGUSR1, lambda *_: workers.request_stop(machine.state))
+    timer = threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGUSR1])
+    try:
+        timer.start()
+        completed = machine.run(table, 10**9)
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert 0 < completed < 10**9
+    np.testing.assert_array_equal(counters, completed)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_piece_ends_at_its_deadline_after_a_whole_step(count: int) -> None:
+    machine, counters = Machine(count), np.zeros(4, np.int64)
+    table, _blocks = counting_table(counters, count, pauses=10)
+    watch = Looker(lambda threads: None)
+    assert run(machine, table, 50, watch, inline=True, deadline=1) == 1  # long ago
+    assert machine.state[State.CHANGE] == 1
+    soon = time.monotonic_ns() + 20_000_000
+    more = (table, 10**9, 1, count, machine.scratch, machine.state)
+    workers.begin_call(10**9, machine.state)
+    machine.state[State.CHANGE] = 1
+    completed = workers.run_piece(*more, inline=True, watch=watch, deadline=soon)
+    assert time.monotonic_ns() >= soon
+    assert 1 < completed < 10**9
+    np.testing.assert_array_equal(counters, completed)
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_was_thought_to_be_brief_can_be_interrupted_too(count: int, is_given: bool) -> None:
+    machine, counters = Machine(count), np.zeros(4, np.int64)
+    made = {each: counting_table(counters, each, pauses=100) for each in range(1, count + 1)}
+    tables = {each: table for each, (table, _) in made.items()}
+    choice = WorkerChoice(lambda: math.inf)
+    choice.step_seconds = 0.0
+    workers.begin_call(10**9, machine.state)
+    timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        pieces.run_in_pieces(
+            *(choice, count, 10**9, tables.__getitem__, lambda workers: machine.scratch[:workers], machine.state),
+            is_given=is_given,
+            may_be_inline=True,
+        )
+    timer.join()
+    assert choice.step_seconds > 0.0
+    assert workers.completed_steps(machine.state) > 1
+    np.testing.assert_array_equal(counters, workers.completed_steps(machine.state))
+
+
+def test_brief_calls_are_made_by_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, counters, inline = Machine(2), np.zeros(4, np.int64), []
+    table, _blocks = counting_table(counters, 2, pauses=1)
+    run_piece = workers.run_piece
+
+    def spy(*arguments: object, **more: object) -> int:
+        inline.append(arguments[6])
+        return run_piece(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pieces, "run_piece", spy)
+    choice = WorkerChoice(lambda: math.inf)
+
+    def call(steps: int, may_be_inline: bool) -> None:
+        workers.begin_call(steps, machine.state)
+        more = (machine.state, True, may_be_inline)
+        pieces.run_in_pieces(choice, 2, steps, lambda workers: table, lambda workers: machine.scratch, *more)
+
+    for steps, may_be_inline in ((5, True), (5, True), (5, False)):
+        call(steps, may_be_inline)
+    choice.step_seconds = 0.011
+    call(5, True)
+    choice.step_seconds, choice._fewer = 0.001, 1  # others use the cores
+    call(5, True)
+    assert inline == [False, True, False, False, False]  # nothing is known of the first
+
+
+@INLINE
+def test_a_crash_ends_the_process_at_once(inline: bool) -> None:
+    program = f"""
+import numpy as np
+from engine.runtime.executor import compute_row, step_table
+from tests.runtime.programs import Machine, count, words
+block = words(1)  # an address of nothing
+table = step_table([compute_row(count.address, block.ctypes.data, [(0, 0), (0, 1)])], 2)
+Machine(2).run(table, 10, inline={inline})
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == -signal.SIGSEGV
+
+
+@INLINE
+def test_a_forked_child_computes_too(inline: bool) -> None:
+    program = f"""
+import os
+import numpy as np
+from tests.runtime.test_workers import counting_table
+from tests.runtime.programs import Machine
+machine, counters = Machine(2), np.zeros(4, np.int64)
+table, blocks = counting_table(counters, 2, 1)
+for _ in range(20):
+    machine.run(table, 10, {inline})
+child = os.fork()
+if child == 0:
+    machine.run(table, 5, {inline})
+    os._exit(0 if counters.tolist() == [205] * 4 and len(os.listdir("/proc/self/task")) == 1 else 1)
+_, status = os.waitpid(child, 0)
+assert status == 0 and counters.tolist() == [200] * 4
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
