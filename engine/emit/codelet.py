@@ -18,8 +18,6 @@ SIGNATURE = ir.FunctionType(VOID, [I64, I64, I64, I64])
 SIDE_BY_SIDE = 4
 """Vectors of columns that are reduced together."""
 MOST_NODES_SIDE_BY_SIDE = 64
-AHEAD = 1024
-"""Bytes."""
 Addresses = list[ir.Value]
 Leaf = Callable[[Addresses, Carried], Carried]
 LaneLeaf = Callable[[ir.Value, ir.Value | None, Carried], Carried]
@@ -105,13 +103,6 @@ class CodeletEmitter:
                 addresses, self.nest.accesses, self.neighbours, self.steps, strict=True
             )
         ]
-
-    def _prefetch(self, addresses: Addresses) -> None:
-        """Asks for what is read some vectors later, further on than the processor looks by itself."""
-        read = {node.access for node in self.nest.nodes if isinstance(node, Input)}
-        for access in sorted(read):
-            if self.neighbours[access]:
-                self.lanes.prefetch(addresses[access], AHEAD)
 
     def _parallel_loops(self, level: int, addresses: Addresses) -> None:
         if level == len(self.parallel):
@@ -201,8 +192,6 @@ class CodeletEmitter:
 
         def leaf(index: ir.Value, mask: ir.Value | None, _: Carried) -> Carried:
             at = self._along(addresses, index)
-            if mask is None and self.lanes.width > 1:
-                self._prefetch(at)
             point = self._point(at, mask, ready)
             self._store_points(point)
             if self.checks is not None:

@@ -162,11 +162,6 @@ class Lanes:
         """A pointer to element `index` of those that begin at an address."""
         return self.builder.gep(self.address_of(address, MEMORY_TYPES[element_type]), [index])
 
-    def prefetch(self, address: ir.Value, ahead: int) -> None:
-        """Asks for the cache line so many bytes behind a pointer."""
-        line = self.builder.gep(self.address_of(address, I8), [ir.Constant(I64, ahead)])
-        self.call("llvm.prefetch.p0", VOID, [line, *(ir.Constant(I32, each) for each in (0, 3, 1))])
-
     def load(self, address: ir.Value, element_type: str, mask: ir.Value | None = None) -> ir.Value:
         """Loads neighbouring elements; lanes outside the mask are zero."""
         memory = self.of(MEMORY_TYPES[element_type])
