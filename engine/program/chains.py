@@ -58,8 +58,15 @@ def _uses(program: Program) -> Counter[Buffer]:
     """In how many ways each buffer is used, counting the program's outputs and predicates."""
     uses: Counter[Buffer] = Counter(program.outputs)
     uses.update(mark.predicate for mark in program.marks if mark.predicate is not None)
-    for compute_set in program.compute_sets:
-        uses.update(span.buffer for span in _spans(compute_set))
+    return uses + _used(program.compute_sets)
+
+
+def _used(sets: list[ComputeSet]) -> Counter[Buffer]:
+    """In how many ways compute sets use each buffer, whether they say so or not: `engine.debug` runs what does not."""
+    uses: Counter[Buffer] = Counter()
+    for each in sets:
+        uses.update(span.buffer for span in _spans(each))
+        uses.update(relocation.buffer for relocation in each.relocations)
     return uses
 
 
@@ -195,13 +202,15 @@ def _chained(links: list[ComputeSet], uses: Counter[Buffer]) -> ComputeSet:
 def _own_buffers(links: list[ComputeSet], uses: Counter[Buffer], units: int) -> dict[Buffer, int]:
     """The arrays that are made and used in the chain alone, and the bytes of a unit's piece, one after the other."""
     found: dict[Buffer, int] = {}
-    touched = Counter(s.buffer for each in links for s in _spans(each))
     first = {s.buffer: each for each in reversed(links) for s in _spans(each)}
-    for buffer, count in touched.items():
+    for buffer, count in _used(links).items():
+        if buffer not in first:
+            continue
         begun = all(s.buffer is not buffer for s in first[buffer].reads)
         if buffer.kind != "arena" or uses[buffer] != count or not begun:
             continue
-        if any(r.offset for each in links for r in each.relocations if r.buffer is buffer):
+        moved = [(r, each) for each in links for r in each.relocations if r.buffer is buffer]
+        if any(r.offset or all(s.buffer is not buffer for s in _spans(each)) for r, each in moved):
             continue
         spans = [(s, each) for each in links for s in _spans(each) if s.buffer is buffer]
         pieces = {_piece(buffer, _of_chain(s.partition, each.units // units)) for s, each in spans}
