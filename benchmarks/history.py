@@ -35,14 +35,18 @@ def main() -> None:
     if not found:
         parser.error(f"Expected stored runs in {STORED}. Received none: run pytest benchmarks --benchmark-autosave.")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import StrMethodFormatter
 
     figure, axes = plt.subplots(figsize=(10, 6), layout="constrained")
-    for name, points in found.items():
+    axes.set_prop_cycle(color=plt.colormaps["tab20"].colors)
+    for name, points in sorted(found.items(), key=lambda item: -item[1][-1][1]):
         axes.plot([label for label, _ in points], [value for _, value in points], marker="o", label=name)
     axes.axhline(1.0, color="gray", linewidth=0.8)
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
     axes.set_ylabel(f"times as fast as {options.against}")
-    axes.legend(ncols=2, fontsize="small")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
     figure.savefig(options.to)
     print(f"wrote {options.to}")
 
