@@ -150,7 +150,7 @@ def python_calls_of_turns(turns: int) -> int:
             executable.run(1, [], variables, queues=bound)
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
         rows = drains["out"].rows()
     np.testing.assert_array_equal(rows[0], np.tile(np.arange(1, turns + 1), 2))
     np.testing.assert_array_equal(rows[1], np.arange(1, 2 * turns + 1) / 2)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,12 +70,12 @@ class Looker:
         self.delays[worker] = delay
 
 
-def run(machine: Machine, table: np.ndarray, steps: int, watch: Looker | None = None, **more: object) -> int:
+def run(machine: Machine, table: np.ndarray, steps: int, watch: Looker | None = None, **more: Any) -> int:
     workers.begin_call(steps, machine.state)
     return workers.run_piece(
         *(table, steps, 0, machine.workers, machine.scratch, machine.state),
         watch=watch,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 
@@ -285,9 +286,9 @@ def test_brief_calls_are_made_by_the_caller(monkeypatch: pytest.MonkeyPatch) -> 
     table, _blocks = counting_table(counters, 2, pauses=1)
     run_piece = workers.run_piece
 
-    def spy(*arguments: object, **more: object) -> int:
+    def spy(*arguments: Any, **more: Any) -> int:
         inline.append(arguments[6])
-        return run_piece(*arguments, **more)  # type: ignore[arg-type]
+        return run_piece(*arguments, **more)
 
     monkeypatch.setattr(pieces, "run_piece", spy)
     choice = WorkerChoice(lambda: math.inf)
