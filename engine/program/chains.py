@@ -15,6 +15,7 @@ import numpy as np
 from engine.codelets.chain import Chain, Link, Piece, chain, chain_scratch_bytes
 from engine.codelets.contract_fields import Field
 from engine.emit.nest import Nest
+from engine.program.products import is_float32_product
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Program, Span
 from engine.program.removal import without
 
@@ -84,8 +85,7 @@ def _is_link(compute_set: ComputeSet) -> bool:
         return False
     if isinstance(compute_set.codelet, Nest):
         return True
-    is_product = getattr(compute_set.codelet, "name", "") == "contract_f32"
-    return is_product and int(compute_set.parameters[Field.BATCHES]) == compute_set.units
+    return is_float32_product(compute_set) and int(compute_set.parameters[Field.BATCHES]) == compute_set.units
 
 
 def _from(sets: list[ComputeSet], start: int, steered: set[int], gone: set[int]) -> list[int]:

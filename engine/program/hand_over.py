@@ -15,6 +15,7 @@ import numpy as np
 from engine.codelets.contract_fields import Field
 from engine.codelets.hand_over import HandOver, hand_over, hand_over_scratch_bytes
 from engine.emit.nest import Nest
+from engine.program.products import is_float32_product
 from engine.program.program import Buffer, ComputeSet, Program, Span
 from engine.program.removal import without
 
@@ -93,7 +94,7 @@ def _fit(writer: ComputeSet, reader: ComputeSet, span: Span, users: Counter[Buff
 
 def _shares_nothing(writer: ComputeSet) -> bool:
     """Whether a compute set is a product whose units are as fast one by one."""
-    return getattr(writer.codelet, "name", "") == "contract_f32" and writer.parameters[Field.K] <= LONGEST_K
+    return is_float32_product(writer) and writer.parameters[Field.K] <= LONGEST_K
 
 
 def _goes_through_scratch(writer: ComputeSet, reader: ComputeSet, buffer: Buffer, users: Counter[Buffer]) -> bool:
