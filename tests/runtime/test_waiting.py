@@ -15,9 +15,13 @@ from engine.runtime import delays, pieces, threads, workers
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.delays import delay_here, delay_of
 from engine.runtime.executor import new_scratch, new_state
-from tests.interrupting import living_workers
+from engine.runtime.workers import request_stop
+from tests.interrupting import living_workers, wait_for
 from tests.runtime.programs import Machine
 from tests.runtime.test_executor import oracle_rotation, rotation_table
+
+ENDLESS = 10**15
+"""More steps than a call gets to in days."""
 
 
 def block(kind: str) -> np.ndarray:
@@ -76,10 +80,11 @@ def test_a_thread_that_ends_while_it_is_asked_has_no_delay(monkeypatch: pytest.M
 
 
 class Fickle(WorkerChoice):
-    """Takes another number of workers for every piece, and never has patience."""
+    """Takes another number of workers for every piece, never has patience, and stops the call after so many pieces."""
 
-    def __init__(self) -> None:
+    def __init__(self, pieces: int, state: np.ndarray) -> None:
         super().__init__()
+        self.pieces, self.state = pieces, state
         self.taken: list[tuple[int, int]] = []
 
     @property
@@ -94,6 +99,13 @@ class Fickle(WorkerChoice):
 
     def note(self, workers: int, steps: int, seconds: float, delays: object, now: float) -> None:
         self.taken.append((workers, steps))
+        if len(self.taken) == self.pieces:
+            request_stop(self.state)
+
+
+def rotated(values: np.ndarray, rounds: int) -> np.ndarray:
+    """What `oracle_rotation` returns, for any number of rounds."""
+    return np.roll(values, -(rounds % len(values))) + rounds
 
 
 def run_fickle(choice: Fickle, most: int, steps: int, first: np.ndarray, state: np.ndarray) -> None:
@@ -109,27 +121,33 @@ def run_fickle(choice: Fickle, most: int, steps: int, first: np.ndarray, state: 
     pieces.run_in_pieces(choice, most, steps, table, lambda count: scratch[:count], state)
 
 
+def test_rotations_in_one_go() -> None:
+    values = np.arange(13, dtype=np.int64) * 1000
+    for rounds in (0, 1, 13, 30):
+        np.testing.assert_array_equal(rotated(values, rounds), oracle_rotation(values.copy(), rounds))
+
+
 @pytest.mark.usefixtures("way")
 def test_other_workers_go_on_where_some_have_ended() -> None:
-    steps = 100_000
-    first = np.arange(13, dtype=np.int64) * 1000
-    expected = oracle_rotation(first.copy(), 2 * steps)
-    choice, state = Fickle(), new_state(3)
-    run_fickle(choice, 3, steps, first, state)
-    np.testing.assert_array_equal(first, expected)
-    assert workers.completed_steps(state) == steps == sum(done for _, done in choice.taken)
-    assert {count for count, _ in choice.taken} == {1, 2, 3}
+    start = np.arange(13, dtype=np.int64) * 1000
+    first, state = start.copy(), new_state(3)
+    choice = Fickle(9, state)
+    run_fickle(choice, 3, ENDLESS, first, state)
+    completed = workers.completed_steps(state)
+    np.testing.assert_array_equal(first, rotated(start, 2 * completed))
+    assert 0 < completed == sum(done for _, done in choice.taken) < ENDLESS
+    assert [count for count, _ in choice.taken] == [1, 2, 3, 1, 2, 3, 1, 2, 3]
     assert not living_workers()
 
 
 @pytest.mark.usefixtures("way")
 def test_a_stop_ends_the_call_and_not_only_the_piece() -> None:
-    first, state, choice = np.arange(13, dtype=np.int64), new_state(2), Fickle()
-    start = first.copy()
-    timer = threading.Timer(0.1, workers.request_stop, [state])
-    timer.start()
-    run_fickle(choice, 2, 10**9, first, state)
-    timer.join()
+    first, state = np.arange(13, dtype=np.int64), new_state(2)
+    start, choice = first.copy(), Fickle(0, state)
+    stopper = threading.Thread(target=lambda: wait_for(lambda: len(choice.taken) > 1) and request_stop(state))
+    stopper.start()
+    run_fickle(choice, 2, ENDLESS, first, state)
+    stopper.join()
     completed = workers.completed_steps(state)
-    assert 0 < completed < 10**9
-    np.testing.assert_array_equal(np.sort(first), np.sort(start + 2 * completed))
+    assert 0 < completed == sum(done for _, done in choice.taken) < ENDLESS
+    np.testing.assert_array_equal(first, rotated(start, 2 * completed))
