@@ -13,15 +13,26 @@ import pytest
 
 PATIENCE_SECONDS = 120.0
 """So long a test waits for what should happen at once; it is never waited for where nothing is wrong."""
+EXITING = 4
+"""Of a thread's flags: it runs nothing any more. Whoever joins it may go on before the system has forgotten it."""
+
+
+def threads_of_system(process: int | str = "self") -> dict[str, str]:
+    """What the system calls the threads of a process, by their numbers, but for those that are ending; on Linux."""
+    found = {}
+    for folder in Path(f"/proc/{process}/task").glob("*"):
+        with suppress(OSError):  # ended meanwhile
+            name, fields = (folder / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+            if not int(fields.split()[6]) & EXITING:
+                found[folder.name] = name
+    return found
 
 
 def living_workers() -> list[str]:
     """Workers of the engine, which should not outlive their call; queues of other tests may have threads."""
     names = [thread.name for thread in threading.enumerate()]
-    for told in Path("/proc/self/task").glob("*/comm"):  # of threads that Python does not know, on Linux
-        with suppress(OSError):  # ended meanwhile
-            names.append(told.read_text())
-    return [name.strip() for name in names if name.startswith("worker ")]
+    names += threads_of_system().values()  # also those that Python does not know
+    return [name for name in names if name.startswith("worker ")]
 
 
 def engine_runs() -> bool:
@@ -33,9 +44,31 @@ def wait_for(condition: Callable[[], bool]) -> bool:
     end = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > end:
-            return False
+            return bool(condition())
         time.sleep(0.001)
     return True
+
+
+@contextmanager
+def acting_when(condition: Callable[[], bool], act: Callable[[], object]) -> Iterator[None]:
+    """Another thread acts as soon as the condition holds, which it must while the block runs."""
+    acted: list[bool] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        holds = wait_for(lambda: ended.is_set() or condition())
+        if not ended.is_set():  # even if it never held, as the block may wait for this
+            act()
+            acted.append(holds)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        assert acted == [True]
 
 
 @contextmanager
@@ -43,20 +76,6 @@ def interrupted_when(
     condition: Callable[[], bool], interrupt: Callable[[], None] = _thread.interrupt_main
 ) -> Iterator[None]:
     """The block is interrupted as soon as the condition holds, and must raise KeyboardInterrupt."""
-    held: list[bool] = []
-    ended = threading.Event()
-
-    def watch() -> None:
-        held.append(wait_for(lambda: ended.is_set() or condition()))
-        if not ended.is_set():
-            interrupt()
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        ended.set()
-        watcher.join()
-    assert held == [True]
+    # What comes when the block has ended by itself fails a test, and does not end the whole run.
+    with pytest.raises(KeyboardInterrupt), acting_when(condition, interrupt):
+        yield

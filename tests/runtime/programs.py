@@ -8,7 +8,7 @@ from engine.codelets.build import codelet, make
 from engine.codelets.memory import load_f64, load_i64, pause, store_f64, store_i64
 from engine.runtime.executor import new_scratch, new_state
 from engine.runtime.native_threads import codelets_of_calls
-from engine.runtime.workers import run_table
+from engine.runtime.workers import completed_steps, run_table
 
 
 @codelet
@@ -75,6 +75,9 @@ class Machine:
         self.workers = workers
         self.state = new_state(workers)
         self.scratch = new_scratch(workers, 256)
+
+    def has_completed_steps(self) -> bool:
+        return completed_steps(self.state) > 0
 
     def run(self, table: np.ndarray, steps: int, inline: bool = False) -> int:
         return run_table(table, steps, self.workers, self.scratch, self.state, inline)

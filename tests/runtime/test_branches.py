@@ -6,7 +6,6 @@ import _thread
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -28,7 +27,7 @@ from engine.runtime.executor import (
     sync_row,
 )
 from engine.runtime.workers import completed_steps
-from tests.interrupting import interrupted_when, living_workers
+from tests.interrupting import interrupted_when, living_workers, wait_for
 from tests.runtime.programs import Journal, Machine, count, log_call, words
 
 WORKERS = [1, 2, 4]
@@ -242,15 +241,16 @@ def test_a_short_loop_is_never_left(workers: int) -> None:
     np.testing.assert_array_equal(resets, 1)
 
 
-def test_two_interruptions_wait_for_the_workers_too() -> None:
+def test_two_interruptions_wait_for_the_workers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first they may go on for as long as they like, after the second they are to leave the loop."""
+    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 1e9)
     s, machine = Steering(2), Machine(2)
     counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
 
     def interrupt_twice() -> None:
         _thread.interrupt_main()
-        time.sleep(0.01)
-        if living_workers():  # they are given 0.4 s to end
-            _thread.interrupt_main()
+        wait_for(lambda: machine.state[State.STOP] == Stop.AFTER_STEP)  # the first has been heard
+        _thread.interrupt_main()
 
     with interrupted_when(lambda: counters.min() > 0, interrupt_twice):
         machine.run(endless(s, counters, after), 10)

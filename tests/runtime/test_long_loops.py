@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -73,16 +72,17 @@ def test_a_known_long_loop_is_left_and_a_known_short_one_is_not() -> None:
 
 
 PROGRAM = f"""
-import signal, sys
+import signal, sys, threading
 import numpy as np
 from engine.compile import compile_module
 from tests.engine.running import buffers
+from tests.interrupting import engine_runs, wait_for
 from tests.runtime.test_long_loops import until_negative
 
 if "handler" in sys.argv:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 executable = compile_module(until_negative(), ["variable", "variable"], {{}})
-print("{READY}", flush=True)
+threading.Thread(target=lambda: print("{READY}" if wait_for(engine_runs) else "late", flush=True)).start()
 executable.run(1, [], buffers([np.full(40, 5.0, np.float32), np.array(0, np.int32)]))
 """
 
@@ -100,7 +100,6 @@ def test_the_process_ends_when_it_is_asked_to(number: signal.Signals, mode: str,
     command = [sys.executable, "-c", PROGRAM, mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None and process.stdout.readline().strip() == READY
-        time.sleep(0.2)
         assert process.poll() is None
         process.send_signal(number)
         assert process.wait(PATIENCE_SECONDS) == code

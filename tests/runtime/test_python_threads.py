@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from engine.errors import InternalError
 from engine.runtime import python_threads, threads, workers
 from engine.runtime.executor import State
-from tests.interrupting import living_workers
+from tests.interrupting import PATIENCE_SECONDS, living_workers, wait_for
 from tests.runtime.programs import Machine
 from tests.runtime.test_waiting import block
 from tests.runtime.test_workers import counting_table
@@ -31,7 +30,7 @@ def test_a_failing_worker_frees_the_others(failing: int) -> None:
     def work(worker: int) -> None:
         if worker == failing:
             raise ZeroDivisionError("inside")
-        assert aborted.wait(20)
+        assert aborted.wait(PATIENCE_SECONDS)
 
     with pytest.raises(InternalError, match="inside"):
         python_threads.run_workers(work, 2, stop=lambda impatient: None, abort=aborted.set)
@@ -58,13 +57,13 @@ def test_workers_waiting_for_a_thread_that_cannot_start(monkeypatch: pytest.Monk
 def test_sleeping_workers_notice_that_one_will_never_come(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = block("sleep")
     monkeypatch.setattr(workers, "_waiting_block", lambda: changed)
-    machine, counters = Machine(3), np.zeros(4, np.int64)
+    machine, counters, waited = Machine(3), np.zeros(4, np.int64), []
     table, _blocks = counting_table(counters, 3, pauses=1)
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
         if thread.name == "worker 2":
-            time.sleep(0.05)  # the others are asleep by now
+            waited.append(wait_for(lambda: machine.state[State.ASLEEP] == 1))  # worker 0 starts the others
             raise RuntimeError("can't start new thread")
         start(thread)
 
@@ -72,6 +71,7 @@ def test_sleeping_workers_notice_that_one_will_never_come(monkeypatch: pytest.Mo
     with pytest.raises(InternalError, match="can't start"):
         machine.run(table, 100)
     assert not living_workers()
+    assert waited == [True]
     assert machine.state[State.ASLEEP] == 0
 
 

@@ -17,7 +17,7 @@ from engine.errors import ConfigurationError, InternalError
 from engine.runtime import threads
 from engine.runtime.executor import compute_row, even_ranges, new_scratch, step_table, sync_row
 from engine.runtime.workers import completed_steps, request_stop, run_table
-from tests.interrupting import interrupted_when, living_workers
+from tests.interrupting import acting_when, interrupted_when, living_workers
 from tests.runtime.programs import Machine, count, dawdle, words
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -44,8 +44,8 @@ def send_signal() -> None:
 def test_interrupt_stops_at_a_step_boundary(workers: int, interrupt: Callable[[], None]) -> None:
     machine, counters = Machine(workers), np.zeros(4, np.int64)
     table, _blocks = counting_table(counters, workers, pauses=1000)
-    with interrupted_when(lambda: completed_steps(machine.state) > 0, interrupt):
-        machine.run(table, 10**9)
+    with interrupted_when(machine.has_completed_steps, interrupt):
+        machine.run(table, 10**12)
     completed = completed_steps(machine.state)
     assert completed > 0
     np.testing.assert_array_equal(counters, completed)
@@ -61,7 +61,7 @@ def test_interrupts_at_any_moment_leave_whole_steps() -> None:
         timer = threading.Timer(delay, _thread.interrupt_main)
         try:
             timer.start()
-            machine.run(table, 10**9)
+            machine.run(table, 10**12)
         except KeyboardInterrupt:
             assert len(set(counters.tolist())) == 1
         finally:
@@ -72,11 +72,9 @@ def test_interrupts_at_any_moment_leave_whole_steps() -> None:
 def test_stop_from_another_thread() -> None:
     machine, counters = Machine(2), np.zeros(4, np.int64)
     table, _blocks = counting_table(counters, 2, pauses=100)
-    timer = threading.Timer(0.1, request_stop, [machine.state])
-    timer.start()
-    completed = machine.run(table, 10**9)
-    timer.join()
-    assert 0 < completed < 10**9
+    with acting_when(machine.has_completed_steps, lambda: request_stop(machine.state)):
+        completed = machine.run(table, 10**12)
+    assert 0 < completed < 10**12
     np.testing.assert_array_equal(counters, completed)
 
 
