@@ -19,7 +19,7 @@ from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.rings import AnyRing, InfeedRing, OutfeedRing
 from tests.engine.running import buffers, random_array
-from tests.interrupting import PATIENCE_SECONDS
+from tests.interrupting import PATIENCE_SECONDS, wait_for
 
 TOKEN = Shape("s32")
 Values = list[Instruction]
@@ -148,7 +148,10 @@ class Drain:
 
 
 class Fill:
-    """A host thread that puts rows, a few at a time, and closes the ring afterwards if asked to."""
+    """A host thread that puts rows, a few at a time, and closes the ring afterwards if asked to.
+
+    It begins when a condition holds.
+    """
 
     def __init__(
         self,
@@ -158,13 +161,15 @@ class Fill:
         pause: float = 0.0,
         error: BaseException | None = None,
         close: bool = False,
+        begin: Callable[[], bool] = lambda: True,
     ) -> None:
         self.ring, self.pieces, self.pause, self.error, self.close = ring, list(rows), pause, error, close
-        self.at_once = at_once
+        self.at_once, self.begin = at_once, begin
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
     def _run(self) -> None:
+        wait_for(self.begin)
         for start in range(0, len(self.pieces[0]), self.at_once):
             with suppress(FeedEnded):  # the program has failed
                 self.ring.put([leaf[start : start + self.at_once] for leaf in self.pieces])
@@ -197,11 +202,14 @@ def zeros(module: Module) -> list[DeviceBuffer]:
 
 @contextmanager
 def host(
-    rings_of: Mapping[str, AnyRing], fed: Mapping[str, Sequence[np.ndarray]], pause: float = 0.0
+    rings_of: Mapping[str, AnyRing],
+    fed: Mapping[str, Sequence[np.ndarray]],
+    pause: float = 0.0,
+    begin: Callable[[], bool] = lambda: True,
 ) -> Iterator[dict[str, Drain]]:
-    """Threads that feed the infeeds and drain the outfeeds."""
+    """Threads that feed the infeeds, once a condition holds, and drain the outfeeds."""
     drains = {n: Drain(r, pause) for n, r in rings_of.items() if isinstance(r, OutfeedRing)}
-    fills = [Fill(r, fed[n], pause=pause) for n, r in rings_of.items() if isinstance(r, InfeedRing)]
+    fills = [Fill(r, fed[n], pause=pause, begin=begin) for n, r in rings_of.items() if isinstance(r, InfeedRing)]
     try:
         yield drains
     except BaseException:

@@ -27,8 +27,7 @@ from engine.ir.device_operations import (
 )
 from engine.ops.registry import DEFINITIONS, Value
 from engine.partition.replica_copies import FOLD
-
-WAIT = 30
+from tests.interrupting import PATIENCE_SECONDS
 
 
 def device_call(
@@ -92,11 +91,11 @@ class Replicas:
 
     def meet(self, x: np.ndarray) -> list[np.ndarray]:
         """All replicas' values of a collective's operand."""
-        self.barrier.wait(WAIT)
+        self.barrier.wait(PATIENCE_SECONDS)
         self.table[self.local.number] = x
-        self.barrier.wait(WAIT)
+        self.barrier.wait(PATIENCE_SECONDS)
         values = list(self.table)
-        self.barrier.wait(WAIT)
+        self.barrier.wait(PATIENCE_SECONDS)
         return values  # type: ignore[return-value]
 
     def random_bits(self, instruction: Instruction, operands: list[np.ndarray]) -> Value:
