@@ -16,6 +16,7 @@ from keras_ext.epochs import super_batches as module
 from keras_ext.epochs.feeds import Batches, FeedIterator
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import SuperBatches, super_batches
+from tests.interrupting import PATIENCE_SECONDS, wait_for
 from tests.keras.helpers import CLASSES, FEATURES, data
 
 ROWS = np.arange(100, dtype=np.float32).reshape(50, 2)
@@ -148,9 +149,7 @@ def readers() -> list[threading.Thread]:
 
 
 def wait_for_readers() -> None:
-    for thread in readers():
-        thread.join(5)
-    assert not readers()
+    assert wait_for(lambda: not readers())
 
 
 def numbers(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -178,7 +177,7 @@ def test_next_batches_are_read_while_nobody_waits() -> None:
 
     iterator = iter(ReadAhead(batches))
     iterator.take(2)
-    assert read.wait(5)
+    assert read.wait(PATIENCE_SECONDS)
     assert sum(batches.steps for batches in iterator.take(2)) == 2
 
 
@@ -272,4 +271,4 @@ def test_no_reader_is_left_after_an_interruption(error: type[BaseException]) -> 
 
     with pytest.raises(error):
         model_of(50).fit(endless(), steps_per_epoch=10_000, shuffle=False, verbose=0, callbacks=[Stop()])
-    assert not readers()
+    wait_for_readers()
