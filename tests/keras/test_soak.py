@@ -10,6 +10,7 @@ import gc
 import resource
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ def census() -> tuple[int, int, int]:
     return alive(Executable), alive(DeviceBuffer), threading.active_count()
 
 
+def assert_nothing_grew(before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    """What other tests have left may still end meanwhile."""
+    assert all(new <= old for old, new in zip(before, after, strict=True)), (before, after)
+
+
 def resident() -> float:
     """Megabytes of the process, without what it has freed."""
     gc.collect()
@@ -49,13 +55,27 @@ def test_ten_thousand_executions(kit: Kit, asynchronous: bool) -> None:
     model = kit.ipu_model(kit.functional, steps_per_execution=1)
     model.set_asynchronous_callbacks(asynchronous)
     model.fit(X, Y, batch_size=8, epochs=100, verbose=0)
-    before, memory = census(), resident()
-    history = model.fit(X, Y, batch_size=8, epochs=2500, verbose=0).history
-    assert queue_report(model).executions == 10_000
-    assert int(kit.variable(model.optimizer.iterations).numpy()) == 10_400
-    assert np.isfinite(history["loss"]).all()
-    assert census() == before
-    assert resident() - memory < 5  # the history of 2500 epochs is there as well
+    before = census()
+
+    def turn() -> None:
+        trained = int(kit.variable(model.optimizer.iterations).numpy())
+        history = model.fit(X, Y, batch_size=8, epochs=2500, verbose=0).history
+        assert queue_report(model).executions == 10_000
+        assert int(kit.variable(model.optimizer.iterations).numpy()) == trained + 10_000
+        assert np.isfinite(history["loss"]).all()
+
+    assert least_growth(turn, 5.0) < 5.0  # the history of 2500 epochs is there as well
+    assert_nothing_grew(before, census())
+
+
+def least_growth(turn: Callable[[], None], megabytes: float) -> float:
+    """The growth of memory in a turn, or the least of three: what leaks does so in each, other threads do not."""
+    found: list[float] = []
+    while len(found) < 3 and not any(each < megabytes for each in found):
+        before = resident()
+        turn()
+        found.append(resident() - before)
+    return min(found)
 
 
 def use(kit: Kit) -> weakref.ref[Any]:
@@ -70,7 +90,7 @@ def test_dropped_models_leave_nothing(kit: Kit) -> None:
     use(kit)
     before, memory = census(), resident()
     models = [use(kit) for _ in range(50)]
-    assert census() == before
+    assert_nothing_grew(before, census())
     # TensorFlow keeps a few megabytes of every model it has traced, with and without this engine.
     assert resident() - memory < 50 * MEGABYTES_IN_TENSORFLOW
     assert not any(model() for model in models)
@@ -79,15 +99,15 @@ def test_dropped_models_leave_nothing(kit: Kit) -> None:
 def test_two_models_that_alternate(kit: Kit) -> None:
     one, other = kit.ipu_model(kit.functional, steps_per_execution=4), kit.ipu_model(steps_per_execution=4)
 
-    def turn(epochs: int) -> None:
+    def turn(epochs: int = 150) -> None:
+        trained = int(kit.variable(one.optimizer.iterations).numpy())
         for _ in range(epochs):
             one.fit(X, Y, batch_size=8, verbose=0)
             other.fit(X, Y, batch_size=8, verbose=0)
+        assert int(kit.variable(one.optimizer.iterations).numpy()) == trained + 4 * epochs
 
     turn(2)
-    before, memory = census(), resident()
-    turn(150)
-    assert census() == before
-    assert resident() - memory < 5
-    assert int(kit.variable(one.optimizer.iterations).numpy()) == 4 * 152
+    before = census()
+    assert least_growth(turn, 5.0) < 5.0
+    assert_nothing_grew(before, census())
     assert all(np.isfinite(weight).all() for weight in one.get_weights())

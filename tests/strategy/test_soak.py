@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
-from tests.keras.test_soak import alive, resident
+from tests.interrupting import wait_for
+from tests.keras.test_soak import alive, assert_nothing_grew, least_growth
 from tests.strategy.helpers import compiled, numbers
 
 
@@ -23,7 +24,7 @@ def threads() -> int:
 def test_two_hundred_runs(strategy: IPUStrategyV1) -> None:
     from engine.runtime.buffers import DeviceBuffer
 
-    queue = IPUOutfeedQueue()
+    queue, made = IPUOutfeedQueue(), 0
     with strategy.scope():
         weights = tf.Variable(tf.zeros([64, 64]))
         iterator = iter(numbers(shape=(64, 64)))
@@ -36,18 +37,21 @@ def test_two_hundred_runs(strategy: IPUStrategyV1) -> None:
             queue.enqueue((tf.reduce_sum(weights), x))
 
     def runs(count: int) -> None:
+        nonlocal made
+        weights.assign(tf.zeros([64, 64]))
         for _ in range(count):
             strategy.run(step, args=(10, iterator))
             _, elements = queue.dequeue()
             assert elements.shape == (10, 64, 64)
+        expected = np.float32(sum(range(10 * made, 10 * (made + count))))
+        np.testing.assert_array_equal(weights, np.full((64, 64), expected))
+        made += count
 
     runs(50)
     gc.collect()
-    before = resident(), alive(DeviceBuffer), threads()
-    runs(200)
-    assert resident() - before[0] < 4.0
-    assert (alive(DeviceBuffer), threads()) == before[1:]
-    np.testing.assert_array_equal(weights, np.full((64, 64), sum(range(2500)), np.float32))
+    before = alive(DeviceBuffer), threads()
+    assert least_growth(lambda: runs(200), 4.0) < 4.0
+    assert_nothing_grew(before, (alive(DeviceBuffer), threads()))
 
 
 def test_queues_made_anew(strategy: IPUStrategyV1) -> None:
@@ -66,8 +70,4 @@ def test_queues_made_anew(strategy: IPUStrategyV1) -> None:
             _ = iterator._infeed_queue.initializer
     del iterator
     gc.collect()
-    deadline = 50
-    while threads() > before and deadline:
-        threading.Event().wait(0.05)
-        deadline -= 1
-    assert threads() <= before
+    assert wait_for(lambda: threads() <= before)
