@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
-from ipu.serving.application import Limits
+from ipu.serving import server
 from tests.interrupting import PATIENCE_SECONDS
 from tests.keras.helpers import KITS, Kit
-from tests.serving.helpers import Client, export_mlp, running
+from tests.serving.helpers import PATIENT, Client, export_mlp, running
 
 
 @pytest.fixture(params=KITS)
@@ -26,6 +27,12 @@ def strategy() -> IPUStrategyV1:
     return IPUStrategy()
 
 
+@pytest.fixture(autouse=True)
+def patient_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may be slow to begin, unless a test is about that."""
+    monkeypatch.setattr(server, "HEADER_TIMEOUT", PATIENCE_SECONDS)
+
+
 @pytest.fixture(scope="module")
 def mlp(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object]:
     """A directory of versions with one of an exported model of batch size 8, and the model."""
@@ -36,5 +43,5 @@ def mlp(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object]:
 @pytest.fixture(scope="module")
 def client(mlp: tuple[Path, object]) -> Iterator[Client]:
     """A client of a server for `mlp` with small limits."""
-    with running(mlp[0], Limits(body_bytes=1 << 20, read_timeout=1.0, predict_timeout=PATIENCE_SECONDS)) as client:
+    with running(mlp[0], replace(PATIENT, body_bytes=1 << 20)) as client:
         yield client

@@ -20,6 +20,7 @@ from ipu.serving.servable import open_servables
 from ipu.serving.server import bound_socket, server
 from tests.interrupting import PATIENCE_SECONDS
 
+PATIENT = Limits(read_timeout=PATIENCE_SECONDS, predict_timeout=PATIENCE_SECONDS)
 FEATURES = 5
 BATCH = 8
 
@@ -82,8 +83,8 @@ def running(directory: Path, limits: Limits | None = None, name: str | None = No
     """A server for a directory in a thread, with a client; at the end it has stopped in order."""
     servables = open_servables(directory, name)
     listener = bound_socket("127.0.0.1", 0)
-    made = server(Application(servables, limits or Limits(predict_timeout=PATIENCE_SECONDS)), most_connections=1000)
-    made.config.timeout_graceful_shutdown = 5
+    made = server(Application(servables, limits or PATIENT), most_connections=1000)
+    made.config.timeout_graceful_shutdown = int(PATIENCE_SECONDS)
     thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -94,6 +95,6 @@ def running(directory: Path, limits: Limits | None = None, name: str | None = No
         yield Client(listener.getsockname()[1], servables[0].name)
     finally:
         made.should_exit = True
-        thread.join(PATIENCE_SECONDS)
+        thread.join(2 * PATIENCE_SECONDS)
         listener.close()
     assert not thread.is_alive()

@@ -13,6 +13,7 @@ from ipu.serving.batching import Batcher
 from ipu.serving.errors import RequestError
 from ipu.serving.manifest import Manifest, Tensor
 from ipu.serving.servable import Arrays, Servable
+from tests.interrupting import PATIENCE_SECONDS
 
 BATCH = 4
 
@@ -72,10 +73,10 @@ def test_requests_share_a_batch_and_the_last_row_fills_it() -> None:
 
 def test_a_full_batch_does_not_wait() -> None:
     async def work(batcher: Batcher) -> Any:
-        return await asyncio.wait_for(batcher.predict(rows(1, 2, 3, 4)), 5)
+        return await asyncio.wait_for(batcher.predict(rows(1, 2, 3, 4)), PATIENCE_SECONDS)
 
     program = Recorder()
-    np.testing.assert_array_equal(run(work, program, window=60.0)[0], [2, 3, 4, 5])
+    np.testing.assert_array_equal(run(work, program, window=10 * PATIENCE_SECONDS)[0], [2, 3, 4, 5])
 
 
 def test_many_rows_take_several_batches() -> None:
@@ -101,10 +102,10 @@ def test_who_has_gone_is_left_out() -> None:
     async def work(batcher: Batcher) -> Any:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(batcher.predict(rows(7)), 0.01)
-        return await batcher.predict(rows(1))
+        return await batcher.predict(rows(1, 2, 3, 4))
 
-    np.testing.assert_array_equal(run(work, program, window=0.1)[0], [2])
-    assert program.batches == [[1, 1, 1, 1]]
+    np.testing.assert_array_equal(run(work, program, window=10 * PATIENCE_SECONDS)[0], [2, 3, 4, 5])
+    assert program.batches == [[1, 2, 3, 4]]
 
 
 def test_a_failure_reaches_all_in_the_batch_and_ends_nothing() -> None:
@@ -134,5 +135,5 @@ def test_too_many_are_turned_away_and_the_end_tells_those_who_wait() -> None:
         await batcher.stop()
         return await asyncio.gather(*waiting, return_exceptions=True)
 
-    errors = run(outer, Recorder(), window=60.0, most_waiting=3)
+    errors = run(outer, Recorder(), window=10 * PATIENCE_SECONDS, most_waiting=3)
     assert [getattr(error, "status", None) for error in errors] == [503] * 3

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ import pytest
 
 from ipu.ipu_strategy import IPUStrategy
 from ipu.serving import server
-from ipu.serving.application import Limits
+from ipu.serving.application import Application
 from ipu.serving.batching import Batcher
 from tests.interrupting import PATIENCE_SECONDS, wait_for
 from tests.keras.helpers import TOLERANCE, Kit
-from tests.serving.helpers import BATCH, FEATURES, Client, running, samples
+from tests.serving.helpers import BATCH, FEATURES, PATIENT, Client, running, samples
 
 
 def test_status_and_metadata(client: Client) -> None:
@@ -173,10 +174,15 @@ def test_bodies_above_the_limit(client: Client) -> None:
     assert client.predict({"instances": [[0.0] * FEATURES]})[0] == 200
 
 
+def test_a_body_that_comes_too_late(mlp: tuple[Path, Any]) -> None:
+    with running(mlp[0], replace(PATIENT, read_timeout=0.3)) as client:
+        with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as slow:
+            slow.sendall(f"POST {client.root}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
+            assert b" 408 " in slow.recv(100)
+        assert wait_for(lambda: client.predict({"instances": [[0.0] * FEATURES]})[0] == 200)
+
+
 def test_requests_that_do_not_arrive(client: Client) -> None:
-    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as slow:
-        slow.sendall(f"POST {client.root}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
-        assert b" 408 " in slow.recv(100)
     with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as gone:
         gone.sendall(f"POST {client.root}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
     with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as garbage:
@@ -234,13 +240,19 @@ def test_connections_are_taken_before_the_server_runs() -> None:
     listener.close()
 
 
-def test_more_requests_than_allowed_are_turned_away(mlp: tuple[Path, Any]) -> None:
+def test_more_requests_than_allowed_are_turned_away(mlp: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"instances": [[0.0] * FEATURES]}
-    with running(mlp[0], Limits(concurrent_requests=1, read_timeout=PATIENCE_SECONDS)) as client:
+    arrived, read = threading.Event(), Application._read
+
+    async def noting(self: Application, *arguments: Any) -> None:
+        arrived.set()
+        await read(self, *arguments)
+
+    monkeypatch.setattr(Application, "_read", noting)
+    with running(mlp[0], replace(PATIENT, concurrent_requests=1)) as client:
         with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as slow:
             slow.sendall(f"POST {client.root}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
-            time.sleep(0.2)
-            assert wait_for(lambda: client.predict(row)[0] == 503)  # the first request has arrived
+            assert arrived.wait(PATIENCE_SECONDS)
             status, answer = client.predict(row)
         assert status == 503 and "most of 1" in answer["error"]
         assert wait_for(lambda: client.predict(row)[0] == 200)
@@ -255,7 +267,7 @@ def test_requests_under_way_are_answered_at_the_end(mlp: tuple[Path, Any], monke
         return await predict(self, *arguments)
 
     monkeypatch.setattr(Batcher, "predict", noting)
-    with running(mlp[0], Limits(batch_window=0.5)) as client:
+    with running(mlp[0], replace(PATIENT, batch_window=0.5)) as client:
         thread = threading.Thread(target=lambda: answers.append(client.predict({"instances": [[0.0] * FEATURES]})))
         thread.start()
         assert arrived.wait(PATIENCE_SECONDS)
@@ -270,5 +282,5 @@ def test_silent_connections_are_closed(mlp: tuple[Path, Any], monkeypatch: pytes
             with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as silent:
                 silent.sendall(begun)
                 assert silent.recv(100) == b""
-        monkeypatch.undo()
+        monkeypatch.setattr(server, "HEADER_TIMEOUT", PATIENCE_SECONDS)
         assert client.request("GET", client.root)[0] == 200
