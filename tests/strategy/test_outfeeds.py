@@ -14,7 +14,7 @@ from ipu import loops
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue, ScopedIPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
-from tests.interrupting import PATIENCE_SECONDS
+from tests.interrupting import PATIENCE_SECONDS, wait_for
 from tests.strategy.helpers import compiled, numbers, replicas
 
 FailedPrecondition = tf.errors.FailedPreconditionError
@@ -219,11 +219,13 @@ def test_rows_arrive_while_the_program_runs(strategy: IPUStrategyV1) -> None:
 
 
 def test_waiting_for_completion_in_another_thread(strategy: IPUStrategyV1) -> None:
+    """The program runs when the other thread begins to wait, and goes on for a while."""
     queue = IPUOutfeedQueue()
-    begun, counted = threading.Event(), []
+    waits, counted = threading.Event(), []
 
     def gate(i: np.ndarray) -> np.ndarray:
-        begun.set()
+        if i == 10:
+            assert waits.wait(PATIENCE_SECONDS)
         time.sleep(0.02)
         return i
 
@@ -232,7 +234,8 @@ def test_waiting_for_completion_in_another_thread(strategy: IPUStrategyV1) -> No
     _ = infeed.initializer
 
     def wait() -> None:
-        begun.wait(PATIENCE_SECONDS)
+        assert wait_for(lambda: queue._endpoint._running > 0)
+        waits.set()
         counted.append(len(queue.dequeue(wait_for_completion=True)))
 
     @compiled
