@@ -16,8 +16,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A first example may compile a kernel, which no deadline could tell from a slow one.
-hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
+# A first example may compile a kernel, which no deadline could tell from a slow one, and others may have the core.
+hypothesis.settings.register_profile(
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("repeatable")
 
 
