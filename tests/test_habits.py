@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupting import HANGS_SECONDS
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -25,6 +27,6 @@ def test_tool_is_content(command: tuple[str, ...]) -> None:
     if importlib.util.find_spec(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_SECONDS, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ from engine.codelets import build, kept, memory
 from engine.codelets.build import codelet, inner
 from engine.codelets.kept import identity
 from engine.codelets.memory import load_f32, load_i64, store_f32, store_i64
+from tests.interrupting import HANGS_SECONDS
 
 PROGRAM = """
 import sys
@@ -60,7 +61,7 @@ def run_program(cache: Path, **environment: str) -> list[str]:
     path = os.pathsep.join(sys.path)
     variables = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": path, **environment}
     command = [sys.executable, "-c", PROGRAM]
-    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600, check=False)
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=HANGS_SECONDS, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout.split()
 

@@ -11,6 +11,7 @@ import pytest
 
 from engine.codelets.memory import X86
 from engine.codelets.processor import target
+from tests.interrupting import HANGS_SECONDS
 
 NARROW = {
     8: ("haswell", "+sse4.2,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"),
@@ -60,6 +61,6 @@ def test_narrow_vectors(lanes: int) -> None:
     variables = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
     variables["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(lanes)]
-    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600, check=False)
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=HANGS_SECONDS, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "fine"

@@ -18,6 +18,7 @@ from engine import cache_directory as disk
 from engine.cache_directory import UNUSED, UNUSED_ELSEWHERE, load, remove_unused, store
 from engine.emit import jit
 from engine.emit.jit import compile_object, load_objects
+from tests.interrupting import HANGS_SECONDS
 
 TEXT = """
 define i64 @answer() {
@@ -137,7 +138,7 @@ def test_three_cold_processes_at_once(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", program]
     running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [each.communicate(timeout=600)[0].split()[1] for each in running] == ["42"] * 3
+    assert [each.communicate(timeout=HANGS_SECONDS)[0].split()[1] for each in running] == ["42"] * 3
     assert made()[0] == 0 and len(files(tmp_path)) == 1
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.pages import pieces
+from tests.interrupting import HANGS_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -23,7 +24,7 @@ def output_of(*command: str) -> str:
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",
-        timeout=600,
+        timeout=HANGS_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,12 +14,15 @@ from engine.errors import InvalidFile
 from engine.files.container import pack, unpack
 from engine.files.executable_file import from_bytes, to_bytes
 from tests.files.programs import classifier
+from tests.interrupting import HANGS_SECONDS
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_tampered_files_end_in_errors_and_never_in_a_crash(seed: int) -> None:
     command = [sys.executable, "-m", "tests.files.hostile", str(seed), "1500"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=600)
+    result = subprocess.run(
+        command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=HANGS_SECONDS
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     ends = json.loads(result.stdout)
     assert ends["ran"] + ends["refused"] == 1500 and ends["ran"] > 50 and ends["refused"] > 500

@@ -17,6 +17,7 @@ from engine.errors import ConfigurationError
 from engine.files import ExecutableFile, write_executable
 from engine.loaded import LoadedExecutable
 from tests.files.programs import classifier, expected
+from tests.interrupting import HANGS_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +127,9 @@ assert not {"tensorflow", "keras", "tf_keras", "ipu"} & set(sys.modules)
 def test_a_process_without_tensorflow(tmp_path: Path) -> None:
     write_executable(tmp_path / "program.poplar_exec", classifier())
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW, str(tmp_path / "program.poplar_exec")]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=600)
+    result = subprocess.run(
+        command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=HANGS_SECONDS
+    )
     assert result.returncode == 0, result.stderr
     wanted = expected(classifier(), np.ones((4, 5), np.float32))["sums"]
     np.testing.assert_allclose(eval(result.stdout), wanted, rtol=1e-5)

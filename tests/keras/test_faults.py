@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from keras_ext.random_states import random_states, restore_random_states
+from tests.interrupting import HANGS_SECONDS
 from tests.keras.helpers import KITS, Kit, data, keras3_only
 from tests.keras.resuming import DATA, state, train
 
@@ -45,7 +46,7 @@ def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_pa
         [sys.executable, "-m", "tests.keras.resuming", framework, kind, str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
-        timeout=600,
+        timeout=HANGS_SECONDS,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()

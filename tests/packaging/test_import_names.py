@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from tests.interrupting import HANGS_SECONDS
+
 INSTALLED = any(
     file.name == "ipu_hook.pth"
     for distribution in importlib.metadata.distributions(name="software-ipu")
@@ -26,7 +28,7 @@ def python(source: str, *options: str, **environment: str) -> str:
         text=True,
         cwd="/",
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-        timeout=600,
+        timeout=HANGS_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

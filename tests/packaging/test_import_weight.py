@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+from tests.interrupting import HANGS_SECONDS
+
 PREFIXES = ("numba", "llvmlite", "engine", "keras_ext", "ipu")
 SOURCE = """
 import sys
@@ -35,7 +37,7 @@ def loaded() -> list[set[str]]:
         capture_output=True,
         text=True,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path},
-        timeout=600,
+        timeout=HANGS_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

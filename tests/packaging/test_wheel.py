@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupting import HANGS_SECONDS
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -63,7 +65,7 @@ def test_installed_wheel_works_without_the_source(wheel: Path, tmp_path: Path) -
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *others]), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        timeout=600,
+        timeout=HANGS_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

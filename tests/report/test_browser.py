@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupting import HANGS_SECONDS
 from tests.report.samples import report, too_large
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -36,7 +37,7 @@ def opened(page: Path, section: str, profile: Path, *options: str) -> tuple[str,
     assert BROWSER is not None
     command = [BROWSER, *QUIET, f"--user-data-dir={profile}", "--virtual-time-budget=8000", *options, "--dump-dom"]
     done = subprocess.run(
-        [*command, f"{page.as_uri()}#{section}"], capture_output=True, text=True, timeout=600, check=True
+        [*command, f"{page.as_uri()}#{section}"], capture_output=True, text=True, timeout=HANGS_SECONDS, check=True
     )
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 

@@ -22,6 +22,7 @@ from engine.report import Report
 from engine.target import target
 from ipu.compiler.program import Program
 from ipu.ipu_strategy import IPUStrategy
+from tests.interrupting import HANGS_SECONDS
 from tests.keras.helpers import KITS, Kit, data
 from tests.keras.pipelines import loss_of, mlp, set_stages
 from tests.profile.programs import dense_step
@@ -284,7 +285,7 @@ def test_keras_is_imported_by_nobody_who_does_not_use_it() -> None:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=600,
+        timeout=HANGS_SECONDS,
         check=True,
     )
     assert done.stdout.strip() == "[]"
@@ -298,7 +299,7 @@ def test_the_example_compares_two_reports(tmp_path: Path) -> None:
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",
-        timeout=600,
+        timeout=HANGS_SECONDS,
         check=True,
     )
     assert "more than the 3 % allowed" in done.stdout and "fits: True" in done.stdout

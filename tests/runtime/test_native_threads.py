@@ -24,7 +24,7 @@ from engine.runtime import native_threads, pieces, workers
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.executor import State, compute_row, step_table
 from engine.runtime.threads import usable_cores
-from tests.interrupting import acting_when, interrupted_when, threads_of_system, wait_for
+from tests.interrupting import HANGS_SECONDS, acting_when, interrupted_when, threads_of_system, wait_for
 from tests.runtime.programs import Machine, halve, words
 from tests.runtime.test_executor import oracle_rotation, rotation_table
 from tests.runtime.test_waiting import block
@@ -32,7 +32,6 @@ from tests.runtime.test_workers import counting_table
 
 pytestmark = pytest.mark.skipif(not native_threads.has_native_threads(), reason="threads are Python's here")
 INLINE = pytest.mark.parametrize("inline", [False, True])
-HANGS_SECONDS = 600
 CREATE = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from engine.runtime.threads import usable_cores
+from tests.interrupting import HANGS_SECONDS
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -41,7 +42,7 @@ def run(environment: dict[str, str]) -> tuple[int, list[float]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=600,
+        timeout=HANGS_SECONDS,
     )
     reached, *burnt = result.stdout.split()
     return int(reached), [float(seconds) for seconds in burnt]

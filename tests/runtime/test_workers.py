@@ -17,7 +17,7 @@ from engine.errors import ConfigurationError, InternalError
 from engine.runtime import threads
 from engine.runtime.executor import compute_row, even_ranges, new_scratch, step_table, sync_row
 from engine.runtime.workers import completed_steps, request_stop, run_table
-from tests.interrupting import acting_when, interrupted_when, living_workers
+from tests.interrupting import HANGS_SECONDS, acting_when, interrupted_when, living_workers
 from tests.runtime.programs import Machine, count, dawdle, words
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -122,7 +122,7 @@ assert status == 0 and counters.tolist() == [10] * 4
 machine.run(table, 5)
 assert counters.tolist() == [15] * 4
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=HANGS_SECONDS)
 
 
 def test_worker_count_reads_the_environment_late(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ipu.ipu_strategy import IPUStrategy
 from ipu.serving.application import Application, Limits
 from ipu.serving.servable import open_servables
 from ipu.serving.server import bound_socket, server
-from tests.interrupting import PATIENCE_SECONDS
+from tests.interrupting import PATIENCE_SECONDS, wait_for
 
 PATIENT = Limits(read_timeout=PATIENCE_SECONDS, predict_timeout=PATIENCE_SECONDS)
 FEATURES = 5
@@ -88,10 +87,7 @@ def running(directory: Path, limits: Limits | None = None, name: str | None = No
     thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not made.started and thread.is_alive() and time.monotonic() < end:
-            time.sleep(0.005)
-        assert made.started
+        assert wait_for(lambda: made.started or not thread.is_alive()) and made.started
         yield Client(listener.getsockname()[1], servables[0].name)
     finally:
         made.should_exit = True

@@ -7,14 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.interrupting import PATIENCE_SECONDS
+from tests.interrupting import HANGS_SECONDS, PATIENCE_SECONDS, wait_for
 from tests.keras.helpers import TOLERANCE
 from tests.serving.helpers import Client, samples
 
@@ -26,17 +25,13 @@ def test_the_server_as_a_process(mlp: tuple[Path, Any], tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "ipu.serving", str(mlp[0]), "--port", "0"]
     with log.open("w") as errors, subprocess.Popen(command, stderr=errors, env=ENVIRONMENT) as process:
         try:
-            found = None
-            end = time.monotonic() + PATIENCE_SECONDS
-            while found is None and process.poll() is None and time.monotonic() < end:
-                time.sleep(0.05)
-                found = re.search(r"Serving http://127\.0\.0\.1:(\d+)/v1/models/mlp, version 3", log.read_text())
+            serving = re.compile(r"Serving http://127\.0\.0\.1:(\d+)/v1/models/mlp, version 3")
+            wait_for(lambda: serving.search(log.read_text()) is not None or process.poll() is not None)
+            found = serving.search(log.read_text())
             assert found is not None, log.read_text()[-2000:]
             client = Client(int(found[1]))
             features = samples(4)
             status, answer = client.predict({"instances": features.tolist()})
-            while status == 503 and time.monotonic() < end:
-                status, answer = client.predict({"instances": features.tolist()})
             assert status == 200
             expected = mlp[1].predict(features, verbose=0)
             np.testing.assert_allclose(answer["predictions"], expected, rtol=TOLERANCE, atol=TOLERANCE)
@@ -83,6 +78,6 @@ def test_what_cannot_be_served(kind: str, mlp: tuple[Path, Any], tmp_path: Path)
 
 def test_a_model_that_is_not_there_ends_the_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ipu.serving", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
+    ended = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=HANGS_SECONDS)
     assert ended.returncode == 1
     assert "Expected a SavedModel" in ended.stderr and "Traceback" not in ended.stderr

@@ -19,6 +19,7 @@ from ipu import serving
 from ipu.embedded_runtime import embedded_runtime_call, embedded_runtime_start
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
 from ipu.serving.manifest import read_manifest
+from tests.interrupting import HANGS_SECONDS
 from tests.keras.helpers import FEATURES, MODELS, Kit, assert_close, data
 
 BATCH = 4
@@ -53,7 +54,7 @@ def elsewhere(directory: Path, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANGS_SECONDS,
     )
     assert made.returncode == 0, made.stderr
     return {name: np.array(value) for name, value in json.loads(made.stdout).items()}

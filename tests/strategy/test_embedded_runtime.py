@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from ipu.embedded_runtime import (
 )
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from tests.interrupting import PATIENCE_SECONDS
+from tests.interrupting import wait_for
 from tests.strategy.helpers import numbers, replicas
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -143,16 +142,11 @@ def test_one_request_does_not_wait_for_more_and_nothing_runs_without_any(tmp_pat
     before = threading.active_count()
     context = embedded_runtime_start(queue_program(tmp_path, 2.0, 1000), [], "engine", timeout=1000)
     assert embedded_runtime_call([np.ones(2, np.float32)], context)[1] == 2.0
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while context.runtime._stream._running and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not context.runtime._stream._running  # the run has come to its end with zeros
+    assert wait_for(lambda context=context: not context.runtime._stream._running)  # its end has come, with zeros
     assert embedded_runtime_call([np.ones(2, np.float32)], context)[1] == 2.0
     del context
     gc.collect()
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() <= before
+    assert wait_for(lambda: threading.active_count() <= before)
 
 
 def test_a_program_of_several_replicas_is_refused() -> None:

@@ -15,7 +15,7 @@ from ipu import loops
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
-from tests.interrupting import PATIENCE_SECONDS
+from tests.interrupting import PATIENCE_SECONDS, wait_for
 from tests.strategy.helpers import compiled, numbers, replicas
 
 ERRORS = tf.errors
@@ -218,9 +218,7 @@ def test_no_more_is_read_ahead_than_asked(strategy: IPUStrategyV1) -> None:
     _ = queue.initializer
     assert not read
     assert strategy.run(taker(queue), args=(10,)) == 45.0
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(read) < 14 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: len(read) >= 14)
     time.sleep(0.05)
     assert read == list(range(14))
 

@@ -196,14 +196,15 @@ def test_rows_arrive_while_the_program_runs(strategy: IPUStrategyV1) -> None:
     infeed, outfeed = IPUInfeedQueue(dataset, prefetch_depth=1), IPUOutfeedQueue()
     _ = infeed.initializer
 
+    def has_seen_all() -> bool:
+        seen.extend(int(row) for row in outfeed)
+        if len(seen) >= 50:
+            enough.set()
+        return len(seen) == 100
+
     def watch() -> None:
         running.wait(PATIENCE_SECONDS)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while len(seen) < 100 and time.monotonic() < deadline:
-            for row in outfeed:
-                seen.append(int(row))
-            if len(seen) >= 50:
-                enough.set()
+        wait_for(has_seen_all)
 
     @compiled
     def step() -> None:
@@ -254,8 +255,5 @@ def test_the_thread_of_all_outfeeds_ends_when_no_program_runs_and_comes_back(str
     count = counter(queue)
     for _ in range(2):
         strategy.run(count, args=(3,))
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while any(thread.name == "ipu-outfeeds" for thread in threading.enumerate()):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert wait_for(lambda: "ipu-outfeeds" not in [thread.name for thread in threading.enumerate()])
         np.testing.assert_array_equal(queue.dequeue(), [0, 1, 2])

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupting import HANGS_SECONDS
+
 ROOT = Path(__file__).parent.parent.parent
 MODEL = """
 import numpy as np
@@ -34,7 +36,7 @@ def python(source: str, legacy: str = "0") -> list[str]:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=600,
+        timeout=HANGS_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr
