@@ -5,6 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from engine.emit.lanes import (
+    F32,
     HALF,
     I1,
     I16,
@@ -76,7 +77,8 @@ def _convert_floats(lanes: Lanes, x: ir.Value, target: str) -> ir.Value:
     if target == "f64":
         return lanes.builder.fpext(x, result)
     if target == "f16":
-        # Straight from f64: going through f32 would round twice.
+        if x.type == lanes.type("f64"):  # few processors go straight, and for others LLVM calls what nobody has
+            x = lanes.builder.fptrunc(_with_last_bit_odd(lanes, x), lanes.of(F32))
         return lanes.builder.fpext(lanes.builder.fptrunc(x, lanes.of(HALF)), result)
     return lanes.builder.fptrunc(_with_last_bit_odd(lanes, x) if target == "bf16" else x, result)
 
