@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 
 from tests.differential.comparison import Outcome, compare
 from tests.differential.frameworks import Framework, framework
@@ -17,6 +18,7 @@ from tests.differential.suite import CASES, entries
 
 MOST_CASES = 60
 """Models leave graphs behind in a process; a new one after so many cases gives their memory back."""
+VARIABLE = "TF_USE_LEGACY_KERAS"
 _framework: Framework
 
 
@@ -55,14 +57,25 @@ def told(outcomes: list[Outcome]) -> str:
 
 def _compared(name: str, numbers: Sequence[int], jobs: int) -> Iterator[tuple[int, list[Outcome]]]:
     context = multiprocessing.get_context("spawn")
-    # Here and there tf_keras asks for `tf.keras`, by which TensorFlow means Keras 3 unless it is told otherwise.
-    os.environ["TF_USE_LEGACY_KERAS"] = "1" if name == "tf_keras" else "0"
     for begin in range(0, len(numbers), MOST_CASES * jobs):
         some = numbers[begin : begin + MOST_CASES * jobs]
         # Of this pool, other than multiprocessing's, one hears when a process has died.
-        with ProcessPoolExecutor(min(jobs, len(some)), context, _start, (name,)) as pool:
+        with _meant_by_tensorflow(name), ProcessPoolExecutor(min(jobs, len(some)), context, _start, (name,)) as pool:
             for number, found in pool.map(_compare, some):
                 yield number, [Outcome(CASES[number], *values) for values in found]
+
+
+@contextmanager
+def _meant_by_tensorflow(name: str) -> Iterator[None]:
+    """Here and there tf_keras asks for `tf.keras`, which is Keras 3 unless TensorFlow is told otherwise."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = "1" if name == "tf_keras" else "0"
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+        if before is not None:
+            os.environ[VARIABLE] = before
 
 
 def _start(name: str) -> None:
