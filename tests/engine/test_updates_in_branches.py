@@ -87,8 +87,10 @@ def test_updates(reader: str, swapped: bool, twice: bool) -> None:
     prepared = prepare(module)
     stay = [i for c in prepared.computations() for i in c.instructions if i.opcode == "conditional"]
     assert len(stay) == 1 + twice
-    check(Module(module.name, module.entry), arguments)
+    # Swapped twice, a matrix shrinks to a 64th in six updates; what each has rounded is as large as the matrix was.
+    tolerance = 6 * 64 * 2.0**-23 if swapped and twice else 1e-5
+    check(Module(module.name, module.entry), arguments, tolerance)
     _, received = fast(module, arguments)
     _, expected = slow(module, arguments)
     for one, other in zip(received, expected, strict=True):
-        assert_near(one, other)
+        assert_near(one, other, tolerance)
