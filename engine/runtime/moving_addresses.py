@@ -9,6 +9,7 @@ import numpy as np
 from engine.codelets.by_turn import ByTurn, Move, by_turn, by_turn_scratch_bytes
 from engine.program.chains import chains
 from engine.program.hand_over import hand_over_units
+from engine.program.in_pieces import in_pieces
 from engine.program.program import ComputeSet, Program, Relocation
 from engine.program.slots import slots_in_place
 from engine.runtime.executor import Scratch
@@ -16,7 +17,7 @@ from engine.runtime.executor import Scratch
 
 def as_run(program: Program) -> Program:
     """The program as it is run on the host; the given one is left as it is."""
-    return moving_addresses(chains(hand_over_units(slots_in_place(program))))
+    return moving_addresses(in_pieces(chains(hand_over_units(slots_in_place(program)))))
 
 
 def moving_addresses(program: Program) -> Program:

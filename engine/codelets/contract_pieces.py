@@ -1,0 +1,277 @@
+"""The codelet of large float32 products where there are matrix registers: six products of bfloat16 pieces for each.
+
+A float32 is the sum of three bfloat16. Of the nine products of the pieces of two numbers the six largest are added up
+in float32: what is left out is at most 2**-24 of the product, as much as rounding it would cost. Groups of rows and
+columns in which something is not finite, or very large, are multiplied in float32 instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from engine.codelets import vector
+from engine.codelets.build import codelet, inner
+from engine.codelets.contract import (
+    blocks_of,
+    field,
+    fill_zero,
+    operands,
+    pack_panel,
+    packed_pitch,
+)
+from engine.codelets.contract_fields import Field, Layout
+from engine.codelets.lazy import types
+from engine.codelets.matrix_registers import (
+    BLOCK,
+    BLOCK_K,
+    GROUP,
+    SUM_PITCH,
+    begin_matrices,
+    end_matrices,
+    group_bytes,
+    multiply_groups,
+)
+from engine.codelets.memory import I64, RESERVED_SCRATCH, Emitter, intrinsic, load_i64, store_i64
+from engine.codelets.pack import fill_progression, pack_transposed
+from engine.codelets.pack_pieces import (
+    SEEN_BYTES,
+    UNSCALE,
+    forget,
+    gather_runs,
+    is_whole_in_pieces,
+    prefetch_row,
+    split_rows_of_a,
+    split_rows_of_b,
+)
+from engine.codelets.panel import multiply_panel
+
+K_BLOCK = 512  # the most; a multiple of BLOCK_K
+B_ELEMENTS = 1 << 17  # whose pieces, 768 kB, stay in the second-level cache while rows of A pass
+MOST_COLUMNS = 1024
+GROUPS = MOST_COLUMNS // GROUP
+BYTES_OF_BLOCK = group_bytes(BLOCK_K)
+PAD = 192  # between groups of columns, or all of them would share cache sets
+
+# Scratch, behind the executor's words.
+PIECES_B = 0
+PIECES_A = PIECES_B + 6 * B_ELEMENTS + GROUPS * (PAD + BYTES_OF_BLOCK)
+SUMS = PIECES_A + group_bytes(K_BLOCK)
+PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
+ROWS_OF_A = SUMS + GROUP * SUM_PITCH  # as float32, side by side
+ROWS_OF_B = ROWS_OF_A + GROUP * PITCH_A
+TABLE_A = ROWS_OF_B + 4 * GROUP * K_BLOCK
+TABLE_B = TABLE_A + 8 * GROUP
+COLUMN = TABLE_B + 8 * K_BLOCK
+SEEN = COLUMN + 8 * GROUP
+WHOLE_B = SEEN + GROUPS * SEEN_BYTES  # for each group of columns, whether its pieces add up
+SCRATCH_BYTES = RESERVED_SCRATCH + WHOLE_B + 8 * GROUPS
+
+
+def contract_pieces_scratch_bytes() -> int:
+    """The bytes of scratch that contract_pieces needs, for any parameters."""
+    return SCRATCH_BYTES
+
+
+@intrinsic
+def add_or_write(
+    typing_context: Any,
+    sums: types.Type,
+    rows: types.Type,
+    columns: types.Type,
+    c: types.Type,
+    row_c: types.Type,
+    accumulate: types.Type,
+) -> tuple[Any, Emitter]:
+    """C[row_c[m] + 4n] (+)= sums[m, n] * UNSCALE, m < rows <= 32, n < columns <= 32."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        sums, rows, columns, c, row_c, accumulate = arguments
+        adds = builder.icmp_signed("!=", accumulate, I64(0))
+        masks = [vector.lane_mask(builder, builder.sub(columns, I64(first))) for first in (0, BLOCK)]
+        entry, loop, done = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("done")
+        builder.cbranch(builder.icmp_signed(">", rows, I64(0)), loop, done)
+        builder.position_at_end(loop)
+        row = builder.phi(I64)
+        entry_c = builder.inttoptr(builder.add(row_c, builder.shl(row, I64(3))), vector.POINTER)
+        to = builder.add(c, builder.load(entry_c, align=8, typ=I64))
+        source = builder.add(sums, builder.mul(row, I64(SUM_PITCH)))
+        for first, mask in zip((0, BLOCK), masks, strict=True):
+            value = vector.load_vector(builder, builder.add(source, I64(4 * first)))
+            value = builder.fmul(value, ir.Constant(vector.vector_type(), [UNSCALE] * BLOCK))
+            address = builder.add(to, I64(4 * first))
+            there = builder.select(adds, mask, vector.lane_mask(builder, I64(0)))
+            value = builder.fadd(value, vector.load_vector(builder, address, there))
+            vector.store_vector(builder, value, address, mask)
+        later = builder.add(row, I64(1))
+        row.add_incoming(I64(0), entry)
+        row.add_incoming(later, loop)
+        builder.cbranch(builder.icmp_signed("<", later, rows), loop, done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), emit
+
+
+@codelet
+def contract_pieces(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Units lo <= unit < hi of the contraction that `encode_contract` describes, in float32 pieces."""
+    begin_matrices()
+    unit = lo
+    while unit < hi:
+        row_block, column_block, split, batch = blocks_of(parameters, unit)
+        # neighbouring row blocks share the packed B
+        run = min(hi - unit, field(parameters, Field.ROW_BLOCKS) - row_block)
+        _contract_blocks(parameters, row_block, run, column_block, split, batch, scratch + RESERVED_SCRATCH)
+        unit += run
+    end_matrices()
+
+
+@inner
+def group_pitch(k: int) -> int:
+    """Bytes between packed groups of columns of so many k."""
+    return (k + BLOCK_K - 1) // BLOCK_K * BYTES_OF_BLOCK + PAD
+
+
+@inner
+def _contract_blocks(
+    parameters: int, row_block: int, run: int, column_block: int, split: int, batch: int, scratch: int
+) -> None:
+    """`run` row blocks of one column block of one split of k of one batch."""
+    a, b, c = operands(parameters, split, batch)
+    columns_per_unit, k_per_unit = field(parameters, Field.COLUMNS_PER_UNIT), field(parameters, Field.K_PER_UNIT)
+    column = column_block * columns_per_unit
+    columns = min(columns_per_unit, field(parameters, Field.COLUMNS) - column)
+    k_begin = split * k_per_unit
+    k_count = min(k_per_unit, field(parameters, Field.K) - k_begin)
+    b += column * field(parameters, Field.STRIDE_B)
+    c += 4 * column
+    accumulate = field(parameters, Field.ACCUMULATE)
+    if k_count <= 0 and accumulate == 0:
+        rows_per_unit = field(parameters, Field.ROWS_PER_UNIT)
+        row = row_block * rows_per_unit
+        rows = min(run * rows_per_unit, field(parameters, Field.ROWS) - row)
+        fill_zero(c, field(parameters, Field.ROW_C) + 8 * row, rows, columns)
+    if k_count > 0:
+        k_step = _even(k_count, K_BLOCK, BLOCK_K)
+        column_step = _even(columns, min(MOST_COLUMNS, B_ELEMENTS // k_step // GROUP * GROUP), GROUP)
+        for k in range(0, k_count, k_step):
+            k_now = min(k_step, k_count - k)
+            adds = accumulate if k == 0 else 1
+            for n in range(0, columns, column_step):
+                width = min(column_step, columns - n)
+                _pack_columns(parameters, b, n, width, k_begin + k, k_now, scratch)
+                _multiply_rows(parameters, a, b, c, row_block, run, n, width, k_begin + k, k_now, adds, scratch)
+
+
+@inner
+def _even(count: int, limit: int, grain: int) -> int:
+    """A multiple of the grain, at most `limit`, which cuts `count` into parts of about the same size."""
+    parts = (count + limit - 1) // limit
+    return ((count + parts - 1) // parts + grain - 1) // grain * grain
+
+
+@inner
+def _pack_columns(parameters: int, b: int, column: int, columns: int, k: int, k_count: int, scratch: int) -> None:
+    """Packs columns of B in groups, and notes whose pieces add up."""
+    layout = field(parameters, Field.LAYOUT_B)
+    pitch = group_pitch(k_count)
+    groups = (columns + GROUP - 1) // GROUP
+    for group in range(groups):
+        forget(scratch + SEEN + group * SEEN_BYTES)
+    if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
+        offsets = field(parameters, Field.OFFSET_B) + 8 * k
+        split_rows_of_b(b + 4 * column, offsets, k_count, columns, scratch + PIECES_B, pitch, scratch + SEEN)
+    else:
+        for group in range(groups):
+            width = min(GROUP, columns - group * GROUP)
+            target, seen = scratch + PIECES_B + group * pitch, scratch + SEEN + group * SEEN_BYTES
+            fill_progression(scratch + TABLE_B, k_count, packed_pitch(width))
+            pack_panel(parameters, b, column + group * GROUP, width, k, k_count, scratch + ROWS_OF_B, scratch + COLUMN)
+            split_rows_of_b(scratch + ROWS_OF_B, scratch + TABLE_B, k_count, width, target, pitch, seen)
+    for group in range(groups):
+        store_i64(scratch + WHOLE_B + 8 * group, is_whole_in_pieces(scratch + SEEN + group * SEEN_BYTES))
+
+
+@inner
+def _multiply_rows(
+    parameters: int,
+    a: int,
+    b: int,
+    c: int,
+    row_block: int,
+    run: int,
+    column: int,
+    columns: int,
+    k: int,
+    k_count: int,
+    accumulate: int,
+    scratch: int,
+) -> None:
+    """The rows of all units of a run, a group at a time; groups end where units do, whoever has the units."""
+    rows_per_unit, all_rows = field(parameters, Field.ROWS_PER_UNIT), field(parameters, Field.ROWS)
+    for block in range(row_block, row_block + run):
+        end = min(all_rows, (block + 1) * rows_per_unit)
+        for row in range(block * rows_per_unit, end, GROUP):
+            rows = min(GROUP, end - row)
+            whole = _pack_group_of_rows(parameters, a, row, rows, k, k_count, scratch)
+            row_c = field(parameters, Field.ROW_C) + 8 * row
+            for n in range(0, columns, GROUP):
+                width = min(GROUP, columns - n)
+                to = c + 4 * (column + n)
+                for m in range(rows):
+                    prefetch_row(to + load_i64(row_c + 8 * m), width)
+                if whole != 0 and load_i64(scratch + WHOLE_B + 8 * (n // GROUP)) != 0:
+                    packed_b = scratch + PIECES_B + n // GROUP * group_pitch(k_count)
+                    row_blocks, column_blocks = (rows + BLOCK - 1) // BLOCK, (width + BLOCK - 1) // BLOCK
+                    blocks_of_k = (k_count + BLOCK_K - 1) // BLOCK_K
+                    sums = scratch + SUMS
+                    multiply_groups(row_blocks, column_blocks, blocks_of_k, scratch + PIECES_A, packed_b, sums)
+                    add_or_write(sums, rows, width, to, row_c, accumulate)
+                else:
+                    panel = scratch + ROWS_OF_B
+                    pack_panel(parameters, b, column + n, width, k, k_count, panel, scratch + COLUMN)
+                    row_a = field(parameters, Field.ROW_A) + 8 * row
+                    offset_a = field(parameters, Field.OFFSET_A) + 8 * k
+                    pitch = packed_pitch(width)
+                    multiply_panel(rows, width, k_count, a, row_a, offset_a, panel, pitch, to, row_c, accumulate)
+
+
+@inner
+def _pack_group_of_rows(parameters: int, a: int, row: int, rows: int, k: int, k_count: int, scratch: int) -> int:
+    """Packs rows of A; returns whether their pieces add up."""
+    row_a, offset_a = field(parameters, Field.ROW_A) + 8 * row, field(parameters, Field.OFFSET_A) + 8 * k
+    first = load_i64(offset_a)
+    base, table = a + first, row_a
+    if field(parameters, Field.RUN_A) < field(parameters, Field.K):
+        base, table = scratch + ROWS_OF_A, scratch + TABLE_A
+        fill_progression(table, rows, PITCH_A)
+        _gather_rows(parameters, a, row_a, offset_a, row, rows, k, k_count, base)
+    forget(scratch + SEEN)
+    split_rows_of_a(base, table, rows, k_count, scratch + PIECES_A, scratch + SEEN)
+    return is_whole_in_pieces(scratch + SEEN)
+
+
+@inner
+def _gather_rows(
+    parameters: int, a: int, row_a: int, offset_a: int, row: int, rows: int, k: int, k_count: int, target: int
+) -> None:
+    """target[m * PITCH_A + 4k] = A[row_a[m] + offset_a[k]]."""
+    if _lie_together(row_a, rows) != 0:
+        for m in range(0, rows, BLOCK):
+            source = a + load_i64(row_a + 8 * m)
+            pack_transposed(source, offset_a, k_count, min(BLOCK, rows - m), target + m * PITCH_A, PITCH_A)
+    else:
+        run = field(parameters, Field.RUN_A)
+        for m in range(rows):
+            gather_runs(a + load_i64(row_a + 8 * m), offset_a, run, k % run, k_count, target + m * PITCH_A)
+
+
+@inner
+def _lie_together(row_a: int, rows: int) -> int:
+    """1 if each 16 rows of A lie next to each other, else 0."""
+    for m in range(1, rows):
+        if m % BLOCK != 0 and load_i64(row_a + 8 * m) != load_i64(row_a + 8 * (m - 1)) + 4:
+            return 0
+    return 1 if rows > 1 else 0

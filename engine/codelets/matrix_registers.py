@@ -1,0 +1,180 @@
+"""Matrix registers (Intel's AMX): blocks of bfloat16 whose products are summed in float32, 16 x 16 at a time.
+
+Where the processor has them, they do sixteen times as many multiply-adds a cycle as vectors of float32.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+
+from engine.codelets import vector
+from engine.codelets.lazy import types
+from engine.codelets.memory import I64, POINTER, VOID, Emitter, intrinsic
+from engine.codelets.processor import target
+
+I8 = ir.IntType(8)
+BLOCK = 16  # rows of a register, and float32 columns of one that sums
+K_PAIR = 2  # bfloat16 along k that lie next to each other, in both operands
+BLOCK_K = 32  # bfloat16 in a row of a register
+REGISTER_BYTES = 1024
+GROUP = 2 * BLOCK  # rows, or columns, that are multiplied at a time: two registers of each
+SUM_PITCH = 4 * GROUP
+
+PIECES = 3
+LARGE, SMALL, TINY = 0, 1, 2  # the pieces of a number
+ORDER_A, ORDER_B = (2, 1, 0), (0, 1, 2)  # their places in memory, in the order in which they are wanted
+PRODUCTS = ((TINY, LARGE), (SMALL, LARGE), (SMALL, SMALL), (LARGE, SMALL), (LARGE, TINY), (LARGE, LARGE))
+"""Pieces of A and B, so that few registers change and what is small is added first. The three products that are left
+out are at most 2**-24 of the whole together."""
+
+ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA = 158, 0x1023, 18
+
+
+@cache
+def has_matrix_registers() -> bool:
+    """Whether codelets may use them: the processor has them, and the system grants them to this process."""
+    if not sys.platform.startswith("linux") or platform.machine().lower() != "x86_64" or vector.lanes() != BLOCK:
+        return False
+    if not {"amx-tile", "amx-bf16"} <= target()[1]:
+        return False
+    return ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA) == 0
+
+
+def group_bytes(k: int) -> int:
+    """Bytes of the packed pieces of a group of rows or columns, for so many k."""
+    return -(-k // BLOCK_K) * PIECES * 2 * REGISTER_BYTES
+
+
+def _call(builder: ir.IRBuilder, name: str, *arguments: ir.Value) -> None:
+    full_name = f"llvm.x86.{name}"
+    signature = ir.FunctionType(VOID, [argument.type for argument in arguments])
+    known = builder.module.globals.get(full_name)
+    builder.call(known or ir.Function(builder.module, signature, full_name), arguments)
+
+
+def _shapes(module: ir.Module) -> ir.GlobalVariable:
+    """What the registers are told to be: all of them whole."""
+    name = "whole_matrix_registers"
+    if name in module.globals:
+        return module.globals[name]
+    rows = [BLOCK] * 8 + [0] * 8
+    row_bytes = [4 * BLOCK, 0] * 8 + [0] * 16
+    content = bytes([1, *[0] * 15, *row_bytes, *rows])
+    array = ir.ArrayType(I8, len(content))
+    shapes = ir.GlobalVariable(module, array, name)
+    shapes.linkage, shapes.global_constant, shapes.align = "internal", True, 64
+    shapes.initializer = ir.Constant(array, bytearray(content))
+    return shapes
+
+
+@intrinsic
+def begin_matrices(typing_context: Any) -> tuple[Any, Emitter]:
+    """Makes the matrix registers ready for this thread."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        _call(builder, "ldtilecfg", builder.bitcast(_shapes(builder.module), POINTER))
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def end_matrices(typing_context: Any) -> tuple[Any, Emitter]:
+    """Gives them back, so that the system need not keep them when the thread is moved."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        _call(builder, "tilerelease")
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def multiply_groups(
+    typing_context: Any,
+    row_blocks: types.Type,
+    column_blocks: types.Type,
+    blocks_of_k: types.Type,
+    a: types.Type,
+    b: types.Type,
+    sums: types.Type,
+) -> tuple[Any, Emitter]:
+    """sums[32, 32] = the products of a packed group of rows and one of columns, each of one or two blocks.
+
+    a, b: bfloat16 [block of k][piece][block of rows or columns][16][32]; the 16 are rows of A, or pairs of k of B.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        done = builder.append_basic_block("done")
+        switch = builder.switch(builder.add(builder.shl(arguments[0], I64(2)), arguments[1]), done)
+        for rows in (1, 2):
+            for columns in (1, 2):
+                block = builder.append_basic_block(f"groups_{rows}x{columns}")
+                switch.add_case(I64(4 * rows + columns), block)
+                with builder.goto_block(block):
+                    builder.call(_groups(builder.module, rows, columns), arguments[2:])
+                    builder.branch(done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), emit
+
+
+def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
+    """The LLVM function for so many blocks, defined in the module at the first request."""
+    name = f"multiply_groups_{rows}x{columns}"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(VOID, [I64] * 4), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    blocks_of_k, a, b, sums = function.args
+    totals = {(i, j): I8(2 * i + j) for i in range(rows) for j in range(columns)}
+    for register in totals.values():
+        _call(builder, "tilezero", register)
+    entry, loop, done = builder.block, builder.append_basic_block("k"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    phis = [builder.phi(I64) for _ in range(3)]
+    _one_block_of_k(builder, phis[0], phis[1], rows, columns, totals)
+    step = PIECES * 2 * REGISTER_BYTES
+    later = [builder.add(phi, I64(size)) for phi, size in zip(phis, (step, step, -1), strict=True)]
+    for phi, first, following in zip(phis, (a, b, blocks_of_k), later, strict=True):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed(">", later[-1], I64(0)), loop, done)
+    builder.position_at_end(done)
+    for (i, j), register in totals.items():
+        place = builder.add(sums, I64(SUM_PITCH * BLOCK * i + 4 * BLOCK * j))
+        _call(builder, "tilestored64", register, builder.inttoptr(place, POINTER), I64(SUM_PITCH))
+    builder.ret_void()
+    return function
+
+
+def _one_block_of_k(
+    builder: ir.IRBuilder, a: ir.Value, b: ir.Value, rows: int, columns: int, totals: dict[tuple[int, int], ir.Constant]
+) -> None:
+    registers_a, registers_b = [I8(4), I8(5)][:rows], [I8(6), I8(7)][:columns]
+    loaded: tuple[int | None, int | None] = None, None
+    for piece_a, piece_b in PRODUCTS:
+        if loaded[0] != piece_a:
+            _load(builder, registers_a, a, ORDER_A[piece_a])
+        if loaded[1] != piece_b:
+            _load(builder, registers_b, b, ORDER_B[piece_b])
+        loaded = piece_a, piece_b
+        for (i, j), total in totals.items():
+            _call(builder, "tdpbf16ps", total, registers_a[i], registers_b[j])
+
+
+def _load(builder: ir.IRBuilder, registers: list[ir.Constant], base: ir.Value, place_of_piece: int) -> None:
+    for number, register in enumerate(registers):
+        place = builder.add(base, I64(REGISTER_BYTES * (2 * place_of_piece + number)))
+        _call(builder, "tileloadd64", register, builder.inttoptr(place, POINTER), I64(4 * BLOCK))

@@ -1,0 +1,291 @@
+"""Packing of float32 as three bfloat16 pieces each, whose sum it is, laid out as matrix registers read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from engine.codelets import vector
+from engine.codelets.build import inner
+from engine.codelets.lazy import types
+from engine.codelets.matrix_registers import BLOCK, BLOCK_K, K_PAIR, ORDER_A, ORDER_B, PIECES, REGISTER_BYTES
+from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, intrinsic, load_f32, load_i64, prefetch, store_f32
+from engine.codelets.pack import copy_lanes
+
+I16 = ir.IntType(16)
+WIDE = ir.VectorType(I16, 2 * BLOCK)
+MAGNITUDE = 0x7FFFFFFF
+SCALE = 2.0**24
+"""Of both operands: the pieces of the smallest numbers would count as zero otherwise."""
+UNSCALE = 1 / SCALE**2
+MOST = (127 + 29) << 23
+"""The bits of 2**29: sums of scaled pieces of such numbers cannot overflow. Infinities and NaN lie above it."""
+SEEN_BYTES = 4 * BLOCK  # of the vector that describes what was packed
+
+
+def _all(value: int) -> ir.Constant:
+    return ir.Constant(vector.vector_type(I32), [value] * BLOCK)
+
+
+def _pieces(builder: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
+    """Three vectors of bits, whose upper halves are the pieces in descending order."""
+    pieces, rest = [], builder.fmul(value, ir.Constant(vector.vector_type(), [SCALE] * BLOCK))
+    for _ in range(PIECES - 1):
+        bits = builder.bitcast(rest, vector.vector_type(I32))
+        # to the nearest, so that what is left out later is of both signs
+        piece = builder.and_(builder.add(bits, _all(0x8000)), _all(-0x10000))
+        pieces.append(piece)
+        rest = builder.fsub(rest, builder.bitcast(piece, vector.vector_type()))
+    return [*pieces, builder.bitcast(rest, vector.vector_type(I32))]
+
+
+def _note(builder: ir.IRBuilder, seen: ir.Value, values: list[ir.Value]) -> ir.Value:
+    """The largest magnitude in each lane."""
+    for value in values:
+        magnitude = builder.and_(builder.bitcast(value, vector.vector_type(I32)), _all(MAGNITUDE))
+        seen = builder.select(builder.icmp_unsigned(">", magnitude, seen), magnitude, seen)
+    return seen
+
+
+def _load_seen(builder: ir.IRBuilder, seen: ir.Value) -> ir.Value:
+    return builder.load(builder.inttoptr(seen, POINTER), align=4, typ=vector.vector_type(I32))
+
+
+def _store_seen(builder: ir.IRBuilder, seen: ir.Value, value: ir.Value) -> None:
+    builder.store(value, builder.inttoptr(seen, POINTER), align=4)
+
+
+def _upper_halves(builder: ir.IRBuilder, both: tuple[ir.Value, ...], alternate: bool) -> ir.Value:
+    """The upper halves of two vectors: one vector after the other, or lane by lane."""
+    odd = range(1, 2 * BLOCK, 2)
+    after = [*odd, *(lane + 2 * BLOCK for lane in odd)]
+    lanes = [each for lane in odd for each in (lane, lane + 2 * BLOCK)] if alternate else after
+    first, second = (builder.bitcast(each, WIDE) for each in both)
+    return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, 2 * BLOCK), lanes))
+
+
+def _write(
+    builder: ir.IRBuilder, values: list[ir.Value], alternate: bool, target: ir.Value, order: tuple[int, ...]
+) -> None:
+    """The pieces of two vectors, each where its block of the group has its place in the order."""
+    for number, pair in enumerate(zip(*(_pieces(builder, value) for value in values), strict=True)):
+        place = builder.inttoptr(builder.add(target, I64(order[number] * 2 * REGISTER_BYTES)), POINTER)
+        builder.store(_upper_halves(builder, pair, alternate), place, align=64)
+
+
+@intrinsic
+def write_row_of_a(
+    typing_context: Any,
+    source: types.Type,
+    following: types.Type,
+    count: types.Type,
+    target: types.Type,
+    seen: types.Type,
+) -> tuple[Any, Emitter]:
+    """The pieces of `count` float32 along k of one row, filled up with zeros to whole blocks.
+
+    Meanwhile the row that begins at `following` is fetched.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        _row_of_a(builder, *arguments)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), emit
+
+
+def _row_of_a(
+    builder: ir.IRBuilder,
+    source: ir.Value,
+    following: ir.Value,
+    count: ir.Value,
+    target: ir.Value,
+    seen: ir.Value,
+) -> None:
+    whole = builder.and_(count, I64(-BLOCK_K))
+    before = _load_seen(builder, seen)
+    entry, loop, rest = builder.block, builder.append_basic_block("blocks"), builder.append_basic_block("rest")
+    builder.cbranch(builder.icmp_signed(">", whole, I64(0)), loop, rest)
+    builder.position_at_end(loop)
+    done, now = builder.phi(I64), builder.phi(vector.vector_type(I32))
+    _fetch_ahead(builder, following, target, done)
+    after = _block_of_row(builder, source, done, None, target, now)
+    later = builder.add(done, I64(BLOCK_K))
+    for phi, first, next_one in ((done, I64(0), later), (now, before, after)):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(next_one, loop)
+    builder.cbranch(builder.icmp_signed("<", later, whole), loop, rest)
+    builder.position_at_end(rest)
+    found = builder.phi(vector.vector_type(I32))
+    found.add_incoming(before, entry)
+    found.add_incoming(after, loop)
+    _store_seen(builder, seen, found)
+    with builder.if_then(builder.icmp_signed("<", whole, count)):
+        left = builder.sub(count, whole)
+        _store_seen(builder, seen, _block_of_row(builder, source, whole, left, target, found))
+
+
+def _fetch_ahead(builder: ir.IRBuilder, following: ir.Value, target: ir.Value, k: ir.Value) -> None:
+    """What the next row reads, and what this one writes two blocks later: stores wait for their lines one by one."""
+    line = builder.add(following, builder.shl(k, I64(2)))
+    place = builder.add(_block(builder, target, k), I64(2 * PIECES * 2 * REGISTER_BYTES))
+    for offset in (0, 64):
+        _prefetch(builder, builder.add(line, I64(offset)), 0)
+    for number in range(PIECES):
+        _prefetch(builder, builder.add(place, I64(number * 2 * REGISTER_BYTES)), 1)
+
+
+def _prefetch(builder: ir.IRBuilder, address: ir.Value, writes: int) -> None:
+    name = "llvm.prefetch.p0"
+    signature = ir.FunctionType(VOID, [POINTER, I32, I32, I32])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
+    builder.call(function, [builder.inttoptr(address, POINTER), I32(writes), I32(3), I32(1)])
+
+
+def _block(builder: ir.IRBuilder, target: ir.Value, k: ir.Value) -> ir.Value:
+    """Where the block begins whose first k that is."""
+    return builder.add(target, builder.mul(k, I64(PIECES * 2 * REGISTER_BYTES // BLOCK_K)))
+
+
+def _block_of_row(
+    builder: ir.IRBuilder, source: ir.Value, k: ir.Value, count: ir.Value | None, target: ir.Value, seen: ir.Value
+) -> ir.Value:
+    masks = [None, None]
+    if count is not None:
+        masks = [vector.lane_mask(builder, builder.sub(count, I64(first))) for first in (0, BLOCK)]
+    begin = builder.add(source, builder.shl(k, I64(2)))
+    addresses = (builder.add(begin, I64(4 * first)) for first in (0, BLOCK))
+    values = [vector.load_vector(builder, address, mask) for address, mask in zip(addresses, masks, strict=True)]
+    _write(builder, values, False, _block(builder, target, k), ORDER_A)
+    return _note(builder, seen, values)
+
+
+@intrinsic
+def write_pair_of_b(
+    typing_context: Any,
+    first: types.Type,
+    second: types.Type,
+    columns: types.Type,
+    target: types.Type,
+    group_pitch: types.Type,
+    seen: types.Type,
+) -> tuple[Any, Emitter]:
+    """The pieces of so many columns of two rows of B; instead of a row at 0 there are zeros.
+
+    Groups of columns are `group_pitch` bytes apart, and so are their vectors of what was seen, SEEN_BYTES each.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        first, second, columns, target, group_pitch, seen = arguments
+        present = [builder.icmp_signed("!=", each, I64(0)) for each in (first, second)]
+        whole = builder.select(builder.and_(*present), builder.and_(columns, I64(-BLOCK)), I64(0))
+        entry, loop, rest = builder.block, builder.append_basic_block("columns"), builder.append_basic_block("rest")
+        edge, done = builder.append_basic_block("edge"), builder.append_basic_block("done")
+        place = (first, second, target, group_pitch, seen)
+        builder.cbranch(builder.icmp_signed(">", whole, I64(0)), loop, rest)
+        builder.position_at_end(loop)
+        column = builder.phi(I64)
+        _block_of_pair(builder, place, column, None)
+        later = builder.add(column, I64(BLOCK))
+        column.add_incoming(I64(0), entry)
+        column.add_incoming(later, loop)
+        builder.cbranch(builder.icmp_signed("<", later, whole), loop, rest)
+        builder.position_at_end(rest)
+        builder.cbranch(builder.icmp_signed("<", whole, columns), edge, done)
+        builder.position_at_end(edge)
+        column = builder.phi(I64)
+        left = builder.sub(columns, column)
+        counts = [builder.select(each, left, I64(0)) for each in present]
+        _block_of_pair(builder, place, column, [vector.lane_mask(builder, count) for count in counts])
+        later = builder.add(column, I64(BLOCK))
+        column.add_incoming(whole, rest)
+        column.add_incoming(later, edge)
+        builder.cbranch(builder.icmp_signed("<", later, columns), edge, done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), emit
+
+
+def _block_of_pair(
+    builder: ir.IRBuilder, place: tuple[ir.Value, ...], column: ir.Value, masks: list[ir.Value] | None
+) -> None:
+    first, second, target, group_pitch, seen = place
+    offset = builder.shl(column, I64(2))
+    rows = (builder.add(each, offset) for each in (first, second))
+    values = [vector.load_vector(builder, row, mask) for row, mask in zip(rows, masks or [None, None], strict=True)]
+    group = builder.lshr(column, I64(5))
+    half = builder.and_(builder.lshr(column, I64(4)), I64(1))
+    into = builder.add(target, builder.add(builder.mul(group, group_pitch), builder.mul(half, I64(REGISTER_BYTES))))
+    _write(builder, values, True, into, ORDER_B)
+    seen_of_group = builder.add(seen, builder.mul(group, I64(SEEN_BYTES)))
+    _store_seen(builder, seen_of_group, _note(builder, _load_seen(builder, seen_of_group), values))
+
+
+@intrinsic
+def forget(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
+    """Nothing was seen yet."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        _store_seen(builder, arguments[0], _all(0))
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+@intrinsic
+def is_whole_in_pieces(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
+    """1 if the products of all that was seen can be summed in pieces, else 0."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        large = builder.icmp_unsigned(">", _load_seen(builder, arguments[0]), _all(MOST))
+        lanes = builder.bitcast(large, ir.IntType(BLOCK))
+        return builder.zext(builder.icmp_unsigned("==", lanes, ir.IntType(BLOCK)(0)), I64)
+
+    return types.int64(types.int64), emit
+
+
+@inner
+def gather_runs(source: int, offset_a: int, run: int, begun: int, k: int, target: int) -> None:
+    """target[4k] = source[offset_a[k]]; each `run` elements lie next to each other, of the first ones `begun` are over.
+
+    Writes up to a vector more.
+    """
+    if run == 1:
+        for i in range(k):
+            store_f32(target + 4 * i, load_f32(source + load_i64(offset_a + 8 * i)))
+        return
+    done = 0
+    while done < k:
+        count = min(k - done, run - (begun + done) % run)
+        first = source + load_i64(offset_a + 8 * done)
+        for i in range(0, count, BLOCK):
+            copy_lanes(first + 4 * i, target + 4 * (done + i), min(BLOCK, count - i))
+        done += count
+
+
+@inner
+def split_rows_of_a(a: int, row_a: int, rows: int, k: int, target: int, seen: int) -> None:
+    """Packs up to 32 rows, A[row_a[m] + 4 k]."""
+    for m in range(rows):
+        source = a + load_i64(row_a + 8 * m)
+        following = a + load_i64(row_a + 8 * min(m + 1, rows - 1))
+        write_row_of_a(source, following, k, target + m // BLOCK * REGISTER_BYTES + m % BLOCK * (4 * BLOCK), seen)
+
+
+@inner
+def split_rows_of_b(b: int, offset_b: int, k: int, columns: int, target: int, group_pitch: int, seen: int) -> None:
+    """Packs columns, B[offset_b[k] + 4 n], in groups of 32, which lie `group_pitch` bytes apart."""
+    for at in range(0, (k + BLOCK_K - 1) // BLOCK_K * BLOCK_K, K_PAIR):
+        first = b + load_i64(offset_b + 8 * at) if at < k else 0
+        second = b + load_i64(offset_b + 8 * (at + 1)) if at + 1 < k else 0
+        row = target + at // BLOCK_K * (PIECES * 2 * REGISTER_BYTES) + at % BLOCK_K // K_PAIR * (4 * BLOCK)
+        write_pair_of_b(first, second, columns, row, group_pitch, seen)
+
+
+@inner
+def prefetch_row(address: int, count: int) -> None:
+    """Fetches the cache lines of so many float32."""
+    for line in range(0, 4 * count, 64):
+        prefetch(address + line)

@@ -1,0 +1,51 @@
+"""Large float32 products as the host runs them: in bfloat16 pieces, where there are matrix registers and it pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.codelets.contract_fields import Field
+from engine.codelets.matrix_registers import BLOCK, has_matrix_registers
+from engine.program.products import is_float32_product
+from engine.program.program import ComputeSet, Program
+
+LEAST_MULTIPLY_ADDS = 1 << 20
+"""Smaller products are not worth a look."""
+# nanoseconds, of one worker
+MULTIPLY_ADD = 1 / 77
+IN_PIECES = 1 / 172
+SPLIT = 0.28
+GATHER = 0.2
+CHUNK = 256
+"""Columns that meet a row once it is split."""
+WORTH = 0.85
+"""What must be left of the time."""
+
+
+def in_pieces(program: Program) -> Program:
+    """The program as it is run on this host; the given one is left as it is."""
+    if program.exceptions is not None:  # which must be found in the operands' own products
+        return program
+    chosen = [each for each in program.compute_sets if is_float32_product(each) and _pays(each)]
+    if not chosen or not has_matrix_registers():
+        return program
+    from engine.codelets.contract_pieces import contract_pieces, contract_pieces_scratch_bytes
+
+    bytes_ = contract_pieces_scratch_bytes()
+    made = {id(each): replace(each, codelet=contract_pieces, scratch_bytes=bytes_) for each in chosen}
+    return replace(program, compute_sets=[made.get(id(each), each) for each in program.compute_sets])
+
+
+def _pays(product: ComputeSet) -> bool:
+    """Whether splitting both operands takes less than what is saved afterwards."""
+    rows, columns, k = (int(product.parameters[each]) for each in (Field.ROWS, Field.COLUMNS, Field.K))
+    size = rows * columns * k
+    if size < LEAST_MULTIPLY_ADDS:
+        return False
+    height = min(rows, int(product.parameters[Field.ROWS_PER_UNIT]))
+    wasted = -(-height // BLOCK) * BLOCK / height * (-(-columns // BLOCK) * BLOCK / columns)
+    gathers = int(product.parameters[Field.RUN_A]) < k
+    chunks = -(-columns // CHUNK)
+    split_a = rows * k * chunks * (SPLIT + GATHER * gathers)
+    split_b = 2 * columns * k * SPLIT  # by either worker
+    return size * wasted * IN_PIECES + split_a + split_b < WORTH * size * MULTIPLY_ADD
