@@ -5,18 +5,12 @@ Where the processor has them, they do sixteen times as many multiply-adds a cycl
 
 from __future__ import annotations
 
-import ctypes
-import platform
-import sys
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
-from engine.codelets import vector
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, VOID, Emitter, intrinsic
-from engine.codelets.processor import target
 
 I8 = ir.IntType(8)
 BLOCK = 16  # rows of a register, and float32 columns of one that sums
@@ -32,18 +26,6 @@ ORDER_A, ORDER_B = (2, 1, 0), (0, 1, 2)  # their places in memory, in the order 
 PRODUCTS = ((TINY, LARGE), (SMALL, LARGE), (SMALL, SMALL), (LARGE, SMALL), (LARGE, TINY), (LARGE, LARGE))
 """Pieces of A and B, so that few registers change and what is small is added first. The three products that are left
 out are at most 2**-24 of the whole together."""
-
-ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA = 158, 0x1023, 18
-
-
-@cache
-def has_matrix_registers() -> bool:
-    """Whether codelets may use them: the processor has them, and the system grants them to this process."""
-    if not sys.platform.startswith("linux") or platform.machine().lower() != "x86_64" or vector.lanes() != BLOCK:
-        return False
-    if not {"amx-tile", "amx-bf16"} <= target()[1]:
-        return False
-    return ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA) == 0
 
 
 def group_bytes(k: int) -> int:

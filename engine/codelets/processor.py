@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
+import sys
 from functools import cache
+
+ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA = 158, 0x1023, 18
 
 
 @cache
@@ -24,3 +29,19 @@ def features_text() -> str:
     if given is not None:
         return given
     return "" if os.environ.get("NUMBA_CPU_NAME") == "generic" else binding.get_host_cpu_features().flatten()
+
+
+def may_use_matrix_registers() -> bool:
+    """Whether large products of float32 are done with matrix registers: unless SOFTWARE_IPU_AMX is 0, where there are
+    any."""
+    return os.environ.get("SOFTWARE_IPU_AMX", "").strip() != "0" and has_matrix_registers()
+
+
+@cache
+def has_matrix_registers() -> bool:
+    """Whether codelets of this process may use them: the processor has them, and the system grants them."""
+    if not sys.platform.startswith("linux") or platform.machine().lower() != "x86_64":
+        return False
+    if not {"amx-tile", "amx-bf16", "avx512f", "avx512bw"} <= target()[1]:
+        return False
+    return ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA) == 0

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.codelets.contract_fields import Field
-from engine.codelets.matrix_registers import BLOCK, has_matrix_registers
+from engine.codelets.processor import may_use_matrix_registers
 from engine.program.products import is_float32_product
 from engine.program.program import ComputeSet, Program
 
+BLOCK = 16
+"""Rows, and columns, of a matrix register."""
 LEAST_MULTIPLY_ADDS = 1 << 20
 """Smaller products are not worth a look."""
 # nanoseconds, of one worker
@@ -27,7 +29,7 @@ def in_pieces(program: Program) -> Program:
     if program.exceptions is not None:  # which must be found in the operands' own products
         return program
     chosen = [each for each in program.compute_sets if is_float32_product(each) and _pays(each)]
-    if not chosen or not has_matrix_registers():
+    if not chosen or not may_use_matrix_registers():
         return program
     from engine.codelets.contract_pieces import contract_pieces, contract_pieces_scratch_bytes
 

@@ -1,4 +1,4 @@
-"""The float32 contraction codelet against its definition in NumPy."""
+"""The float32 contraction codelets, of multiply-adds and of pieces, against their definition in NumPy."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from engine.codelets.build import Codelet
 from engine.codelets.contract import MANY_ROWS, contract_f32, contract_scratch_bytes
 from engine.codelets.contract_fields import Field, Layout, contract_units, encode_contract
+from engine.codelets.contract_pieces import contract_pieces, contract_pieces_scratch_bytes
+from engine.codelets.processor import has_matrix_registers
 from engine.errors import InternalError
 from engine.runtime.buffers import aligned_zeros
 
 ZERO = np.zeros(1, np.int64)
+MULTIPLY_ADDS = (contract_f32, contract_scratch_bytes())
+PIECES = (contract_pieces, contract_pieces_scratch_bytes())
+in_use: dict[str, tuple[Codelet, int]] = {"codelet": MULTIPLY_ADDS}
+
+
+@pytest.fixture(params=["multiply-adds", "pieces"], autouse=True)
+def codelet(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test is about."""
+    if request.param == "pieces":
+        if not has_matrix_registers():
+            pytest.skip("no matrix registers here")
+        monkeypatch.setitem(in_use, "codelet", PIECES)
 
 
 @dataclass
@@ -55,6 +70,7 @@ def naive(problem: Problem) -> np.ndarray:
 
 def run(problem: Problem, rows_per_unit: int = 12, columns_per_unit: int = 64, cuts: int = 1) -> np.ndarray:
     """C's memory after all units ran, as `cuts` calls in descending order."""
+    contract, scratch_bytes = in_use["codelet"]
     p, c = problem, problem.c.copy()
     parameters = encode_contract(
         a=p.a.ctypes.data,
@@ -75,11 +91,11 @@ def run(problem: Problem, rows_per_unit: int = 12, columns_per_unit: int = 64, c
         batch_b=p.batch_b,
         batch_c=p.batch_c,
     )
-    scratch = aligned_zeros(contract_scratch_bytes())
+    scratch = aligned_zeros(scratch_bytes)
     scratch[:] = 255  # NaN, so that reading what was not packed shows
     edges = np.linspace(0, contract_units(parameters), cuts + 1).astype(int)
     for lo, hi in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
-        contract_f32(parameters.ctypes.data, int(lo), int(hi), scratch.ctypes.data)
+        contract(parameters.ctypes.data, int(lo), int(hi), scratch.ctypes.data)
     return c
 
 
