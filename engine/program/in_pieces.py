@@ -11,16 +11,17 @@ from engine.program.program import ComputeSet, Program
 
 BLOCK = 16
 """Rows, and columns, of a matrix register."""
-LEAST_MULTIPLY_ADDS = 1 << 20
+LEAST_MULTIPLY_ADDS = 1 << 23
 """Smaller products are not worth a look."""
+LEAST_K = 64
 # nanoseconds, of one worker
 MULTIPLY_ADD = 1 / 77
 IN_PIECES = 1 / 172
 SPLIT = 0.28
-GATHER = 0.2
+GATHER = 0.4
 CHUNK = 256
 """Columns that meet a row once it is split."""
-WORTH = 0.85
+WORTH = 0.8
 """What must be left of the time."""
 
 
@@ -42,7 +43,7 @@ def _pays(product: ComputeSet) -> bool:
     """Whether splitting both operands takes less than what is saved afterwards."""
     rows, columns, k = (int(product.parameters[each]) for each in (Field.ROWS, Field.COLUMNS, Field.K))
     size = rows * columns * k
-    if size < LEAST_MULTIPLY_ADDS:
+    if size < LEAST_MULTIPLY_ADDS or k < LEAST_K:
         return False
     height = min(rows, int(product.parameters[Field.ROWS_PER_UNIT]))
     wasted = -(-height // BLOCK) * BLOCK / height * (-(-columns // BLOCK) * BLOCK / columns)

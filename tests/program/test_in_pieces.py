@@ -1,0 +1,85 @@
+"""Large products are done in pieces where there are matrix registers: which ones, and that results hardly tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.codelets.processor import has_matrix_registers
+from engine.compile import build_program
+from engine.ir import DotDimensionNumbers, Module
+from engine.ir.builder import Builder
+from engine.program import in_pieces
+from engine.program.program import Program
+from engine.runtime import executable as executables
+from engine.runtime.executable import Executable
+from engine.runtime.moving_addresses import as_run
+from tests.engine.running import arguments_for, buffers
+
+needs_registers = pytest.mark.skipif(not has_matrix_registers(), reason="no matrix registers here")
+
+
+def product(rows: int, k: int, columns: int, batches: int = 0) -> Module:
+    b = Builder()
+    front = (batches,) * bool(batches)
+    x, y = b.parameter("f32", (*front, rows, k)), b.parameter("f32", (*front, k, columns))
+    numbers = DotDimensionNumbers((1,), (0,)) if not batches else DotDimensionNumbers((2,), (1,), (0,), (0,))
+    return b.module(b.dot(x, y, numbers))
+
+
+def made(module: Module) -> Program:
+    return build_program(module, ["variable"] * len(module.entry.parameters), {})
+
+
+def codelets(program: Program) -> set[str]:
+    return {str(getattr(each.codelet, "name", "")) for each in program.compute_sets}
+
+
+def result(module: Module) -> np.ndarray:
+    held = buffers([each * 4 for each in arguments_for(module)])
+    return Executable(made(module)).run(1, [], held)[0]
+
+
+@needs_registers
+@pytest.mark.parametrize(
+    ("rows", "k", "columns", "expected"),
+    [
+        (1024, 256, 256, True),
+        (256, 784, 256, True),
+        (32, 784, 256, False),  # splitting the right operand would take longer than what it saves
+        (4096, 784, 8, False),  # the same for the left one
+        (4096, 32, 256, False),
+        (128, 128, 128, False),
+    ],
+)
+def test_where_it_pays(rows: int, k: int, columns: int, expected: bool) -> None:
+    program = made(product(rows, k, columns))
+    assert ("contract_pieces" in codelets(as_run(program))) == expected
+    assert "contract_pieces" not in codelets(program)  # what the chip would do does not depend on the host
+
+
+def test_not_where_the_variable_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    assert "contract_pieces" not in codelets(as_run(made(product(1024, 256, 256))))
+
+
+def test_not_without_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_pieces, "may_use_matrix_registers", lambda: False)
+    assert "contract_pieces" not in codelets(as_run(made(product(1024, 256, 256))))
+
+
+@needs_registers
+@pytest.mark.parametrize("shape", [(700, 300, 200), (1024, 256, 520)])
+def test_results_hardly_tell(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits for any number of workers; multiply-adds come as near to the exact product, or less so."""
+    module = product(*shape)
+    assert "contract_pieces" in codelets(as_run(made(module)))
+    x, y = (each.astype(np.float64) * 4 for each in arguments_for(module))
+    found = []
+    for workers in (1, 2, 3):
+        monkeypatch.setattr(executables, "worker_count", lambda workers=workers: workers)
+        found.append(result(module))
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    error, reference = (np.abs(each - x @ y) / (np.abs(x) @ np.abs(y)) for each in (found[0], result(module)))
+    assert error.mean() <= reference.mean()
