@@ -48,16 +48,18 @@ from engine.codelets.pack_pieces import (
 from engine.codelets.panel import multiply_panel
 
 K_BLOCK = 512  # the most; a multiple of BLOCK_K
-B_ELEMENTS = 1 << 17  # whose pieces, 768 kB, stay in the second-level cache while rows of A pass
+ELEMENTS = 1 << 17  # of B, whose pieces, 768 kB, stay in the second-level cache while rows of A pass; or of A
 MOST_COLUMNS = 1024
 GROUPS = MOST_COLUMNS // GROUP
 BYTES_OF_BLOCK = group_bytes(BLOCK_K)
 PAD = 192  # between groups of columns, or all of them would share cache sets
 
+KEPT_GROUPS = ELEMENTS // GROUP // BLOCK_K
+
 # Scratch, behind the executor's words.
 PIECES_B = 0
-PIECES_A = PIECES_B + 6 * B_ELEMENTS + GROUPS * (PAD + BYTES_OF_BLOCK)
-SUMS = PIECES_A + group_bytes(K_BLOCK)
+PIECES_A = PIECES_B + ELEMENTS // GROUP * BYTES_OF_BLOCK // BLOCK_K + GROUPS * (PAD + BYTES_OF_BLOCK)
+SUMS = PIECES_A + ELEMENTS // GROUP * BYTES_OF_BLOCK // BLOCK_K + KEPT_GROUPS * PAD
 PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
 ROWS_OF_A = SUMS + GROUP * SUM_PITCH  # as float32, side by side
 ROWS_OF_B = ROWS_OF_A + GROUP * PITCH_A
@@ -66,7 +68,9 @@ TABLE_B = TABLE_A + 8 * GROUP
 COLUMN = TABLE_B + 8 * K_BLOCK
 SEEN = COLUMN + 8 * GROUP
 WHOLE_B = SEEN + GROUPS * SEEN_BYTES  # for each group of columns, whether its pieces add up
-SCRATCH_BYTES = RESERVED_SCRATCH + WHOLE_B + 8 * GROUPS
+WHOLE_A = WHOLE_B + 8 * GROUPS
+SCRATCH_BYTES = RESERVED_SCRATCH + WHOLE_A + 8 * KEPT_GROUPS
+PACK, PACK_AND_KEEP, KEPT = 0, 1, 2  # what is done about rows of A
 
 
 def contract_pieces_scratch_bytes() -> int:
@@ -155,14 +159,21 @@ def _contract_blocks(
         fill_zero(c, field(parameters, Field.ROW_C) + 8 * row, rows, columns)
     if k_count > 0:
         k_step = _even(k_count, K_BLOCK, BLOCK_K)
-        column_step = _even(columns, min(MOST_COLUMNS, B_ELEMENTS // k_step // GROUP * GROUP), GROUP)
+        limit = min(MOST_COLUMNS, ELEMENTS // k_step // GROUP * GROUP)
+        # Rows that meet many blocks of columns are packed once, if all of them stay in the cache beside half a block.
+        rows_kept = run * ((field(parameters, Field.ROWS_PER_UNIT) + GROUP - 1) // GROUP * GROUP)
+        keeps = columns > 2 * limit and rows_kept * k_step <= ELEMENTS
+        column_step = _even(columns, limit // GROUP // 2 * GROUP if keeps else limit, GROUP)
         for k in range(0, k_count, k_step):
             k_now = min(k_step, k_count - k)
             adds = accumulate if k == 0 else 1
             for n in range(0, columns, column_step):
                 width = min(column_step, columns - n)
                 _pack_columns(parameters, b, n, width, k_begin + k, k_now, scratch)
-                _multiply_rows(parameters, a, b, c, row_block, run, n, width, k_begin + k, k_now, adds, scratch)
+                kept = PACK
+                if keeps:
+                    kept = PACK_AND_KEEP if n == 0 else KEPT
+                _multiply_rows(parameters, a, b, c, row_block, run, n, width, k_begin + k, k_now, adds, kept, scratch)
 
 
 @inner
@@ -207,15 +218,22 @@ def _multiply_rows(
     k: int,
     k_count: int,
     accumulate: int,
+    kept: int,
     scratch: int,
 ) -> None:
     """The rows of all units of a run, a group at a time; groups end where units do, whoever has the units."""
     rows_per_unit, all_rows = field(parameters, Field.ROWS_PER_UNIT), field(parameters, Field.ROWS)
+    number = 0
     for block in range(row_block, row_block + run):
         end = min(all_rows, (block + 1) * rows_per_unit)
         for row in range(block * rows_per_unit, end, GROUP):
             rows = min(GROUP, end - row)
-            whole = _pack_group_of_rows(parameters, a, row, rows, k, k_count, scratch)
+            packed_a, whole_a = scratch + PIECES_A + number * group_pitch(k_count), scratch + WHOLE_A + 8 * number
+            if kept != KEPT:
+                store_i64(whole_a, _pack_group_of_rows(parameters, a, row, rows, k, k_count, packed_a, scratch))
+            whole = load_i64(whole_a)
+            if kept != PACK:
+                number += 1
             row_c = field(parameters, Field.ROW_C) + 8 * row
             for n in range(0, columns, GROUP):
                 width = min(GROUP, columns - n)
@@ -227,7 +245,7 @@ def _multiply_rows(
                     row_blocks, column_blocks = (rows + BLOCK - 1) // BLOCK, (width + BLOCK - 1) // BLOCK
                     blocks_of_k = (k_count + BLOCK_K - 1) // BLOCK_K
                     sums = scratch + SUMS
-                    multiply_groups(row_blocks, column_blocks, blocks_of_k, scratch + PIECES_A, packed_b, sums)
+                    multiply_groups(row_blocks, column_blocks, blocks_of_k, packed_a, packed_b, sums)
                     add_or_write(sums, rows, width, to, row_c, accumulate)
                 else:
                     panel = scratch + ROWS_OF_B
@@ -239,7 +257,9 @@ def _multiply_rows(
 
 
 @inner
-def _pack_group_of_rows(parameters: int, a: int, row: int, rows: int, k: int, k_count: int, scratch: int) -> int:
+def _pack_group_of_rows(
+    parameters: int, a: int, row: int, rows: int, k: int, k_count: int, target: int, scratch: int
+) -> int:
     """Packs rows of A; returns whether their pieces add up."""
     row_a, offset_a = field(parameters, Field.ROW_A) + 8 * row, field(parameters, Field.OFFSET_A) + 8 * k
     first = load_i64(offset_a)
@@ -249,7 +269,7 @@ def _pack_group_of_rows(parameters: int, a: int, row: int, rows: int, k: int, k_
         fill_progression(table, rows, PITCH_A)
         _gather_rows(parameters, a, row_a, offset_a, row, rows, k, k_count, base)
     forget(scratch + SEEN)
-    split_rows_of_a(base, table, rows, k_count, scratch + PIECES_A, scratch + SEEN)
+    split_rows_of_a(base, table, rows, k_count, target, scratch + SEEN)
     return is_whole_in_pieces(scratch + SEEN)
 
 

@@ -28,9 +28,13 @@ PRODUCTS = ((TINY, LARGE), (SMALL, LARGE), (SMALL, SMALL), (LARGE, SMALL), (LARG
 out are at most 2**-24 of the whole together."""
 
 
+BLOCK_BYTES = PIECES * 2 * REGISTER_BYTES + 64
+"""Of a group's pieces for a block of k: a line more, or the pieces of a row along k would share two cache sets."""
+
+
 def group_bytes(k: int) -> int:
     """Bytes of the packed pieces of a group of rows or columns, for so many k."""
-    return -(-k // BLOCK_K) * PIECES * 2 * REGISTER_BYTES
+    return -(-k // BLOCK_K) * BLOCK_BYTES
 
 
 def _call(builder: ir.IRBuilder, name: str, *arguments: ir.Value) -> None:
@@ -127,7 +131,7 @@ def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
     builder.position_at_end(loop)
     phis = [builder.phi(I64) for _ in range(3)]
     _one_block_of_k(builder, phis[0], phis[1], rows, columns, totals)
-    step = PIECES * 2 * REGISTER_BYTES
+    step = BLOCK_BYTES
     later = [builder.add(phi, I64(size)) for phi, size in zip(phis, (step, step, -1), strict=True)]
     for phi, first, following in zip(phis, (a, b, blocks_of_k), later, strict=True):
         phi.add_incoming(first, entry)

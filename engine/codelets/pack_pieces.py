@@ -9,7 +9,16 @@ from llvmlite import ir
 from engine.codelets import vector
 from engine.codelets.build import inner
 from engine.codelets.lazy import types
-from engine.codelets.matrix_registers import BLOCK, BLOCK_K, K_PAIR, ORDER_A, ORDER_B, PIECES, REGISTER_BYTES
+from engine.codelets.matrix_registers import (
+    BLOCK,
+    BLOCK_BYTES,
+    BLOCK_K,
+    K_PAIR,
+    ORDER_A,
+    ORDER_B,
+    PIECES,
+    REGISTER_BYTES,
+)
 from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, intrinsic, load_f32, load_i64, prefetch, store_f32
 from engine.codelets.pack import copy_lanes
 
@@ -129,7 +138,7 @@ def _row_of_a(
 def _fetch_ahead(builder: ir.IRBuilder, following: ir.Value, target: ir.Value, k: ir.Value) -> None:
     """What the next row reads, and what this one writes two blocks later: stores wait for their lines one by one."""
     line = builder.add(following, builder.shl(k, I64(2)))
-    place = builder.add(_block(builder, target, k), I64(2 * PIECES * 2 * REGISTER_BYTES))
+    place = builder.add(_block(builder, target, k), I64(2 * BLOCK_BYTES))
     for offset in (0, 64):
         _prefetch(builder, builder.add(line, I64(offset)), 0)
     for number in range(PIECES):
@@ -145,7 +154,7 @@ def _prefetch(builder: ir.IRBuilder, address: ir.Value, writes: int) -> None:
 
 def _block(builder: ir.IRBuilder, target: ir.Value, k: ir.Value) -> ir.Value:
     """Where the block begins whose first k that is."""
-    return builder.add(target, builder.mul(k, I64(PIECES * 2 * REGISTER_BYTES // BLOCK_K)))
+    return builder.add(target, builder.mul(k, I64(BLOCK_BYTES // BLOCK_K)))
 
 
 def _block_of_row(
@@ -280,7 +289,7 @@ def split_rows_of_b(b: int, offset_b: int, k: int, columns: int, target: int, gr
     for at in range(0, (k + BLOCK_K - 1) // BLOCK_K * BLOCK_K, K_PAIR):
         first = b + load_i64(offset_b + 8 * at) if at < k else 0
         second = b + load_i64(offset_b + 8 * (at + 1)) if at + 1 < k else 0
-        row = target + at // BLOCK_K * (PIECES * 2 * REGISTER_BYTES) + at % BLOCK_K // K_PAIR * (4 * BLOCK)
+        row = target + at // BLOCK_K * BLOCK_BYTES + at % BLOCK_K // K_PAIR * (4 * BLOCK)
         write_pair_of_b(first, second, columns, row, group_pitch, seen)
 
 

@@ -121,3 +121,22 @@ def test_groups_do_not_depend_on_the_distribution(seed: int) -> None:
     whole = run(problem, True)
     for cuts in (2, 3, 11):
         assert run(problem, True, cuts).tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_rows_that_stay_in_the_cache_while_columns_pass(transposed: bool) -> None:
+    """Many columns meet few rows: these are packed once, whether all of them are one worker's or not."""
+    random = np.random.default_rng(5)
+    problem = matrices(random, 70, 700, 1000, transposed_a=transposed)
+    problem.a[random.integers(0, problem.a.size, 2)] = [np.inf, 1e30]
+    contracts.in_use[0] = PIECES
+    try:
+        results = [contracts.run(problem, rows_per_unit=24, columns_per_unit=700, cuts=cuts) for cuts in (1, 2, 3)]
+    finally:
+        contracts.in_use[0] = MULTIPLY_ADDS
+    expected = contracts.naive(problem)
+    usual = np.abs(expected) < 1e6
+    np.testing.assert_allclose(results[0][usual], expected[usual], rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(results[0][~usual], expected[~usual], rtol=1e-5)
+    for other in results[1:]:
+        assert other.tobytes() == results[0].tobytes()
