@@ -185,8 +185,18 @@ def _notice_reload(model: Any, known: BatchSignature, new: BatchSignature) -> No
 class EpochFunction(StepFunction):
     """The train or test function: runs up to `steps_per_execution` steps, returns the last logs."""
 
+    _told: tuple[Any, object] | None = None
+
+    def has_told(self, logs: Any) -> bool:
+        """Whether a step has told these logs, and the metrics' variables are as it left them."""
+        if self._told is None or self._told[0] is not logs:
+            return False
+        variables = self._framework.metric_variables(self.model)
+        return all(getattr(variable, "written_by", None) is self._told[1] for variable in variables)
+
     def __call__(self, iterator: Iterator[Any]) -> Any:
         """Feeds from an iterator of batches; raises StopIteration when it has none left."""
+        self._told = None
         callbacks = take_callbacks(self.model, self._mode)
         with queue_report(self.model, self._mode).fetching():
             taken = take(iterator, self._framework.steps_per_execution(self.model))
@@ -205,7 +215,11 @@ class EpochFunction(StepFunction):
             results = [result[-1] for result in of_steps]
             if stopped:
                 break
-        return program.pack([_log(result) for result in results])
+        logs = program.pack([_log(result) for result in results])
+        together = 1 if asked.accumulation is None else asked.accumulation.micro_batches
+        if callbacks is None and asked.pipelining is None and together == 1 and program.latest_run is not None:
+            self._told = logs, program.latest_run
+        return logs
 
     def _logs(self, program: Program, results: list[np.ndarray]) -> Any:
         return program.pack([_log(result[-1]) for result in results])

@@ -43,7 +43,7 @@ class ReplicaRows:
         self._buffer.write(np.broadcast_to(first.read(), self._buffer.shape.dimensions))
         return self._buffer
 
-    def device_written(self) -> None:
+    def device_written(self, run: object = None) -> None:
         """Nothing to do: the host never sees the rows."""
 
 

@@ -138,6 +138,8 @@ class Program:
         _notice_wide_types(traced)
         self._queues = signatures(traced.module)
         self._floating_point = current_system().floating_point
+        self.latest_run: object = None
+        """What the variables it has written know of the latest run; None before it, and where replicas share it."""
         self._executable = build_executable(traced.module, traced.roles, traced.constants, self._check_fit)
 
     @property
@@ -234,8 +236,9 @@ class Program:
             return self._executable.run(steps, feeds, buffers, outputs, observer, rings)
         finally:
             # An interrupted call has made whole steps, so the device still holds the newest values.
+            self.latest_run = run = object() if self._traced.replicas == 1 else None
             for variable in self._traced.updated:
-                variable.device_written()
+                variable.device_written(run)
 
     def pack(self, results: Sequence[Any]) -> Any:
         """The structure the traced function returned, around `results`."""

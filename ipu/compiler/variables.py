@@ -89,6 +89,8 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     _foreign_graphs: weakref.WeakSet[func_graph.FuncGraph] | None = None
     _ipu_device: str | None = None
     occupation: Occupation | None = None
+    written_by: object = None
+    """The run of a program that has written the newest value; None where it is somebody else's."""
 
     def device_buffer(self) -> DeviceBuffer:
         """The device copy, holding the newest value."""
@@ -98,11 +100,12 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         assert self._buffer is not None
         return self._buffer
 
-    def device_written(self) -> None:
-        """The device copy is now the only one that holds the newest value."""
-        self._device_is_valid, self._host_is_valid = True, False
+    def device_written(self, run: object = None) -> None:
+        """The device copy is now the only one that holds the newest value, which `run` has written."""
+        self._device_is_valid, self._host_is_valid, self.written_by = True, False, run
         if self._foreign_graphs:
             self._fetch()
+            self.written_by = None
 
     def _upload(self) -> None:
         self._fetch()
@@ -147,7 +150,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             return self._raw_handle
         if not ops.inside_function():
             self._fetch()
-            self._device_is_valid = False
+            self._device_is_valid, self.written_by = False, None
         elif _tracing.used is not None:
             _tracing.used[id(self._raw_handle)] = self
         else:
@@ -167,6 +170,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             graphs.append(graph)
             graph = graph.outer_graph
         self._fetch()
+        self.written_by = None
         if self._foreign_graphs is None:
             self._foreign_graphs = weakref.WeakSet()
         self._foreign_graphs.update(graphs)
@@ -194,7 +198,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             write()
         finally:
             self._known_use = False
-        self._host_is_valid, self._device_is_valid = True, False
+        self._host_is_valid, self._device_is_valid, self.written_by = True, False, None
         return self if read_value else None
 
     def _write_to_device(self, value: Any) -> bool:
@@ -205,7 +209,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         if value.shape != self._buffer.shape.dimensions or value.dtype != self._dtype.as_numpy_dtype:
             return False
         self._buffer.write(np.asarray(value))
-        self._host_is_valid, self._device_is_valid = False, True
+        self._host_is_valid, self._device_is_valid, self.written_by = False, True, None
         return True
 
     def _read_variable_op(self, no_copy: bool = False) -> Any:
@@ -272,7 +276,7 @@ class HostVariable:
         self._buffer.write(value)
         return self._buffer
 
-    def device_written(self) -> None:
+    def device_written(self, run: object = None) -> None:
         """Copies the updated value back."""
         assert self._buffer is not None
         self.variable.assign(self._buffer.read())

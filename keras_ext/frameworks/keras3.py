@@ -34,7 +34,7 @@ from keras_ext.epochs.passes import Passes
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
-from keras_ext.frameworks import keras3_backup, keras3_graphs, keras3_layers, keras3_metrics, keras3_scopes
+from keras_ext.frameworks import keras3_backup, keras3_graphs, keras3_layers, keras3_logs, keras3_metrics, keras3_scopes
 from keras_ext.frameworks.common import (
     KerasFunction,
     dense,
@@ -215,6 +215,7 @@ def install() -> None:
     keras3_backup.install()
     keras3_graphs.install()
     keras3_layers.install()
+    keras3_logs.install()
     keras3_metrics.install()
     keras3_scopes.install()
 

@@ -1,0 +1,45 @@
+"""The logs of an epoch of Keras 3: what its last step has told, where asking the metrics again would give the same."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import keras
+from keras.src.trainers.trainer import Trainer
+
+from keras_ext.frameworks.common import KerasFunction, serves
+from keras_ext.training import EpochFunction
+
+STEPS = ("train_step", "test_step", "compute_metrics", "get_metrics_result", "metrics")
+"""What decides which logs a step tells: Keras' own end with the results of all metrics."""
+
+
+def install() -> None:
+    """Wraps the question for an epoch's logs at class level: TensorFlow takes milliseconds to compute them."""
+    Trainer._get_metrics_result_or_logs = _told(Trainer._get_metrics_result_or_logs)
+
+
+def _told(original: KerasFunction) -> KerasFunction:
+    @functools.wraps(original)
+    def get_metrics_result_or_logs(self: Any, logs: Any) -> Any:
+        if serves(self._distribute_strategy) and _are_results(self, logs):
+            return logs
+        return original(self, logs)
+
+    return get_metrics_result_or_logs
+
+
+def _are_results(model: Any, logs: Any) -> bool:
+    """Whether logs are the results of Keras' own metrics, whose variables nobody has changed since."""
+    functions = (getattr(model, f"{mode}_function", None) for mode in ("train", "test"))
+    if not any(isinstance(each, EpochFunction) and each.has_told(logs) for each in functions):
+        return False
+    own = all(getattr(type(model), name) is getattr(keras.Model, name) and name not in vars(model) for name in STEPS)
+    return own and all(_is_known(metric) for metric in model.metrics)
+
+
+def _is_known(metric: Any) -> bool:
+    """Whether a metric, and those it is made of, are Keras' own, whose results follow from their variables alone."""
+    parts = getattr(metric, "metrics", ())
+    return type(metric).__module__.startswith("keras.") and all(_is_known(part) for part in parts)

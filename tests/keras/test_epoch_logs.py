@@ -1,0 +1,129 @@
+"""An epoch's logs are those of its last step, as long as asking the metrics would give the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import CLASSES, FEATURES, data
+
+Change = Callable[[keras.Model], None]
+
+
+class CountsItsResults(keras.metrics.Mean):
+    """A metric that is not Keras' own: each question counts, and changes the answer."""
+
+    asked = 0
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        return super().update_state(keras.ops.mean(y_pred), sample_weight)
+
+    def result(self) -> Any:
+        self.asked += 1
+        return super().result() + self.asked
+
+
+class OwnStep(keras.Sequential):
+    """Its step tells a loss that is not the metric's."""
+
+    def train_step(self, data: Any) -> Any:
+        logs = super().train_step(data)
+        return {**logs, "loss": logs["loss"] + 1.0}
+
+
+class After(keras.callbacks.Callback):
+    """Does something to its model after the last execution of an epoch."""
+
+    def __init__(self, change: Change, last: int) -> None:
+        super().__init__()
+        self.change, self.last = change, last
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch >= self.last:
+            self.change(self.model)
+
+
+def history(
+    strategy: Any, kind: type = keras.Sequential, metric: Any = "accuracy", change: Change | None = None
+) -> Any:
+    """The logs of two epochs, and what `evaluate` returns."""
+    keras.utils.set_random_seed(3)
+    features, labels = data(24)
+    with strategy.scope():
+        metrics = [metric() if isinstance(metric, type) else metric]
+        model = kind([keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES, "softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=metrics, steps_per_execution=2)
+    callbacks = [] if change is None else [After(change, 2)]
+    found = model.fit(features, labels, 8, 2, verbose=0, callbacks=callbacks, shuffle=False)
+    return found.history, model.evaluate(features, labels, 8, verbose=0, return_dict=True)
+
+
+def evaluated(model: keras.Model) -> None:
+    features, labels = data(16, seed=1)
+    model.evaluate(features, labels, 8, verbose=0)
+
+
+def reset(model: keras.Model) -> None:
+    model.reset_metrics()
+
+
+def counted_once_more(model: keras.Model) -> None:
+    total = model.metrics[0].variables[0]
+    total.assign(total + 5.0)
+
+
+def given_by_numpy(model: keras.Model) -> None:
+    model.metrics[0].variables[0].assign(np.float32(7.0))
+
+
+def looked_at(model: keras.Model) -> None:
+    assert np.isfinite(float(model.metrics[0].result()))
+
+
+@pytest.mark.parametrize("change", [None, evaluated, reset, counted_once_more, given_by_numpy, looked_at])
+@pytest.mark.parametrize("kind", [keras.Sequential, OwnStep])
+def test_epochs_tell_what_keras_tells(kind: type, change: Change | None) -> None:
+    on_keras = history(keras_scope(), kind, change=change)
+    on_ipu = history(IPUStrategy(), kind, change=change)
+    assert on_keras[0].keys() == on_ipu[0].keys()
+    for name, values in on_keras[0].items():
+        np.testing.assert_allclose(on_ipu[0][name], values, rtol=1e-5, atol=1e-6)
+    for name, value in on_keras[1].items():
+        np.testing.assert_allclose(on_ipu[1][name], value, rtol=1e-5, atol=1e-6)
+
+
+def keras_scope() -> Any:
+    """A strategy's scope for models on TensorFlow."""
+    return tf.distribute.get_strategy()
+
+
+def asked_at_ends(monkeypatch: pytest.MonkeyPatch, metric: Any, change: Change | None = None) -> int:
+    """How often an epoch's end asks the loss for its result."""
+    asked = 0
+    original = keras.metrics.Mean.result
+
+    def result(self: Any) -> Any:
+        nonlocal asked
+        asked += self.name == "loss" and tf.executing_eagerly()
+        return original(self)
+
+    monkeypatch.setattr(keras.metrics.Mean, "result", result)
+    history(IPUStrategy(), metric=metric, change=change)
+    return asked
+
+
+def test_nobody_asks_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked_at_ends(monkeypatch, "accuracy") == 0
+
+
+@pytest.mark.parametrize(("metric", "change"), [(CountsItsResults, None), ("accuracy", reset), ("accuracy", evaluated)])
+def test_what_may_have_changed_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, metric: Any, change: Change | None
+) -> None:
+    assert asked_at_ends(monkeypatch, metric, change) >= 2
