@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 
 from engine.program.borders import shared_borders
 from engine.program.program import Buffer, Program, Region
+from engine.program.syncs import syncs
 
 ALIGNMENT = 64
 TURN_BYTES = 1 << 20
 """What the arrays of a turn may take, half a core's cache, without sharing their places."""
+HELD_BYTES = 1 << 18
+"""Arrays up to this size keep their places until workers meet: a meeting costs more than a new place in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,28 @@ def _hold_turns(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
             found.update((buffer, (region.begin, region.end - 1)) for buffer in inside)
 
 
+def _hold_until_workers_meet(program: Program, lives: dict[Buffer, tuple[int, int]]) -> None:
+    """Small arrays live until workers meet for other reasons: they need not meet then for the place's next array.
+
+    Which reasons these are follows from places that nobody shares.
+    """
+    buffers = dict.fromkeys(s.buffer for each in program.compute_sets for s in (*each.reads, *each.writes))
+    sizes = [_rounded(buffer.shape.bytes) for buffer in buffers]
+    begins = dict(zip(buffers, accumulate(sizes, initial=0), strict=False))
+
+    def place(buffer: Buffer) -> tuple[int, int]:
+        begin = begins.get(buffer, -ALIGNMENT)
+        return begin, begin + buffer.shape.bytes
+
+    needed, _ = syncs(program.compute_sets, 2, place, program.marks)
+    meetings = [at for at, meets in enumerate(needed) if meets]
+    for buffer, (first, last) in lives.items():
+        if buffer.shape.bytes <= HELD_BYTES and not buffer.permanent:
+            following = bisect_right(meetings, last)
+            end = meetings[following] - 1 if following < len(meetings) else len(needed)
+            lives[buffer] = (first, max(last, end))
+
+
 def _hold_predicates(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
     """A slow worker may still read a predicate while others run what follows: it lives up to its label."""
     labels = {m.label: m.position for m in program.marks if m.kind == "label"}
@@ -84,6 +111,7 @@ def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:
 def plan_memory(program: Program) -> MemoryPlan:
     """Best fit in the order of first use."""
     lives = lifetimes(program)
+    _hold_until_workers_meet(program, lives)
     owners = {buffer: owner for buffer, owner in shared_borders(program).items() if owner is not buffer}
     offsets: dict[Buffer, int] = {}
     free: list[tuple[int, int]] = []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
 
 from engine.program.borders import shared_borders
-from engine.program.memory import ALIGNMENT, plan_memory
+from engine.program.memory import ALIGNMENT, HELD_BYTES, plan_memory
 from engine.program.program import Buffer, Program
+from engine.program.syncs import syncs
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers
 from tests.program.machine import GARBAGE, Machine
@@ -106,3 +107,26 @@ def poison(executable: Executable) -> None:
         if buffer.permanent:
             kept[offset : offset + buffer.shape.bytes] = True
     executable._arena[~kept] = GARBAGE
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_small_array_needs_a_meeting_for_its_place_alone(name: str) -> None:
+    program = program_of(name)
+    plan = plan_memory(program)
+    used = dict.fromkeys(s.buffer for each in program.compute_sets for s in (*each.reads, *each.writes))
+    if program.regions or any(b.shape.bytes > HELD_BYTES or b.permanent for b in used):
+        return
+    begins = dict(zip(used, accumulate((b.shape.bytes for b in used), initial=plan.arena_bytes), strict=False))
+
+    def own_place(buffer: Buffer) -> tuple[int, int]:
+        return begins[buffer], begins[buffer] + buffer.shape.bytes
+
+    def place(buffer: Buffer) -> tuple[int, int]:
+        begin = plan.offsets.get(buffer, begins[buffer])
+        return begin, begin + buffer.shape.bytes
+
+    for workers in (2, 3):
+        assert sum(syncs(program.compute_sets, workers, place)[0]) >= sum(
+            syncs(program.compute_sets, workers, own_place)[0]
+        )
+    assert syncs(program.compute_sets, 2, place) == syncs(program.compute_sets, 2, own_place)
