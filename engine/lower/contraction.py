@@ -28,7 +28,7 @@ PANEL = 64
 LEAST_HEIGHT = 24
 LONG_K = 2048
 FEW_ROWS = 128
-FEW_SPLITS = 8
+FEW_SPLITS = 4
 SHARE_ELEMENTS = 32_768
 """Elements of a weight that are worth a unit of their own."""
 SHARED_ELEMENTS = 1 << 18
