@@ -110,7 +110,8 @@ def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:
 
 def plan_memory(program: Program) -> MemoryPlan:
     """Best fit in the order of first use."""
-    lives = lifetimes(program)
+    wanted = lifetimes(program)
+    lives = dict(wanted)
     _hold_until_workers_meet(program, lives)
     owners = {buffer: owner for buffer, owner in shared_borders(program).items() if owner is not buffer}
     offsets: dict[Buffer, int] = {}
@@ -135,7 +136,7 @@ def plan_memory(program: Program) -> MemoryPlan:
             start, top = top, top + size
         offsets[buffer] = start
         active.append((last, buffer))
-        for at in range(max(first, 0), min(last, len(program.compute_sets) - 1) + 1):
+        for at in range(max(first, 0), min(wanted[buffer][1], len(program.compute_sets) - 1) + 1):
             live_bytes[at] += buffer.shape.bytes
     offsets |= {buffer: offsets[owner] for buffer, owner in owners.items()}
     return MemoryPlan(offsets, top, live_bytes)
