@@ -19,8 +19,8 @@ MULTIPLY_ADD = 1 / 77
 IN_PIECES = 1 / 172
 SPLIT = 0.28
 GATHER = 0.4
-CHUNK = 256
-"""Columns that meet a row once it is split."""
+K_BLOCK, ELEMENTS, MOST_COLUMNS = 512, 1 << 17, 1024
+"""As of the codelet: the most k of a block, what of either operand stays in the cache, and the most columns of that."""
 WORTH = 0.8
 """What must be left of the time."""
 
@@ -48,7 +48,14 @@ def _pays(product: ComputeSet) -> bool:
     height = min(rows, int(product.parameters[Field.ROWS_PER_UNIT]))
     wasted = -(-height // BLOCK) * BLOCK / height * (-(-columns // BLOCK) * BLOCK / columns)
     gathers = int(product.parameters[Field.RUN_A]) < k
-    chunks = -(-columns // CHUNK)
-    split_a = rows * k * chunks * (SPLIT + GATHER * gathers)
+    split_a = rows * k * _times_split(rows, columns, k) * (SPLIT + GATHER * gathers)
     split_b = 2 * columns * k * SPLIT  # by either worker
     return size * wasted * IN_PIECES + split_a + split_b < WORTH * size * MULTIPLY_ADD
+
+
+def _times_split(rows: int, columns: int, k: int) -> int:
+    """How often rows are split: for each block of columns, but once where half of them, a worker's, are kept."""
+    block = min(k, K_BLOCK)
+    limit = min(MOST_COLUMNS, ELEMENTS // block)
+    kept = columns > 2 * limit and rows // 2 * block <= ELEMENTS
+    return 1 if kept else -(-columns // limit)
