@@ -78,6 +78,18 @@ def blocks_of(parameters: int, unit: int) -> tuple[int, int, int, int]:
     return unit % row_blocks, unit // row_blocks % column_blocks, rest % k_splits, rest // k_splits
 
 
+@inner
+def extents(parameters: int, row_block: int, run: int, column_block: int, split: int) -> tuple[int, ...]:
+    """The first row and the number of rows, of columns and of k, of `run` row blocks."""
+    rows_per_unit = field(parameters, Field.ROWS_PER_UNIT)
+    columns_per_unit = field(parameters, Field.COLUMNS_PER_UNIT)
+    k_per_unit = field(parameters, Field.K_PER_UNIT)
+    row, column, k = row_block * rows_per_unit, column_block * columns_per_unit, split * k_per_unit
+    rows = min(run * rows_per_unit, field(parameters, Field.ROWS) - row)
+    columns = min(columns_per_unit, field(parameters, Field.COLUMNS) - column)
+    return row, rows, column, columns, k, min(k_per_unit, field(parameters, Field.K) - k)
+
+
 @codelet
 def contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Units lo <= unit < hi of the contraction that `encode_contract` describes, in float32."""
@@ -96,15 +108,7 @@ def contract_block(
 ) -> None:
     """`run` row blocks of one column block of one split of k of one batch."""
     a, b, c = operands(parameters, split, batch)
-    rows_per_unit = field(parameters, Field.ROWS_PER_UNIT)
-    columns_per_unit = field(parameters, Field.COLUMNS_PER_UNIT)
-    k_per_unit = field(parameters, Field.K_PER_UNIT)
-    row = row_block * rows_per_unit
-    rows = min(run * rows_per_unit, field(parameters, Field.ROWS) - row)
-    column = column_block * columns_per_unit
-    columns = min(columns_per_unit, field(parameters, Field.COLUMNS) - column)
-    k_begin = split * k_per_unit
-    k_count = min(k_per_unit, field(parameters, Field.K) - k_begin)
+    row, rows, column, columns, k_begin, k_count = extents(parameters, row_block, run, column_block, split)
     b += column * field(parameters, Field.STRIDE_B)
     c += 4 * column
     accumulate = field(parameters, Field.ACCUMULATE)
@@ -131,10 +135,16 @@ def longest_block(parameters: int, k: int, k_count: int) -> int:
 
 
 @inner
-def even_step(count: int, limit: int) -> int:
-    """A multiple of lanes, at most `limit`, which cuts `count` into parts of about the same size."""
+def even_cut(count: int, limit: int, grain: int) -> int:
+    """A multiple of the grain, at most `limit`, which cuts `count` into parts of about the same size."""
     parts = (count + limit - 1) // limit
-    return ((count + parts - 1) // parts + LANES - 1) // LANES * LANES
+    return ((count + parts - 1) // parts + grain - 1) // grain * grain
+
+
+@inner
+def even_step(count: int, limit: int) -> int:
+    """Such a cut for k, a multiple of lanes."""
+    return even_cut(count, limit, LANES)
 
 
 @inner
@@ -202,11 +212,8 @@ def contract_k_block(
 
 @inner
 def even_panels(columns: int, limit: int) -> int:
-    """A multiple of PANEL, at most `limit`, which cuts the columns into parts of about the same size."""
-    most = max(1, limit // PANEL)
-    panels = (columns + PANEL - 1) // PANEL
-    parts = (panels + most - 1) // most
-    return (panels + parts - 1) // parts * PANEL
+    """Such a cut for columns, a multiple of PANEL."""
+    return even_cut(columns, max(1, limit // PANEL) * PANEL, PANEL)
 
 
 @inner

@@ -15,6 +15,8 @@ from engine.codelets import vector
 from engine.codelets.build import codelet, inner
 from engine.codelets.contract import (
     blocks_of,
+    even_cut,
+    extents,
     field,
     fill_zero,
     operands,
@@ -24,13 +26,12 @@ from engine.codelets.contract import (
 from engine.codelets.contract_fields import Field, Layout
 from engine.codelets.lazy import types
 from engine.codelets.matrix_registers import (
-    BLOCK,
+    BLOCK_BYTES,
     BLOCK_K,
     GROUP,
     SUM_PITCH,
     begin_matrices,
     end_matrices,
-    group_bytes,
     multiply_groups,
 )
 from engine.codelets.memory import I64, RESERVED_SCRATCH, Emitter, intrinsic, load_i64, store_i64
@@ -41,25 +42,21 @@ from engine.codelets.pack_pieces import (
     forget,
     gather_runs,
     is_whole_in_pieces,
-    prefetch_row,
     split_rows_of_a,
     split_rows_of_b,
 )
 from engine.codelets.panel import multiply_panel
+from engine.codelets.piece_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 
-K_BLOCK = 512  # the most; a multiple of BLOCK_K
-ELEMENTS = 1 << 17  # of B, whose pieces, 768 kB, stay in the second-level cache while rows of A pass; or of A
-MOST_COLUMNS = 1024
 GROUPS = MOST_COLUMNS // GROUP
-BYTES_OF_BLOCK = group_bytes(BLOCK_K)
 PAD = 192  # between groups of columns, or all of them would share cache sets
 
 KEPT_GROUPS = ELEMENTS // GROUP // BLOCK_K
 
 # Scratch, behind the executor's words.
 PIECES_B = 0
-PIECES_A = PIECES_B + ELEMENTS // GROUP * BYTES_OF_BLOCK // BLOCK_K + GROUPS * (PAD + BYTES_OF_BLOCK)
-SUMS = PIECES_A + ELEMENTS // GROUP * BYTES_OF_BLOCK // BLOCK_K + KEPT_GROUPS * PAD
+PIECES_A = PIECES_B + ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + GROUPS * (PAD + BLOCK_BYTES)
+SUMS = PIECES_A + ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + KEPT_GROUPS * PAD
 PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
 ROWS_OF_A = SUMS + GROUP * SUM_PITCH  # as float32, side by side
 ROWS_OF_B = ROWS_OF_A + GROUP * PITCH_A
@@ -135,7 +132,7 @@ def contract_pieces(parameters: int, lo: int, hi: int, scratch: int) -> None:
 @inner
 def group_pitch(k: int) -> int:
     """Bytes between packed groups of columns of so many k."""
-    return (k + BLOCK_K - 1) // BLOCK_K * BYTES_OF_BLOCK + PAD
+    return (k + BLOCK_K - 1) // BLOCK_K * BLOCK_BYTES + PAD
 
 
 @inner
@@ -144,26 +141,19 @@ def _contract_blocks(
 ) -> None:
     """`run` row blocks of one column block of one split of k of one batch."""
     a, b, c = operands(parameters, split, batch)
-    columns_per_unit, k_per_unit = field(parameters, Field.COLUMNS_PER_UNIT), field(parameters, Field.K_PER_UNIT)
-    column = column_block * columns_per_unit
-    columns = min(columns_per_unit, field(parameters, Field.COLUMNS) - column)
-    k_begin = split * k_per_unit
-    k_count = min(k_per_unit, field(parameters, Field.K) - k_begin)
+    row, rows, column, columns, k_begin, k_count = extents(parameters, row_block, run, column_block, split)
     b += column * field(parameters, Field.STRIDE_B)
     c += 4 * column
     accumulate = field(parameters, Field.ACCUMULATE)
     if k_count <= 0 and accumulate == 0:
-        rows_per_unit = field(parameters, Field.ROWS_PER_UNIT)
-        row = row_block * rows_per_unit
-        rows = min(run * rows_per_unit, field(parameters, Field.ROWS) - row)
         fill_zero(c, field(parameters, Field.ROW_C) + 8 * row, rows, columns)
     if k_count > 0:
-        k_step = _even(k_count, K_BLOCK, BLOCK_K)
+        k_step = even_cut(k_count, K_BLOCK, BLOCK_K)
         limit = min(MOST_COLUMNS, ELEMENTS // k_step // GROUP * GROUP)
         # Rows that meet many blocks of columns are packed once, if all of them stay in the cache beside half a block.
         rows_kept = run * ((field(parameters, Field.ROWS_PER_UNIT) + GROUP - 1) // GROUP * GROUP)
         keeps = columns > 2 * limit and rows_kept * k_step <= ELEMENTS
-        column_step = _even(columns, limit // GROUP // 2 * GROUP if keeps else limit, GROUP)
+        column_step = even_cut(columns, limit // GROUP // 2 * GROUP if keeps else limit, GROUP)
         for k in range(0, k_count, k_step):
             k_now = min(k_step, k_count - k)
             adds = accumulate if k == 0 else 1
@@ -174,13 +164,6 @@ def _contract_blocks(
                 if keeps:
                     kept = PACK_AND_KEEP if n == 0 else KEPT
                 _multiply_rows(parameters, a, b, c, row_block, run, n, width, k_begin + k, k_now, adds, kept, scratch)
-
-
-@inner
-def _even(count: int, limit: int, grain: int) -> int:
-    """A multiple of the grain, at most `limit`, which cuts `count` into parts of about the same size."""
-    parts = (count + limit - 1) // limit
-    return ((count + parts - 1) // parts + grain - 1) // grain * grain
 
 
 @inner
@@ -238,8 +221,6 @@ def _multiply_rows(
             for n in range(0, columns, GROUP):
                 width = min(GROUP, columns - n)
                 to = c + 4 * (column + n)
-                for m in range(rows):
-                    prefetch_row(to + load_i64(row_c + 8 * m), width)
                 if whole != 0 and load_i64(scratch + WHOLE_B + 8 * (n // GROUP)) != 0:
                     packed_b = scratch + PIECES_B + n // GROUP * group_pitch(k_count)
                     row_blocks, column_blocks = (rows + BLOCK - 1) // BLOCK, (width + BLOCK - 1) // BLOCK

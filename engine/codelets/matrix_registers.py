@@ -11,9 +11,9 @@ from llvmlite import ir
 
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, VOID, Emitter, intrinsic
+from engine.codelets.piece_sizes import BLOCK
 
 I8 = ir.IntType(8)
-BLOCK = 16  # rows of a register, and float32 columns of one that sums
 K_PAIR = 2  # bfloat16 along k that lie next to each other, in both operands
 BLOCK_K = 32  # bfloat16 in a row of a register
 REGISTER_BYTES = 1024
@@ -30,11 +30,6 @@ out are at most 2**-24 of the whole together."""
 
 BLOCK_BYTES = PIECES * 2 * REGISTER_BYTES + 64
 """Of a group's pieces for a block of k: a line more, or the pieces of a row along k would share two cache sets."""
-
-
-def group_bytes(k: int) -> int:
-    """Bytes of the packed pieces of a group of rows or columns, for so many k."""
-    return -(-k // BLOCK_K) * BLOCK_BYTES
 
 
 def _call(builder: ir.IRBuilder, name: str, *arguments: ir.Value) -> None:
@@ -131,8 +126,7 @@ def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
     builder.position_at_end(loop)
     phis = [builder.phi(I64) for _ in range(3)]
     _one_block_of_k(builder, phis[0], phis[1], rows, columns, totals)
-    step = BLOCK_BYTES
-    later = [builder.add(phi, I64(size)) for phi, size in zip(phis, (step, step, -1), strict=True)]
+    later = [builder.add(phi, I64(size)) for phi, size in zip(phis, (BLOCK_BYTES, BLOCK_BYTES, -1), strict=True)]
     for phi, first, following in zip(phis, (a, b, blocks_of_k), later, strict=True):
         phi.add_incoming(first, entry)
         phi.add_incoming(following, loop)

@@ -10,7 +10,6 @@ from engine.codelets import vector
 from engine.codelets.build import inner
 from engine.codelets.lazy import types
 from engine.codelets.matrix_registers import (
-    BLOCK,
     BLOCK_BYTES,
     BLOCK_K,
     K_PAIR,
@@ -19,8 +18,9 @@ from engine.codelets.matrix_registers import (
     PIECES,
     REGISTER_BYTES,
 )
-from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, intrinsic, load_f32, load_i64, prefetch, store_f32
+from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32
 from engine.codelets.pack import copy_lanes
+from engine.codelets.piece_sizes import BLOCK
 
 I16 = ir.IntType(16)
 WIDE = ir.VectorType(I16, 2 * BLOCK)
@@ -87,27 +87,22 @@ def _write(
 def write_row_of_a(
     typing_context: Any,
     source: types.Type,
-    following: types.Type,
     count: types.Type,
     target: types.Type,
     seen: types.Type,
 ) -> tuple[Any, Emitter]:
-    """The pieces of `count` float32 along k of one row, filled up with zeros to whole blocks.
-
-    Meanwhile the row that begins at `following` is fetched.
-    """
+    """The pieces of `count` float32 along k of one row, filled up with zeros to whole blocks."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         _row_of_a(builder, *arguments)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 5), emit
+    return types.void(*[types.int64] * 4), emit
 
 
 def _row_of_a(
     builder: ir.IRBuilder,
     source: ir.Value,
-    following: ir.Value,
     count: ir.Value,
     target: ir.Value,
     seen: ir.Value,
@@ -118,7 +113,6 @@ def _row_of_a(
     builder.cbranch(builder.icmp_signed(">", whole, I64(0)), loop, rest)
     builder.position_at_end(loop)
     done, now = builder.phi(I64), builder.phi(vector.vector_type(I32))
-    _fetch_ahead(builder, following, target, done)
     after = _block_of_row(builder, source, done, None, target, now)
     later = builder.add(done, I64(BLOCK_K))
     for phi, first, next_one in ((done, I64(0), later), (now, before, after)):
@@ -133,23 +127,6 @@ def _row_of_a(
     with builder.if_then(builder.icmp_signed("<", whole, count)):
         left = builder.sub(count, whole)
         _store_seen(builder, seen, _block_of_row(builder, source, whole, left, target, found))
-
-
-def _fetch_ahead(builder: ir.IRBuilder, following: ir.Value, target: ir.Value, k: ir.Value) -> None:
-    """What the next row reads, and what this one writes two blocks later: stores wait for their lines one by one."""
-    line = builder.add(following, builder.shl(k, I64(2)))
-    place = builder.add(_block(builder, target, k), I64(2 * BLOCK_BYTES))
-    for offset in (0, 64):
-        _prefetch(builder, builder.add(line, I64(offset)), 0)
-    for number in range(PIECES):
-        _prefetch(builder, builder.add(place, I64(number * 2 * REGISTER_BYTES)), 1)
-
-
-def _prefetch(builder: ir.IRBuilder, address: ir.Value, writes: int) -> None:
-    name = "llvm.prefetch.p0"
-    signature = ir.FunctionType(VOID, [POINTER, I32, I32, I32])
-    function = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
-    builder.call(function, [builder.inttoptr(address, POINTER), I32(writes), I32(3), I32(1)])
 
 
 def _block(builder: ir.IRBuilder, target: ir.Value, k: ir.Value) -> ir.Value:
@@ -279,8 +256,7 @@ def split_rows_of_a(a: int, row_a: int, rows: int, k: int, target: int, seen: in
     """Packs up to 32 rows, A[row_a[m] + 4 k]."""
     for m in range(rows):
         source = a + load_i64(row_a + 8 * m)
-        following = a + load_i64(row_a + 8 * min(m + 1, rows - 1))
-        write_row_of_a(source, following, k, target + m // BLOCK * REGISTER_BYTES + m % BLOCK * (4 * BLOCK), seen)
+        write_row_of_a(source, k, target + m // BLOCK * REGISTER_BYTES + m % BLOCK * (4 * BLOCK), seen)
 
 
 @inner
@@ -291,10 +267,3 @@ def split_rows_of_b(b: int, offset_b: int, k: int, columns: int, target: int, gr
         second = b + load_i64(offset_b + 8 * (at + 1)) if at + 1 < k else 0
         row = target + at // BLOCK_K * BLOCK_BYTES + at % BLOCK_K // K_PAIR * (4 * BLOCK)
         write_pair_of_b(first, second, columns, row, group_pitch, seen)
-
-
-@inner
-def prefetch_row(address: int, count: int) -> None:
-    """Fetches the cache lines of so many float32."""
-    for line in range(0, 4 * count, 64):
-        prefetch(address + line)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.codelets.contract_fields import Field
+from engine.codelets.piece_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 from engine.codelets.processor import may_use_matrix_registers
 from engine.program.products import is_float32_product
 from engine.program.program import ComputeSet, Program
 
-BLOCK = 16
-"""Rows, and columns, of a matrix register."""
 LEAST_MULTIPLY_ADDS = 1 << 23
 """Smaller products are not worth a look."""
 LEAST_K = 64
@@ -19,8 +18,6 @@ MULTIPLY_ADD = 1 / 77
 IN_PIECES = 1 / 172
 SPLIT = 0.28
 GATHER = 0.4
-K_BLOCK, ELEMENTS, MOST_COLUMNS = 512, 1 << 17, 1024
-"""As of the codelet: the most k of a block, what of either operand stays in the cache, and the most columns of that."""
 WORTH = 0.8
 """What must be left of the time."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets import contract_pieces
 from engine.codelets.processor import has_matrix_registers
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Module
@@ -58,11 +57,6 @@ def test_where_it_pays(rows: int, k: int, columns: int, expected: bool) -> None:
     program = made(product(rows, k, columns))
     assert ("contract_pieces" in codelets(as_run(program))) == expected
     assert "contract_pieces" not in codelets(program)  # what the chip would do does not depend on the host
-
-
-def test_what_is_known_of_the_codelet() -> None:
-    for name in ("K_BLOCK", "ELEMENTS", "MOST_COLUMNS"):
-        assert getattr(in_pieces, name) == getattr(contract_pieces, name)
 
 
 def test_not_where_the_variable_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
