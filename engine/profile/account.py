@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.profile.collectives import all_reduce_cycles
@@ -22,6 +23,8 @@ from engine.target import Target
 
 if TYPE_CHECKING:
     from engine.profile.pipelines import PipelineAccount
+
+logger = logging.getLogger("ipu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,13 @@ def account(
         steps.append(superstep(compute_set, layouts, computing, assumptions))
         layouts.write(compute_set)
     held = account_memory(program, steps, target, layouts, assumptions)
+    if assumptions.overlapped_io and not held.streams_fit:
+        logger.warning(
+            "Stream buffers need more than the I/O tiles may hold (%d tiles, io_tiles.available_memory_proportion %g): "
+            "they are on the other tiles, and transfers from and to the host do not run beside compute.",
+            *(assumptions.io_tiles, assumptions.io_tile_memory_proportion),
+        )
+        assumptions = replace(assumptions, overlapped_io=False)
     names = buffer_names(program)
     costs = tuple(
         _cost(s, c, label_of(s, names), live, n)

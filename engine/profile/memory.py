@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,12 +52,16 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryAccount:
-    """All that is known of memory: in short, tile by tile, and array by array."""
+    """All that is known of memory: in short, tile by tile, and array by array.
+
+    `streams_fit` is False where I/O tiles cannot hold the buffers of streams, which are on all other tiles then.
+    """
 
     memory: Memory
     tiles: TileMemory
     liveness: tuple[LiveTensor, ...]
     remote: RemoteMemory
+    streams_fit: bool = True
 
 
 def account_memory(
@@ -72,6 +76,17 @@ def account_memory(
     `layouts` know which products variables lie for.
     """
     return _Accountant(program, supersteps, target, layouts or Layouts(program.compute_sets), assumptions).run()
+
+
+def streams_fit(
+    categories: Mapping[Buffer, str], on_host: Set[Buffer], target: Target, assumptions: Assumptions
+) -> bool:
+    """Whether the buffers of streams keep to the part of the I/O tiles' memory that may hold them, if there are any."""
+    if not assumptions.io_tiles:
+        return True
+    held = sum(b.shape.bytes for b, category in categories.items() if category == STREAM_BUFFERS and b not in on_host)
+    room = assumptions.io_tiles * target.bytes_per_tile * assumptions.io_tile_memory_proportion
+    return held * (2 if assumptions.overlapped_io else 1) <= room
 
 
 def always_live_buffers(program: Program) -> dict[Buffer, str]:
@@ -105,7 +120,8 @@ class _Accountant:
         self.offloaded = offloaded_buffers(self.names, self.categories, assumptions)
         computing = assumptions.compute_target(target)
         self.compute_tiles = self.stream_tiles = Placer(computing)
-        if assumptions.io_tiles:
+        self.streams_fit = streams_fit(self.categories, self.lives.on_host, target, assumptions)
+        if assumptions.io_tiles and self.streams_fit:
             self.stream_tiles = Placer(replace(target, tiles=assumptions.io_tiles), computing.tiles)
         self.pieces: list[Piece] = []
         self.tensors: list[LiveTensor] = []
@@ -131,7 +147,7 @@ class _Accountant:
         tiles = tile_memory(self.pieces, fixed, self.last + 1)
         memory = self._memory(always, fixed, tiles)
         remote = remote_memory(self.program, self.offloaded, self.assumptions)
-        return MemoryAccount(memory, tiles, tuple(self.tensors), remote)
+        return MemoryAccount(memory, tiles, tuple(self.tensors), remote, self.streams_fit)
 
     def _homes(self) -> dict[Buffer, int]:
         """On how many tiles the plan of the first product that reads a variable wants it."""
@@ -164,7 +180,7 @@ class _Accountant:
         category = self.categories.get(buffer) or of_array(name)
         placer = self.stream_tiles if category == STREAM_BUFFERS else self.compute_tiles
         placement = placer.place(buffer.shape.elements, buffer.shape.dtype.itemsize, tiles)
-        if category == STREAM_BUFFERS and self.assumptions.overlapped_io:
+        if category == STREAM_BUFFERS and self.assumptions.overlapped_io and self.streams_fit:
             placement = placement.scaled(2)
         self._piece(name, layer_in(name), str(buffer.shape), placement, first, last, category, buffer)
 

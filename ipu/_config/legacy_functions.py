@@ -15,6 +15,7 @@ from ipu._config.enumerations import (
     SelectionOrder,
 )
 from ipu._config.legacy import IpuOptions, VerificationOptions
+from ipu._config.library_flags import CONVOLUTION, ENGINE, GCL, MATMUL, POOLING, REPORT, Library, check_flags
 
 use_ipu_config = deprecated("use an ipu.config.IPUConfig instance instead.")
 
@@ -23,6 +24,12 @@ def assign(category: Any, **values: object) -> None:
     """Sets attributes of one category of a configuration."""
     for name, value in values.items():
         setattr(category, name, value)
+
+
+def flags(name: str, given: dict | None, library: Library) -> dict:
+    """A copy of a dictionary of option flags; raises ConfigurationError for one that the library lacks."""
+    check_flags(name, given or {}, library)
+    return dict(given or {})
 
 
 @use_ipu_config
@@ -135,15 +142,15 @@ def select_ipus(opts: IpuOptions, indices: Sequence[int]) -> IpuOptions:
 
 @use_ipu_config
 def set_compilation_options(opts: IpuOptions, compilation_options: dict | None = None) -> IpuOptions:
-    """Set the IPU compilation options for the session."""
-    opts.compilation_poplar_options = dict(compilation_options or {})
+    """Set the IPU compilation options for the session. Raises ValueError for a flag that does not exist."""
+    opts.compilation_poplar_options = flags("compilation_options", compilation_options, ENGINE)
     return opts
 
 
 @use_ipu_config
 def set_convolution_options(opts: IpuOptions, convolution_options: dict | None = None) -> IpuOptions:
-    """Set the IPU convolution options for the session."""
-    opts.convolutions.poplar_options = dict(convolution_options or {})
+    """Set the IPU convolution options for the session. Raises ValueError for a flag that does not exist."""
+    opts.convolutions.poplar_options = flags("convolution_options", convolution_options, CONVOLUTION)
     return opts
 
 
@@ -151,22 +158,24 @@ def set_convolution_options(opts: IpuOptions, convolution_options: dict | None =
 def set_matmul_options(
     opts: IpuOptions, matmul_options: dict | None = None, clear_pass_type: bool = False
 ) -> IpuOptions:
-    """Set the IPU matrix multiplication options for the session."""
-    assign(opts.matmuls, poplar_options=dict(matmul_options or {}), clear_pass_type=clear_pass_type)
+    """Set the IPU matrix multiplication options for the session. Raises ValueError for an unknown flag."""
+    assign(
+        opts.matmuls, poplar_options=flags("matmul_options", matmul_options, MATMUL), clear_pass_type=clear_pass_type
+    )
     return opts
 
 
 @use_ipu_config
 def set_pooling_options(opts: IpuOptions, pooling_options: dict | None = None) -> IpuOptions:
-    """Set the IPU pooling compilation options for the session."""
-    opts.pooling.poplar_options = dict(pooling_options or {})
+    """Set the IPU pooling compilation options for the session. Raises ValueError for a flag that does not exist."""
+    opts.pooling.poplar_options = flags("pooling_options", pooling_options, POOLING)
     return opts
 
 
 @use_ipu_config
 def set_gcl_options(opts: IpuOptions, gcl_options: dict | None = None) -> IpuOptions:
-    """Set the IPU options for the Graphcore Communication Library."""
-    opts.gcl_poplar_options = dict(gcl_options or {})
+    """Set the IPU options for the Graphcore Communication Library. Raises ValueError for an unknown flag."""
+    opts.gcl_poplar_options = flags("gcl_options", gcl_options, GCL)
     return opts
 
 
@@ -174,11 +183,15 @@ def set_gcl_options(opts: IpuOptions, gcl_options: dict | None = None) -> IpuOpt
 def set_report_options(
     opts: IpuOptions, graph_options: dict | None = None, execution_options: dict | None = None
 ) -> IpuOptions:
-    """Set the options used to influence graph and execution report generation."""
+    """Set the options used to influence graph and execution report generation.
+
+    Raises:
+        ValueError: a flag that reports do not have.
+    """
     assign(
         opts.profiling,
-        graph_options=dict(graph_options or {}),
-        execution_options=dict(execution_options or {}),
+        graph_options=flags("graph_options", graph_options, REPORT),
+        execution_options=flags("execution_options", execution_options, REPORT),
     )
     return opts
 

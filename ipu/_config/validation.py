@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.errors import ConfigurationError
 from ipu._config.enumerations import DeviceConnectionType
 from ipu._config.ipu_config import IPUConfig
+from ipu._config.library_flags import LIBRARIES, REPORTS, check_flags
 
 # IPUs behind each Id that `gc-info -l` lists for a system of sixteen.
 IPUS_OF_ID = (1,) * 16 + (2,) * 8 + (4,) * 4 + (8,) * 2 + (16,)
@@ -38,6 +39,7 @@ def validate(config: IPUConfig, on_ipu_model: bool) -> None:
     validate_device_connection(config)
     validate_io_tiles(config)
     validate_distribution(config, on_ipu_model)
+    validate_flags(config)
     if on_ipu_model and config.ipu_model.version not in MODEL_VERSIONS:
         raise ConfigurationError(
             f"Expected ipu_model.version to be one of {MODEL_VERSIONS}, because the IPU model is in use. "
@@ -135,3 +137,16 @@ def validate_distribution(config: IPUConfig, on_ipu_model: bool) -> None:
             "Expected experimental.multi_replica_distribution.process_count to be 0 with the IPU model. "
             f"Received: {count}."
         )
+    if count > 1:
+        raise ConfigurationError(
+            "Expected experimental.multi_replica_distribution.process_count to be 0 or 1, because the replicas of a "
+            f"program run in one process here. Received: {count}. Set it to 0 and select the IPUs of all "
+            "processes with auto_select_ipus."
+        )
+
+
+def validate_flags(config: IPUConfig) -> None:
+    """Every key of a dictionary of option flags is one that its library has."""
+    values = dict(config._items())
+    for name, library in (LIBRARIES | REPORTS).items():
+        check_flags(name, values.get(name, {}), library)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConfigurationError, OutOfTileMemory
 from engine.partition.storage import Storage
+from ipu._config.library_flags import ENGINE, check_flags
 from ipu._device import current_system
 from ipu.profiling.chip import configured_assumptions, configured_target
 
@@ -80,7 +81,8 @@ def _allowing(check: Callable[[], None]) -> None:
 def out_of_memory_is_allowed() -> bool:
     """What debug.allowOutOfMemory says; the environment is stronger than the configuration.
 
-    Raises ConfigurationError for a value that is neither true nor false, or an environment that is not JSON.
+    Raises ConfigurationError for a value that is neither true nor false, or an environment that is not JSON or has
+    a flag that the engine lacks.
     """
     given = _environment().get(ALLOW, current_system().config.compilation_poplar_options.get(ALLOW, False))
     if str(given).lower() not in ("true", "false"):
@@ -101,4 +103,5 @@ def _environment() -> Mapping[str, Any]:
             f"Expected {ENVIRONMENT} to be a JSON object of Poplar's engine options, such as "
             f'{{"{ALLOW}": "true"}}. Received: {text!r}.'
         )
+    check_flags(ENVIRONMENT, options, ENGINE)
     return options

@@ -112,26 +112,33 @@ def test_profile_execution_may_say_that_there_is_no_profile() -> None:
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "set_compilation_options",
-        {"compilation_options": {"a": "b"}},
-        {"compilation_poplar_options": {"a": "b"}},
+        {"compilation_options": {"debug.instrument": "true"}},
+        {"compilation_poplar_options": {"debug.instrument": "true"}},
     ),
     (
         "set_convolution_options",
-        {"convolution_options": {"a": "b"}},
-        {"convolutions.poplar_options": {"a": "b"}},
+        {"convolution_options": {"availableMemoryProportion": "0.1"}},
+        {"convolutions.poplar_options": {"availableMemoryProportion": "0.1"}},
     ),
     ("set_convolution_options", {}, {"convolutions.poplar_options": {}}),
     (
         "set_matmul_options",
-        {"matmul_options": {"a": "b"}, "clear_pass_type": True},
-        {"matmuls.poplar_options": {"a": "b"}, "matmuls.clear_pass_type": True},
+        {"matmul_options": {"availableMemoryProportion": "0.1"}, "clear_pass_type": True},
+        {"matmuls.poplar_options": {"availableMemoryProportion": "0.1"}, "matmuls.clear_pass_type": True},
     ),
-    ("set_pooling_options", {"pooling_options": {"a": "b"}}, {"pooling.poplar_options": {"a": "b"}}),
-    ("set_gcl_options", {"gcl_options": {"a": "b"}}, {"gcl_poplar_options": {"a": "b"}}),
+    (
+        "set_pooling_options",
+        {"pooling_options": {"optimizeForSpeed": "1"}},
+        {"pooling.poplar_options": {"optimizeForSpeed": "1"}},
+    ),
+    ("set_gcl_options", {"gcl_options": {"method": "auto"}}, {"gcl_poplar_options": {"method": "auto"}}),
     (
         "set_report_options",
-        {"graph_options": {"a": "b"}, "execution_options": {"c": "d"}},
-        {"profiling.graph_options": {"a": "b"}, "profiling.execution_options": {"c": "d"}},
+        {"graph_options": {"graphOptions": "false"}, "execution_options": {"executionOptions": "false"}},
+        {
+            "profiling.graph_options": {"graphOptions": "false"},
+            "profiling.execution_options": {"executionOptions": "false"},
+        },
     ),
     (
         "set_experimental_multi_replica_distribution_options",

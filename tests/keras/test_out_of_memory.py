@@ -120,7 +120,7 @@ def test_the_environment_is_stronger_than_the_configuration(kit: Kit, monkeypatc
 
 
 @keras3_only
-@pytest.mark.parametrize("text", ["{", "[]", f'{{"{OPTION}": "perhaps"}}'])
+@pytest.mark.parametrize("text", ["{", "[]", f'{{"{OPTION}": "perhaps"}}', '{"debug.allowOutOfMemry": "true"}'])
 def test_options_that_are_none(kit: Kit, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", text)
     x, y = data(1024)

@@ -1,0 +1,131 @@
+"""What each option of a configuration does here: on results, the chip's cost report, the host, or nothing, and why.
+
+docs/options.md prints this table. A test holds it complete, and asks of each row that promises an effect for a test
+that shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["results", "cost report", "host", "none"]
+KINDS: tuple[Kind, ...] = ("results", "cost report", "host", "none")
+"""Numbers that programs compute; bytes, cycles and what fits (engine/profile); processes, files, time; nothing."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Of one option: what it acts on, and how. For "none" the text is the reason."""
+
+    kind: Kind
+    text: str
+
+
+def results(text: str) -> Effect:
+    return Effect("results", text)
+
+
+def cost(text: str) -> Effect:
+    return Effect("cost report", text)
+
+
+def host(text: str) -> Effect:
+    return Effect("host", text)
+
+
+def none(reason: str) -> Effect:
+    return Effect("none", reason)
+
+
+NO_COLLECTIVES = "the cost report counts the sum of gradients over replicas, and no other collective"
+NO_REPORTS = "there are no Poplar reports; ipu.profile and ipu.ProfileReport make reports here"
+NO_VERIFICATION = "data reach the device within one process, where nothing is to be verified"
+
+EFFECTS: Mapping[str, Effect] = {
+    "allow_recompute": cost("backward parts of pipelines compute their stage's activations again; the numbers stay"),
+    "selection_order": none("the cost report takes neighbouring shards to be linked directly, as with SNAKE"),
+    "serialization_output_folder": host("compiled programs are written there as .poplar_exec files"),
+    "compilation_poplar_options": host("see the flags of the engine below"),
+    "gcl_poplar_options": none("see the flags of collectives below"),
+    "auto_select_ipus": results("as many replicas as IPUs, or as fit a pipeline or a sharded model"),
+    "select_ipus": results("as auto_select_ipus, by the number of IPUs behind each Id"),
+    "convolutions.poplar_options": cost("see the flags of convolutions below"),
+    "device_connection.type": host("PRE_COMPILE compiles and returns zeros; NEVER refuses to run"),
+    "device_connection.version": none("checked; the chip of the cost report is an ipu2 or ipu_model.version"),
+    "device_connection.enable_remote_buffers": none("the cost report's chips have streaming memory"),
+    "experimental.always_rearrange_copies_on_the_host": none(
+        "the host is the device: streamed data have one layout, and the cost report counts no rearrangement"
+    ),
+    "experimental.enable_remote_buffer_embedding": none("there is no HostEmbedding"),
+    "experimental.enable_prng_stability": none("random numbers never depend on how a program was compiled"),
+    "experimental.multi_replica_distribution.process_index": none("checked; one process runs all replicas"),
+    "experimental.multi_replica_distribution.process_count": none(
+        "more than 1 is refused: one process runs all replicas"
+    ),
+    "floating_point_behaviour.inv": results("an invalid operation ends the call with FloatingPointException"),
+    "floating_point_behaviour.div0": results("a division by zero ends the call with FloatingPointException"),
+    "floating_point_behaviour.oflo": results("an overflow ends the call with FloatingPointException"),
+    "floating_point_behaviour.esr": results("halves are rounded stochastically"),
+    "floating_point_behaviour.nanoo": results("a half that overflows becomes NaN"),
+    "floating_point_behaviour.set_all": results("turns on inv, div0, oflo, esr and nanoo"),
+    "io_tiles.num_io_tiles": cost("so many tiles hold stream buffers and compute nothing"),
+    "io_tiles.place_ops_on_io_tiles": cost("transfers from and to the host run beside compute"),
+    "io_tiles.available_memory_proportion": cost("the part of an I/O tile that may hold stream data"),
+    "ipu_model.compile_ipu_code": cost("whether code counts as memory; only with the IPU model"),
+    "ipu_model.tiles_per_ipu": cost("tiles of the chip; only with the IPU model"),
+    "ipu_model.version": cost("the chip; only with the IPU model"),
+    "matmuls.clear_pass_type": none("plans do not depend on the pass to which a multiplication belongs"),
+    "matmuls.poplar_options": cost("see the flags of matrix multiplications below"),
+    "norms.use_stable_statistics": none(
+        "the mean is always subtracted before the variance is computed, as with True: as exact as TensorFlow's"
+    ),
+    "norms.experimental.distributed_batch_norm_replica_group_size": results(
+        "batch statistics in training are those of a group of so many replicas"
+    ),
+    "optimizations.prefetch_data_streams": none("queues read ahead by their prefetch_depth in any case"),
+    "optimizations.combine_embedding_lookups": none("each look-up is planned for itself"),
+    "optimizations.combine_matmuls": none("each multiplication is planned for itself"),
+    "optimizations.enable_graph_outlining": none(
+        "the cost report counts a codelet once however often it is used, and each compute set's own exchange code"
+    ),
+    "optimizations.merge_infeed_io_copies": none("the cost report has one sync for each array of an infeed's element"),
+    "optimizations.maximum_cross_replica_sum_buffer_size": none("all gradients are summed over replicas at once"),
+    "optimizations.maximum_reduce_scatter_buffer_size": none(NO_COLLECTIVES),
+    "optimizations.maximum_inter_ipu_copies_buffer_size": none("a stage's activations are sent at once"),
+    "optimizations.maximum_send_recv_cluster_size": none("there is no send or receive but queues"),
+    "optimizations.maximum_reduce_many_buffer_size": none("each reduction is a compute set of its own"),
+    "optimizations.maximum_all_gather_buffer_size": none(NO_COLLECTIVES),
+    "optimizations.minimum_remote_tensor_size": none("all that is offloaded but single numbers is in streaming memory"),
+    "optimizations.merge_remote_buffers": none("the cost report counts no code for remote buffers"),
+    "optimizations.enable_gather_simplifier": none("gathers of whole rows are look-ups in any case"),
+    "optimizations.triangular_solve_expander_block_size": cost("the block that one tile processes"),
+    "optimizations.cholesky_block_size": cost("the block that one tile processes"),
+    "optimizations.enable_fast_math": none("the order of arithmetic is as written, as without it"),
+    "optimizations.enable_dynamic_slice_replacement": none("dynamic slices are planned as copies"),
+    "optimizations.math.fast": none("the order of arithmetic is as written, as without it"),
+    "optimizations.math.dot_strength": none("products by a constant one or with one term are simplified in any case"),
+    "pooling.poplar_options": none("see the flags of poolings below"),
+    "scheduling.algorithm": none("the order of fewest bytes alive is taken, as with CHOOSE_BEST"),
+    "scheduling.maximum_scheduler_lookahead_depth": none("there is no LOOK_AHEAD"),
+    "scheduling.maximum_scheduler_search_space_size": none("there is no LOOK_AHEAD"),
+    "slices.poplar_options": cost("see the flags of slices below"),
+}
+"""By the attribute of IPUConfig."""
+
+OLDER: Mapping[str, Effect] = {
+    "retain_control_dependencies": none("what has an effect keeps its order in a tf.function"),
+    "use_verified_transfers": none(NO_VERIFICATION),
+    "verification_options": none(NO_VERIFICATION),
+    **{
+        f"profiling.{name}": none(NO_REPORTS)
+        for name in (
+            "enable_compilation_trace enable_ipu_trace_events enable_poplar_reports_text enable_poplar_reports_cbor "
+            "enable_poplar_graph execution_trace_type report_every_nth_execution max_report_size report_directory"
+        ).split()
+    },
+    "profiling.graph_options": none(f"{NO_REPORTS}; see the flags of reports below"),
+    "profiling.execution_options": none(f"{NO_REPORTS}; see the flags of reports below"),
+}
+"""By the attribute that only the options of older programs have (create_ipu_config)."""

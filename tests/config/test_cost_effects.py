@@ -1,0 +1,119 @@
+"""Options of IPUConfig that promise an effect in the chip's cost report, each shown on a small program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+
+from engine.compile import build_program
+from engine.ir import GatherDimensionNumbers
+from engine.ir.attributes import WindowDimension
+from engine.ir.builder import Builder
+from engine.profile import Account, account
+from engine.program.program import Program
+from ipu._config.effects import EFFECTS
+from ipu.config import IPUConfig
+from ipu.profiling.chip import configured_assumptions, configured_target
+from tests.config.test_tree import write
+from tests.profile.programs import elementwise, product
+from tests.profile.test_convolution import program as convolution_program
+
+
+@cache
+def look_up() -> Program:
+    """4,096 rows of a table of 20,000."""
+    b = Builder("embedding")
+    table, ids = b.parameter("f32", (20_000, 64)), b.parameter("s32", (4096, 1))
+    numbers = GatherDimensionNumbers((1,), (0,), (0,), 1)
+    rows = b.inferred("gather", (table, ids), gather_dimension_numbers=numbers, gather_slice_sizes=(1, 64))
+    return build_program(b.module(b.tuple(rows)), ["variable", "feed"], {})
+
+
+@cache
+def solve() -> Program:
+    """A triangular solve of rank 64, and a Cholesky factor."""
+    b = Builder("solve")
+    a, right = b.parameter("f32", (64, 64)), b.parameter("f32", (64, 64))
+    attributes = {"left_side": True, "lower": True, "unit_diagonal": False, "transpose_a": "NO_TRANSPOSE"}
+    made = b.inferred("triangular-solve", (a, right), **attributes)
+    return build_program(b.module(b.tuple(made, b.inferred("cholesky", (a,), lower=True))), ["feed", "feed"], {})
+
+
+@cache
+def halves() -> Program:
+    """A product of halves."""
+    return product(1024, 1024, 1024, "f16")
+
+
+@cache
+def large_feed() -> Program:
+    """A tanh of each element of a feed."""
+    return elementwise("tanh", 1472 * 600)
+
+
+@cache
+def convolution() -> Program:
+    """A convolution of 3 x 3 taps."""
+    return convolution_program(4, 28, 64, 64, WindowDimension(3, padding_low=1, padding_high=1), kind="f16")
+
+
+def peak(found: Account) -> float:
+    return found.memory.peak_fullest
+
+
+def seconds(found: Account) -> float:
+    return found.seconds_per_step
+
+
+def cycles(found: Account) -> float:
+    return found.cycles
+
+
+@dataclass(frozen=True)
+class Case:
+    """An option's value, what has to be set besides, and how a measure of a program changes: "<" or ">"."""
+
+    value: Any
+    program: Callable[[], Program]
+    measure: Callable[[Account], float]
+    change: str
+    besides: tuple[tuple[str, Any], ...] = ()
+
+
+OVERLAPPED = (("io_tiles.num_io_tiles", 32), ("io_tiles.place_ops_on_io_tiles", True))
+
+CASES: dict[str, Case] = {
+    "matmuls.poplar_options": Case({"partialsType": "half"}, halves, cycles, "<"),
+    "convolutions.poplar_options": Case({"availableMemoryProportion": "0.01"}, convolution, cycles, ">"),
+    "slices.poplar_options": Case({"availableMemoryProportion": 0.01}, look_up, cycles, ">"),
+    "io_tiles.num_io_tiles": Case(192, large_feed, cycles, ">"),
+    "io_tiles.place_ops_on_io_tiles": Case(True, large_feed, seconds, "<", (("io_tiles.num_io_tiles", 32),)),
+    "io_tiles.available_memory_proportion": Case(0.1, large_feed, seconds, ">", OVERLAPPED),
+    "ipu_model.compile_ipu_code": Case(False, halves, peak, "<"),
+    "ipu_model.tiles_per_ipu": Case(8, large_feed, cycles, ">"),
+    "ipu_model.version": Case("ipu1", large_feed, cycles, ">"),
+    "optimizations.triangular_solve_expander_block_size": Case(8, solve, cycles, "<"),
+    "optimizations.cholesky_block_size": Case(8, solve, cycles, "<"),
+}
+"""By the option."""
+
+
+def measured(case: Case, options: tuple[tuple[str, Any], ...]) -> float:
+    config = IPUConfig()
+    for name, value in options:
+        write(config, name, value)
+    config.configure_ipu_system()
+    return case.measure(account(case.program(), configured_target(), assumptions=configured_assumptions()))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_effect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+    case = CASES[name]
+    before, after = measured(case, case.besides), measured(case, (*case.besides, (name, case.value)))
+    assert after < before if case.change == "<" else after > before, (before, after)
+    assert EFFECTS[name].kind == "cost report"

@@ -1,0 +1,58 @@
+"""The table of what each option does: complete, printed as it is, and held by a test for each effect it promises."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ipu._config.effects import EFFECTS, KINDS, OLDER
+from ipu._config.legacy import IpuOptions
+from ipu._config.library_flags import LIBRARIES, REPORTS
+from ipu.config import IPUConfig
+from tests.config.test_cost_effects import CASES
+from tests.examples.pages import pieces
+
+ROOT = Path(__file__).parent.parent.parent
+
+FLOATING_POINT = "tests/floating_point/test_keras.py"
+SHOWN_BY = {
+    "allow_recompute": "tests/strategy/test_pipelining_schedules.py",
+    "auto_select_ipus": "tests/config/test_system.py",
+    "compilation_poplar_options": "tests/keras/test_out_of_memory.py",
+    "device_connection.type": "tests/strategy/test_executable_folders.py",
+    "floating_point_behaviour.inv": FLOATING_POINT,
+    "floating_point_behaviour.div0": FLOATING_POINT,
+    "floating_point_behaviour.oflo": FLOATING_POINT,
+    "floating_point_behaviour.esr": FLOATING_POINT,
+    "floating_point_behaviour.nanoo": FLOATING_POINT,
+    "floating_point_behaviour.set_all": "tests/config/test_system.py",
+    "norms.experimental.distributed_batch_norm_replica_group_size": "tests/config/test_system.py",
+    "select_ipus": "tests/config/test_system.py",
+    "serialization_output_folder": "tests/strategy/test_executable_folders.py",
+    **dict.fromkeys(CASES, "tests/config/test_cost_effects.py"),
+}
+"""The file that shows an option's effect, by the option."""
+
+
+def test_every_option_has_a_row_and_every_row_an_option() -> None:
+    assert EFFECTS.keys() == IPUConfig().to_dict().keys()
+    assert EFFECTS.keys() | OLDER.keys() == IpuOptions().to_dict().keys()
+    assert LIBRARIES.keys() | REPORTS.keys() <= IpuOptions().to_dict().keys()
+
+
+@pytest.mark.parametrize("name", sorted({**EFFECTS, **OLDER}))
+def test_a_promised_effect_is_shown_by_a_test(name: str) -> None:
+    effect = {**EFFECTS, **OLDER}[name]
+    assert effect.kind in KINDS and effect.text
+    assert (effect.kind != "none") == (name in SHOWN_BY), "a row that promises an effect needs a test, and no other"
+    if name in SHOWN_BY:
+        source = (ROOT / SHOWN_BY[name]).read_text()
+        attribute = name.rpartition(".")[2]
+        assert re.search(rf"\b{attribute}\b", source.replace("__", ".")), SHOWN_BY[name]
+
+
+def test_the_page_is_true() -> None:
+    page = (ROOT / "docs/options.md").read_text()
+    assert "".join(pieces(page, "options.md")) == page
