@@ -18,6 +18,7 @@ from ipu.compiler import dataset_iterators, direct_calls
 from ipu.compiler.calling import call_on_engine, refuse_doubles
 from ipu.compiler.replica_reduction import reduced
 from ipu.compiler.variables import IPUVariable
+from ipu.serving.exported_functions import exported_function
 
 _VARIABLE_ARGUMENTS = frozenset(inspect.signature(resource_variable_ops.ResourceVariable.__init__).parameters)
 
@@ -148,7 +149,9 @@ class IPUStrategyV1(tf.distribute.Strategy):
     ) -> Any:
         """Runs a tf.function on the IPU and returns its result, as tensors.
 
-        Inside a tf.function any callable is accepted and traced with it. Results are those of replica 0.
+        Inside a tf.function any callable is accepted and traced with it. Results are those of replica 0. What an
+        export for serving returned, or left in a SavedModel as its signature, runs its program on the engine and the
+        steps before and after it on the host.
 
         Raises:
             ValueError: a plain Python function called eagerly.
@@ -161,6 +164,11 @@ class IPUStrategyV1(tf.distribute.Strategy):
             if replica is not None and replica.strategy.extended is self.extended:
                 return fn(*args, **(kwargs or {}))
             return super().run(fn, args=args, kwargs=kwargs, options=options)
+        exported = exported_function(fn)
+        if exported is not None:
+            refuse_doubles((args, kwargs))
+            with self.scope():
+                return exported(*args, **(kwargs or {}))
         if isinstance(fn, ConcreteFunction):
             fn = _calling(fn)
         if not isinstance(fn, polymorphic_function.Function):

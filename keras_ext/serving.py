@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 
 from engine.errors import ConfigurationError
+from ipu.serving.counts import checked_count
 from ipu.serving.directory import check_directory
 from ipu.serving.exporting import Export, export_step
 from ipu.serving.manifest import Pipeline
@@ -39,11 +40,13 @@ class ServingExport(Extension):
         `ipu.serving.export_single_step` for the directory, the steps around it and the names (Keras API; Keras with
         IPUs, section 19.9).
 
-        The model must be built. One batch is `batch_size` samples, or what the model's inputs say. Inputs have the
+        The model must be built. One batch is `batch_size` samples (an int or a scalar tensor), whatever batch size the
+        model was made with, or what the model's inputs say if that is None. Inputs have the
         names of the model's; later changes of weights change nothing. The number of iterations is
         `steps_per_execution` of `compile`; with pipeline stages the schedule must be able to take it.
 
-        Returns a tf.function that runs the exported program on the engine.
+        Returns a tf.function that runs the exported program on the engine. It returns a dict of tensors by
+        `output_names`, or a list of tensors if these are None.
 
         Raises ConfigurationError, a ValueError, for a model that is not built or lacks a batch size, for a directory
         that is not empty and for names and steps that do not fit; StepCountError, also one, for a number of
@@ -70,14 +73,9 @@ class ServingExport(Extension):
 def model_inputs(model: Any, batch_size: int | None) -> tuple[Any, tuple[tf.TensorSpec, ...]]:
     """The structure in which a model takes its inputs, and their flat specs with names and a batch size.
 
-    Raises ConfigurationError for a model that is not built, and for unknown or contradictory sizes.
+    Raises ConfigurationError for a model that is not built, and for unknown sizes.
     """
-    if batch_size is not None and (
-        isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1
-    ):
-        raise ConfigurationError(
-            f"Expected batch_size to be an integer of at least 1. Received: {batch_size!r}. Nearest legal value: 1."
-        )
+    batch_size = None if batch_size is None else checked_count("batch_size", batch_size)
     structure, names = _symbolic_inputs(model) if getattr(model, "inputs", None) else _built_inputs(model)
     flat = tf.nest.flatten(structure)
     specs = tuple(_with_batch(model, spec, name, batch_size) for spec, name in zip(flat, names, strict=True))
@@ -141,17 +139,12 @@ def _is_shape(value: Any) -> bool:
 
 def _with_batch(model: Any, spec: tf.TensorSpec, name: str, batch_size: int | None) -> tf.TensorSpec:
     sizes = spec.shape.as_list() if spec.shape.rank is not None else [None]
-    if sizes and sizes[0] is None:
-        if batch_size is None:
-            raise ConfigurationError(
-                f"Expected a batch size for model {model.name!r}: compiled programs are for one. Received: neither "
-                f"batch_size nor an input {name!r} that says it. Pass batch_size, or give Input(batch_size=...)."
-            )
-        sizes[0] = int(batch_size)
-    elif sizes and batch_size is not None and sizes[0] != batch_size:
+    if sizes and batch_size is not None:
+        sizes[0] = batch_size
+    elif sizes and sizes[0] is None:
         raise ConfigurationError(
-            f"Expected batch_size to be that of input {name!r} of model {model.name!r}, {sizes[0]}. Received: "
-            f"{batch_size}. Leave batch_size out, or make the model without one."
+            f"Expected a batch size for model {model.name!r}: compiled programs are for one. Received: neither "
+            f"batch_size nor an input {name!r} that says it. Pass batch_size, or give Input(batch_size=...)."
         )
     if None in sizes:
         raise ConfigurationError(

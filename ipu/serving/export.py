@@ -8,9 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu.serving.counts import checked_count
 from ipu.serving.directory import check_directory
 from ipu.serving.errors import ExportTypeError
-from ipu.serving.exporting import Export, checked_iterations, export_step
+from ipu.serving.exporting import Export, export_step
+from ipu.serving.input_datasets import signatures
 from ipu.serving.pipelines import checked_pipeline, composition
 from ipu.serving.steps import checked_step
 
@@ -37,20 +39,23 @@ def export_single_step(
     Args:
         predict_step: what the IPU computes; returns tensors in any structure.
         export_dir: a directory that does not exist or is empty.
-        iterations: how many batches one run of the program on an IPU takes; requests stay single batches.
+        iterations: how many batches one run of the program on an IPU takes, an int or a scalar tensor; requests stay
+            single batches.
         predict_step_signature: a list with a tf.TensorSpec of static shape for each argument; not needed if
             predict_step is a tf.function with an input_signature.
-        input_dataset: a data set whose elements have that signature, in its place.
+        input_dataset: a data set whose elements have that signature, in its place. If there is a preprocessing_step
+            without a signature, the elements are what that takes; predict_step then takes what it returns.
         output_names: a str for one output, a list for several; output_0, output_1 and so on if None.
         preprocessing_step: runs before predict_step on the host, in the SavedModel's graph; may take strings.
-        preprocessing_step_signature: its signature, unless it has an input_signature.
+        preprocessing_step_signature: its signature, unless it has an input_signature or input_dataset gives it.
         postprocessing_step: runs after predict_step on the host; takes its outputs in the order of tf.nest.flatten.
         postprocessing_step_signature: checked if given; otherwise that of predict_step's outputs.
         purge_export_dir: whether what is in export_dir is removed, once the new model is complete.
 
     Returns:
         A tf.function that runs the exported program on the engine, with preprocessing and postprocessing, on the
-        same arguments; it returns a tensor, or a list of them for several outputs.
+        same arguments. It returns a dict of tensors by output_names, or a list of tensors if these are None.
+        `IPUStrategy.run` takes it, and the SavedModel's signature once that is loaded.
 
     Raises:
         ValueError: an export_dir that is not empty; no signature, or two; one that is empty, of another length than
@@ -59,15 +64,18 @@ def export_single_step(
         UnsupportedOperation: what an IPU cannot run.
     """
     check_directory(export_dir, purge_export_dir)
-    step = checked_step(predict_step, predict_step_signature, "predict_step", input_dataset)
+    taken = signatures(
+        predict_step, predict_step_signature, input_dataset, preprocessing_step, preprocessing_step_signature
+    )
+    step = checked_step(predict_step, taken.predict, "predict_step", taken.dataset)
     return export_step(
         Export(
             step,
             export_dir,
-            checked_iterations(iterations),
+            checked_count("iterations", iterations),
             output_names,
             preprocessing_step,
-            preprocessing_step_signature,
+            taken.preprocessing,
             postprocessing_step,
             postprocessing_step_signature,
         )
@@ -116,11 +124,14 @@ def export_pipeline(
         TypeError: further, stages, a mapping, a schedule or options of another type.
     """
     check_directory(export_dir, purge_export_dir)
-    iterations = checked_iterations(iterations)
+    iterations = checked_count("iterations", iterations)
     constants = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     pipeline = checked_pipeline(computational_stages, iterations, device_mapping, pipeline_schedule, poplar_options)
     function = composition(computational_stages, constants, name or "pipeline")
-    step = checked_step(function, predict_step_signature, "first stage", input_dataset)
+    taken = signatures(
+        function, predict_step_signature, input_dataset, preprocessing_step, preprocessing_step_signature
+    )
+    step = checked_step(function, taken.predict, "first stage", taken.dataset)
     return export_step(
         Export(
             step,
@@ -128,7 +139,7 @@ def export_pipeline(
             iterations,
             output_names,
             preprocessing_step,
-            preprocessing_step_signature,
+            taken.preprocessing,
             postprocessing_step,
             postprocessing_step_signature,
             pipeline,
@@ -152,7 +163,8 @@ def export_keras(
     Args:
         model: a model that is built.
         export_dir: as in `export_single_step`, like all that is not said here.
-        batch_size: the size of the batches; not needed where the model's inputs say it.
+        batch_size: the size of the batches, an int or a scalar tensor; not needed where the model's inputs say one,
+            which it replaces.
 
     Returns:
         As `export_single_step`.

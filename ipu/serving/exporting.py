@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from engine.errors import ConfigurationError
 from ipu.serving.compiled import freeze_step, write_program
 from ipu.serving.directory import complete_directory
 from ipu.serving.errors import ExportTypeError
+from ipu.serving.exported_functions import call_program, mark_exported
 from ipu.serving.manifest import STRING, Manifest, Pipeline, Tensor
 from ipu.serving.saved_model import frozen, save
 from ipu.serving.steps import Step, check_match, checked_step
@@ -47,7 +47,7 @@ def export_step(export: Export) -> Callable[..., Any]:
     run = frozen(step)
     specs = _specs(run.outputs, step.what)
     postprocessing = _postprocessing(export, specs)
-    results = specs if postprocessing is None else _specs(_traced(postprocessing).outputs, postprocessing.what)
+    results = specs if postprocessing is None else result_specs(postprocessing)
     names = checked_output_names(export.output_names, len(results))
     run_program = program.compile()
     inputs = (preprocessing or step).specs
@@ -69,16 +69,8 @@ def export_step(export: Export) -> Callable[..., Any]:
         write_program(assets / manifest.executable, program, manifest)
         manifest.write(assets)
     logger.info("Exported %s to %s: %s -> %s", step.what, export.directory, manifest.inputs, manifest.outputs)
-    return _runtime_function(run_program, manifest, preprocessing, postprocessing)
-
-
-def checked_iterations(iterations: Any) -> int:
-    """Raises ConfigurationError, a ValueError, for anything but an integer of at least 1."""
-    if isinstance(iterations, bool) or not isinstance(iterations, Integral) or iterations < 1:
-        raise ConfigurationError(
-            f"Expected iterations to be an integer of at least 1. Received: {iterations!r}. Nearest legal value: 1."
-        )
-    return int(iterations)
+    named = export.output_names is not None
+    return _runtime_function(run_program, manifest, preprocessing, postprocessing, named)
 
 
 def default_names(count: int) -> list[str]:
@@ -110,7 +102,7 @@ def _preprocessing(export: Export) -> Step | None:
         _refuse_signature_alone(signature, "preprocessing_step")
         return None
     step = checked_step(export.preprocessing_step, signature, "preprocessing_step")
-    check_match(_specs(_traced(step).outputs, step.what), export.step.specs, step.what, export.step.what)
+    check_match(result_specs(step), export.step.specs, step.what, export.step.what)
     return step
 
 
@@ -131,8 +123,10 @@ def _refuse_signature_alone(signature: Any, what: str) -> None:
         raise ConfigurationError(f"Expected {what}_signature only with a {what}. Received: it without one.")
 
 
-def _traced(step: Step) -> Any:
-    return tf.function(step.flat, autograph=False).get_concrete_function(*step.specs)
+def result_specs(step: Step) -> list[tf.TensorSpec]:
+    """The specs of what a step returns, flat. Raises ConfigurationError for unknown shapes, but of preprocessing."""
+    traced = tf.function(step.flat, autograph=False).get_concrete_function(*step.specs)
+    return _specs(traced.outputs, step.what)
 
 
 def _specs(outputs: Sequence[Any], what: str) -> list[tf.TensorSpec]:
@@ -152,28 +146,32 @@ def _tensors(names: Sequence[str], specs: Sequence[tf.TensorSpec]) -> tuple[Tens
     return tuple(Tensor(n, tuple(spec.shape), dtype(spec)) for n, spec in zip(names, specs, strict=True))
 
 
+def specs_of(tensors: Sequence[Tensor]) -> list[tf.TensorSpec]:
+    """The named specs of a manifest's tensors."""
+    return [tf.TensorSpec(each.shape, tf.as_dtype(each.dtype), each.name) for each in tensors]
+
+
 def _runtime_function(
     run: Callable[[list[np.ndarray]], list[np.ndarray]],
     manifest: Manifest,
     preprocessing: Step | None,
     postprocessing: Step | None,
+    named: bool,
 ) -> Callable[..., Any]:
-    """A tf.function from the inputs to a tensor or a list of them; TensorFlow runs the steps around the program."""
-    outputs = manifest.program_outputs
-    dtypes = [tf.as_dtype(output.dtype) for output in outputs]
+    """A tf.function from the inputs to the outputs; TensorFlow runs the steps around the program.
+
+    It returns a dict by the names of the outputs if these were `named`, and a list otherwise.
+    """
 
     def runtime_func(*tensors: tf.Tensor) -> Any:
         flat = list(tensors) if preprocessing is None else preprocessing.flat(*tensors)
-        flat = tf.numpy_function(lambda *arrays: run(list(arrays)), flat, dtypes, stateful=False)
-        for tensor, output in zip(flat, outputs, strict=True):
-            tensor.set_shape(output.shape)
+        flat = call_program(run, flat, specs_of(manifest.program_outputs))
         flat = flat if postprocessing is None else postprocessing.flat(*flat)
-        return flat[0] if len(flat) == 1 else flat
+        return dict(zip((output.name for output in manifest.outputs), flat, strict=True)) if named else flat
 
     names = [tensor.name for tensor in manifest.inputs]
     if all(name.isidentifier() for name in names):
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         parameters = [inspect.Parameter(name, kind) for name in names]
         runtime_func.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    specs = [tf.TensorSpec(each.shape, tf.as_dtype(each.dtype), each.name) for each in manifest.inputs]
-    return tf.function(runtime_func, input_signature=specs, autograph=False)
+    return mark_exported(tf.function(runtime_func, input_signature=specs_of(manifest.inputs), autograph=False))

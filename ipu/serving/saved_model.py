@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from engine.errors import ConfigurationError
+from ipu.serving.exported_functions import SCOPE
 from ipu.serving.host_objects import host_objects
 from ipu.serving.steps import Step
 
@@ -50,7 +51,8 @@ def save(
     def serve(**tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         flat = [tensors[spec.name] for spec in first.specs]
         flat = flat if preprocessing is None else preprocessing.flat(*flat)
-        flat = tf.nest.flatten(run(*flat))
+        with tf.name_scope(SCOPE):
+            flat = tf.nest.flatten(run(*flat))
         flat = flat if postprocessing is None else postprocessing.flat(*flat)
         return {name: tf.identity(value) for name, value in zip(output_names, flat, strict=True)}
 

@@ -46,7 +46,7 @@ def checked_step(function: Any, signature: Any, what: str, dataset: Any = None, 
     if signature is not None and dataset is not None:
         raise ConfigurationError(f"Expected one of a signature of the {what} and input_dataset. Received: both.")
     if signature is None and dataset is not None:
-        signature = _signature_of(dataset)
+        signature = signature_of(dataset)
     if signature is None:
         signature = getattr(function, "input_signature", None)
     if signature is None:
@@ -93,7 +93,8 @@ def _tracing_anew(function: Callable[..., Any], autograph: bool = True) -> Calla
     return call
 
 
-def _signature_of(dataset: Any) -> Any:
+def signature_of(dataset: Any) -> list[Any]:
+    """The specs of a data set's elements, one for each argument; raises ExportTypeError for anything else."""
     if not isinstance(dataset, tf.data.Dataset):
         raise ExportTypeError(f"Expected input_dataset to be a tf.data.Dataset. Received: {dataset!r}.")
     element = dataset.element_spec

@@ -82,7 +82,7 @@ def test_models_agree_with_predict(name: str, kit: Kit, tmp_path: Path) -> None:
     run = model.export_for_ipu_serving(str(tmp_path / "1"), batch_size=BATCH)
     [tensor] = read_manifest(tmp_path / "1").inputs
     for result in (run(features), run(tf.constant(features)), run(**{tensor.name: features})):
-        assert_close(result, expected)
+        assert_close(result, [expected])
     assert_close(on_engine(tmp_path / "1", features), [expected])
     assert_close(in_tensorflow(tmp_path / "1", **{tensor.name: features}), {"output_0": expected})
 
@@ -113,7 +113,7 @@ def test_weights_are_those_at_the_time_of_export(kit: Kit, tmp_path: Path) -> No
     expected = model.predict(features, verbose=0)
     run = serving.export_keras(model, str(tmp_path), batch_size=BATCH)
     model.set_weights([np.zeros_like(weight) for weight in model.get_weights()])
-    assert_close(run(features), expected)
+    assert_close(run(features), [expected])
     assert_close(on_engine(tmp_path, features), [expected])
     assert np.abs(model.predict(features, verbose=0) - expected).max() > 1e-3
 
@@ -126,13 +126,13 @@ def test_several_inputs_and_outputs_keep_names_and_order(kit: Kit, tmp_path: Pat
         model = kit.keras.Model([second, first], [layers.Subtract()([second, first]), total])
     run = model.export_for_ipu_serving(str(tmp_path), output_names=["difference", "sum"])
     z, a = np.full((3, 2), 5, np.float32), np.full((3, 2), 2, np.float32)
-    assert_close([value.numpy() for value in run(z, a)], [z - a, z + a])
+    assert_close(run(z, a), {"difference": z - a, "sum": z + a})
     assert_close(on_engine(tmp_path, z, a), [z - a, z + a])
     assert_close(in_tensorflow(tmp_path, z=z, a=a), {"difference": z - a, "sum": z + a})
     assert [tensor.name for tensor in read_manifest(tmp_path).inputs] == ["z", "a"]
 
 
-def test_text_before_and_after_the_program(kit: Kit, tmp_path: Path) -> None:
+def test_text_before_and_after_the_program(kit: Kit, tmp_path: Path, strategy: IPUStrategyV1) -> None:
     model = kit.ipu_model()
     words = tf.constant(["a", "b", "c"])
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(words, tf.constant([1.0, 2.0, 3.0])), -1.0)
@@ -157,9 +157,14 @@ def test_text_before_and_after_the_program(kit: Kit, tmp_path: Path) -> None:
     features = np.repeat(np.array([[1], [3], [2], [-1]], np.float32), FEATURES, axis=1)
     probabilities = model.predict(features, verbose=0)
     labels = [names.numpy()[row.argmax()].decode() for row in probabilities]
-    label, probability = run(tf.constant(text))
-    assert [value.decode() for value in label.numpy()] == labels
-    assert_close(probability, probabilities.max(-1))
+    signature = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    results = [run(tf.constant(text)), strategy.run(run, (tf.constant(text),))]
+    results += [strategy.run(signature, kwargs={"text": tf.constant(text)}) for _ in range(2)]
+    [graph] = {traced.graph for traced in signature._ipu_exported._list_all_concrete_functions()}
+    assert "MatMul" not in {operation.type for operation in graph.get_operations()}
+    for result in results:
+        assert [value.decode() for value in result["label"].numpy()] == labels
+        assert_close(result["probability"], probabilities.max(-1))
     manifest = read_manifest(tmp_path)
     assert [(tensor.name, tensor.dtype) for tensor in manifest.inputs] == [("text", "string")]
     assert_close(on_engine(tmp_path, features), [probabilities])
@@ -180,6 +185,7 @@ def test_single_steps_take_functions_of_variables(tmp_path: Path, strategy: IPUS
     signature = [tf.TensorSpec((1, 2), tf.float32), tf.TensorSpec((2,), tf.float32)]
     run = serving.export_single_step(predict, str(tmp_path), 4, signature)
     weight.assign(tf.zeros((2, 2)))
+    signed = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     x = np.array([[1.0, 1.0]], np.float32)
     for shift, expected in ((1.0, [[5.0, 7.0]]), (6.0, [[4.0, 6.0]])):
         first, second = run(x, np.full(2, shift, np.float32))
@@ -187,6 +193,9 @@ def test_single_steps_take_functions_of_variables(tmp_path: Path, strategy: IPUS
         np.testing.assert_array_equal(second, expected)
         there = in_tensorflow(tmp_path, x=x, shift=np.full(2, shift, np.float32))
         np.testing.assert_array_equal(there["output_1"], expected)
+        arguments = {"x": x, "shift": np.full(2, shift, np.float32)}
+        np.testing.assert_array_equal(strategy.run(run, kwargs=arguments)[1], expected)
+        np.testing.assert_array_equal(strategy.run(signed, kwargs=arguments)["output_1"], expected)
     assert read_manifest(tmp_path).iterations == 4
 
 
@@ -194,11 +203,49 @@ def test_signatures_of_data_sets_and_functions(tmp_path: Path) -> None:
     dataset = tf.data.Dataset.from_tensors((np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)))
     run = serving.export_single_step(lambda x, y: x - y, str(tmp_path / "1"), 1, input_dataset=dataset)
     np.testing.assert_array_equal(
-        run(np.full((2, 3), 3.0, np.float32), np.ones((2, 3), np.float32)), np.full((2, 3), 2)
+        run(np.full((2, 3), 3.0, np.float32), np.ones((2, 3), np.float32)), [np.full((2, 3), 2)]
     )
     function = tf.function(lambda x: 2 * x, input_signature=[tf.TensorSpec((2,), tf.int32)])
     run = serving.export_single_step(function, str(tmp_path / "2"), 1)
-    np.testing.assert_array_equal(run(np.array([1, 2], np.int32)), [2, 4])
+    np.testing.assert_array_equal(run(np.array([1, 2], np.int32)), [[2, 4]])
+
+
+def test_input_data_sets_are_of_the_preprocessing_step(tmp_path: Path) -> None:
+    dataset = tf.data.Dataset.from_tensors((tf.constant(["1", "2"]), tf.constant([[3.0], [4.0]])))
+
+    def parsed(text: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+        return tf.strings.to_number(text)[:, None] * scale
+
+    for name, signature in (("1", None), ("2", [tf.TensorSpec((2, 1), tf.float32)])):
+        run = serving.export_single_step(
+            lambda x: x + 1,
+            str(tmp_path / name),
+            1,
+            predict_step_signature=signature,
+            input_dataset=dataset,
+            preprocessing_step=parsed,
+        )
+        np.testing.assert_array_equal(run(tf.constant(["5", "6"]), np.ones((2, 1), np.float32)), [[[6], [7]]])
+        assert [tensor.name for tensor in read_manifest(tmp_path / name).inputs] == ["text", "scale"]
+
+
+def test_a_batch_size_given_replaces_that_of_the_model(kit: Kit, tmp_path: Path, strategy: IPUStrategyV1) -> None:
+    layers = kit.keras.layers
+    with strategy.scope():
+        first, second = (kit.keras.Input((6,), batch_size=3, name=name) for name in "ab")
+        model = kit.keras.Model([first, second], layers.Dense(2)(layers.Reshape((3, 2))(layers.Add()([first, second]))))
+        model.compile()
+    a, b = (np.random.default_rng(seed).normal(size=(5, 6)).astype(np.float32) for seed in (0, 1))
+    expected = model.predict_on_batch([a, b])
+    run = model.export_for_ipu_serving(str(tmp_path), batch_size=tf.constant(5), output_names=("z",))
+    assert_close(run(a, b), {"z": expected})
+    assert_close(on_engine(tmp_path, a, b), [expected])
+    assert [tensor.shape for tensor in read_manifest(tmp_path).inputs] == [(5, 6), (5, 6)]
+    with strategy.scope():
+        subclassed = kit.Subclassed()
+        subclassed.build((3, FEATURES))
+    run = subclassed.export_for_ipu_serving(str(tmp_path), np.array(2), purge_export_dir=True)
+    assert run.input_signature[0].shape == (2, FEATURES)
 
 
 def test_pipelines_are_the_composition_of_their_stages(tmp_path: Path, strategy: IPUStrategyV1) -> None:
@@ -221,7 +268,7 @@ def test_pipelines_are_the_composition_of_their_stages(tmp_path: Path, strategy:
         output_names="z",
     )
     x, y = np.array([1, 2], np.float32), np.array([10, 20], np.float32)
-    np.testing.assert_array_equal(run(x, y), [16, 32])
+    np.testing.assert_array_equal(run(x, y)["z"], [16, 32])
     np.testing.assert_array_equal(in_tensorflow(tmp_path, x=x, y=y)["z"], [16, 32])
     manifest = read_manifest(tmp_path)
     assert manifest.pipeline is not None
@@ -246,5 +293,5 @@ def test_runtime_functions_work_inside_other_functions(kit: Kit, tmp_path: Path)
     model = kit.ipu_model()
     run = model.export_for_ipu_serving(str(tmp_path), batch_size=BATCH)
     features, _ = data(BATCH)
-    doubled = tf.function(lambda x: 2.0 * run(x))
+    doubled = tf.function(lambda x: 2.0 * run(x)[0])
     assert_close(doubled(tf.constant(features)), 2 * model.predict(features, verbose=0))

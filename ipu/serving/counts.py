@@ -1,0 +1,30 @@
+"""Counts that exports take: the size of a batch, the iterations of a program."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+
+
+def checked_count(name: str, value: Any) -> int:
+    """The argument `name` as an int; scalar tensors, variables and arrays of integers are numbers, too.
+
+    Raises ConfigurationError, a ValueError, for anything but an integer of at least 1.
+    """
+    number = _scalar(value)
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+        raise ConfigurationError(
+            f"Expected {name} to be an integer of at least 1. Received: {value!r}. Nearest legal value: 1."
+        )
+    return int(number)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, tf.Tensor | tf.Variable) and hasattr(value, "numpy"):
+        value = value.numpy()
+    return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
