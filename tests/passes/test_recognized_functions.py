@@ -7,8 +7,10 @@ import pytest
 
 from engine.compile import prepare
 from engine.evaluate import evaluate
-from engine.ir import Instruction, Module
+from engine.errors import InternalError
+from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
+from engine.ops.registry import DEFINITIONS
 from engine.passes.recognized_functions import recognized_functions
 from tests.engine.running import check
 
@@ -25,10 +27,10 @@ def polynomial(b: Builder, x: Instruction, coefficients: tuple[float, ...]) -> I
     return value
 
 
-def written_out(b: Builder, x: Instruction, two: float = 2.0) -> Instruction:
+def written_out(b: Builder, x: Instruction, two: float = 2.0, size: Instruction | None = None) -> Instruction:
     """erfc as TensorFlow writes it."""
     one = b.splat(1.0, SHAPE)
-    square, size = b.multiply(x, x), b.elementwise("abs", x)
+    square, size = b.multiply(x, x), size or b.elementwise("abs", x)
     near = b.add(b.multiply(x, polynomial(b, square, SMALL)), one)
     inverse = b.divide(one, square)
     divisor = b.multiply(b.elementwise("minimum", size, b.splat(10.06, SHAPE)), polynomial(b, inverse, DIVISOR))
@@ -79,3 +81,32 @@ def test_what_follows_from_two_arrays_is_no_function_of_one() -> None:
     both = b.select(b.compare(x, b.splat(0.0, SHAPE), "LT"), written_out(b, y), b.elementwise("exponential", x))
     found = recognized_functions(b.module(both))
     assert opcodes(found).count("erfc") == 1 and found.entry.root.opcode == "select"
+
+
+def absolute_by_bits(b: Builder, x: Instruction, shape: tuple[int, ...]) -> Instruction:
+    """abs as a mask on the bits: definitions of bitcast-convert need the shape of what they are given."""
+    bits = b.instruction("bitcast-convert", Shape("u32", shape), [x])
+    masked = b.elementwise("and", bits, b.splat(0x7FFFFFFF, shape, "u32"))
+    return b.instruction("bitcast-convert", Shape("f32", shape), [masked])
+
+
+@pytest.mark.parametrize("is_erfc", [True, False])
+def test_numbers_that_pass_through_their_bits(is_erfc: bool) -> None:
+    b = Builder()
+    x = b.parameter("f32", SHAPE)
+    value = written_out(b, x, size=absolute_by_bits(b, x, SHAPE), two=2.0 if is_erfc else 3.0)
+    module = b.module(value)
+    assert ("erfc" in opcodes(recognized_functions(module))) == is_erfc
+    check(module)
+
+
+@pytest.mark.parametrize("error", [ValueError("shapes"), InternalError("shapes"), KeyError("attribute")])
+def test_an_operation_that_cannot_be_sampled_ends_no_compilation(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    module = module_of()
+    monkeypatch.setitem(DEFINITIONS, "exponential", fails)
+    assert opcodes(recognized_functions(module)) == opcodes(module)
