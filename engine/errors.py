@@ -48,6 +48,10 @@ class FloatingPointException(IPUError, FloatingPointError):
     elements: int = 0
 
 
+class CallTimeout(IPUError, TimeoutError):
+    """A call that was still running at the end of the time it was given."""
+
+
 class StarvedFeed(IPUError, RuntimeError):
     """A program that waits for data which no one will send."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from engine.ir.shape import shape_of
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
+from engine.runtime.time_limit import TimeLimit, time_limit
 from engine.values import as_array
 
 Inputs = Mapping[str, Any] | Sequence[Any]
@@ -58,28 +60,32 @@ class LoadedExecutable:
         sizes = {info.shape[:1] for info in (*self.inputs, *self.outputs)}
         return sizes.pop()[0] if len(sizes) == 1 and () not in sizes else None
 
-    def run(self, inputs: Inputs) -> Outputs:
+    def run(self, inputs: Inputs, timeout: float | None = None) -> Outputs:
         """Runs the program once, on inputs of exactly the shapes of `inputs`.
 
-        Inputs by name give outputs by name; a list of them, in order, gives a list. Raises ValueError for missing or
-        unknown inputs and other shapes, TypeError for values that the input's dtype cannot hold.
+        Inputs by name give outputs by name; a list of them, in order, gives a list. `timeout` is the most seconds that
+        the call may take, other threads' calls before it included; None is no limit. Raises ValueError for missing or
+        unknown inputs, other shapes and a timeout that is no time above 0, TypeError for values that the input's dtype
+        cannot hold, CallTimeout, a TimeoutError, when the time is up: variables are as before the call then.
         """
+        limit = time_limit(timeout)
         feeds = []
         for info, value in zip(self.inputs, self._ordered(inputs), strict=True):
             array = as_array(value, info.name, info.dtype)
             if array.shape != info.shape:
                 raise _wrong_shape(info, list(info.shape), array)
             feeds.append(RowFeed(array if array.ndim else array[None]))
-        with self._lock:
-            results = self._executable.run(1, feeds, self._variables)
+        with self._alone(limit):
+            results = self._executable.run(1, feeds, self._variables, limit=limit)
         return self._named(inputs, results)
 
-    def run_rows(self, inputs: Inputs) -> Outputs:
+    def run_rows(self, inputs: Inputs, timeout: float | None = None) -> Outputs:
         """Runs any number of rows, the same for all inputs: in batches, of which zeros fill up the last.
 
         Inputs and outputs are as for `run`, but for the number of rows. Raises ValueError as well for a program without
-        a batch size, TypeError as `run` does.
+        a batch size, TypeError as `run` does, and CallTimeout, with variables as after the last whole batch.
         """
+        limit = time_limit(timeout)
         batch = self.batch_size
         if not batch:
             raise ConfigurationError("Expected inputs and outputs with one batch size. Received: a program without it.")
@@ -95,9 +101,20 @@ class LoadedExecutable:
             return self._named(inputs, [np.zeros((0, *info.shape[1:]), info.dtype) for info in self.outputs])
         steps = -(-rows // batch)
         feeds = [RowFeed(_filled_up(array, steps * batch)) for array in arrays]
-        with self._lock:
-            results = self._executable.run(steps, feeds, self._variables, "all")
+        with self._alone(limit):
+            results = self._executable.run(steps, feeds, self._variables, "all", limit=limit)
         return self._named(inputs, [result.reshape(-1, *result.shape[2:])[:rows] for result in results])
+
+    @contextmanager
+    def _alone(self, limit: TimeLimit | None) -> Iterator[None]:
+        """Within, no other thread runs the program."""
+        if not self._lock.acquire(timeout=-1 if limit is None else min(limit.left(), threading.TIMEOUT_MAX)):
+            assert limit is not None
+            raise limit.error("one that waited for another thread's call of the program")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _ordered(self, inputs: Inputs) -> list[Any]:
         names = [info.name for info in self.inputs]

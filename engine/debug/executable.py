@@ -24,6 +24,7 @@ from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
 from engine.runtime.observer import Observer
 from engine.runtime.rings import AnyRing
+from engine.runtime.time_limit import TimeLimit
 
 Progress = Callable[[str, int, int], None]
 TILES = 4
@@ -59,8 +60,9 @@ class DebugExecutable(Executable):
         outputs: Literal["last", "all"] = "last",
         observer: Observer | None = None,
         queues: Mapping[str, AnyRing] | None = None,
+        limit: TimeLimit | None = None,
     ) -> list[np.ndarray]:
-        """Runs `steps` steps as `Executable.run` does, and raises what it raises.
+        """Runs `steps` steps as `Executable.run` does, and raises what it raises; `limit` ends no step that has begun.
 
         Raises DebugError, with the variables as they were after the last whole step, for a compute set that touches
         what it does not say, reads what nobody has written, or races with another.
@@ -79,6 +81,8 @@ class DebugExecutable(Executable):
         completed = 0
         try:
             while completed < steps and follower.goes_on(completed):
+                if limit is not None and limit.left() == 0:
+                    raise limit.error(f"one in step {completed + 1} of {steps}")
                 stepper.step(completed, variables)
                 completed += 1
                 follower.completed(completed)

@@ -17,6 +17,7 @@ from engine.runtime.executor import State
 from engine.runtime.feeds import RowFeed
 from engine.runtime.observer import Observer
 from engine.runtime.rings import AnyRing
+from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import completed_steps
 
 
@@ -44,6 +45,7 @@ class CheckedExecutable(Executable):
         outputs: Literal["last", "all"] = "last",
         observer: Observer | None = None,
         queues: Mapping[str, AnyRing] | None = None,
+        limit: TimeLimit | None = None,
     ) -> list[np.ndarray]:
         """As `Executable.run`.
 
@@ -53,7 +55,7 @@ class CheckedExecutable(Executable):
         for number in self._written:
             self._saved[number] = variables[number].read_into(self._saved.get(number))
         self._record[:] = 0
-        results = super().run(steps, feeds, variables, outputs, observer, queues)
+        results = super().run(steps, feeds, variables, outputs, observer, queues, limit)
         if self._counters.size and self._record[self._counters].any():
             for number in self._written:
                 variables[number].write(self._saved[number])

@@ -52,6 +52,7 @@ from engine.runtime.pieces import run_in_pieces
 from engine.runtime.quiet import quiet_openblas
 from engine.runtime.rings import AnyRing
 from engine.runtime.threads import is_worker_count_given, worker_count
+from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import begin_call, completed_steps, run_piece
 
 Progress = Callable[[str, int, int], None]
@@ -244,6 +245,7 @@ class Executable:
         outputs: Literal["last", "all"] = "last",
         observer: Observer | None = None,
         queues: Mapping[str, AnyRing] | None = None,
+        limit: TimeLimit | None = None,
     ) -> list[np.ndarray]:
         """Runs `steps` steps; variables are updated in place.
 
@@ -252,7 +254,8 @@ class Executable:
         `queues` has a ring for each of the program's queues; elements that a call does not take stay for the next one.
         Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short;
         ConfigurationError for rings that do not fit; the error of a ring that the program has found closed: the step
-        in which this happened counts as not begun.
+        in which this happened counts as not begun; CallTimeout at the end of the time of `limit`, with variables as
+        after the last whole step: a loop that may take long is left between two iterations.
         """
         self._check(steps, feeds)
         self._bind(variables)
@@ -271,11 +274,11 @@ class Executable:
         self._queues.begin(state)
         try:
             if observer is None:
-                self._run_workers(most, steps, outputs == "all", state, small)
+                self._run_workers(most, steps, outputs == "all", state, small, limit)
             else:
                 observer.begin(RunningCall(state, rings))
                 try:
-                    self._run_workers(most, steps, outputs == "all", state, small)
+                    self._run_workers(most, steps, outputs == "all", state, small, limit)
                 finally:
                     observer.end(completed_steps(state))
                 rings = [ring[: completed_steps(state)] for ring in rings]
@@ -286,7 +289,9 @@ class Executable:
         del held
         return rings if outputs == "all" else [self._read(k) for k in range(len(self.program.outputs))]
 
-    def _run_workers(self, most: int, steps: int, all_outputs: bool, state: np.ndarray, inline: bool) -> None:
+    def _run_workers(
+        self, most: int, steps: int, all_outputs: bool, state: np.ndarray, inline: bool, limit: TimeLimit | None
+    ) -> None:
         """The steps of a call that has begun, with at most so many workers: fewer, where others use the cores."""
         scratch = self._workspace_for(most)[0]
         if inline:
@@ -299,6 +304,7 @@ class Executable:
             state=state,
             is_given=most == 1 or is_worker_count_given(),
             may_be_inline=not self._may_take_long and not state[State.HELD],
+            limit=limit,
         )
 
     def _workspace_for(self, workers: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 from engine.runtime.choice import WorkerChoice, losers
 from engine.runtime.delays import delay_of
 from engine.runtime.executor import State
+from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import request_change, run_piece
 
 LOOK_SECONDS = 0.02
@@ -62,6 +63,7 @@ def run_in_pieces(
     state: np.ndarray,
     is_given: bool = False,
     may_be_inline: bool = False,
+    limit: TimeLimit | None = None,
 ) -> int:
     """Runs a call that `begin_call` has begun with at most so many workers; returns how many workers ended it.
 
@@ -80,6 +82,7 @@ def run_in_pieces(
                 *(table(workers), steps, completed, workers, scratch(workers), state, inline),
                 watch=None if is_given else watch,
                 deadline=time.monotonic_ns() + int(1e9 * BRIEF_SECONDS) if inline else 0,
+                limit=limit,
             ),
         )
         now = time.perf_counter()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from engine.errors import ConfigurationError, InternalError
+from engine.runtime.time_limit import TimeLimit
 
 POLL_SECONDS = 0.1
 PATIENCE_SECONDS = 0.4
@@ -96,18 +97,21 @@ class Crew(Protocol):
         """Why a worker failed, or could not start; its error frees the others from waiting."""
 
 
-def attend(crew: Crew, stop: Stop, watch: Watch | None) -> None:
+def attend(crew: Crew, stop: Stop, watch: Watch | None, limit: TimeLimit | None = None) -> None:
     """Returns when all of a crew are done.
 
     An interruption of the caller (Ctrl-C) calls stop(False), later stop(True) if need be, waits for the workers, and
-    is raised again. Raises InternalError when a worker fails.
+    is raised again. When the time of `limit` is up stop(True) is called. Raises InternalError when a worker fails.
     """
     try:
         crew.begin()
         # an interruption that is not a signal to this thread does not end a wait
         seconds = POLL_SECONDS if watch is None else watch.first_look()
-        while not crew.wait(min(seconds, POLL_SECONDS)):
-            if watch is not None:
+        while not crew.wait(min(seconds, POLL_SECONDS if limit is None else min(POLL_SECONDS, limit.left()))):
+            if limit is not None and limit.left() == 0:
+                stop(True)
+                limit = None
+            elif watch is not None:
                 seconds = watch.look(crew.threads())
     except BaseException:
         _leave(crew, stop)

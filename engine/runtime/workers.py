@@ -14,6 +14,7 @@ from engine.runtime.executor import Column, State, Stop, executor
 from engine.runtime.native_threads import NativeCrew, has_native_threads
 from engine.runtime.python_threads import PythonCrew
 from engine.runtime.threads import Crew, Watch, attend
+from engine.runtime.time_limit import TimeLimit
 
 PAUSE_SECONDS = 0.0002
 """How long a worker pauses before it sleeps: to be woken takes some 50 microseconds, and few waits are longer."""
@@ -120,11 +121,12 @@ def run_piece(
     inline: bool = False,
     watch: Watch | None = None,
     deadline: int = 0,
+    limit: TimeLimit | None = None,
 ) -> int:
     """Runs the steps from `first` on of a call that `begin_call` has begun; returns how many are complete then.
 
     Those are fewer than `steps` only after `request_stop` or `request_change`, or when the deadline has passed, in
-    nanoseconds of the monotonic clock. Otherwise as `run_table`.
+    nanoseconds of the monotonic clock. Otherwise as `run_table`. Raises CallTimeout if the time of `limit` ends first.
     """
     if steps <= first:
         return completed_steps(state)
@@ -134,12 +136,15 @@ def run_piece(
         executor(state.ctypes.data, 0, 1, scratch.ctypes.data)
     else:
         crew = _crew(workers, scratch, state, inline, watch)
-        attend(crew, lambda impatient: request_stop(state, impatient), watch)
+        attend(crew, lambda impatient: request_stop(state, impatient), watch, limit)
     if state[State.FAILED_ROW]:
         raise InternalError(
             f"Expected rows of known kinds. Received row {int(state[State.FAILED_ROW]) - 1} of the table."
         )
-    return completed_steps(state)
+    completed = completed_steps(state)
+    if limit is not None and completed < steps and limit.left() == 0:
+        raise limit.error(f"one in step {completed + 1} of {steps}")
+    return completed
 
 
 def _crew(workers: int, scratch: np.ndarray, state: np.ndarray, inline: bool, watch: Watch | None) -> Crew:

@@ -27,7 +27,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--max-body", type=_positive, default=32, help="the most MiB of a request (default 32)")
     made.add_argument("--max-requests", type=_positive, default=256, help="requests at the same time (default 256)")
     made.add_argument("--read-timeout", type=_time, default=30.0, help="seconds for a request to arrive")
-    made.add_argument("--predict-timeout", type=_time, default=30.0, help="seconds for a prediction")
+    made.add_argument(
+        "--predict-timeout", type=_time, default=30.0, help="seconds for a prediction, and for the batch it is in"
+    )
     made.add_argument("--verbose", action="store_true", help="log each request")
     return made
 
@@ -62,7 +64,7 @@ def _serve(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     servables = open_servables(options.directory, options.name)
     for servable in servables:
-        servable.warm_up()
+        servable.warm_up(options.predict_timeout or None)
     limits = Limits(
         body_bytes=options.max_body << 20,
         read_timeout=options.read_timeout,

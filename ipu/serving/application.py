@@ -70,7 +70,10 @@ class Application:
         for servable in servables:
             self._servables.setdefault(servable.name, {})[servable.version] = servable
         self._batchers = {
-            (s.name, s.version): Batcher(s, self._limits.batch_window, self._limits.waiting_batches) for s in servables
+            (s.name, s.version): Batcher(
+                s, self._limits.batch_window, self._limits.waiting_batches, self._limits.predict_timeout
+            )
+            for s in servables
         }
         self._requests = 0
         self._bytes = 0

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
+from engine.errors import CallTimeout
 from ipu.serving.errors import RequestError
 from ipu.serving.servable import Arrays, Servable
+
+LEAST_SECONDS = 0.001
+"""What a batch gets at least whose requests have waited for long."""
 
 
 @dataclass
 class Part:
-    """Rows of one request that fit into a batch, and who waits for their results."""
+    """Rows of one request that fit into a batch, who waits for their results, and until when (monotonic seconds)."""
 
     arrays: Arrays
     rows: int
     results: asyncio.Future[Arrays]
+    end: float | None
 
 
 class Batcher:
@@ -28,14 +34,16 @@ class Batcher:
 
     While the program runs, requests gather; when it is idle, the first waits `window` seconds for others, but only
     until a batch is full. What is left of a batch is filled with its last row, and cut off the results. Inputs and
-    outputs without a common batch dimension are never put together: a request is a whole batch then.
+    outputs without a common batch dimension are never put together: a request is a whole batch then. A batch whose
+    requests have all waited for `limit` seconds is ended, so that the next can run.
     """
 
-    def __init__(self, servable: Servable, window: float, most_waiting: int) -> None:
+    def __init__(self, servable: Servable, window: float, most_waiting: int, limit: float | None = None) -> None:
         self._servable = servable
         self._batch_size = servable.manifest.batch_size
         self._window = window
         self._most_waiting = most_waiting
+        self._limit = limit
         self._waiting: deque[Part] = deque()
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ipu-serving")
@@ -60,7 +68,7 @@ class Batcher:
     async def predict(self, arrays: Arrays) -> Arrays:
         """The outputs for any number of rows, at least one; for a whole batch where there are no rows.
 
-        Raises RequestError: 503 where too much is waiting, 500 where the program fails.
+        Raises RequestError: 503 where too much is waiting, 504 where the program takes too long, 500 where it fails.
         """
         size = self._batch_size
         rows = 1 if size is None else len(arrays[0])
@@ -69,10 +77,11 @@ class Batcher:
         if len(self._waiting) + count > self._most_waiting:
             raise RequestError(503, f"The queue has its most of {self._most_waiting} batches")
         loop = asyncio.get_running_loop()
+        end = None if self._limit is None else time.monotonic() + self._limit
         parts = []
         for start in range(0, rows, step):
             piece = arrays if size is None else [array[start : start + step] for array in arrays]
-            parts.append(Part(piece, min(step, rows - start), loop.create_future()))
+            parts.append(Part(piece, min(step, rows - start), loop.create_future(), end))
         self._waiting.extend(parts)
         self._arrived.set()
         try:
@@ -92,7 +101,7 @@ class Batcher:
                 self._arrived.clear()
             if not batch:
                 continue
-            running = loop.run_in_executor(self._thread, self._run, [part.arrays for part in batch])
+            running = loop.run_in_executor(self._thread, self._run, [part.arrays for part in batch], _end_of(batch))
             try:
                 results = await asyncio.shield(running)
             except asyncio.CancelledError:
@@ -100,9 +109,10 @@ class Batcher:
                     self._hand_out(batch, await running)
                 raise
             except Exception as error:
+                status = 504 if isinstance(error, CallTimeout) else 500
                 for part in batch:
                     if not part.results.done():
-                        part.results.set_exception(RequestError(500, f"{type(error).__name__}: {error}"))
+                        part.results.set_exception(RequestError(status, f"{type(error).__name__}: {error}"))
             else:
                 self._hand_out(batch, results)
 
@@ -133,12 +143,12 @@ class Batcher:
             rows += part.rows
         return batch
 
-    def _run(self, pieces: list[Arrays]) -> Arrays:
+    def _run(self, pieces: list[Arrays], end: float | None) -> Arrays:
         columns = list(zip(*pieces, strict=True))
         arrays = [column[0] if len(column) == 1 else np.concatenate(column) for column in columns]
         if self._batch_size is not None:
             arrays = [_filled(array, self._batch_size) for array in arrays]
-        return self._servable.run(arrays)
+        return self._servable.run(arrays, None if end is None else max(end - time.monotonic(), LEAST_SECONDS))
 
     def _hand_out(self, batch: list[Part], results: Arrays) -> None:
         start = 0
@@ -149,6 +159,12 @@ class Batcher:
                     results if self._batch_size is None else [result[start:end] for result in results]
                 )
             start = end
+
+
+def _end_of(batch: list[Part]) -> float | None:
+    """Until when somebody waits for a batch; None for no end."""
+    ends = [part.end for part in batch if part.end is not None]
+    return max(ends) if len(ends) == len(batch) else None
 
 
 def _filled(array: np.ndarray, rows: int) -> np.ndarray:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from engine import load
-from engine.errors import InvalidFile
+from engine.errors import CallTimeout, InvalidFile
 from ipu.serving.manifest import Manifest, read_manifest
 
 Arrays = list[np.ndarray]
-Run = Callable[[Arrays], Arrays]
+logger = logging.getLogger("ipu.serving")
+
+
+class Run(Protocol):
+    """What runs a batch."""
+
+    def __call__(self, arrays: Arrays, timeout: float | None = None) -> Arrays:
+        """The outputs. Raises CallTimeout if the compiled program has not ended within so many seconds."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +34,17 @@ class Servable:
     manifest: Manifest
     run: Run
 
-    def warm_up(self) -> None:
-        """Runs a batch of zeros, or of empty strings where steps take them, so that no client waits for it."""
-        if not self.manifest.has_preprocessing:
-            self.run([np.zeros(tensor.shape, tensor.dtype) for tensor in self.manifest.inputs])
+    def warm_up(self, timeout: float | None = None) -> None:
+        """Runs a batch of zeros so that no client waits for the first, unless steps before the program may refuse it.
+
+        A program that does not end within `timeout` seconds on zeros may do so on what clients send: it is said.
+        """
+        if self.manifest.has_preprocessing:
+            return
+        try:
+            self.run([np.zeros(tensor.shape, tensor.dtype) for tensor in self.manifest.inputs], timeout)
+        except CallTimeout as error:
+            logger.warning("%s, version %d, is served without a first batch: %s", self.name, self.version, error)
 
 
 def open_servables(directory: str | Path, name: str | None = None) -> list[Servable]:
@@ -64,9 +78,12 @@ def open_servable(path: Path, name: str, version: int) -> Servable:
     except OSError as error:
         raise InvalidFile(f"Expected {manifest.executable} in the assets of {path}. Received: {error}.") from error
     _check_program(manifest, executable)
-    run: Run = lambda arrays: [np.asarray(result) for result in executable.run(arrays)]  # noqa: E731
+
+    def run(arrays: Arrays, timeout: float | None = None) -> Arrays:
+        return [np.asarray(result) for result in executable.run(arrays, timeout)]
+
     if manifest.has_preprocessing or manifest.has_postprocessing:
-        run = _with_steps(path, manifest, run)
+        return Servable(name, version, manifest, _with_steps(path, manifest, run))
     return Servable(name, version, manifest, run)
 
 
@@ -93,12 +110,12 @@ def _with_steps(path: Path, manifest: Manifest, program: Run) -> Run:
     def tensors(arrays: Arrays, dtypes: list[str]) -> list[Any]:
         return [tf.constant(array, tf.as_dtype(dtype)) for array, dtype in zip(arrays, dtypes, strict=True)]
 
-    def run(arrays: Arrays) -> Arrays:
+    def run(arrays: Arrays, timeout: float | None = None) -> Arrays:
         with lock:
             if manifest.has_preprocessing:
                 given = tensors(arrays, [each.dtype for each in manifest.inputs])
                 arrays = [each.numpy() for each in model.preprocessing(*given)]
-            arrays = program(arrays)
+            arrays = program(arrays, timeout)
             if manifest.has_postprocessing:
                 given = tensors(arrays, [each.dtype for each in manifest.program_outputs])
                 arrays = [each.numpy() for each in model.postprocessing(*given)]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from engine.compile import prepare
-from engine.evaluate import evaluate
 from engine.errors import InternalError
+from engine.evaluate import evaluate
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.ops.registry import DEFINITIONS

@@ -25,7 +25,7 @@ class Recorder:
         self.batches: list[list[float]] = []
         self.error = error
 
-    def __call__(self, arrays: Arrays) -> Arrays:
+    def __call__(self, arrays: Arrays, timeout: float | None = None) -> Arrays:
         self.batches.append(arrays[0].ravel().tolist())
         if self.error is not None:
             raise self.error

@@ -1,0 +1,41 @@
+"""How long a call may take: until when its workers run, and the error of one that was still running then."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+from engine.errors import CallTimeout, ConfigurationError
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """So many seconds, which end at a time of the monotonic clock."""
+
+    seconds: float
+    end: float
+
+    def left(self) -> float:
+        """Seconds until the end, none of them negative."""
+        return max(0.0, self.end - time.monotonic())
+
+    def error(self, received: str) -> CallTimeout:
+        """The error of a call that has taken longer, `received` being where it was."""
+        return CallTimeout(
+            f"Expected a call that ends within {self.seconds:g} seconds. Received: {received}. Variables are as after "
+            "the last whole step, and the program can be run again. Give a longer timeout, or inputs with which its "
+            "loops end."
+        )
+
+
+def time_limit(seconds: float | None) -> TimeLimit | None:
+    """A limit that begins now, none for None. Raises ConfigurationError for what is no time above 0."""
+    if seconds is None:
+        return None
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not math.isfinite(seconds) or seconds <= 0:
+        raise ConfigurationError(
+            f"Expected timeout to be a number of seconds above 0, or None for no limit. Received: {seconds!r}."
+        )
+    return TimeLimit(seconds, time.monotonic() + seconds)
