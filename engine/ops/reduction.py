@@ -11,9 +11,10 @@ from engine.ops.registry import Value, definition
 
 
 def reduce_last(body: Computation, operands: list[np.ndarray], initial: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Combines [..., n] along the last dimension with the initial values: neighbours in pairs, order kept.
+    """Folds [..., n] along the last dimension, in order from the initial values on: body(accumulators, elements).
 
-    HLO leaves the order open, so that any body must be associative.
+    HLO leaves the order to the compiler, so it matters only for a body that is not associative; this is the order of
+    XLA's CPU backend. Sums of floats are NumPy's, in pairs.
     """
     operation = single_operation(body)
     if len(operands) == 1 and operation in UFUNCS and operation != "subtract":
@@ -22,18 +23,9 @@ def reduce_last(body: Computation, operands: list[np.ndarray], initial: list[np.
         return (np.asarray(total).astype(operands[0].dtype),)
     shape = operands[0].shape[:-1]
     result = tuple(np.broadcast_to(value, shape) for value in initial)
-    if operands[0].shape[-1]:
-        result = apply_to_arrays(body, [*result, *_in_pairs(body, operands)])
+    for k in range(operands[0].shape[-1]):
+        result = apply_to_arrays(body, [*result, *(x[..., k] for x in operands)])
     return result
-
-
-def _in_pairs(body: Computation, operands: list[np.ndarray]) -> list[np.ndarray]:
-    while (count := operands[0].shape[-1]) > 1:
-        even = count // 2 * 2
-        combined = apply_to_arrays(body, [x[..., side:even:2] for side in (0, 1) for x in operands])
-        odd = [x[..., even:] for x in operands]
-        operands = [np.concatenate(pair, -1) for pair in zip(combined, odd, strict=True)]
-    return [x[..., 0] for x in operands]
 
 
 @definition("reduce")
