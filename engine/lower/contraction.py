@@ -5,7 +5,7 @@ C[row, column] = sum over k of A[row, k] * B[k, column], repeated over batches, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -16,7 +16,7 @@ from engine.errors import UnsupportedOperation
 from engine.ir import Shape
 from engine.lower.context import Context
 from engine.lower.fusion import run_draft
-from engine.lower.nests import Draft, Reached
+from engine.lower.nests import Draft, Reached, accumulated_in
 from engine.lower.rows import Rows
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
@@ -55,6 +55,8 @@ class Contraction:
     batch_b: np.ndarray
     batch_c: np.ndarray
     op_name: str = ""
+    operand_type: str | None = None
+    """The element type of A and B; None: C's."""
     useful_multiply_adds: int | None = None
     """What the operation asks for, where zeros among the operands take part besides; None: all."""
     convolution: ConvolutionSize | None = None
@@ -117,7 +119,9 @@ def _even_grid(contraction: Contraction) -> Grid:
     units += units % 2  # an odd one leaves one of two workers idle
     if batches > 1 and batches >= units // 2:
         return whole
-    if batches == 1 and rows <= FEW_ROWS and contraction.b.kind == "variable":
+    # Partial sums are added up over all of C.
+    fills = rows * columns * batches == contraction.c.shape.elements
+    if fills and batches == 1 and rows <= FEW_ROWS and contraction.b.kind == "variable":
         return _grid_of_weight(contraction, whole)
     if batches == 1 and k <= FEW_ROWS and rows * columns >= SHARE_ELEMENTS:
         return Grid(weight_share(rows, columns), columns, k)
@@ -128,7 +132,7 @@ def _even_grid(contraction: Contraction) -> Grid:
         grouped = rows_together(contraction.row_a, contraction.c.shape.dtype.itemsize) == GROUP
         cut = Grid(_height(rows, units, GROUP if grouped else 2), max(columns, 1), max(k, 1))
     made = -(-rows // cut.rows) * -(-columns // cut.columns) * batches
-    if made < 8 and k >= LONG_K and rows * columns <= 1 << 20:
+    if fills and made < 8 and k >= LONG_K and rows * columns <= 1 << 20:
         splits = min(16, k // (LONG_K // 4))
         return Grid(whole.rows, whole.columns, -(-k // splits))
     return cut
@@ -162,14 +166,20 @@ def emit_contraction(context: Context, contraction: Contraction) -> None:
         return
     cut = grid(contraction, context.rows)
     splits = max(1, -(-len(contraction.k_a) // cut.k))
-    target = contraction.c
+    target, kind = contraction.c, shape.element_type
+    operand_type = contraction.operand_type or kind
+    pitch = 0
     if splits > 1:
-        target = context.new_buffer(f"{contraction.name}.partial", shape.with_dimensions((splits, *shape.dimensions)))
-    parameters, keep = _encode(contraction, cut, shape.bytes if splits > 1 else 0, shape.dtype.itemsize)
+        # Halves are rounded once, after the partial sums are added up: one of these may be out of their range.
+        kind = accumulated_in(kind)
+        contraction, pitch = _with_results_in(contraction, kind), shape.with_type(kind).bytes
+        partial = Shape(kind, (splits, *shape.dimensions))
+        target = context.new_buffer(f"{contraction.name}.partial", partial)
+    parameters, keep = _encode(contraction, cut, pitch, Shape(operand_type).dtype.itemsize)
     units = contract_units(parameters)
     if units == 0:
         return
-    codelet, scratch = _codelet(shape.element_type)
+    codelet, scratch = _codelet(operand_type, kind)
     relocations = [
         Relocation(int(Field.A), contraction.a, contraction.offset_a),
         Relocation(int(Field.B), contraction.b, contraction.offset_b),
@@ -193,17 +203,26 @@ def emit_contraction(context: Context, contraction: Contraction) -> None:
         _add_partials(context, contraction, target, splits)
 
 
-def _codelet(element_type: str) -> tuple[object, int]:
-    if element_type == "f32":
+def _with_results_in(contraction: Contraction, kind: str) -> Contraction:
+    """The same with C's places those of an array of wider elements."""
+    wider = Shape(kind).dtype.itemsize // contraction.c.shape.dtype.itemsize
+    if wider == 1:
+        return contraction
+    return replace(contraction, row_c=contraction.row_c * wider, batch_c=contraction.batch_c * wider)
+
+
+def _codelet(operand_type: str, result_type: str) -> tuple[object, int]:
+    if operand_type == result_type == "f32":
         from engine.codelets.contract import contract_f32, contract_scratch_bytes
 
         return contract_f32, contract_scratch_bytes()
     from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
 
+    types = operand_type, result_type
     try:
-        return contract_for(element_type), contract_scratch_bytes_for(element_type)
+        return contract_for(*types), contract_scratch_bytes_for(*types)
     except KeyError:
-        raise UnsupportedOperation(f"Expected a dot of a known element type. Received: {element_type}.") from None
+        raise UnsupportedOperation(f"Expected a dot of known element types. Received: {types}.") from None
 
 
 def _encode(contraction: Contraction, cut: Grid, pitch: int, item: int) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -284,11 +303,11 @@ def _pieces(shape: Shape, begins: np.ndarray, inside: np.ndarray, grain: int) ->
 
 
 def _add_partials(context: Context, contraction: Contraction, partial: Buffer, splits: int) -> None:
-    shape = contraction.c.shape
-    elements, item, kind = shape.elements, shape.dtype.itemsize, shape.element_type
+    shape, kind = contraction.c.shape, partial.shape.element_type
+    elements, inside, outside = shape.elements, partial.shape.dtype.itemsize, shape.dtype.itemsize
     reached = [
-        Reached(kind, 0, 0, (elements * item, item)),
-        Reached(kind, 0, 0, (0, item), writes=True, partial=True),
+        Reached(kind, 0, 0, (elements * inside, inside)),
+        Reached(shape.element_type, 0, 0, (0, outside), writes=True, partial=True),
     ]
     zero = Constant(kind, "0.0" if kind[0] in "fbc" else "0")
     add = Reduction("add", (0,), (1,), (kind,), (1,))

@@ -20,7 +20,7 @@ from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.lower.contraction import Contraction, emit_contraction, table
 from engine.lower.copies import copy, fill
-from engine.lower.dot import _operand
+from engine.lower.dot import operand_in, operand_type
 from engine.lower.overlapping import emit_overlapping, overlap_cycles
 from engine.lower.pixel_groups import (
     TYPES,
@@ -59,7 +59,9 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
     if shape.elements == 0:
         return result
     window = instruction["window"]
-    left, right = (_operand(context, o, instruction) for o in instruction.operands)
+    if operand_type(instruction) != shape.element_type:
+        raise context.unsupported(instruction)
+    left, right = (operand_in(context, o, instruction, shape.element_type) for o in instruction.operands)
     if _overlaps(instruction, left, right, numbers):
         target = _stored(context, instruction, result, _channels_last(shape, numbers), False)
         emit_overlapping(context, instruction, left, right, target, numbers)

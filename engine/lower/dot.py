@@ -7,6 +7,7 @@ from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.lower.contraction import Contraction, emit_contraction, table
 from engine.lower.copies import copy
+from engine.lower.nests import accumulated_in
 from engine.lower.views import View, whole
 from engine.passes.transposed_products import is_made_transposed, order_wanted
 from engine.program.program import Buffer
@@ -21,7 +22,8 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     shape = instruction.array_shape
     result, strides = _result(context, instruction)
-    left, right = (_operand(context, o, instruction) for o in instruction.operands)
+    multiplied = operand_type(instruction)
+    left, right = (operand_in(context, o, instruction, multiplied) for o in instruction.operands)
     item = shape.dtype.itemsize
     batch = len(numbers.lhs_batch_dimensions)
     left_free = _free(left, numbers.lhs_contracting_dimensions, numbers.lhs_batch_dimensions)
@@ -61,6 +63,7 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
             batch_b=table(*((e, b) for e, _, b, _ in batches), *((e, b) for e, b, _ in rest)),
             batch_c=table(*((e, c) for e, _, _, c in batches), *((e, c) for e, _, c in rest)),
             op_name=instruction.op_name,
+            operand_type=multiplied,
         ),
     )
     return result
@@ -87,11 +90,18 @@ def _is_column(axis: Axis, item: int) -> bool:
     return axis[0] != 1 and axis[2] == item
 
 
-def _operand(context: Context, operand: Instruction, dot: Instruction) -> View:
-    """The operand as a view, in the result's element type."""
+def operand_type(product: Instruction) -> str:
+    """What a dot or convolution multiplies: the result's element type; f32 where other types make a half."""
+    kind = product.array_shape.element_type
+    same = all(o.array_shape.element_type == kind for o in product.operands)
+    return kind if same else accumulated_in(kind)
+
+
+def operand_in(context: Context, operand: Instruction, dot: Instruction, element_type: str) -> View:
+    """The operand as a view, in that element type."""
     turned = context.turned.get(dot) if operand is dot.operands[1] else None
     view = turned or context.view(operand)
-    shape = view.shape.with_type(dot.array_shape.element_type)
+    shape = view.shape.with_type(element_type)
     if shape == view.shape:
         return view
     converted = context.new_buffer(f"{operand.name}.converted", shape)
