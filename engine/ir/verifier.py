@@ -1,9 +1,10 @@
-"""Checks that a module is what it says: order, shapes, parameters, called computations, aliases."""
+"""Checks that a module is what it says: order, shapes, element types, parameters, called computations, aliases."""
 
 from __future__ import annotations
 
 from engine.errors import InternalError
 from engine.ir import structured_shape_rules  # noqa: F401  (registers its rules)
+from engine.ir.element_types import check_element_types
 from engine.ir.module import Computation, Instruction, Module
 from engine.ir.printer import print_instruction
 from engine.ir.shape_rules import RULES
@@ -48,6 +49,10 @@ def _verify_shape(computation: Computation, instruction: Instruction) -> None:
         _fail(computation, instruction, f"Expected operands and attributes of the op. Received: {error!r}.")
     if expected != instruction.shape:
         _fail(computation, instruction, f"Expected the shape {expected}. Received: {instruction.shape}.")
+    try:
+        check_element_types(instruction)
+    except InternalError as error:
+        _fail(computation, instruction, str(error))
 
 
 def _verify_parameters(computation: Computation) -> None:
