@@ -106,10 +106,19 @@ class Account:
         return self.compute + self.exchange + self.sync
 
     @property
+    def exposed_host(self) -> int:
+        """Cycles by which host transfers lengthen the step; with overlapped I/O those that outlast the rest."""
+        return max(0, self.host - self.cycles) if self.assumptions.overlapped_io else self.host
+
+    @property
+    def cycles_per_step(self) -> int:
+        """From the beginning of a step to its end: `cycles` and `exposed_host`."""
+        return self.cycles + self.exposed_host
+
+    @property
     def seconds_per_step(self) -> float:
         """With the transfer of feeds and results, which runs beside the rest where I/O tiles overlap it."""
-        together = max(self.cycles, self.host) if self.assumptions.overlapped_io else self.cycles + self.host
-        return together / self.target.clock_hz
+        return self.cycles_per_step / self.target.clock_hz
 
     @property
     def steps_per_second(self) -> float:

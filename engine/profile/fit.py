@@ -17,6 +17,11 @@ from engine.target import Target
 
 SMALL = 1 / 3
 """Programs that need no more of each tile, however unluckily mapped, are not looked at more closely."""
+ALL_THE_SAME = (
+    "The engine runs what no chip would hold, if this comes before config.configure_ipu_system():",
+    """  config.compilation_poplar_options = {"debug.allowOutOfMemory": "true"}""",
+)
+"""The end of the error: how to go on all the same."""
 
 
 def certainly_fits(program: Program, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS) -> bool:
@@ -39,33 +44,42 @@ def certainly_fits(program: Program, target: Target, assumptions: Assumptions = 
     return held + brought + len(program.compute_sets) * _fixed_bytes() + _always() <= SMALL * room
 
 
-def check_fit(program: Program, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS) -> None:
-    """Raises OutOfTileMemory for a program that the tiles of a target cannot hold."""
+def check_fit(
+    program: Program, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS, *, proposing: bool = True
+) -> None:
+    """Raises OutOfTileMemory for a program that the tiles of a target cannot hold.
+
+    The error proposes changes, which take a while to estimate, unless `proposing` is False.
+    """
     if certainly_fits(program, target, assumptions):
         return
     found = account(program, target, assumptions=assumptions)
     if not found.fits:
-        error = out_of_tile_memory(found, levers(program, found))
+        error = out_of_tile_memory(found, levers(program, found) if proposing else None)
         error.program = program
         raise error
 
 
 def out_of_tile_memory(found: Account, helps: list[Lever] | None = None) -> OutOfTileMemory:
     """The error for an account that does not fit; its `account` is that, its `levers` are `helps`."""
+    error = OutOfTileMemory("\n".join([*_situation(found), *_remedies(found, helps), *ALL_THE_SAME]))
+    error.account, error.levers = found, tuple(helps or ())
+    return error
+
+
+def _situation(found: Account) -> list[str]:
     memory, target = found.memory, found.target
     over = memory.peak_fullest - target.bytes_per_tile
     where = found.costs[memory.peak_at].label if found.costs else "the start"
-    tensors = "; ".join(f"{t.name} {t.shape}, {t.bytes:,} bytes" for t in memory.largest[:3])
-    error = OutOfTileMemory(
+    lines = [
         f"Expected at most {target.bytes_per_tile:,} bytes on each tile of {target.name}. Received: "
         f"{memory.peak_fullest:,} bytes on tile {memory.peak_tile}{_ipu(found)} at {where}, {over:,} bytes over "
-        f"({int(found.tiles.always_live_bytes[memory.peak_tile]):,} of them are always live). "
-        f"The three largest tensors: {tensors}. {_advice(found, helps or [])}To go on all the same, set the Poplar "
-        "option debug.allowOutOfMemory to true (IPUConfig.compilation_poplar_options or POPLAR_ENGINE_OPTIONS): the "
-        "engine runs what would not fit a chip."
-    )
-    error.account, error.levers = found, tuple(helps or ())
-    return error
+        f"({int(found.tiles.always_live_bytes[memory.peak_tile]):,} of them are always live)."
+    ]
+    if memory.largest:
+        lines.append("The three largest tensors:")
+        lines += [f"  {t.bytes:>14,} bytes  {t.name} {t.shape}" for t in memory.largest[:3]]
+    return lines
 
 
 def _ipu(found: Account) -> str:
@@ -76,16 +90,23 @@ def _ipu(found: Account) -> str:
     return f" of IPU {fullest.ipu} (stages {', '.join(map(str, fullest.stages))})"
 
 
-def _advice(found: Account, helps: list[Lever]) -> str:
+def _remedies(found: Account, helps: list[Lever] | None) -> list[str]:
+    """What suffices, alone or together; what does not is no proposal. None where nothing was estimated."""
     if found.pipeline is not None:
-        return (
-            "Smaller micro-batches, a recomputation_mode or another split take less: model.plan_pipeline() proposes "
-            "one that fits. "
-        )
-    if not helps:
-        return ""
-    each = "; ".join(f"{lever.what}: {lever.saves:,}{' (then it fits)' if lever.fits else ''}" for lever in helps)
-    return f"What to change, and the bytes that saves on the fullest tile, estimated again: {each}. "
+        return [
+            "Smaller micro-batches or other cuts take less: model.plan_pipeline() proposes stages that fit, or says "
+            "that none do."
+        ]
+    if helps is None:
+        return []
+    enough = [lever for lever in helps if lever.fits]
+    if not enough:
+        return ["What to change: nothing that was estimated makes it fit, alone or together."]
+    lines = ["What to change, and the bytes that saves on the fullest tile, estimated again:"]
+    for lever in enough:
+        way = "fits alone" if lever.alone else "fits together"
+        lines.append(f"  {lever.saves:>14,} bytes  {way:<13}  {lever.what}")
+    return lines
 
 
 def _fixed_bytes() -> int:

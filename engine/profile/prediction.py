@@ -8,6 +8,7 @@ is stated for a total. What nobody has published counts with UNMEASURED.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from math import sqrt
 from typing import TYPE_CHECKING
@@ -34,15 +35,40 @@ def prediction_error(account: Account) -> dict[str, float]:
     found = {"compute": _compute_error(account)}
     for part, groups in OF_ONE_IPU.items():
         found[part] = _worst(groups + (OF_SEVERAL.get(part, ()) if several else ()))
-    whole = sum(getattr(account, part) for part in PARTS)
-    weighted = sum(getattr(account, part) * found[part] for part in PARTS) / max(1, whole)
+    cycles = cycles_of_parts(account)
+    weighted = sum(cycles[part] * found[part] for part in PARTS) / max(1, account.cycles_per_step)
     return {**found, "total": max(weighted, whole_model_error())}
+
+
+def cycles_of_parts(account: Account) -> dict[str, int]:
+    """The cycles of "compute", "exchange", "sync" and "host", which add up to those of a step."""
+    return {part: account.exposed_host if part == "host" else getattr(account, part) for part in PARTS}
 
 
 def whole_model_error() -> float:
     """The root mean square of the relative errors against published throughputs of whole models."""
-    errors = [row["estimate"] / row["published"] - 1 for row in whole_models()]
+    return root_mean_square(whole_model_errors())
+
+
+def whole_model_errors() -> list[float]:
+    """The relative error against each published throughput of a whole model."""
+    return [row["estimate"] / row["published"] - 1 for row in whole_models()]
+
+
+def root_mean_square(errors: Sequence[float]) -> float:
+    """Of at least one error."""
     return sqrt(sum(error * error for error in errors) / len(errors))
+
+
+def error_basis(total: float, errors: Sequence[float]) -> str:
+    """What the error of a total is: a root mean square over whole models, or more than that by the step's parts.
+
+    `errors` are those of whole models; the largest of them is named.
+    """
+    worst, mean, models = max(errors, key=abs), root_mean_square(errors), f"{len(errors)} published models"
+    if total <= mean * (1 + 1e-9):
+        return f"root mean square over {models}, worst {worst:+.0%}"
+    return f"largest errors of its parts by their shares; {models}: root mean square {mean:.0%}, worst {worst:+.0%}"
 
 
 def _compute_error(account: Account) -> float:

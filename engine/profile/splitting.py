@@ -41,6 +41,17 @@ def split(program: Program, found: Account, ipus: int) -> list[Split]:
     return splits
 
 
+def most_stages(program: Program) -> int:
+    """The layers with variables in the forward pass: each stage of a pipeline has at least one."""
+    middle = backward_begin(program) or len(program.compute_sets)
+    layers = {
+        layer_of(compute_set.op_name)
+        for compute_set in program.compute_sets[:middle]
+        if any(span.buffer.kind == "variable" for span in compute_set.reads)
+    }
+    return len(layers - {""})
+
+
 def _stages(program: Program, found: Account, ipus: int) -> np.ndarray:
     """The stage of each compute set: those of the forward pass are cut, others follow their layer."""
     middle = backward_begin(program) or len(program.compute_sets)

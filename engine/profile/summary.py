@@ -5,8 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 
 from engine.profile.account import Account
-from engine.profile.prediction import PARTS, prediction_error
-from engine.profile.validation import whole_models
+from engine.profile.prediction import PARTS, cycles_of_parts, error_basis, prediction_error, whole_model_errors
 
 WIDTH = 88
 BAR = 30
@@ -66,12 +65,15 @@ def _cycles(account: Account) -> list[str]:
     costs, where = account.costs, "on the chip"
     if account.pipeline is not None:
         costs, where = account.pipeline.costs, "through the pipeline"
-    lines = [f"Cycles per step: {account.cycles:,} {where} in {len(costs)} compute sets"]
-    for part, share in account.shares.items():
-        bar = "#" * round(share * BAR)
-        lines.append(f"  {part:<17}{getattr(account, part):>12,}{share:>12.0%}  {bar}".rstrip())
+    whole = account.cycles_per_step
+    lines = [f"Cycles per step: {whole:,}, {account.cycles:,} of them {where} in {len(costs):,} compute sets"]
+    for part, cycles in cycles_of_parts(account).items():
+        share = cycles / max(1, whole)
+        name = "host transfer" if part == "host" else part
+        lines.append(f"  {name:<17}{cycles:>12,}{share:>12.0%}  {'#' * round(share * BAR)}".rstrip())
     fed, returned = account.host_bytes
-    return [*lines, f"  {'host transfer':<17}{account.host:>12,}{'':>12}  {_bytes(fed)} in, {_bytes(returned)} out"]
+    beside = f", {account.host:,} cycles beside the rest" if account.exposed_host < account.host else ""
+    return [*lines, f"  {_bytes(fed)} from the host, {_bytes(returned)} to it{beside}"]
 
 
 def _time(account: Account) -> str:
@@ -86,8 +88,10 @@ def _costliest(account: Account) -> list[str]:
     if not top:
         return []
     # A pipeline's IPUs work side by side: the share is of what all of them do.
-    whole = account.cycles if account.pipeline is None else sum(cost.cycles for cost in account.pipeline.costs)
-    lines = [f"{'Costliest':<50}{'cycles':>12}{'share':>8}"]
+    pipeline = account.pipeline
+    whole = account.cycles_per_step if pipeline is None else sum(cost.cycles for cost in pipeline.costs)
+    title = "Costliest" if pipeline is None else "Costliest, share of the work of all IPUs"
+    lines = [f"{title:<50}{'cycles':>12}{'share':>8}"]
     for label, number, cycles in top:
         times = f" (x{number})" if number > 1 else ""
         name = _cut(label, 47 - len(times)) + times
@@ -99,11 +103,9 @@ def _honesty(account: Account) -> list[str]:
     """What the errors against published measurements are, and what nobody has measured."""
     errors = prediction_error(account)
     parts = ", ".join(f"{part} ± {errors[part]:.0%}" for part in PARTS)
-    total = f"Estimated, not measured: ± {errors['total']:.0%} for the whole"
-    text = f"{total}, by errors against published figures ({parts})."
-    lines = _wrapped(text)
-    whole = [row["estimate"] / row["published"] - 1 for row in whole_models()]
-    rest = f"Whole models, {len(whole)} of them: from {min(whole):+.0%} to {max(whole):+.0%} of published throughput."
+    basis = error_basis(errors["total"], whole_model_errors())
+    lines = _wrapped(f"Estimated, not measured: ± {errors['total']:.0%} for the whole ({basis}).")
+    rest = f"Largest errors against published figures: {parts}."
     if account.unknown_loops:
         loops = "1 loop" if account.unknown_loops == 1 else f"{account.unknown_loops} loops"
         rest += f" Unknown trip count, counted once: {loops}."

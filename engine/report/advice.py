@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.profile.account import Account
+from engine.report.memory_advice import remedy
 from engine.report.numbers import count, percent, size
+from engine.report.operations import work_cycles
+from engine.report.pipeline_advice import bubble_advice, link_advice
 
 SENTENCES = 3
 FEW_TILES = 0.25
 """A compute set on fewer of the tiles leaves most of the chip idle."""
+SCALAR_BYTES = 64
+"""What touches no more than this counts steps or advances seeds: it stays as small whatever the batch or layers."""
+UPDATE = " update of "
+"""In the names of an optimizer's compute sets (engine.profile.names.label_of)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,11 @@ def advice(data: dict[str, Any], account: Account) -> list[Advice]:
     return sorted(found, key=lambda each: -each.gain)[:SENTENCES]
 
 
+def _whole(data: dict[str, Any]) -> str:
+    """What shares of single operations are shares of."""
+    return "the step" if data["pipeline"] is None else "the work of all IPUs"
+
+
 def _memory(data: dict[str, Any], account: Account) -> Iterator[Advice]:
     memory, limit = data["memory"], data["memory"]["limit_bytes"]
     over = memory["peak_fullest"] - limit
@@ -39,42 +51,31 @@ def _memory(data: dict[str, Any], account: Account) -> Iterator[Advice]:
     named = f" The largest tensor there is {largest['name']}, {count(largest['bytes'])} bytes." if largest else ""
     yield Advice(
         "Make it fit",
-        f"Tile {memory['peak_tile']} is over by {count(over)} bytes at {memory['peak_at_name']}."
-        f"{named}{_helps(memory)}",
+        f"Tile {memory['peak_tile']} is over by {count(over)} bytes at {memory['peak_at_name']}.{named} {remedy(data)}",
         "memory",
         10.0,
     )
 
 
-def _helps(memory: dict[str, Any]) -> str:
-    """The least change that makes a program fit, or else the one that saves most."""
-    if not memory["levers"]:
-        return (
-            " A smaller batch with gradient accumulation, recomputation, half precision or pipeline stages on "
-            f"{-(-memory['peak_fullest'] // memory['limit_bytes'])} IPUs may help."
-        )
-    enough = [each for each in memory["levers"] if each["fits"]]
-    chosen = enough[0] if enough else max(memory["levers"], key=lambda each: each["saves_bytes"])
-    then = "then it fits" if enough else "not enough by itself"
-    return f" Would save {count(chosen['saves_bytes'])} bytes there: {chosen['what']} ({then})."
-
-
 def _room(data: dict[str, Any], account: Account) -> Iterator[Advice]:
     """Bytes of a step that come and go are taken to grow with the batch."""
-    memory, batch = data["memory"], account.samples_per_replica
+    memory, pipeline = data["memory"], account.pipeline
+    batch = account.samples_per_replica // (1 if pipeline is None else pipeline.micro_batches)
     fixed, peak, limit = memory["always_live_fullest"], memory["peak_fullest"], memory["limit_bytes"]
-    overhead = (data["cycles"]["sync"] + data["exchange"]["start_cycles"]) / max(1, data["cycles"]["total"])
+    syncs = sum(row["sync"] for row in data["operations"])
+    overhead = (syncs + data["exchange"]["start_cycles"]) / work_cycles(data)
     if peak > limit or peak <= fixed or batch < 1:
         return
     largest = int(batch * (limit - fixed) / (peak - fixed))
     if largest < 2 * batch:
         return
     power = 1 << (largest.bit_length() - 1)
+    what = "batch" if pipeline is None else "micro-batches"
     yield Advice(
-        "Enlarge the batch",
+        f"Enlarge the {what}",
         f"The fullest tile uses {percent(peak / limit)} of its memory, so about {count(power)} samples instead of "
-        f"{count(batch)} would fit, and {percent(overhead)} of the step are syncs and starts of exchanges, which cost "
-        "the same for a larger batch.",
+        f"{count(batch)} would fit, and {percent(overhead)} of {_whole(data)} are syncs and starts of exchanges, which "
+        f"cost the same for larger {'batches' if pipeline is None else what}.",
         "memory",
         overhead,
     )
@@ -83,11 +84,11 @@ def _room(data: dict[str, Any], account: Account) -> Iterator[Advice]:
 def _host(data: dict[str, Any], account: Account) -> Iterator[Advice]:
     host = data["host"]
     if host["share"] > 0.15:
+        overlap = "" if account.assumptions.overlapped_io else ", or let I/O tiles overlap it with compute"
         yield Advice(
             "Send less from the host",
             f"{percent(host['share'])} of the step are the transfer of {size(host['bytes_in'])} in and "
-            f"{size(host['bytes_out'])} out. Feed halves or 8-bit integers and convert them on the chip, or let I/O "
-            "tiles overlap it with compute.",
+            f"{size(host['bytes_out'])} out. Feed halves or 8-bit integers and convert them on the chip{overlap}.",
             "host",
             host["share"],
         )
@@ -104,74 +105,84 @@ def _host(data: dict[str, Any], account: Account) -> Iterator[Advice]:
 
 def _precision(data: dict[str, Any], account: Account) -> Iterator[Advice]:
     rows = [row for row in data["operations"] if row["unit"] == "AMP"]
+    work, whole = work_cycles(data), _whole(data)
     single = sum(row["compute"] for row in rows if row["dtype"] == "f32")
-    total = max(1, data["cycles"]["total"])
     target, partials = account.target, data["speed"]["partials_type"]
     faster = target.amp_flops_per_cycle("f16", partials) / target.amp_flops_per_cycle("f32")
-    if single / total > 0.1 and faster > 1:
+    if single / work > 0.1 and faster > 1:
         yield Advice(
             "Multiply in half precision",
-            f"Products of fp32 compute for {percent(single / total)} of the step; in fp16 the matrix engines are "
+            f"Products of fp32 compute for {percent(single / work)} of {whole}; in fp16 the matrix engines are "
             f"{f'{faster:.0f} times' if faster > 2 else 'twice'} as fast. Set the policy mixed_float16.",
             "operations",
-            single / total * (1 - 1 / faster),
+            single / work * (1 - 1 / faster),
         )
     half = sum(row["compute"] for row in rows if row["dtype"] == "f16")
-    if partials == "f32" and half / total > 0.1:
+    if partials == "f32" and half / work > 0.1:
         yield Advice(
             "Try partial sums in halves",
-            f"Products of fp16 with fp32 partial sums compute for {percent(half / total)} of the step; with "
+            f"Products of fp16 with fp32 partial sums compute for {percent(half / work)} of {whole}; with "
             "partialsType 'half' the matrix engines are twice as fast, at less precision.",
             "operations",
-            half / total / 2,
+            half / work / 2,
         )
+
+
+def _grows(row: dict[str, Any]) -> bool:
+    """Whether a larger batch or layer gives a compute set more to do: not a counter, a seed or an update."""
+    return bool(row["bytes"] > SCALAR_BYTES * row["runs"]) and UPDATE not in row["name"]
 
 
 def _stragglers(data: dict[str, Any], account: Account) -> Iterator[Advice]:
-    tiles, total = account.target.tiles, max(1, data["cycles"]["total"])
-    few = [row for row in data["operations"] if 0 < row["tiles"] < FEW_TILES * tiles and row["compute"]]
+    tiles, work = account.target.tiles, work_cycles(data)
+    few = [row for row in data["operations"] if 0 < row["tiles"] < FEW_TILES * tiles and row["compute"] and _grows(row)]
     cycles = sum(row["compute"] for row in few)
-    if cycles / total > 0.1:
+    if cycles / work > 0.1:
         worst = max(few, key=lambda row: row["compute"])
+        on = "1 tile" if worst["tiles"] == 1 else f"{count(worst['tiles'])} tiles"
         yield Advice(
             "Spread the work over more tiles",
             f"{count(len(few))} compute sets use fewer than a quarter of the tiles and compute for "
-            f"{percent(cycles / total)} of the step; the longest is {worst['name']} on {count(worst['tiles'])} tiles, "
+            f"{percent(cycles / work)} of {_whole(data)}; the longest is {worst['name']} on {on}, "
             f"{count(worst['cycles'])} cycles. Larger batches or layers use more tiles.",
             "trace",
-            cycles / total * (1 - FEW_TILES),
+            cycles / work * (1 - FEW_TILES),
         )
 
 
 def _costliest(data: dict[str, Any], account: Account) -> Iterator[Advice]:
-    top = account.top(1)
-    if not top:
+    sums: dict[str, tuple[int, int]] = {}
+    for row in filter(_grows, data["operations"]):
+        number, cycles = sums.get(row["name"], (0, 0))
+        sums[row["name"]] = number + 1, cycles + row["cycles"]
+    if not sums:
         return
-    name, number, cycles = top[0]
-    total = max(1, data["cycles"]["total"])
-    times = f", {number} times," if number > 1 else ""
+    name, (number, cycles) = min(sums.items(), key=lambda item: (-item[1][1], item[0]))
+    share, times = cycles / work_cycles(data), f", {number} times," if number > 1 else ""
     yield Advice(
         "Begin with the costliest operation",
-        f"{name}{times} takes {count(cycles)} cycles, {percent(cycles / total)} of the step: more than any other.",
+        f"{name}{times} takes {count(cycles)} cycles, {percent(share)} of {_whole(data)}: more than any other that "
+        "depends on batch or layers.",
         "operations",
-        min(0.2, cycles / total / 2),
+        min(0.2, share / 2),
     )
 
 
 def _exchange(data: dict[str, Any], account: Account) -> Iterator[Advice]:
-    cycles, total = data["cycles"], max(1, data["cycles"]["total"])
-    share = data["exchange"]["on_chip_cycles"] / total
+    cycles, total, exchange = data["cycles"], max(1, data["cycles"]["total"]), data["exchange"]
+    share = exchange["on_chip_cycles"] / work_cycles(data)
     if share > 0.4:
         worst = max(data["operations"], key=lambda row: row["exchange"])
         yield Advice(
             "Move less between tiles",
-            f"Exchange takes {percent(share)} of the step, where about 30 % are usual; most of it in {worst['name']}, "
-            f"{count(worst['exchange'])} cycles. Fewer transposes and layouts that neighbours share help.",
+            f"Exchange takes {percent(share)} of {_whole(data)}, where about 30 % are usual; most of it in "
+            f"{worst['name']}, {count(worst['exchange'])} cycles. Fewer transposes and layouts that neighbours share "
+            "help.",
             "exchange",
             share - 0.3,
         )
-    between = data["exchange"]["between_ipus_cycles"] + data["exchange"]["between_ipus_sync_cycles"]
-    if between / total > 0.1:
+    between = exchange["between_ipus_cycles"] + exchange["between_ipus_sync_cycles"]
+    if account.pipeline is None and between / total > 0.1:
         yield Advice(
             "Exchange gradients less often",
             f"The sum of gradients over {data['replicas']} replicas takes {percent(between / total)} of the step. "
@@ -183,23 +194,19 @@ def _exchange(data: dict[str, Any], account: Account) -> Iterator[Advice]:
     if share > 0.2:
         yield Advice(
             "Give each superstep more to do",
-            f"Syncs take {percent(share)} of the step, where about 10 % are usual: {count(len(account.costs))} compute "
-            "sets are short. Larger batches, or several small operations in one layer, help.",
+            f"Syncs take {percent(share)} of the step, where about 10 % are usual: {count(len(data['operations']))} "
+            "compute sets are short. Larger batches, or several small operations in one layer, help.",
             "trace",
             share - 0.1,
         )
 
 
 def _pipeline(data: dict[str, Any], account: Account) -> Iterator[Advice]:
-    pipeline = data["pipeline"]
-    if pipeline and pipeline["bubble_share"] > 0.1:
-        yield Advice(
-            "Fill the pipeline",
-            f"IPUs wait for {percent(pipeline['bubble_share'])} of an update. More micro-batches for each update, or "
-            "stages of more equal length, leave fewer bubbles.",
-            "pipeline",
-            pipeline["bubble_share"],
-        )
+    if account.pipeline is not None:
+        total = max(1, data["cycles"]["total"])
+        for words in (bubble_advice(account.pipeline), link_advice(account.pipeline, total)):
+            if words is not None:
+                yield Advice(words[0], words[1], "pipeline", words[2])
 
 
 FINDERS: tuple[Callable[[dict[str, Any], Account], Iterator[Advice]], ...] = (

@@ -134,7 +134,9 @@ def _memory(account: Account, levers: Sequence[Lever]) -> dict[str, Any]:
             {"name": t.name, "shape": t.shape, "bytes": t.bytes, "always_live": t.always_live}
             for t in memory.largest[:20]
         ],
-        "levers": [{"what": each.what, "saves_bytes": each.saves, "fits": each.fits} for each in levers],
+        "levers": [
+            {"what": each.what, "saves_bytes": each.saves, "fits": each.fits, "alone": each.alone} for each in levers
+        ],
     }
 
 
@@ -175,17 +177,18 @@ def _shown(tensors: Sequence[Any], peak_at: int) -> list[Any]:
 
 def _exchange(account: Account) -> dict[str, Any]:
     """Cycles of exchanges on the chip and between chips; bytes as the fullest tile receives them."""
-    target, on_chip = account.target, sum(cost.exchange for cost in account.costs)
+    target, costs = account.target, whole_step(account)
+    on_chip = sum(cost.exchange for cost in costs)
     received = sum(
         max(0, cost.exchange - cost.runs * target.exchange_start_cycles) * target.exchange_bytes_per_cycle
-        for cost in account.costs
+        for cost in costs
         if cost.exchange
     )
     return {
         "on_chip_cycles": on_chip,
         "between_ipus_cycles": account.between_ipus[0],
         "between_ipus_sync_cycles": account.between_ipus[1],
-        "start_cycles": sum(cost.runs * target.exchange_start_cycles for cost in account.costs if cost.exchange),
+        "start_cycles": sum(cost.runs * target.exchange_start_cycles for cost in costs if cost.exchange),
         "received_bytes_busiest_tile": received,
         "bytes_per_cycle": target.exchange_bytes_per_cycle,
     }
@@ -193,12 +196,12 @@ def _exchange(account: Account) -> dict[str, Any]:
 
 def _host(account: Account, feeding: Feeding | None) -> dict[str, Any]:
     fed, returned = account.host_bytes
-    whole = account.cycles + account.host
+    whole = account.cycles_per_step
     return {
         "bytes_in": fed,
         "bytes_out": returned,
         "cycles": account.host,
-        "share": account.host / whole if whole else 0.0,
+        "share": account.exposed_host / whole if whole else 0.0,
         "in_bytes_per_second": account.target.host_to_device_bytes_per_second,
         "out_bytes_per_second": account.target.device_to_host_bytes_per_second,
         "measured": asdict(feeding) if feeding is not None else None,

@@ -19,6 +19,15 @@ def whole_step(account: Account) -> tuple[ComputeSetCost, ...]:
     return account.costs if account.pipeline is None else account.pipeline.costs
 
 
+def work_cycles(data: dict[str, Any]) -> int:
+    """What the cycles of single operations are shares of: the step of one IPU, the work of all IPUs of a pipeline.
+
+    A pipeline's IPUs work side by side, so that their cycles add up to more than those of a step. At least 1.
+    """
+    whole = data["cycles"]["total"] if data["pipeline"] is None else sum(row["cycles"] for row in data["operations"])
+    return max(1, int(whole))
+
+
 def amp_flops(account: Account) -> dict[str, int]:
     """Flop of a step on the matrix engines, by the element type "f32" or "f16" of what they multiply."""
     found: dict[str, int] = {}

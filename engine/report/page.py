@@ -13,7 +13,9 @@ from engine.report import numbers
 from engine.report.charts import charts
 from engine.report.charts.steps import supersteps
 from engine.report.charts.style import CATEGORIES
+from engine.report.operations import work_cycles
 from engine.report.render import library, picture, prepare, runtime
+from engine.report.verdicts import basis_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 ROWS = 60
@@ -47,6 +49,8 @@ def page(data: dict[str, Any]) -> str:
         script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
         rows=ROWS,
         alive=_alive(data),
+        basis=basis_of(data),
+        work=work_cycles(data),
         most_live=_most_live(data),
         category_numbers={name: number for number, name in enumerate(CATEGORIES)},
     )

@@ -6,6 +6,7 @@ from textwrap import wrap
 from typing import Any
 
 from engine.report.numbers import count, percent, short
+from engine.report.verdicts import basis_of
 
 WIDTH = 88
 
@@ -25,9 +26,12 @@ def _verdicts(data: dict[str, Any]) -> str:
             f"{each['cycles']['total']:>14,}{short(each['samples_per_second']):>14}"
         )
     share = data["speed"]["amp_peak_share"]
-    lines.append(
-        f"  cycles are estimates, ± {percent(data['cycles']['error'])}"
-        + (f"; {percent(share)} of the matrix engines' peak" if share is not None else "")
+    lines += wrap(
+        f"cycles are of a whole step with host transfer, ± {percent(data['cycles']['error'])} ({basis_of(data)})"
+        + (f"; {percent(share)} of the matrix engines' peak" if share is not None else ""),
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent="  ",
     )
     return "\n".join(lines)
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from engine.profile.account import Account
-from engine.profile.prediction import PARTS, prediction_error
+from engine.profile.prediction import PARTS, cycles_of_parts, error_basis, prediction_error
 from engine.profile.streams import host_cycles
 from engine.target import Target, target
 
@@ -80,10 +80,15 @@ def verdicts(accounts: Sequence[Account]) -> list[dict[str, Any]]:
 
 def cycles(account: Account) -> dict[str, Any]:
     """The parts of a step in tile clock cycles, their sum `total`, its relative `error`, and `errors` of the parts."""
-    parts, errors = {part: getattr(account, part) for part in PARTS}, prediction_error(account)
+    errors = prediction_error(account)
     return {
-        **parts,
-        "total": sum(parts.values()),
+        **cycles_of_parts(account),
+        "total": account.cycles_per_step,
         "error": errors["total"],
         "errors": {part: errors[part] for part in PARTS},
     }
+
+
+def basis_of(data: dict[str, Any]) -> str:
+    """What the error of a report's cycles is, by the whole models that the report names."""
+    return error_basis(data["cycles"]["error"], [row["error"] for row in data["about"]["whole_models"]])

@@ -24,6 +24,7 @@ logger = logging.getLogger("ipu")
 ALLOW = "debug.allowOutOfMemory"
 ENVIRONMENT = "POPLAR_ENGINE_OPTIONS"
 ON_TILES = Storage()
+_warned: set[str] = set()
 
 
 def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int) -> Assumptions:
@@ -47,14 +48,14 @@ def check_program(program: Program, storage: Storage = ON_TILES, state_shards: i
     from engine.profile.fit import check_fit
 
     assumptions = with_storage(configured_assumptions(), storage, state_shards)
-    _allowing(lambda: check_fit(program, configured_target(), assumptions))
+    _allowing(lambda allowed: check_fit(program, configured_target(), assumptions, proposing=not allowed))
 
 
 def check_account(account: Account) -> None:
     """The same for a pipeline that is accounted for on all of its IPUs."""
     from engine.profile.fit import out_of_tile_memory
 
-    def check() -> None:
+    def check(_: bool) -> None:
         if not account.fits:
             raise out_of_tile_memory(account)
 
@@ -68,14 +69,18 @@ def certainly_fits(program: Program) -> bool:
     return certainly_fits(program, configured_target(), configured_assumptions())
 
 
-def _allowing(check: Callable[[], None]) -> None:
+def _allowing(check: Callable[[bool], None]) -> None:
+    """Runs a check, told whether its error would only be a warning; each warning is given once in a process."""
     allowed = out_of_memory_is_allowed()
     try:
-        check()
+        check(allowed)
     except OutOfTileMemory as error:
         if not allowed:
             raise
-        logger.warning("The program would not fit a chip, and runs here as %s is set. %s", ALLOW, error)
+        text = str(error).splitlines()[0]
+        if text not in _warned:
+            _warned.add(text)
+            logger.warning("The program would not fit a chip, and runs here as %s is set. %s", ALLOW, text)
 
 
 def out_of_memory_is_allowed() -> bool:

@@ -12,7 +12,7 @@ LETTERS = 36
 
 
 def costliest(data: dict[str, Any]) -> dict[str, Any] | None:
-    """The operations that take most cycles, those of one name together, by phase."""
+    """The operations that take most cycles, those of one name together, by phase; of a pipeline on all IPUs."""
     return _by_name(data, ("compute", "exchange", "sync"))
 
 
@@ -43,6 +43,7 @@ def _by_name(data: dict[str, Any], phases: tuple[str, ...]) -> dict[str, Any] | 
         for name, sums in ordered
         for order, phase in enumerate(phases)
     ]
+    title = "cycles of a step" if data["pipeline"] is None else "cycles of a step on all IPUs together"
     encoding = {
         "y": {
             "field": "name",
@@ -50,7 +51,7 @@ def _by_name(data: dict[str, Any], phases: tuple[str, ...]) -> dict[str, Any] | 
             "sort": None,
             "axis": {"title": None, "labelLimit": 0, "labelFontSize": 11.5},
         },
-        "x": {"field": "cycles", "type": "quantitative", "axis": {**short_axis("cycles of a step"), "grid": True}},
+        "x": {"field": "cycles", "type": "quantitative", "axis": {**short_axis(title), "grid": True}},
         "color": {
             "field": "phase",
             "type": "nominal",
@@ -76,7 +77,7 @@ def host_and_chip(data: dict[str, Any]) -> dict[str, Any] | None:
     rows = [
         {"lane": "chip", "part": "compute, exchange, sync", "begin": 0, "end": chip},
         {"lane": "host to chip", "part": "host", "begin": 0, "end": round(into)},
-        {"lane": "chip to host", "part": "host", "begin": 0, "end": max(0, cycles["host"] - round(into))},
+        {"lane": "chip to host", "part": "host", "begin": 0, "end": max(0, host["cycles"] - round(into))},
     ]
     encoding = {
         "y": {"field": "lane", "type": "nominal", "sort": None, "axis": {"title": None, "labelFontSize": 12}},

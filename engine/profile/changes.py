@@ -1,0 +1,217 @@
+"""Changes of a program that does not fit, each estimated again: smaller batches, halves, options, pipelining."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.profile.account import Account, account
+from engine.profile.batches import Batches
+from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS, WEIGHTS
+from engine.profile.liveness import Piece, follow
+from engine.profile.names import ACCUMULATOR
+from engine.profile.options import OPTIMIZER_STATE_VARIABLES, Assumptions
+from engine.profile.recomputation import backward_begin
+from engine.profile.splitting import most_stages, split
+from engine.program.program import Program
+
+SINGLE = "f32["
+IPUS = (2, 4, 8, 16)
+"""Numbers of IPUs that pipelines are tried on."""
+HALF_PRECISION = "half precision (mixed_float16)"
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """A change, the bytes that it saves on the fullest tile, and whether the program would fit then.
+
+    One that is not `alone` is several changes, of which none suffices alone.
+    """
+
+    what: str
+    saves: int
+    fits: bool
+    alone: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Changes that a program is estimated again with; the default is none.
+
+    `batch` is the smaller batch, or with `accumulates` the micro-batch of gradient accumulation; 0 for the batch as it
+    is. `assumptions` are those of the account, None for the same.
+    """
+
+    batch: int = 0
+    accumulates: bool = False
+    half_precision: bool = False
+    assumptions: Assumptions | None = None
+    ipus: int = 1
+
+
+class Estimator:
+    """Estimates changes of one program; `found` is its account."""
+
+    def __init__(self, program: Program, found: Account) -> None:
+        self.program, self.found = program, found
+        self.room, self.peak = found.target.bytes_per_tile, found.memory.peak_fullest
+        self.batch = Batches(program, found).size
+        summed = any(tensor.name.startswith(ACCUMULATOR) for tensor in found.liveness)
+        self.accumulates = bool(backward_begin(program)) and not summed and bool(self._accumulators(found))
+        self._accounts = {found.assumptions: found}
+        self._peaks: dict[Change, int] = {}
+
+    def alone(self) -> list[Lever]:
+        """Each change by itself."""
+        changes: list[Change | None] = [self.smaller_batch(Change())]
+        if self.accumulates:
+            changes.append(self.smaller_batch(Change(accumulates=True)))
+        changes += [
+            Change(half_precision=True),
+            *(Change(assumptions=each) for each in self.options()),
+            self.pipeline(),
+        ]
+        return [self.lever(change) for change in changes if change is not None]
+
+    def lever(self, change: Change, *, alone: bool = True) -> Lever:
+        """What a change saves."""
+        return Lever(self.words(change), self.peak - self.peak_of(change), self.fits(change), alone)
+
+    def fits(self, change: Change) -> bool:
+        """Whether the program would fit with a change."""
+        return self.peak_of(change) <= self.room
+
+    def peak_of(self, change: Change) -> int:
+        """The bytes on the fullest tile, of all IPUs."""
+        if change not in self._peaks:
+            self._peaks[change] = self._estimated(change)
+        return self._peaks[change]
+
+    def smaller_batch(self, change: Change) -> Change | None:
+        """The change with the largest batch, halved again and again, that fits, or else with a batch of 1."""
+        sizes, size = [], self.batch // 2
+        while size:
+            sizes.append(size)
+            size //= 2
+        if not sizes:
+            return None
+        fitting = _first(sizes, lambda size: self.fits(replace(change, batch=size)))
+        return replace(change, batch=sizes[min(fitting, len(sizes) - 1)])
+
+    def options(self) -> list[Assumptions]:
+        """Half the memory for products, and offloaded state of the optimizer, where the program has these."""
+        assumptions, found = self.found.assumptions, []
+        if any(compute_set.effort.multiply_adds for compute_set in self.program.compute_sets):
+            found.append(halved(assumptions))
+        if OPTIMIZER_STATE_VARIABLES not in assumptions.offloaded:
+            found.append(offloading(assumptions))
+        return found
+
+    def pipeline(self, change: Change | None = None) -> Change | None:
+        """The change with as few IPUs as suffice, no more than layers; if none do, with those that save most."""
+        tried = []
+        for ipus in IPUS:
+            if ipus > most_stages(self.program):
+                break
+            tried.append(replace(change or Change(), ipus=ipus))
+            if self.fits(tried[-1]):
+                return tried[-1]
+        return min(tried, key=self.peak_of, default=None)
+
+    def words(self, change: Change) -> str:
+        """What a change is called."""
+        before, found = self.found.assumptions, []
+        if change.batch:
+            accumulating = f"the same update by gradient accumulation over micro-batches of {change.batch}"
+            smaller = f"a smaller batch, {change.batch} in place of {self.batch}"
+            found.append(accumulating if change.accumulates else smaller)
+        if change.half_precision:
+            found.append(HALF_PRECISION)
+        if change.assumptions is not None:
+            now, then = before.available_memory_proportion, change.assumptions.available_memory_proportion
+            found += [f"availableMemoryProportion {then:g} in place of {now:g}"] if then != now else []
+            offloads = change.assumptions.offloaded - before.offloaded
+            found += ["optimizer state in streaming memory"] if offloads else []
+        if change.ipus > 1:
+            found.append(f"pipelining over {change.ipus} IPUs")
+        return " + ".join(found)
+
+    def _estimated(self, change: Change) -> int:
+        found, compute_sets = self._account(change.assumptions), len(self.program.compute_sets)
+        pieces = list(found.tiles.pieces)
+        if change.batch:
+            pieces = Batches(self.program, found).scaled(change.batch)
+        if change.half_precision:
+            pieces = self._in_halves(found, pieces)
+        if change.ipus > 1:
+            changed = replace(found, tiles=replace(found.tiles, pieces=tuple(pieces)))
+            splits = split(self.program, changed, change.ipus)
+            return max(_peak(pieces, fixed, compute_sets) for pieces, fixed in splits)
+        if change.accumulates:
+            pieces += self._accumulators(found)
+        if pieces == list(found.tiles.pieces):
+            return found.memory.peak_fullest
+        return _peak(pieces, found.tiles.fixed, compute_sets)
+
+    def _account(self, assumptions: Assumptions | None) -> Account:
+        wanted = assumptions or self.found.assumptions
+        if wanted not in self._accounts:
+            self._accounts[wanted] = account(self.program, self.found.target, assumptions=wanted)
+        return self._accounts[wanted]
+
+    def _accumulators(self, found: Account) -> list[Piece]:
+        """The sums of gradients of micro-batches: they lie as the variables do."""
+        updated = {s.buffer for c in self.program.compute_sets for s in c.writes if s.buffer.kind == "variable"}
+        shapes = {str(buffer.shape) for buffer in updated}
+        pairs = zip(found.tiles.pieces, found.liveness, strict=True)
+        return [piece for piece, tensor in pairs if tensor.category == WEIGHTS and tensor.shape in shapes]
+
+    def _in_halves(self, found: Account, pieces: Sequence[Piece]) -> list[Piece]:
+        """Activations and what is exchanged of them; Keras keeps the variables in single precision."""
+        singles = [
+            any(s.buffer.shape.element_type == "f32" for s in c.reads if s.buffer.kind != "variable")
+            for c in self.program.compute_sets
+        ]
+        changed = []
+        for piece, tensor in zip(pieces, found.liveness, strict=True):
+            of_step = tensor.category in (ACTIVATIONS, STREAM_BUFFERS) and tensor.shape.startswith(SINGLE)
+            exchanged = tensor.category == EXCHANGE_BUFFERS and singles[tensor.first]
+            placement = piece.placement.scaled(0.5) if of_step or exchanged else piece.placement
+            changed.append(replace(piece, placement=placement))
+        return changed
+
+
+def _peak(pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray], compute_sets: int) -> int:
+    return int(follow(pieces, fixed, compute_sets)[1].max())
+
+
+def _first(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:
+    """The place of the first size that fits, by bisection: smaller ones, which follow, fit if it does."""
+    low, high = 0, len(sizes)
+    while low < high:
+        middle = (low + high) // 2
+        if fits(sizes[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def offloading(assumptions: Assumptions) -> Assumptions:
+    """The same with the optimizer's state in streaming memory."""
+    return replace(assumptions, offloaded=assumptions.offloaded | {OPTIMIZER_STATE_VARIABLES})
+
+
+def halved(assumptions: Assumptions) -> Assumptions:
+    """The same with half the memory for the plans of products and slices."""
+    of_convolutions, of_slices = assumptions.convolution_memory_proportion, assumptions.slice_memory_proportion
+    layers = tuple((n, replace(o, memory_proportion=o.memory_proportion / 2)) for n, o in assumptions.layers)
+    return replace(
+        assumptions,
+        available_memory_proportion=assumptions.available_memory_proportion / 2,
+        convolution_memory_proportion=None if of_convolutions is None else of_convolutions / 2,
+        slice_memory_proportion=None if of_slices is None else of_slices / 2,
+        layers=layers,
+    )

@@ -1,0 +1,23 @@
+"""Advice on a program that does not fit: what suffices, alone or together, or that nothing does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.report.numbers import count
+
+
+def remedy(data: dict[str, Any]) -> str:
+    """The changes that make a program fit; those that would not suffice are not proposed."""
+    if data["pipeline"] is not None:
+        return "model.plan_pipeline() proposes stages that fit, or says that none do."
+    enough = [each for each in data["memory"]["levers"] if each["fits"]]
+    if not enough:
+        return "Nothing that was estimated makes it fit, alone or together; a smaller model would."
+    if enough[0]["alone"]:
+        each = "; ".join(f"{lever['what']} ({count(lever['saves_bytes'])} bytes less)" for lever in enough)
+        return f"Each of these alone makes it fit: {each}."
+    lever = enough[0]
+    return (
+        f"No change alone makes it fit. Together these do: {lever['what']} ({count(lever['saves_bytes'])} bytes less)."
+    )

@@ -1,0 +1,55 @@
+"""Advice on a pipeline: why its IPUs wait, and what transfers between them cost."""
+
+from __future__ import annotations
+
+from engine.profile.pipelines import PipelineAccount
+from engine.report.numbers import count, percent
+
+WORTH_SAYING = 0.1
+Words = tuple[str, str, float]
+"""A title, a text, and the share of a step that they concern."""
+
+
+def bubble_advice(pipeline: PipelineAccount) -> Words | None:
+    """What makes most of the bubbles: the ramp of the schedule, the longest stage, or a schedule without overlap."""
+    share, before = pipeline.bubble_share, cycles_before_update(pipeline)
+    if share <= WORTH_SAYING or not before:
+        return None
+    what = "update" if pipeline.training else "execution"
+    where = "the cycles before the update" if pipeline.training else "an execution"
+    text = f"IPUs wait for {percent(share)} of {where}. "
+    if pipeline.schedule == "Sequential":
+        text += "In a Sequential schedule one IPU works at a time; Grouped or Interleaved overlap micro-batches."
+        return "Fill the pipeline", text, share
+    ramp = max(0, before - pipeline.micro_batches * pipeline.period) / before
+    if ramp >= share / 2:
+        text += (
+            f"The pipeline fills and drains for {percent(ramp)} of them: more than {pipeline.micro_batches} "
+            f"micro-batches for each {what} make that a smaller share."
+        )
+        return "Fill the pipeline", text, ramp
+    works = pipeline.works
+    longest = max(range(len(works)), key=works.__getitem__)
+    text += (
+        f"Stage {longest} takes {count(works[longest])} cycles for a micro-batch, the mean is "
+        f"{count(sum(works) / len(works))}: move layers out of it, or let model.plan_pipeline() choose the cuts."
+    )
+    return "Balance the stages", text, share - ramp
+
+
+def link_advice(pipeline: PipelineAccount, total: int) -> Words | None:
+    """What transfers between IPUs and the syncs for them take of a step of `total` cycles."""
+    links, syncs = pipeline.between_ipus
+    share = (links + syncs) / total
+    if share <= WORTH_SAYING:
+        return None
+    text = (
+        f"Transfers between IPUs take {percent(links / total)} of the step, their syncs {percent(syncs / total)}. "
+        "Cut where activations are small; larger micro-batches sync as often for more samples."
+    )
+    return "Exchange less between IPUs", text, share
+
+
+def cycles_before_update(pipeline: PipelineAccount) -> int:
+    """From the first micro-batch to the end of the last one: what the shares of bubbles are of."""
+    return sum(cost.cycles for cost in pipeline.critical if cost.kind != "update")
