@@ -65,12 +65,13 @@ def compiled(model: keras.Model, jit_compile: bool | str = "auto") -> keras.Mode
 
 
 def train_and_test_data() -> tuple[Data, Data]:
-    """Pixels float32 [n, 8, 8, 1] from 0 to 1 and labels int64 [n]; 1440 digits to train with, 357 held out."""
+    """Pixels float32 [n, 8, 8, 1] from 0 to 1 and labels int32 [n]; 1440 digits to train with, 357 held out."""
     digits = load_digits()
     pixels = (digits.images[..., None] / 16).astype(np.float32)
+    labels = digits.target.astype(np.int32)
     order = np.random.default_rng(0).permutation(len(pixels))
     train, test = order[:1440], order[1440:]
-    return (pixels[train], digits.target[train]), (pixels[test], digits.target[test])
+    return (pixels[train], labels[train]), (pixels[test], labels[test])
 
 
 @dataclass

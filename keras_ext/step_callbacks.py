@@ -42,8 +42,19 @@ def take_callbacks(model: Any, mode: str) -> StepCallbacks | None:
     return waiting
 
 
+def note_steps(model: Any, mode: str, steps: int) -> None:
+    """Notes the steps of each replica that an execution made: fewer than `steps_per_execution` where data end."""
+    vars(model).setdefault("_ipu_steps_made", {})[mode] = steps
+
+
+def _last_step(model: Any, mode: str, first: int, last: int) -> int:
+    """The number of an execution's last step: what the execution noted, else what the framework says."""
+    made = vars(model).get("_ipu_steps_made", {}).pop(mode, None)
+    return last if made is None else first + made - 1
+
+
 def install(callback_list: type, direct: str = "") -> None:
-    """Lets the batch methods of a framework's callback list know of asynchronous callbacks.
+    """Lets the batch methods of a framework's callback list know of asynchronous callbacks and of short executions.
 
     `direct` stands before the names of the methods that end a batch in the calling thread.
     """
@@ -51,27 +62,37 @@ def install(callback_list: type, direct: str = "") -> None:
         begin, end = f"on_{mode}_batch_begin", f"on_{mode}_batch_end"
         begins, ends = getattr(callback_list, begin), getattr(callback_list, end)
         setattr(callback_list, begin, _beginning(mode, begins, getattr(callback_list, direct + end)))
-        setattr(callback_list, end, _ending(ends))
+        setattr(callback_list, end, _ending(mode, ends))
 
 
 def _beginning(mode: str, begin: Callable[..., None], end: Dispatch) -> Callable[..., None]:
     @functools.wraps(begin)
     def on_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
-        self._ipu_execution = None
+        self._ipu_execution, self._ipu_first_step = None, batch
         begin(self, batch, logs)
-        model = getattr(self, "_model", None) or getattr(self, "model", None)
-        if model is not None and has_asynchronous_callbacks(model) and not has_accumulated_logs(model, mode):
+        model = _model_of(self)
+        if model is None:
+            return
+        vars(model).get("_ipu_steps_made", {}).pop(mode, None)
+        if has_asynchronous_callbacks(model) and not has_accumulated_logs(model, mode):
             self._ipu_execution = StepCallbacks(self, model, mode, batch, begin, end)
             vars(model).setdefault("_ipu_step_callbacks", {})[mode] = self._ipu_execution
 
     return on_batch_begin
 
 
-def _ending(end: Callable[..., None]) -> Callable[..., None]:
+def _ending(mode: str, end: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(end)
     def on_batch_end(self: Any, batch: int, logs: Any = None) -> None:
         execution, self._ipu_execution = getattr(self, "_ipu_execution", None), None
+        model, first = _model_of(self), getattr(self, "_ipu_first_step", None)
+        if model is not None and first is not None:
+            batch = _last_step(model, mode, first, batch)
         if execution is None or not execution.taken:
             end(self, batch, logs)
 
     return on_batch_end
+
+
+def _model_of(callback_list: Any) -> Any:
+    return getattr(callback_list, "_model", None) or getattr(callback_list, "model", None)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from engine.errors import OutOfTileMemory
 from engine.partition.accumulation import Accumulation
+from ipu._device import current_system
 from ipu.compiler.program import Program
 from ipu.profiling import failures
 from keras_ext.accumulation import accumulation_of, accumulation_with, accumulator_type_of, storage_of
@@ -27,7 +28,7 @@ from keras_ext.program_cache import ProgramCache, Updates
 from keras_ext.queue_options import buffer_depth
 from keras_ext.queue_report import queue_report
 from keras_ext.replication import replicas_of
-from keras_ext.step_callbacks import StepCallbacks, take_callbacks
+from keras_ext.step_callbacks import StepCallbacks, note_steps, take_callbacks
 from keras_ext.updates import as_updates
 
 Mode = Literal["train", "test", "predict"]
@@ -116,6 +117,9 @@ class StepFunction:
             note_pipeline(model, self._mode, program)
         return program
 
+    def _replicas(self) -> int:
+        return replicas_of(self.model.distribute_strategy)
+
     def _step(self, data: Any) -> Any:
         """Traces one step."""
         return traced_step(self.model, self._mode, data, self._framework.step)
@@ -152,7 +156,7 @@ class StepFunction:
         if self._mode == "train":  # an update is one step of the engine
             steps, together = accumulation_of(self.model).steps, 1
         else:  # a batch is
-            steps, together = 1, replicas_of(self.model.distribute_strategy)
+            steps, together = 1, self._replicas()
         thread = CallbackThread(
             lambda results: callbacks.report(self._logs(program, results), steps),
             depth=buffer_depth(self.model) or 0,
@@ -169,8 +173,8 @@ class StepFunction:
 
 
 def _notice_reload(model: Any, known: BatchSignature, new: BatchSignature) -> None:
-    """Says once for each model that a chip would pay for what is free here."""
-    if model in _noticed:
+    """Says once for each model that the configured chip would pay for what is free here."""
+    if model in _noticed or not current_system().configured:
         return
     _noticed.add(model)
     logger.warning(
@@ -200,6 +204,7 @@ class EpochFunction(StepFunction):
         callbacks = take_callbacks(self.model, self._mode)
         with queue_report(self.model, self._mode).fetching():
             taken = take(iterator, self._framework.steps_per_execution(self.model))
+        note_steps(self.model, self._mode, sum(batches.steps for batches in taken) // self._replicas())
         asked = self._ask()
         if asked.accumulation is not None:
             taken = as_updates(taken, asked.accumulation)
@@ -240,6 +245,7 @@ class PredictFunction(StepFunction):
 
     def _run(self, data: list[Any]) -> tuple[Program, list[np.ndarray]]:
         parts: list[list[np.ndarray]] = []
+        note_steps(self.model, self._mode, len(data))
         callbacks = take_callbacks(self.model, self._mode)
         stopped = False
         of_replicas = bool(data) and isinstance(data[0], Batches)

@@ -116,7 +116,9 @@ _noticed_types: set[str] = set()
 
 
 def _notice_wide_types(traced: TracedStep) -> None:
-    """Says once for each type that the chip lacks it; the engine computes with it as written."""
+    """Says once for each type that the configured chip lacks it; the engine computes with it as written."""
+    if not current_system().configured:
+        return
     for role, parameter in zip(traced.roles, traced.module.entry.parameters, strict=True):
         element_type = parameter.array_shape.element_type
         if role == "feed" and element_type in CHIP_LACKS and element_type not in _noticed_types:

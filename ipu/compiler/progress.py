@@ -1,4 +1,4 @@
-"""Says what takes long: codelets that this machine compiles for the first time."""
+"""Says what takes long: machine code that this processor needs for the first time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from engine.codelets.build import building
+from ipu._own_lines import start_line
 
 QUIET_SECONDS = 1.0
 """Nothing is said about what takes less."""
 REDRAW_SECONDS = 0.1
+COMPILING = "IPU: compiling for this processor, kept for later runs"
+COMPILED = "IPU: compiled"
 
 
 class CompileProgress:
@@ -21,15 +24,17 @@ class CompileProgress:
         self._start = time.monotonic()
         self._drawn = 0.0
         self._width = 0
+        self._codelets = 0
         self._terminal = sys.stderr.isatty()
 
     def codelet(self, name: str) -> None:
         """A library codelet is about to be compiled (seconds, once per machine)."""
-        self._show(f"codelet {name}", at_once=True)
+        self._codelets += 1
+        self._show(f": library codelet {self._codelets}", at_once=True)
 
     def generated(self, what: str, done: int, total: int) -> None:
         """Number `done` of `total` codelets of the program is about to be made (milliseconds each)."""
-        self._show(f"{what} {done + 1} of {total}", at_once=False)
+        self._show(f": {done + 1} of {total}", at_once=False)
 
     def _show(self, text: str, at_once: bool) -> None:
         now = time.monotonic()
@@ -37,21 +42,31 @@ class CompileProgress:
             return
         if not self._terminal and self._drawn:
             return
+        if not self._drawn:
+            start_line()
         self._drawn = now
-        line = f"software IPU: compiling for this machine, kept for the next time: {text}"
-        end = "" if self._terminal else "\n"
-        start = "\r" if self._terminal else ""
-        sys.stderr.write(f"{start}{line.ljust(self._width)}{end}")
-        sys.stderr.flush()
-        self._width = len(line)
+        if self._terminal:
+            self._redraw(COMPILING + text)
+        else:
+            self._write(COMPILING + "\n")
 
     def finish(self) -> None:
         """Says how long it took, if anything was said before."""
         if not self._drawn:
             return
-        line = f"software IPU: compiled in {time.monotonic() - self._start:.1f} s"
-        start = "\r" if self._terminal else ""
-        sys.stderr.write(f"{start}{line.ljust(self._width)}\n")
+        line = f"{COMPILED} in {time.monotonic() - self._start:.1f} s"
+        if self._terminal:
+            self._redraw(line)
+            self._write("\n")
+        else:
+            self._write(f"{line}\n")
+
+    def _redraw(self, line: str) -> None:
+        self._write(f"\r{line.ljust(self._width)}")
+        self._width = len(line)
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
         sys.stderr.flush()
 
 

@@ -22,12 +22,13 @@ from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDat
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
+from keras.src.utils.progbar import Progbar
 
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
 from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.ipu_strategy import IPUStrategyV1
-from keras_ext import extension, runs, step_callbacks
+from keras_ext import extension, progress_bars, runs, step_callbacks
 from keras_ext.epochs.feeds import RowBatches
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import Passes
@@ -211,6 +212,7 @@ def install() -> None:
     keep_options(ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values())))
     # Ending a batch, Keras hands callbacks that allow it to several threads.
     step_callbacks.install(CallbackList, direct="_")
+    progress_bars.install(Progbar)
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
     keras3_backup.install()
     keras3_graphs.install()

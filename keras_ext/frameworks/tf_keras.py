@@ -18,10 +18,11 @@ from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers import optimizer as optimizers
 from tf_keras.src.optimizers import optimizer_v1, sgd
 from tf_keras.src.optimizers.legacy import optimizer_v2
+from tf_keras.src.utils.generic_utils import Progbar
 
 from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.compiler.variables import tracing
-from keras_ext import extension, runs, step_callbacks
+from keras_ext import extension, progress_bars, runs, step_callbacks
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import (
@@ -114,6 +115,7 @@ def install() -> None:
     keep_options(ConfigKeeper(extension.install(Model, kinds, "_distribution_strategy"), list(kinds.values())))
     tf_keras_graphs.install()
     step_callbacks.install(CallbackList)
+    progress_bars.install(Progbar)
     runs.install(Model, lambda model: serves(getattr(model, "_distribution_strategy", None)))
     tf_keras_backup.install()
     sgd.SGD.update_step = _without_idle_velocities(sgd.SGD.update_step)

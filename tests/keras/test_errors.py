@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from engine.errors import ConfigurationError, UnsupportedOperation
+from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit, data
 
@@ -148,10 +149,11 @@ def test_operation_that_xla_refuses_is_named(kit: Kit, keras: Any) -> None:
 
 
 def test_one_notice_for_a_partial_batch(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    IPUConfig().configure_ipu_system()
     model = kit.ipu_model()
     with caplog.at_level(logging.WARNING, "ipu"):
-        model.fit(X, Y, batch_size=7, epochs=2, verbose=0)
-        model.evaluate(X, Y, batch_size=7, verbose=0)
+        model.fit(X, Y.astype(np.int32), batch_size=7, epochs=2, verbose=0)
+        model.evaluate(X, Y.astype(np.int32), batch_size=7, verbose=0)
     notices = [record for record in caplog.records if record.name == "ipu"]
     assert len(notices) == 1
     assert "reload" in notices[0].getMessage()

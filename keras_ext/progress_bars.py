@@ -1,0 +1,35 @@
+"""Keras' progress bars: which of them stands on a line without an end, so that a notice can end it first."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+from ipu._own_lines import before_notices
+
+_open = False
+
+
+def install(bar: type) -> None:
+    """Wraps a framework's `Progbar` at class level; every framework's bar writes to stdout."""
+    before_notices(end_line)
+    update = bar.update
+
+    @functools.wraps(update)
+    def noted_update(self: Any, current: Any, values: Any = None, finalize: bool | None = None) -> None:
+        global _open
+        update(self, current, values, finalize)
+        ends = current >= self.target if finalize is None and self.target is not None else bool(finalize)
+        _open = self.verbose == 1 and not ends
+
+    bar.update = noted_update
+
+
+def end_line() -> None:
+    """Ends the line of a bar that is not full; the bar is drawn again, below, with its next step."""
+    global _open
+    if _open:
+        _open = False
+        sys.stdout.write("\n")
+        sys.stdout.flush()
