@@ -11,6 +11,7 @@ from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveTensor, TileMemory
 from engine.profile.loops import runs_of, unknown_loops
 from engine.profile.memory import Memory, account_memory
+from engine.profile.merging import merge_supersteps
 from engine.profile.names import buffer_names, label_of
 from engine.profile.operations import Operation, operation_of
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
@@ -166,6 +167,8 @@ def account(
     for compute_set in program.compute_sets:
         steps.append(superstep(compute_set, layouts, computing, assumptions))
         layouts.write(compute_set)
+    if assumptions.optimizations.merges:
+        steps = merge_supersteps(program, steps, layouts, computing, assumptions)
     held = account_memory(program, steps, target, layouts, assumptions)
     if assumptions.overlapped_io and not held.streams_fit:
         logger.warning(

@@ -66,11 +66,24 @@ def is_padding(compute_set: ComputeSet) -> bool:
 
 def _lookup(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep | None:
     """A gather of whole slices; others are copies element by element."""
+    lookup = lookup_of(compute_set)
+    return None if lookup is None else lookup_step(lookup, target, assumptions)
+
+
+def lookup_of(compute_set: ComputeSet) -> Lookup | None:
+    """The look-up that a compute set does; None for all others."""
     effort = compute_set.effort
     elements = effort.elements.get("gather", 0)
-    if not effort.lookups or not elements:
+    if not effort.lookups or not elements or isinstance(compute_set.codelet, Nest):
         return None
-    return _planned(compute_set, layouts, target, assumptions, elements // effort.lookups, False)
+    return _lookup_in(compute_set, elements // effort.lookups, False)
+
+
+def lookup_step(lookup: Lookup, target: Target, assumptions: Assumptions) -> Superstep:
+    """What its plan costs."""
+    plan = plan_lookup(lookup, target, assumptions.slice_proportion())
+    held = plan.temporary_bytes
+    return Superstep(plan.compute, plan.exchange, plan.sync, plan.tiles, held, held, "slices")
 
 
 def _update(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep | None:
@@ -79,7 +92,7 @@ def _update(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptio
     elements = effort.elements.get("scatter", 0)
     if not effort.lookups or not elements:
         return None
-    step = _planned(compute_set, layouts, target, assumptions, max(1, elements // effort.lookups), True)
+    step = lookup_step(_lookup_in(compute_set, max(1, elements // effort.lookups), True), target, assumptions)
     kind = kind_of(effort.element_type)
     rest = [(opcode, count) for opcode, count in effort.elements.items() if opcode != "scatter"]
     table = max(span.buffer.shape.elements for span in compute_set.writes)
@@ -99,11 +112,9 @@ def _update(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptio
     )
 
 
-def _planned(
-    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions, width: int, updates: bool
-) -> Superstep:
+def _lookup_in(compute_set: ComputeSet, width: int, updates: bool) -> Lookup:
     table = compute_set.writes[0].buffer if updates else compute_set.reads[0].buffer
-    lookup = Lookup(
+    return Lookup(
         rows=max(1, table.shape.elements // max(1, width)),
         width=max(1, width),
         lookups=compute_set.effort.lookups,
@@ -111,9 +122,6 @@ def _planned(
         updates=updates,
         away=not updates and table.kind != "variable",
     )
-    plan = plan_lookup(lookup, target, assumptions.slice_proportion())
-    held = plan.temporary_bytes
-    return Superstep(plan.compute, plan.exchange, plan.sync, plan.tiles, held, held, "slices")
 
 
 def _sort(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:

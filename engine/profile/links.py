@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, log2
 
+from engine.profile.optimizations import SelectionOrder
 from engine.target import Target
 
 LINKS = 10
@@ -32,22 +33,39 @@ class AllReduce:
         return self.transfer + self.syncs
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which IPU of the ladder each of `shards` shards is on.
+
+    "HOOF" goes up one side and down the other. All other orders go up rung by rung: by the links across, the IPUs that
+    ZIGZAG and SNAKE make neighbours have equally many for one another.
+    """
+
+    order: SelectionOrder = "AUTO"
+    shards: int = 1
+
+    def rung(self, shard: int) -> int:
+        """The rung of the ladder, from 0 on."""
+        return min(shard, self.shards - 1 - shard) if self.order == "HOOF" else shard // 2
+
+
+IN_ORDER = Selection()
 NOTHING = AllReduce(0.0, 0.0, "none")
 
 
-def links_between(one: int, other: int) -> int:
-    """The IPU-Links that two IPUs of a ladder have for one another; farther ones are reached along it."""
-    return LINKS_TO_PARTNER if one // 2 == other // 2 else LINKS_ALONG
+def links_between(one: int, other: int, selection: Selection = IN_ORDER) -> int:
+    """The IPU-Links that the IPUs of two shards have for one another; farther ones are reached along the ladder."""
+    return LINKS_TO_PARTNER if selection.rung(one) == selection.rung(other) else LINKS_ALONG
 
 
-def link_rate(source: int, destination: int, target: Target) -> float:
-    """Bytes per second from one IPU to another."""
-    return target.link_bytes_per_second * links_between(source, destination) / LINKS
+def link_rate(source: int, destination: int, target: Target, selection: Selection = IN_ORDER) -> float:
+    """Bytes per second from the IPU of one shard to that of another."""
+    return target.link_bytes_per_second * links_between(source, destination, selection) / LINKS
 
 
-def transfer_cycles(size: int, source: int, destination: int, target: Target) -> int:
-    """Cycles of `size` bytes from one IPU to another."""
-    return ceil(size / link_rate(source, destination, target) * target.clock_hz)
+def transfer_cycles(size: int, source: int, destination: int, target: Target, selection: Selection = IN_ORDER) -> int:
+    """Cycles of `size` bytes from the IPU of one shard to that of another."""
+    return ceil(size / link_rate(source, destination, target, selection) * target.clock_hz)
 
 
 def all_reduce(size: int, replicas: int, target: Target, ipus_per_replica: int = 1) -> AllReduce:

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.errors import ConfigurationError
 from engine.profile.names import layer_of
+from engine.profile.optimizations import NO_OPTIMIZATIONS, Optimizations
 from engine.target import Target
 
 PARTIALS = {"float": "f32", "f32": "f32", "half": "f16", "f16": "f16"}
@@ -50,6 +51,7 @@ class Assumptions:
             OPTIMIZER_STATE_VARIABLES,
             GRADIENT_ACCUMULATORS.
         state_shards: the replicas over which offloaded variables of the optimizer are shared out.
+        optimizations: what the compiler merges, and where shards are.
 
     Raises:
         ConfigurationError: a proportion that is not above 0, an unknown type, or I/O tiles that cannot be.
@@ -69,6 +71,7 @@ class Assumptions:
     code_bytes: bool = True
     offloaded: frozenset[str] = frozenset()
     state_shards: int = 1
+    optimizations: Optimizations = NO_OPTIMIZATIONS
 
     def __post_init__(self) -> None:
         given = (self.available_memory_proportion, self.convolution_memory_proportion, self.slice_memory_proportion)

@@ -17,7 +17,7 @@ from engine.partition.schedule import Kind, Part, Schedule
 from engine.partition.stages import in_gradient_scope
 from engine.profile.account import Account, ComputeSetCost, account
 from engine.profile.ipu_programs import Stretch, joined
-from engine.profile.links import AllReduce, all_reduce, transfer_cycles
+from engine.profile.links import AllReduce, Selection, all_reduce, transfer_cycles
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, GRADIENT_ACCUMULATORS, Assumptions
 from engine.profile.pipelines import IpuAccount, Layout, PartCost, PipelineAccount, lay_out
@@ -216,6 +216,7 @@ class _Accounting:
         if cost.kind == "recompute":
             return cost
         plan = self.plans[self._position(cost.kind, cost.stage)]
+        selection = Selection(self.assumptions.optimizations.selection_order, len(self.schedule.ipus))
         arriving = [v for v in plan.reads if ipu not in self._devices_of(v) and self._first_on(v, ipu) is plan]
         sizes = [(value.array_shape.bytes, self._devices_of(value)[0]) for value in arriving]
         waiting = [value.array_shape for value in (*plan.reads, *plan.crossings) if value in rings]
@@ -225,7 +226,7 @@ class _Accounting:
             compute=cost.compute + sum(elementwise_cycles("copy", shape, self.target) for shape in copied),
             sync=cost.sync + (self.target.sync_cycles if copied else 0),
             streaming=self._streamed(sum(shape.bytes for shape in streamed) + 2 * self._streamed_sums(cost)),
-            links=sum(transfer_cycles(size, sender, ipu, self.target) for size, sender in sizes),
+            links=sum(transfer_cycles(size, sender, ipu, self.target, selection) for size, sender in sizes),
             received_bytes=sum(size for size, _ in sizes),
         )
 

@@ -151,7 +151,9 @@ def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, buil
 
 
 def _balancer(profile: LayerProfile, options: PlanOptions, target: Target) -> Balancer:
-    return Balancer(profile, options.stages, target, options.schedule, options.micro_batches, options.recomputation)
+    order = options.assumptions.optimizations.selection_order
+    schedule, count = options.schedule, options.micro_batches
+    return Balancer(profile, options.stages, target, schedule, count, options.recomputation, order)
 
 
 def _too_large(

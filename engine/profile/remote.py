@@ -34,10 +34,10 @@ class RemoteMemory:
 def offloaded_buffers(
     names: dict[Buffer, str], categories: dict[Buffer, str], assumptions: Assumptions
 ) -> dict[Buffer, str]:
-    """The arrays that are offloaded, each with what it is: arrays of one element stay, they are sent with the code."""
-    found = {}
+    """The arrays that are offloaded, each with what it is: small arrays stay, and single elements in any case."""
+    found, least = {}, assumptions.optimizations.minimum_remote_bytes
     for buffer, category in categories.items():
-        if category != OPTIMIZER_STATE or buffer.shape.elements <= 1:
+        if category != OPTIMIZER_STATE or buffer.shape.elements <= 1 or buffer.shape.bytes < least:
             continue
         is_sum = names.get(buffer, "").startswith(ACCUMULATOR)
         kind = GRADIENT_ACCUMULATORS if is_sum else OPTIMIZER_STATE_VARIABLES

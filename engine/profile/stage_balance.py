@@ -10,7 +10,8 @@ from math import ceil, inf
 import numpy as np
 
 from engine.partition.schedule import Kind, Recomputation, Schedule, ScheduleKind, devices_of, make_schedule
-from engine.profile.links import link_rate
+from engine.profile.links import Selection, link_rate
+from engine.profile.optimizations import SelectionOrder
 from engine.profile.pipelines import Layout, PartCost, lay_out
 from engine.target import Target
 
@@ -143,8 +144,10 @@ class Balancer:
         kind: ScheduleKind = "Grouped",
         micro_batches: int | None = None,
         recomputation: Recomputation = "none",
+        order: SelectionOrder = "AUTO",
     ) -> None:
         self.profile, self.target, self.stages = profile, target, stages
+        self.selection = Selection(order, stages)
         devices = devices_of(stages, None)
         mode: Recomputation = recomputation if profile.training else "none"
         count = micro_batches or 2 * stages
@@ -271,7 +274,7 @@ class Balancer:
         return Runs(cycles, always + stash + flows.waiting, stash)
 
     def _links(self, sizes: np.ndarray, source: int, destination: int) -> np.ndarray:
-        rate = link_rate(max(0, source), destination, self.target)
+        rate = link_rate(max(0, source), destination, self.target, self.selection)
         return np.ceil(sizes / rate * self.target.clock_hz).astype(np.int64)
 
 

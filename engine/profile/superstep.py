@@ -13,7 +13,7 @@ from engine.profile.families import Superstep, family_step
 from engine.profile.mapping import Spread, spread
 from engine.profile.matmul import Product
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
-from engine.profile.plan import best_plan
+from engine.profile.plan import Plan, best_plan
 from engine.profile.reduction import plan_reduction
 from engine.profile.vertices import kind_of, pooling_cycles, vertex_cycles, work_of
 from engine.program.program import ComputeSet
@@ -67,14 +67,32 @@ def _pooling_row(compute_set: ComputeSet) -> int:
 def planned_of(compute_set: ComputeSet, layouts: Layouts) -> Convolution:
     """The convolution or matrix product of a compute set. Raises InternalError for an unknown codelet."""
     effort = compute_set.effort
-    a, b = (span.buffer for span in compute_set.reads[:2])
-    resident = "b" if layouts.is_home(b, compute_set) else "a" if layouts.is_home(a, compute_set) else ""
-    kind, turned = kind_of(effort.element_type), _turned(compute_set)
-    if effort.convolution is not None:
-        return Convolution(effort.convolution, kind, resident, turned)
+    if effort.convolution is None:
+        return product_of(compute_set, layouts).convolution
+    return Convolution(
+        effort.convolution, kind_of(effort.element_type), _resident(compute_set, layouts), _turned(compute_set)
+    )
+
+
+def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
+    """The matrix product of a compute set without a convolution. Raises InternalError for an unknown codelet."""
+    effort = compute_set.effort
     batches, rows, columns, k = effort.product or _product_in(compute_set)
-    product = Product(batches, rows, columns, k, kind, a.shape.elements, b.shape.elements, resident, turned)
-    return product.convolution
+    a, b = (span.buffer.shape.elements for span in compute_set.reads[:2])
+    kind, resident = kind_of(effort.element_type), _resident(compute_set, layouts)
+    return Product(batches, rows, columns, k, kind, a, b, resident, _turned(compute_set))
+
+
+def product_step(plan: Plan) -> Superstep:
+    """What a plan costs."""
+    held = plan.temporary_bytes
+    return Superstep(plan.compute, plan.exchange, plan.sync, plan.tiles, held, plan.received_bytes, plan.method)
+
+
+def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:
+    """The operand that lies where the product needs it."""
+    a, b = (span.buffer for span in compute_set.reads[:2])
+    return "b" if layouts.is_home(b, compute_set) else "a" if layouts.is_home(a, compute_set) else ""
 
 
 def _turned(compute_set: ComputeSet) -> str:
@@ -99,9 +117,7 @@ def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
 
 def _matrix_product(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
     options = assumptions.product_options(compute_set.op_name, compute_set.effort.convolution is not None)
-    plan = best_plan(planned_of(compute_set, layouts), target, options)
-    held = plan.temporary_bytes
-    return Superstep(plan.compute, plan.exchange, plan.sync, plan.tiles, held, plan.received_bytes, plan.method)
+    return product_step(best_plan(planned_of(compute_set, layouts), target, options))
 
 
 def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:

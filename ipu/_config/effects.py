@@ -45,7 +45,7 @@ NO_VERIFICATION = "data reach the device within one process, where nothing is to
 
 EFFECTS: Mapping[str, Effect] = {
     "allow_recompute": cost("backward parts of pipelines compute their stage's activations again; the numbers stay"),
-    "selection_order": none("the cost report takes neighbouring shards to be linked directly, as with SNAKE"),
+    "selection_order": cost("HOOF puts other shards on partner IPUs; the ladder's links make all other orders alike"),
     "serialization_output_folder": host("compiled programs are written there as .poplar_exec files"),
     "compilation_poplar_options": host("see the flags of the engine below"),
     "gcl_poplar_options": none("see the flags of collectives below"),
@@ -54,7 +54,9 @@ EFFECTS: Mapping[str, Effect] = {
     "convolutions.poplar_options": cost("see the flags of convolutions below"),
     "device_connection.type": host("PRE_COMPILE compiles and returns zeros; NEVER refuses to run"),
     "device_connection.version": none("checked; the chip of the cost report is an ipu2 or ipu_model.version"),
-    "device_connection.enable_remote_buffers": none("the cost report's chips have streaming memory"),
+    "device_connection.enable_remote_buffers": cost(
+        "without it nothing is offloaded, unless device_connection.type is ALWAYS"
+    ),
     "experimental.always_rearrange_copies_on_the_host": none(
         "the host is the device: streamed data have one layout, and the cost report counts no rearrangement"
     ),
@@ -85,19 +87,23 @@ EFFECTS: Mapping[str, Effect] = {
         "batch statistics in training are those of a group of so many replicas"
     ),
     "optimizations.prefetch_data_streams": none("queues read ahead by their prefetch_depth in any case"),
-    "optimizations.combine_embedding_lookups": none("each look-up is planned for itself"),
-    "optimizations.combine_matmuls": none("each multiplication is planned for itself"),
+    "optimizations.combine_embedding_lookups": cost(
+        "look-ups in one table that do not depend on each other are planned as one"
+    ),
+    "optimizations.combine_matmuls": cost("multiplications that share an operand are planned as one"),
     "optimizations.enable_graph_outlining": none(
         "the cost report counts a codelet once however often it is used, and each compute set's own exchange code"
     ),
-    "optimizations.merge_infeed_io_copies": none("the cost report has one sync for each array of an infeed's element"),
+    "optimizations.merge_infeed_io_copies": cost("the arrays of an infeed's element share a sync"),
     "optimizations.maximum_cross_replica_sum_buffer_size": none("all gradients are summed over replicas at once"),
     "optimizations.maximum_reduce_scatter_buffer_size": none(NO_COLLECTIVES),
     "optimizations.maximum_inter_ipu_copies_buffer_size": none("a stage's activations are sent at once"),
     "optimizations.maximum_send_recv_cluster_size": none("there is no send or receive but queues"),
-    "optimizations.maximum_reduce_many_buffer_size": none("each reduction is a compute set of its own"),
+    "optimizations.maximum_reduce_many_buffer_size": cost(
+        "reductions that read so many bytes together share their syncs"
+    ),
     "optimizations.maximum_all_gather_buffer_size": none(NO_COLLECTIVES),
-    "optimizations.minimum_remote_tensor_size": none("all that is offloaded but single numbers is in streaming memory"),
+    "optimizations.minimum_remote_tensor_size": cost("smaller tensors, and single numbers, are not offloaded"),
     "optimizations.merge_remote_buffers": none("the cost report counts no code for remote buffers"),
     "optimizations.enable_gather_simplifier": none("gathers of whole rows are look-ups in any case"),
     "optimizations.triangular_solve_expander_block_size": cost("the block that one tile processes"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConfigurationError, OutOfTileMemory
 from engine.partition.storage import Storage
+from ipu._config.enumerations import DeviceConnectionType
 from ipu._config.library_flags import ENGINE, check_flags
 from ipu._device import current_system
 from ipu.profiling.chip import configured_assumptions, configured_target
@@ -28,15 +29,26 @@ _warned: set[str] = set()
 
 
 def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int) -> Assumptions:
-    """The assumptions for a model that offloads, and divides what it offloads of optimizers among so many replicas."""
+    """The assumptions for a model that offloads, and divides what it offloads of optimizers among so many replicas.
+
+    Nothing is offloaded where the configuration says that the system which will run the program cannot.
+    """
     from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES
 
+    if not has_remote_buffers():
+        return assumptions
     offloaded = set(assumptions.offloaded)
     if storage.offloads_optimizer_state:
         offloaded.add(OPTIMIZER_STATE_VARIABLES)
     if storage.offload_gradient_accumulation_buffers:
         offloaded.add(GRADIENT_ACCUMULATORS)
     return replace(assumptions, offloaded=frozenset(offloaded), state_shards=state_shards)
+
+
+def has_remote_buffers() -> bool:
+    """Whether there is streaming memory: on a device that is always attached, or where the configuration says so."""
+    connection = current_system().config.device_connection
+    return connection.type is DeviceConnectionType.ALWAYS or connection.enable_remote_buffers
 
 
 def check_program(program: Program, storage: Storage = ON_TILES, state_shards: int = 1) -> None:

@@ -8,6 +8,7 @@ from engine.target import Target, target
 from ipu._device import current_system, on_ipu_model
 
 if TYPE_CHECKING:
+    from engine.profile.optimizations import Optimizations
     from engine.profile.options import Assumptions
 
 
@@ -39,4 +40,20 @@ def configured_assumptions() -> Assumptions:
         io_tile_memory_proportion=settings.io_tiles.available_memory_proportion or 1.0,
         overlapped_io=bool(system.io_tiles) and settings.io_tiles.place_ops_on_io_tiles,
         code_bytes=settings.ipu_model.compile_ipu_code or not on_ipu_model(),
+        optimizations=configured_optimizations(),
+    )
+
+
+def configured_optimizations() -> Optimizations:
+    """What the chip's compiler merges by the present configuration, and the order of shards."""
+    from engine.profile.optimizations import Optimizations
+
+    settings, order = current_system().config.optimizations, current_system().config.selection_order
+    return Optimizations(
+        minimum_remote_bytes=settings.minimum_remote_tensor_size,
+        merge_infeeds=settings.merge_infeed_io_copies,
+        combine_lookups=settings.combine_embedding_lookups,
+        combine_products=settings.combine_matmuls,
+        reduce_many_bytes=settings.maximum_reduce_many_buffer_size,
+        selection_order=order.name,
     )

@@ -10,27 +10,65 @@ from typing import Any
 import pytest
 
 from engine.compile import build_program
-from engine.ir import GatherDimensionNumbers
+from engine.ir import GatherDimensionNumbers, Shape
 from engine.ir.attributes import WindowDimension
 from engine.ir.builder import Builder
+from engine.partition.storage import Storage
 from engine.profile import Account, account
 from engine.program.program import Program
 from ipu._config.effects import EFFECTS
-from ipu.config import IPUConfig
+from ipu.compiler.fit import with_storage
+from ipu.config import DeviceConnectionType, IPUConfig
 from ipu.profiling.chip import configured_assumptions, configured_target
 from tests.config.test_tree import write
+from tests.engine.queue_programs import sums as queue_sums
 from tests.profile.programs import elementwise, product
 from tests.profile.test_convolution import program as convolution_program
+from tests.profile.training_steps import deep_step
 
 
 @cache
-def look_up() -> Program:
-    """4,096 rows of a table of 20,000."""
+def look_up(count: int = 1) -> Program:
+    """4,096 rows of a table of 20,000, `count` times."""
     b = Builder("embedding")
-    table, ids = b.parameter("f32", (20_000, 64)), b.parameter("s32", (4096, 1))
+    table, ids = b.parameter("f32", (20_000, 64)), [b.parameter("s32", (4096, 1)) for _ in range(count)]
     numbers = GatherDimensionNumbers((1,), (0,), (0,), 1)
-    rows = b.inferred("gather", (table, ids), gather_dimension_numbers=numbers, gather_slice_sizes=(1, 64))
-    return build_program(b.module(b.tuple(rows)), ["variable", "feed"], {})
+    attributes = {"gather_dimension_numbers": numbers, "gather_slice_sizes": (1, 64)}
+    rows = [b.inferred("gather", (table, each), **attributes) for each in ids]
+    return build_program(b.module(b.tuple(*rows)), ["variable", *["feed"] * count], {})
+
+
+def look_ups() -> Program:
+    return look_up(2)
+
+
+@cache
+def products() -> Program:
+    """Two products of one feed."""
+    b = Builder("products")
+    x, w = b.parameter("f32", (256, 128)), [b.parameter("f32", (128, 128)) for _ in range(2)]
+    return build_program(b.module(b.tuple(*(b.dot(x, each) for each in w))), ["feed", "variable", "variable"], {})
+
+
+@cache
+def sums() -> Program:
+    """The sums of rows of two feeds."""
+    b = Builder("sums")
+    made = [b.reduce(b.parameter("f32", (64, 64)), b.constant(0.0), (1,)) for _ in range(2)]
+    return build_program(b.module(b.tuple(*made)), ["feed"] * 2, {})
+
+
+@cache
+def infeeds() -> Program:
+    """Sums over the elements of a queue, of two large arrays each."""
+    shapes = [Shape("f32", (64, 64))] * 2
+    return build_program(queue_sums(shapes, 4), ["variable"] * 4, {})
+
+
+@cache
+def momentum() -> Program:
+    """A training step with slots."""
+    return deep_step()
 
 
 @cache
@@ -61,6 +99,10 @@ def convolution() -> Program:
     return convolution_program(4, 28, 64, 64, WindowDimension(3, padding_low=1, padding_high=1), kind="f16")
 
 
+def sync(found: Account) -> float:
+    return found.sync
+
+
 def peak(found: Account) -> float:
     return found.memory.peak_fullest
 
@@ -82,11 +124,25 @@ class Case:
     measure: Callable[[Account], float]
     change: str
     besides: tuple[tuple[str, Any], ...] = ()
+    storage: Storage = Storage()
+
+
+def remote_bytes(found: Account) -> float:
+    return sum(found.remote.bytes.values())
 
 
 OVERLAPPED = (("io_tiles.num_io_tiles", 32), ("io_tiles.place_ops_on_io_tiles", True))
 
+OFFLOADED = Storage(offload_weight_update_variables=True)
+DETACHED = (("device_connection.type", DeviceConnectionType.ON_DEMAND),)
+
 CASES: dict[str, Case] = {
+    "device_connection.enable_remote_buffers": Case(True, momentum, remote_bytes, ">", DETACHED, OFFLOADED),
+    "optimizations.minimum_remote_tensor_size": Case(10**6, momentum, remote_bytes, "<", (), OFFLOADED),
+    "optimizations.combine_embedding_lookups": Case(True, look_ups, cycles, "<"),
+    "optimizations.combine_matmuls": Case(True, products, cycles, "<"),
+    "optimizations.maximum_reduce_many_buffer_size": Case(10**6, sums, sync, "<"),
+    "optimizations.merge_infeed_io_copies": Case(True, infeeds, sync, "<"),
     "matmuls.poplar_options": Case({"partialsType": "half"}, halves, cycles, "<"),
     "convolutions.poplar_options": Case({"availableMemoryProportion": "0.01"}, convolution, cycles, ">"),
     "slices.poplar_options": Case({"availableMemoryProportion": 0.01}, look_up, cycles, ">"),
@@ -107,7 +163,8 @@ def measured(case: Case, options: tuple[tuple[str, Any], ...]) -> float:
     for name, value in options:
         write(config, name, value)
     config.configure_ipu_system()
-    return case.measure(account(case.program(), configured_target(), assumptions=configured_assumptions()))
+    assumptions = with_storage(configured_assumptions(), case.storage, 1)
+    return case.measure(account(case.program(), configured_target(), assumptions=assumptions))
 
 
 @pytest.mark.parametrize("name", CASES)

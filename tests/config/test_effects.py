@@ -30,6 +30,7 @@ SHOWN_BY = {
     "floating_point_behaviour.set_all": "tests/config/test_system.py",
     "norms.experimental.distributed_batch_norm_replica_group_size": "tests/config/test_system.py",
     "select_ipus": "tests/config/test_system.py",
+    "selection_order": "tests/profile/test_pipeline_account.py",
     "serialization_output_folder": "tests/strategy/test_executable_folders.py",
     **dict.fromkeys(CASES, "tests/config/test_cost_effects.py"),
 }

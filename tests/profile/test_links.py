@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.profile.links import all_reduce, links_between, transfer_cycles
+from engine.profile.links import Selection, all_reduce, links_between, transfer_cycles
+from engine.profile.optimizations import SelectionOrder
 from engine.target import target
 
 MK2 = target("ipu2")
@@ -15,6 +16,14 @@ LINK = 128e9 / 8 * 0.85
 def test_partners_have_four_links_and_neighbours_two() -> None:
     assert [links_between(k, k + 1) for k in range(4)] == [4, 2, 4, 2]
     assert links_between(3, 0) == links_between(0, 3) == 2
+
+
+@pytest.mark.parametrize(("order", "links"), [("AUTO", [4, 2, 4]), ("ZIGZAG", [4, 2, 4]), ("HOOF", [2, 4, 2])])
+def test_the_selection_order_says_who_is_a_partner(order: SelectionOrder, links: list[int]) -> None:
+    selection = Selection(order, 4)
+    assert [links_between(k, k + 1, selection) for k in range(3)] == links
+    assert links_between(0, 3, selection) == (4 if order == "HOOF" else 2)
+    assert transfer_cycles(10**6, 0, 1, MK2, selection) == transfer_cycles(4 * 10**6 // links[0], 0, 1, MK2)
 
 
 @pytest.mark.parametrize(("source", "destination", "links"), [(0, 1, 4), (1, 2, 2), (2, 1, 2), (6, 7, 4)])

@@ -12,7 +12,8 @@ from engine.ir.verifier import verify
 from engine.partition.part_steps import part_steps
 from engine.partition.pipeline import Pipelining, inference_pipeline, pipeline
 from engine.profile import account, summary
-from engine.profile.links import all_reduce, transfer_cycles
+from engine.profile.links import Selection, all_reduce, transfer_cycles
+from engine.profile.optimizations import Optimizations
 from engine.profile.options import GRADIENT_ACCUMULATORS, Assumptions
 from engine.profile.pipeline_account import PipelineStep, account_pipeline
 from engine.target import target
@@ -35,6 +36,17 @@ def made(kind="Grouped", stages=3, *, training=True, tied=False, width=WIDTH, **
 def accounted(kind="Grouped", stages=3, *, chip=MK2, replicas=1, **arguments):
     step, found = made(kind, stages, **arguments)
     return account_pipeline(step, chip, build_program, replicas), found
+
+
+def test_the_selection_order_decides_who_is_a_partner() -> None:
+    step, _ = made()
+    hoof = Selection("HOOF", 3)
+    found = account_pipeline(
+        step, MK2, build_program, assumptions=Assumptions(optimizations=Optimizations(selection_order="HOOF"))
+    )
+    second = found.pipeline.part("forward", 1)
+    assert second.links == sum(transfer_cycles(size, 0, 1, MK2, hoof) for size in (VALUE, 4))
+    assert second.links > accounted()[0].pipeline.part("forward", 1).links
 
 
 @pytest.mark.parametrize("kind", ["Grouped", "Interleaved", "Sequential"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.profile import Assumptions, account
+from engine.profile.optimizations import Optimizations
 from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES
 from engine.profile.remote import stretches
 from engine.target import target
@@ -33,6 +34,14 @@ def test_slots_in_streaming_memory() -> None:
     assert saved == SLOTS
     held = [t for t in there.liveness if t.category == "optimizer state"]
     assert all(t.last - t.first <= 1 and not t.always_live for t in held)
+
+
+@pytest.mark.parametrize(("least", "remote"), [(128, SLOTS), (64 * 64 * 4, SLOTS), (64 * 64 * 4 + 1, 0)])
+def test_what_is_smaller_than_the_minimum_stays(least: int, remote: int) -> None:
+    offloaded = frozenset({OPTIMIZER_STATE_VARIABLES})
+    options = Optimizations(minimum_remote_bytes=least)
+    found = account(deep_step(), MK2, assumptions=Assumptions(offloaded=offloaded, optimizations=options))
+    assert sum(found.remote.bytes.values()) == remote
 
 
 def test_replicas_share_the_state_out() -> None:

@@ -1,0 +1,176 @@
+"""Supersteps that an account merges where its options ask for it: infeeds, look-ups, products, reductions.
+
+A program keeps its compute sets. Of those that are merged the first is charged with all, the others are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+
+from engine.codelets.queues import infeed_copy, infeed_row
+from engine.emit.nest import Nest
+from engine.profile.exchange import Layouts
+from engine.profile.families import Superstep, lookup_of, lookup_step
+from engine.profile.options import Assumptions
+from engine.profile.plan import best_plan
+from engine.profile.superstep import product_of, product_step
+from engine.program.program import Buffer, ComputeSet, Program
+from engine.target import Target
+
+FREE = Superstep(0, 0, 0, 0, 0)
+Group = list[int]
+
+
+def merge_supersteps(
+    program: Program, steps: Sequence[Superstep], layouts: Layouts, target: Target, assumptions: Assumptions
+) -> list[Superstep]:
+    """The supersteps of a program with those merged that `assumptions.optimizations` name."""
+    merger, options = _Merger(program, list(steps), layouts, target, assumptions), assumptions.optimizations
+    if options.merge_infeeds:
+        merger.merge_infeeds()
+    if options.combine_lookups:
+        merger.combine(_table_of, merger.one_lookup)
+    if options.combine_products:
+        merger.combine(merger.operand_of(0), merger.one_product)
+        merger.combine(merger.operand_of(1), merger.one_product)
+    if options.reduce_many_bytes:
+        merger.combine(_reduction_of, merger.reductions, options.reduce_many_bytes)
+    return merger.steps
+
+
+class _Merger:
+    def __init__(
+        self, program: Program, steps: list[Superstep], layouts: Layouts, target: Target, assumptions: Assumptions
+    ) -> None:
+        self.compute_sets, self.steps = program.compute_sets, steps
+        self.regions, self.layouts = program.regions, layouts
+        self.target, self.assumptions = target, assumptions
+        self.merged: set[int] = set()
+
+    def merge_infeeds(self) -> None:
+        """One sync for neighbouring copies from queues."""
+        copies = [each.codelet in (infeed_copy, infeed_row) for each in self.compute_sets]
+        for at in range(1, len(copies)):
+            if copies[at] and copies[at - 1]:
+                self.steps[at] = replace(self.steps[at], sync=0)
+
+    def combine(
+        self,
+        key_of: Callable[[ComputeSet], Hashable | None],
+        together: Callable[[Group], Superstep],
+        most_bytes: int | None = None,
+    ) -> None:
+        """Merges compute sets of one key that run equally often and do not depend on each other."""
+        found: dict[Hashable, Group] = {}
+        for at, each in enumerate(self.compute_sets):
+            key = None if at in self.merged else key_of(each)
+            if key is not None:
+                inside = tuple(number for number, r in enumerate(self.regions) if r.begin <= at < r.end)
+                found.setdefault((key, inside), []).append(at)
+        for candidates in found.values():
+            for group in self._independent(candidates, most_bytes):
+                if len(group) > 1:
+                    self._charge(group, together(group))
+
+    def _charge(self, group: Group, whole: Superstep) -> None:
+        self.merged.update(group)
+        self.steps[group[0]] = whole
+        for at in group[1:]:
+            self.steps[at] = replace(FREE, tiles=whole.tiles)
+
+    def _independent(self, candidates: Group, most_bytes: int | None) -> Iterator[Group]:
+        """Groups none of whose compute sets reads what follows from another's result, of so many bytes at most."""
+        left = candidates
+        while left:
+            group, rest, derived, held = [left[0]], [], _written(self.compute_sets[left[0]]), _bytes_read(self, left[0])
+            position = left[0]
+            for at in left[1:]:
+                derived |= self._derived(derived, position, at)
+                position = at
+                depends = any(span.buffer in derived for span in self.compute_sets[at].reads)
+                size = held + _bytes_read(self, at)
+                if depends or (most_bytes is not None and size > most_bytes):
+                    rest.append(at)
+                    continue
+                group.append(at)
+                derived |= _written(self.compute_sets[at])
+                held = size
+            yield group
+            left = rest
+
+    def _derived(self, derived: set[Buffer], begin: int, end: int) -> set[Buffer]:
+        """What the compute sets begin <= k < end make of arrays that are derived."""
+        more: set[Buffer] = set()
+        for each in self.compute_sets[begin:end]:
+            if any(span.buffer in derived or span.buffer in more for span in each.reads):
+                more |= _written(each)
+        return more
+
+    def one_lookup(self, group: Group) -> Superstep:
+        """As many look-ups in one plan."""
+        lookups = [found for at in group if (found := lookup_of(self.compute_sets[at]))]
+        whole = replace(lookups[0], lookups=sum(each.lookups for each in lookups))
+        return lookup_step(whole, self.target, self.assumptions)
+
+    def one_product(self, group: Group) -> Superstep:
+        """One product with the operand that is shared, and all rows or columns of the others."""
+        first = self.compute_sets[group[0]]
+        products = [product_of(self.compute_sets[at], self.layouts) for at in group]
+        shares_a = len({self.compute_sets[at].reads[0].buffer for at in group}) == 1
+        if shares_a:
+            columns, distinct = sum(p.columns for p in products), sum(p.distinct_b for p in products)
+            whole = replace(products[0], columns=columns, distinct_b=distinct)
+        else:
+            rows, distinct = sum(p.rows for p in products), sum(p.distinct_a for p in products)
+            whole = replace(products[0], rows=rows, distinct_a=distinct)
+        options = self.assumptions.product_options(first.op_name)
+        return product_step(best_plan(whole.convolution, self.target, options))
+
+    def operand_of(self, number: int) -> Callable[[ComputeSet], Hashable | None]:
+        """The operand of a product with the sizes that others must have to share it."""
+
+        def key(compute_set: ComputeSet) -> Hashable | None:
+            effort = compute_set.effort
+            if not effort.multiply_adds or effort.convolution is not None or len(compute_set.reads) < 2:
+                return None
+            if not effort.element_type.startswith(("f", "bf")):
+                return None
+            product = product_of(compute_set, self.layouts)
+            kept = product.rows if number == 0 else product.columns
+            return (compute_set.reads[number].buffer, effort.element_type, product.batches, product.k, kept)
+
+        return key
+
+    def reductions(self, group: Group) -> Superstep:
+        """The work of all, with the syncs of the longest and one start-up of the exchange."""
+        steps = [self.steps[at] for at in group]
+        exchanged = [each for each in steps if each.exchange]
+        saved = max(0, len(exchanged) - 1) * self.target.exchange_start_cycles
+        return Superstep(
+            compute=sum(each.compute for each in steps),
+            exchange=sum(each.exchange for each in steps) - saved,
+            sync=max(each.sync for each in steps),
+            tiles=max(each.tiles for each in steps),
+            temporary_bytes=sum(each.temporary_bytes for each in steps),
+            received_bytes=sum(each.received_bytes for each in steps),
+            method="reductions together",
+        )
+
+
+def _written(compute_set: ComputeSet) -> set[Buffer]:
+    return {span.buffer for span in compute_set.writes}
+
+
+def _bytes_read(merger: _Merger, at: int) -> int:
+    return sum(span.buffer.shape.bytes for span in merger.compute_sets[at].reads)
+
+
+def _table_of(compute_set: ComputeSet) -> Hashable | None:
+    found = lookup_of(compute_set)
+    return None if found is None or found.updates else (compute_set.reads[0].buffer, found.width)
+
+
+def _reduction_of(compute_set: ComputeSet) -> Hashable | None:
+    nest = compute_set.codelet
+    return "reduction" if isinstance(nest, Nest) and nest.reductions and not compute_set.effort.multiply_adds else None

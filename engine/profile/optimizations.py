@@ -1,0 +1,38 @@
+"""What the chip's compiler may merge or leave out: options of an account that do not change what a program computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SelectionOrder = Literal["AUTO", "ZIGZAG", "SNAKE", "HOOF"]
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizations:
+    """Options of `IPUConfig.optimizations` and `IPUConfig.selection_order` (Python API, 18.7), as an account has them.
+
+    Args:
+        minimum_remote_bytes: what has fewer bytes stays on the tiles when the rest is offloaded.
+        merge_infeeds: one sync for all arrays of an infeed's element, in place of one for each.
+        combine_lookups: look-ups in one table that do not depend on each other are planned as one.
+        combine_products: products that share an operand, and do not depend on each other, are planned as one.
+        reduce_many_bytes: reductions that read so many bytes together, and do not depend on each other, share
+            their syncs and the start-up of their exchanges.
+        selection_order: which IPU of the ladder a shard of a replica is on.
+    """
+
+    minimum_remote_bytes: int = 128
+    merge_infeeds: bool = False
+    combine_lookups: bool = False
+    combine_products: bool = False
+    reduce_many_bytes: int = 0
+    selection_order: SelectionOrder = "AUTO"
+
+    @property
+    def merges(self) -> bool:
+        """Whether compute sets are to be merged at all."""
+        return self.merge_infeeds or self.combine_lookups or self.combine_products or self.reduce_many_bytes > 0
+
+
+NO_OPTIMIZATIONS = Optimizations()
