@@ -8,8 +8,10 @@ import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph
 
 from engine.ir.device_operations import INFEED
+from ipu._config.deprecation import deprecated_arguments
 from ipu.compiler.device_calls import ordered_call, require_trace
 from ipu.queues.checks import check_count, check_ordinal
+from ipu.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
 from ipu.queues.feeder import automatic_depth
 from ipu.queues.infeed import InfeedEndpoint
@@ -28,10 +30,10 @@ class IPUInfeedQueue:
     Args:
         dataset: a tf.data.Dataset of dense tensors with fully defined shapes and of dtypes int32, float32, float16,
             bool, int8 or uint8.
-        feed_name: a name unique among all queues; one is made if it is None.
+        feed_name: deprecated; a name unique among all queues; one is made if it is None.
         device_ordinal: the device whose programs use the queue; None means 0.
-        replication_factor: ignored; it is the number of replicas of the program.
-        data_to_prefetch: ignored; use prefetch_depth.
+        replication_factor: deprecated and ignored; it is the number of replicas of the program.
+        data_to_prefetch: deprecated and ignored; use prefetch_depth.
         prefetch_depth: how many elements for each replica to read ahead, up to 255; None or 0 means 3, and
             up to 128 of small ones, 1 MiB in all.
         optimise_latency: accepted; the queue has the least latency in any case.
@@ -40,6 +42,7 @@ class IPUInfeedQueue:
         ValueError: shapes are not fully defined, arguments are out of range, or feed_name is taken.
     """
 
+    @deprecated_arguments("IPUInfeedQueue", **DEPRECATED)
     def __init__(
         self,
         dataset: tf.data.Dataset,

@@ -14,8 +14,10 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from engine.ir.device_operations import OUTFEED
+from ipu._config.deprecation import warn_of_arguments
 from ipu.compiler.device_calls import ordered_call, require_trace
 from ipu.queues.checks import check_count, check_ordinal
+from ipu.queues.deprecated_arguments import OUTFEED as DEPRECATED
 from ipu.queues.outfeed import OutfeedEndpoint
 
 DEFAULT_BUFFER_DEPTH, MAXIMAL_BUFFER_DEPTH = 3, 2**31 - 1
@@ -36,11 +38,11 @@ class IPUOutfeedQueue:
     Under TF_POPLAR_FLAGS=--use_synthetic_data nothing comes: mode ALL gives no rows, mode LAST raises.
 
     Args:
-        feed_name: a name unique among all queues; one is made if it is None.
+        feed_name: deprecated; a name unique among all queues; one is made if it is None.
         outfeed_mode: an IPUOutfeedMode; None means ALL.
         device_ordinal: the device whose programs use the queue; None means 0.
-        replication_factor: ignored; it is the number of replicas of the program.
-        io_batch_size: ignored.
+        replication_factor: deprecated and ignored; it is the number of replicas of the program.
+        io_batch_size: deprecated and ignored.
         buffer_depth: how many elements at least can wait in the device's buffer.
         optimise_latency: accepted; the queue has the least latency in any case.
 
@@ -61,6 +63,8 @@ class IPUOutfeedQueue:
         if isinstance(feed_name, IPUOutfeedMode):
             # Releases without feed_name have the mode as their first argument.
             feed_name, outfeed_mode = None, feed_name
+        given = {"feed_name": feed_name, "replication_factor": replication_factor, "io_batch_size": io_batch_size - 1}
+        warn_of_arguments("IPUOutfeedQueue", (name for name, value in given.items() if value), DEPRECATED)
         mode = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
         if not isinstance(mode, IPUOutfeedMode):
             raise ValueError(f"Expected outfeed_mode to be an IPUOutfeedMode. Received: {mode!r}.")

@@ -6,6 +6,8 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 from engine.errors import ConfigurationError
+from ipu._config.deprecation import warn_of_arguments
+from ipu.queues import deprecated_arguments
 from keras_ext.extension import Extension, option, options_of
 
 INFEED, OUTFEED = "infeed_kwargs", "outfeed_kwargs"
@@ -36,6 +38,7 @@ class QueueOptions(Extension):
         _check_number(kwargs, "prefetch_depth", 0, MAXIMAL_DEPTH)
         _check_number(kwargs, "device_ordinal", 0, None)
         _check_flag(kwargs, "optimise_latency")
+        warn_of_arguments("set_infeed_queue_options", kwargs, deprecated_arguments.INFEED)
         options_of(self)[INFEED] = _plain(kwargs)
 
     def set_outfeed_queue_options(self, **kwargs: Any) -> None:
@@ -47,6 +50,7 @@ class QueueOptions(Extension):
         _check_names(kwargs, OUTFEED_ARGUMENTS, OUTFEED_SET_BY_KERAS, "IPUOutfeedQueue")
         _check_number(kwargs, "buffer_depth", 1, MAXIMAL_DEPTH)
         _check_flag(kwargs, "optimise_latency")
+        warn_of_arguments("set_outfeed_queue_options", kwargs, deprecated_arguments.OUTFEED)
         options_of(self)[OUTFEED] = _plain(kwargs)
 
 
