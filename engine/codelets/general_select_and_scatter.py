@@ -107,10 +107,8 @@ def general_select_and_scatter(parameters: int, lo: int, hi: int, scratch: int) 
                 call4(word(parameters, GeneralSelectAndScatter.COMBINER), target + chosen * size, update, 1, 0)
 
 
-def encode_general_select_and_scatter(
-    operand: Shape, source: Shape, window: Window, choice: int, combine: int
-) -> tuple[np.ndarray, int]:
-    """Parameters, other addresses left out, and the number of units."""
+def encode_general_select_and_scatter(operand: Shape, source: Shape, window: Window) -> tuple[np.ndarray, int]:
+    """Parameters, addresses left out, and the number of units."""
     item = operand.dtype.itemsize
     dimensions = list(range(operand.rank))
     first_is_free = operand.rank > 1 and _has_no_window(window, operand.dimensions[0])
@@ -128,7 +126,7 @@ def encode_general_select_and_scatter(
     header = np.zeros(GeneralSelectAndScatter.WORDS, np.int64)
     header[GeneralSelectAndScatter.ELEMENT_BYTES] = item
     header[GeneralSelectAndScatter.CHOICE :] = (
-        *(choice, combine, operand.elements // max(units, 1), source.bytes // max(units, 1)),
+        *(0, 0, operand.elements // max(units, 1), source.bytes // max(units, 1)),
         *(prod(source.dimensions[d] for d in walked), prod(window[d].size for d in walked), len(walked)),
     )
     words = [value for row in table for value in row]

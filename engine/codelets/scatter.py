@@ -282,12 +282,13 @@ def encode_scatter(
     updates: tuple[Shape, int],
     target: int,
     numbers: ScatterDimensionNumbers,
-    combine: int,
+    combine: int = 0,
     operands: int = 1,
 ) -> tuple[np.ndarray, int]:
     """Parameters of `scatter` and its number of units; operand, indices and updates are (shape, address).
 
-    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others). If
+    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others), 0 if it
+    is filled in later, as the `calls` of compute sets are. If
     `target` is the operand's address nothing is copied. For several operands the last two words of each belong
     to it. Raises InternalError for numbers that do not fit the shapes.
     """

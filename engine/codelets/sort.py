@@ -284,23 +284,22 @@ def key_words(key: SortKey, element_type: str) -> tuple[int, int, int]:
 
 
 def encode_sort(
-    shapes: Sequence[Shape], dimension: int, limit: int, order: SortKey | int
+    shapes: Sequence[Shape], dimension: int, limit: int, key: SortKey | None
 ) -> tuple[np.ndarray, int, int]:
     """Parameters, number of units and bytes of scratch of a sort of operands of these shapes, at address 0.
 
-    `order` is the key of `sort_by_key` or the comparator's address for `sort_by_comparator`.
+    `key` is that of `sort_by_key`; None is for `sort_by_comparator`, the comparator's address being left out.
     """
     dimensions = shapes[0].dimensions
     length, inner_rows = dimensions[dimension], prod(dimensions[dimension + 1 :])
     header = np.zeros(Sort.WORDS, np.int64)
     header[[Sort.INNER, Sort.LENGTH, Sort.LIMIT, Sort.OPERANDS]] = inner_rows, length, limit, len(shapes)
-    if isinstance(order, SortKey):
+    if key is not None:
         capacity = 2 * limit + INSERTED if 4 * limit + INSERTED < length else length
-        header[[Sort.KEY, Sort.CAPACITY]] = order.operand, capacity
-        header[[Sort.ZERO, Sort.TURN, Sort.FLIP]] = key_words(order, shapes[order.operand].element_type)
+        header[[Sort.KEY, Sort.CAPACITY]] = key.operand, capacity
+        header[[Sort.ZERO, Sort.TURN, Sort.FLIP]] = key_words(key, shapes[key.operand].element_type)
         scratch_bytes = COUNTS_BYTES + 2 * 16 * capacity
     else:
-        header[Sort.COMPARATOR] = order
         scratch_bytes = 8 + 16 * len(shapes) + 2 * 8 * length
     operands = np.zeros((len(shapes), SortOperand.WORDS), np.int64)
     operands[:, SortOperand.BYTES] = [shape.dtype.itemsize for shape in shapes]

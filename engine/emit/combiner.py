@@ -8,14 +8,11 @@ target and its updates begin; all have the same dimensions, so the others' place
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
 
 from llvmlite import ir
 
 from engine.emit.codelet import SIGNATURE
-from engine.emit.jit import compile_object, lanes_of_f32, load_objects
 from engine.emit.lanes import I64, ITEM_BYTES, Lanes
-from engine.emit.library import name_of
 from engine.emit.loops import Carried, counted_loop, if_less, word
 from engine.emit.nest import Body
 from engine.emit.reduce import apply_body
@@ -27,13 +24,6 @@ class Combiner:
 
     body: Body
     element_types: tuple[str, ...]
-
-
-@cache
-def combiner_address(combiner: Combiner) -> int:
-    """The address of a combiner's code, valid as long as the process."""
-    name = name_of(combiner)
-    return load_objects([compile_object(name, partial(emit_combiner, combiner, name, lanes_of_f32()))])[name]
 
 
 def emit_combiner(combiner: Combiner, name: str, width: int) -> str:

@@ -6,33 +6,31 @@ the answer, 1 or 0, is written to a byte.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from dataclasses import dataclass
 
 from llvmlite import ir
 
 from engine.emit.codelet import SIGNATURE
-from engine.emit.jit import compile_object, load_objects
 from engine.emit.lanes import I64, Lanes
-from engine.emit.library import name_of
 from engine.emit.loops import word
 from engine.emit.nest import Argument, Body
 from engine.emit.reduce import apply_body
 
 
-@cache
-def comparator_address(body: Body) -> int:
-    """The address of the code of a body whose arguments 2k and 2k + 1 are two elements of operand k."""
-    name = name_of(body)
-    return load_objects([compile_object(name, partial(emit_comparator, body, name))])[name]
+@dataclass(frozen=True, slots=True)
+class Comparator:
+    """A body whose arguments 2k and 2k + 1 are two elements of operand k, with one result, a pred."""
+
+    body: Body
 
 
-def emit_comparator(body: Body, name: str) -> str:
+def emit_comparator(comparator: Comparator, name: str) -> str:
     """The LLVM IR text of a module with the one function `name`."""
     module = ir.Module(name)
     function = ir.Function(module, SIGNATURE, name)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     table, i, j, answer = function.args
-    lanes = Lanes(builder, 1)
+    lanes, body = Lanes(builder, 1), comparator.body
     words = builder.inttoptr(table, I64.as_pointer())
 
     def element(argument: Argument) -> ir.Value:

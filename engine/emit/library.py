@@ -8,12 +8,17 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
 from engine.emit.codelet import emit_codelet
+from engine.emit.combiner import Combiner, emit_combiner
+from engine.emit.comparator import Comparator, emit_comparator
 from engine.emit.jit import begin_object, generator, lanes_of_f32, load_objects
 from engine.emit.nest import Nest
 from engine.llvm_thread import llvm_thread
 
+Generated = Nest | Combiner | Comparator
+"""What code is generated from: compute sets have it for a codelet, or call it."""
+
 _LOCK = threading.Lock()
-_ADDRESSES: dict[Nest, int] = {}
+_ADDRESSES: dict[Generated, int] = {}
 Listener = Callable[[int, int], None]
 
 
@@ -22,21 +27,35 @@ def name_of(nest: Hashable) -> str:
     return "codelet_" + hashlib.sha256((generator() + repr(nest)).encode()).hexdigest()[:32]
 
 
-def addresses_of(nests: Iterable[Nest], listener: Listener | None = None) -> dict[Nest, int]:
-    """The address of each nest's machine code; `listener(done, total)` is called as new ones are made."""
-    wanted = list(dict.fromkeys(nests))
+def addresses_of(generated: Iterable[Generated], listener: Listener | None = None) -> dict[Generated, int]:
+    """The address of the machine code of each, for the life of the process.
+
+    `listener(done, total)` is called as new code is made.
+    """
+    wanted = list(dict.fromkeys(generated))
     with _LOCK:
-        missing = [nest for nest in wanted if nest not in _ADDRESSES]
-        names = {nest: name_of(nest) for nest in missing}
+        missing = [each for each in wanted if each not in _ADDRESSES]
+        names = {each: name_of(each) for each in missing}
         if missing:
             pending = []
             with llvm_thread() as pool:
-                for done, nest in enumerate(missing):
+                for done, each in enumerate(missing):
                     if listener is not None:
                         listener(done, len(missing))
-                    text = partial(emit_codelet, nest, names[nest], lanes_of_f32())
-                    pending.append((names[nest], begin_object(names[nest], text, pool)))
+                    text = partial(_text, each, names[each])
+                    pending.append((names[each], begin_object(names[each], text, pool)))
                 objects = [(name, code()) for name, code in pending]
             code = load_objects(objects)
-            _ADDRESSES.update({nest: code[names[nest]] for nest in missing})
-        return {nest: _ADDRESSES[nest] for nest in wanted}
+            _ADDRESSES.update({each: code[names[each]] for each in missing})
+        return {each: _ADDRESSES[each] for each in wanted}
+
+
+def _text(generated: Generated, name: str) -> str:
+    """The LLVM IR of a module with the one function `name`."""
+    match generated:
+        case Combiner():
+            return emit_combiner(generated, name, lanes_of_f32())
+        case Comparator():
+            return emit_comparator(generated, name)
+        case _:
+            return emit_codelet(generated, name, lanes_of_f32())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from engine.codelets.build import Codelet
 from engine.codelets.scatter import ARITHMETIC, LOGICAL, NUMBA_TYPES, combiner
-from engine.emit.combiner import Combiner, combiner_address
+from engine.emit.combiner import Combiner
 from engine.emit.nest import Body
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction
@@ -12,15 +13,15 @@ from engine.ops.apply import single_operation
 from engine.passes.fusible import is_scalar_body
 
 
-def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> int:
-    """The address of the code that combines updates into elements of these types.
+def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> Codelet | Combiner:
+    """What combines updates into elements of these types, for the `calls` of a compute set.
 
     Raises UnsupportedOperation for a body that does more than compute on scalars.
     """
     opcode = single_operation(body)
     if opcode is not None and len(element_types) == 1 and _is_ready(opcode, element_types[0]):
-        return combiner(opcode, element_types[0]).address
-    return combiner_address(Combiner(scalar_body(instruction, body), element_types))
+        return combiner(opcode, element_types[0])
+    return Combiner(scalar_body(instruction, body), element_types)
 
 
 def _is_ready(opcode: str, element_type: str) -> bool:

@@ -68,9 +68,9 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     parameters, units = encode_scatter(
         *((first, 1), (indices.array_shape, 2), (updates[0].array_shape, 3), 4),
         instruction["scatter_dimension_numbers"],
-        combiner_for(instruction, instruction.called[0], tuple(o.array_shape.element_type for o in operands)),
-        count,
+        operands=count,
     )
+    combiner = combiner_for(instruction, instruction.called[0], tuple(o.array_shape.element_type for o in operands))
     relocations = [
         Relocation(int(Scatter.OPERAND), olds[0]),
         Relocation(int(Scatter.INDICES), places[0]),
@@ -97,6 +97,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         op_name=instruction.op_name,
         one_worker=results[0].shape.bytes < SMALL_BYTES,
         overwrites=olds[0] if count == 1 else None,
+        calls=((int(Scatter.COMBINER), combiner),),
         named=named_rows(instruction),
     )
     if units:

@@ -13,7 +13,6 @@ import numpy as np
 from engine.codelets.gather import index_signed
 from engine.codelets.memory import RESERVED_SCRATCH
 from engine.codelets.row_sums import RowSums, SortRows, row_sums, sort_rows
-from engine.emit.library import addresses_of
 from engine.emit.nest import Constant, Input, Nest
 from engine.ir import Instruction, Shape
 from engine.ops.apply import single_operation
@@ -244,7 +243,7 @@ def _fused(
     parameters[head] = grain
     parameters[RowSums.REPEAT : RowSums.WORDS] = (
         *(rows.repeat, rows.outer, rows.inner, width, chunk_bytes),
-        *(addresses_of([reader.codelet])[reader.codelet], len(reader.parameters), word),
+        *(0, len(reader.parameters), word),
     )
     relocations = [replace(r, word=r.word + head) for r in reader.relocations if r.buffer is not table]
     relocations += [
@@ -268,6 +267,7 @@ def _fused(
         scratch_bytes=RESERVED_SCRATCH + room + 8 * len(reader.parameters),
         op_name=reader.op_name,
         keep=[*reader.keep],
+        calls=((int(RowSums.READER), reader.codelet),),
     )
 
 

@@ -20,7 +20,7 @@ from engine.codelets.select_and_scatter import (
     encode_select_and_scatter,
     select_and_scatter,
 )
-from engine.emit.comparator import comparator_address
+from engine.emit.comparator import Comparator
 from engine.ir import Computation, Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of, widened
@@ -90,10 +90,10 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
 def _emit_general(context: Context, instruction: Instruction, target: Buffer) -> None:
     select, scatter = instruction.called
     shape, source_shape, _ = (o.array_shape for o in instruction.operands)
-    parameters, units = encode_general_select_and_scatter(
-        *(shape, source_shape, instruction["window"]),
-        comparator_address(scalar_body(instruction, select)),
-        combiner_for(instruction, scatter, (shape.element_type,)),
+    parameters, units = encode_general_select_and_scatter(shape, source_shape, instruction["window"])
+    calls = (
+        (int(GeneralSelectAndScatter.CHOICE), Comparator(scalar_body(instruction, select))),
+        (int(GeneralSelectAndScatter.COMBINER), combiner_for(instruction, scatter, (shape.element_type,))),
     )
     buffers = [context.buffer(o) for o in instruction.operands]
     fields = (GeneralSelectAndScatter.OPERAND, GeneralSelectAndScatter.SOURCE, GeneralSelectAndScatter.INIT)
@@ -111,6 +111,7 @@ def _emit_general(context: Context, instruction: Instruction, target: Buffer) ->
         GENERAL_SCRATCH_BYTES,
         op_name=instruction.op_name,
         one_worker=shape.bytes < SMALL_BYTES,
+        calls=calls,
     )
     if units:
         context.emit(compute_set)

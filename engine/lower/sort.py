@@ -13,7 +13,7 @@ from engine.codelets.sort import (
     sort_by_comparator,
     sort_by_key,
 )
-from engine.emit.comparator import comparator_address
+from engine.emit.comparator import Comparator
 from engine.emit.lanes import ITEM_BYTES
 from engine.emit.nest import Apply, Body
 from engine.ir import Computation, Instruction, Shape
@@ -35,11 +35,11 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
     length = shapes[0].dimensions[dimension]
     limit = instruction.get("limit", length)
     key = key_of(instruction.called[0])
-    order = _comparator(context, instruction) if key is None else key
+    calls = ((int(Sort.COMPARATOR), _comparator(context, instruction)),) if key is None else ()
     sources = [context.buffer(o) for o in instruction.operands]
     single = len(sources) == 1
     results = [context.result_buffer(instruction, None if single else k) for k in range(len(sources))]
-    parameters, units, scratch_bytes = encode_sort(shapes, dimension, limit, order)
+    parameters, units, scratch_bytes = encode_sort(shapes, dimension, limit, key)
     relocations = []
     for number, (source, result) in enumerate(zip(sources, results, strict=True)):
         at = Sort.WORDS + SortOperand.WORDS * number
@@ -58,6 +58,7 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
             scratch_bytes,
             op_name=instruction.op_name,
             one_worker=shapes[0].elements < SMALL_ELEMENTS,
+            calls=calls,
         )
         context.emit(compute_set)
     return results[0] if single else tuple(results)
@@ -86,13 +87,12 @@ def key_of(comparator: Computation) -> SortKey | None:
     return SortKey(operand, descending, root.get("comparison_type") == "TOTALORDER")
 
 
-def _comparator(context: Context, instruction: Instruction) -> int:
-    """The address of the comparator's code."""
+def _comparator(context: Context, instruction: Instruction) -> Comparator:
     root = instruction.called[0].root
     needed = Computation(instruction.called[0].name, topological([root]), root)
     if not is_scalar_body(needed):
         raise context.unsupported(instruction)
-    return comparator_address(_with_wide_comparisons(body_of(needed)))
+    return Comparator(_with_wide_comparisons(body_of(needed)))
 
 
 def _with_wide_comparisons(body: Body) -> Body:

@@ -19,8 +19,7 @@ from engine.codelets.rows import (
     outfeed,
     point_feed,
 )
-from engine.emit.library import addresses_of
-from engine.emit.nest import Nest
+from engine.emit.library import Generated, addresses_of
 from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
 from engine.program.effort import effort_of, is_fine_grained
@@ -45,7 +44,7 @@ from engine.runtime.executor import (
     turn_row,
 )
 from engine.runtime.feeds import RowFeed
-from engine.runtime.moving_addresses import as_run
+from engine.runtime.moving_addresses import as_run, with_own_parameters
 from engine.runtime.native_threads import codelets_of_calls
 from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.pieces import run_in_pieces
@@ -71,7 +70,7 @@ class Executable:
         self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
         pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
         self._outfeeds = [_outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
-        self._running = as_run(program)
+        self._running = with_own_parameters(as_run(program))
         self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
         self.plan = plan_memory(self._running)
         self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))
@@ -95,10 +94,10 @@ class Executable:
         called = [codelet for s in self._all_sets for codelet in (s.codelet, *(c for _, c in s.calls))]
         listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
         with making([*(codelet for codelet in called if isinstance(codelet, Codelet)), *codelets_of_calls()]):
-            generated = addresses_of([codelet for codelet in called if isinstance(codelet, Nest)], listener)
+            generated = addresses_of([codelet for codelet in called if isinstance(codelet, Generated)], listener)
 
         def address(codelet: Any) -> int:
-            return generated[codelet] if isinstance(codelet, Nest) else int(codelet.address)
+            return generated[codelet] if isinstance(codelet, Generated) else int(codelet.address)
 
         for compute_set in self._all_sets:
             for word, codelet in compute_set.calls:

@@ -20,6 +20,11 @@ def as_run(program: Program) -> Program:
     return moving_addresses(in_pieces(chains(hand_over_units(slots_in_place(program)))))
 
 
+def with_own_parameters(program: Program) -> Program:
+    """The program with copies of its compute sets' parameters, which an executable points at its own memory."""
+    return replace(program, compute_sets=[replace(s, parameters=s.parameters.copy()) for s in program.compute_sets])
+
+
 def moving_addresses(program: Program) -> Program:
     """The program with addresses that move by themselves; the given one is left as it is."""
     sets = [_moving(each) if any(r.moved for r in each.relocations) else each for each in program.compute_sets]

@@ -9,8 +9,7 @@ import numpy as np
 
 from engine.codelets.build import CODELET_TYPE
 from engine.compile import build_program
-from engine.emit.library import addresses_of
-from engine.emit.nest import Nest
+from engine.emit.library import Generated, addresses_of
 from engine.ir import Module
 from engine.program.program import Buffer, ComputeSet, Mark, Program
 from engine.runtime.buffers import aligned_zeros
@@ -29,7 +28,7 @@ class Machine:
     def __init__(self, program: Program, arguments: dict[int, np.ndarray]) -> None:
         self.program = program = moving_addresses(program)
         codelets = [c for s in program.compute_sets for c in (s.codelet, *(called for _, called in s.calls))]
-        self.addresses = addresses_of(each for each in codelets if isinstance(each, Nest))
+        self.addresses = addresses_of(each for each in codelets if isinstance(each, Generated))
         self.memory: dict[Buffer, np.ndarray] = {}
         self.guards: dict[Buffer, list[np.ndarray]] = {}
         needed = max((s.scratch_bytes for s in program.compute_sets), default=0)
@@ -67,7 +66,7 @@ class Machine:
         self.memory[buffer] = raw
 
     def address_of(self, codelet: Any) -> int:
-        return self.addresses[codelet] if isinstance(codelet, Nest) else int(codelet.address)
+        return self.addresses[codelet] if isinstance(codelet, Generated) else int(codelet.address)
 
     def run_units(self, compute_set: ComputeSet, lo: int, hi: int) -> None:
         CODELET_TYPE(self.address_of(compute_set.codelet))(
