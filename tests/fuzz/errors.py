@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
+from tests.fuzz.distances import EPSILON, TINY, widened
 from tests.fuzz.program import Step, run_line
-
-EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
-TINY = {"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
-"""What is nearer to 0 than this may have been flushed (f16: the distance between denormals)."""
-
-
-def widened(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.float64) if x.dtype.kind in "fV" or x.dtype == ml_dtypes.bfloat16 else x
-
-
-def is_float(x: np.ndarray) -> bool:
-    return x.dtype.kind == "f" or x.dtype == ml_dtypes.bfloat16
 
 
 def allowed(step: Step, expected: np.ndarray, magnitude: np.ndarray | None) -> np.ndarray:
@@ -32,17 +20,6 @@ def allowed(step: Step, expected: np.ndarray, magnitude: np.ndarray | None) -> n
             # Both engines may be off by the bound.
             error = error + 2 * step.terms * np.abs(widened(magnitude))
     return np.asarray(np.where(np.isfinite(error), error, 0) * epsilon + (tiny if step.ulps or step.terms else 0))
-
-
-def distance(result: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Element by element; infinite where one is NaN or an infinity that the other is not."""
-    if not is_float(expected):
-        return np.where(result == expected, 0.0, np.inf)
-    a, b = widened(result), widened(expected)
-    with np.errstate(all="ignore"):
-        difference = np.abs(a - b)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    return np.where(same, 0.0, np.where(np.isfinite(a) & np.isfinite(b), difference, np.inf))
 
 
 @tf.custom_gradient

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.fuzz.errors import EPSILON, allowed, distance, is_float, widened, with_errors
+from tests.fuzz.distances import EPSILON, distance, is_float, widened
+from tests.fuzz.errors import allowed, with_errors
 from tests.fuzz.helpers import scalar_loss
 from tests.fuzz.program import Program, run_line
 from tests.fuzz.runs import Different, compiled, on_engine

@@ -1,0 +1,104 @@
+"""What rounding may do to a module's results: the definitions, run with every operation's floats off by a few epsilons.
+
+The spread of several such runs is what rounding explains. Where a run gives something else entirely (another branch,
+another order, an overflow) the element may be anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+
+from engine.ir import Instruction, Module
+from engine.ops import apply as applying
+from engine.ops.registry import DEFINITIONS, Value
+from tests.fuzz.distances import EPSILON, distance, is_float, widened
+
+EXACT = frozenset(
+    (
+        "parameter constant tuple get-tuple-element copy reshape transpose broadcast slice reverse pad concatenate "
+        "gather select iota dynamic-slice dynamic-update-slice negate abs maximum minimum sort while conditional call "
+        "compare real imag complex clamp floor ceil round-nearest-even round-nearest-afz optimization-barrier "
+        "bitcast-convert sign"
+    ).split()
+)
+"""Operations that round nothing."""
+SUMS = frozenset(
+    "dot convolution reduce reduce-window select-and-scatter scatter fft cholesky triangular-solve".split()
+)
+MOST_OPERATIONS = 20_000
+
+
+class TooLong(Exception):
+    """The module runs more operations than a test has time for: a loop that does not end, perhaps."""
+
+
+@contextmanager
+def counted(rng: np.random.Generator | None = None) -> Iterator[None]:
+    """Within, `evaluate` raises TooLong after many operations; with `rng` results of operations are shifted."""
+    left = MOST_OPERATIONS
+    define = applying._define
+
+    def counting(instruction: Instruction, operands: list[Value]) -> Value:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise TooLong
+        value = define(instruction, operands)
+        return value if rng is None else _shifted(instruction, operands, value, rng)
+
+    with mock.patch.object(applying, "_define", counting):
+        yield
+
+
+def _shifted(instruction: Instruction, operands: list[Value], value: Value, rng: np.random.Generator) -> Value:
+    if instruction.opcode in EXACT:
+        return value
+    if isinstance(value, tuple):
+        return tuple(_shifted(instruction, operands, part, rng) for part in value)
+    if not (is_float(value) or value.dtype.kind == "c"):
+        return value
+    epsilon = EPSILON.get({"complex64": "float32", "complex128": "float64"}.get(value.dtype.name, value.dtype.name), 0)
+    wide = value if value.dtype.kind == "c" else widened(value)
+    error = 2 * np.abs(wide)
+    if instruction.opcode in SUMS:
+        error = error + 8 * _magnitude(instruction, operands, value)
+    with np.errstate(all="ignore"):
+        direction = rng.uniform(-1, 1, wide.shape)
+        if value.dtype.kind == "c":
+            direction = direction + 1j * rng.uniform(-1, 1, wide.shape)
+        moved = (wide + error * epsilon * direction).astype(value.dtype)
+    return np.where(np.isfinite(wide) & np.isfinite(moved), moved, value)
+
+
+def _magnitude(instruction: Instruction, operands: list[Value], value: np.ndarray) -> np.ndarray:
+    """The sum with all its terms positive, where that is one; else the largest number around."""
+    arrays = [o for o in operands if isinstance(o, np.ndarray)]
+    if instruction.opcode in ("dot", "convolution") and value.dtype.kind != "c":
+        return np.abs(widened(np.asarray(DEFINITIONS[instruction.opcode](instruction, [np.abs(a) for a in arrays]))))
+    finite = [np.abs(widened(a)[np.isfinite(widened(a))]) for a in arrays if is_float(a) or a.dtype.kind == "c"]
+    return np.full(value.shape, sum(float(f.sum()) for f in finite))
+
+
+def spread_of(
+    module: Module, arguments: list[np.ndarray], expected: tuple[np.ndarray, ...], runs: int
+) -> list[np.ndarray]:
+    """For each result how far shifted runs are from the expected ones, at most."""
+    from engine.evaluate import evaluate
+
+    spread = [np.zeros(e.shape) for e in expected]
+    for seed in range(runs):
+        with counted(np.random.default_rng(seed)):
+            shifted = evaluate(module, arguments)
+        spread = [np.maximum(s, apart(x, e)) for s, x, e in zip(spread, shifted, expected, strict=True)]
+    return spread
+
+
+def apart(result: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Element by element; infinite where integers differ, or one is finite and the other not."""
+    if expected.dtype.kind == "c":
+        return np.maximum(apart(result.real, expected.real), apart(result.imag, expected.imag))
+    return distance(result, expected)
