@@ -103,7 +103,7 @@ def first_wrong(mutant: Mutant) -> str:
 
 
 def on_engine(module: Module, arguments: list[np.ndarray], *, verify: bool = True) -> list[np.ndarray]:
-    """All results of one step; updated parameters are variables, as are others. `verify` checks what each pass returns."""
+    """All results of one step, with parameters as variables. `verify` checks what each pass returns."""
     executable = Executable(build_program(module, ["variable"] * len(arguments), {}, verify=verify))
     held = buffers(arguments)
     outputs = iter(executable.run(1, [], held))
