@@ -70,10 +70,11 @@ class IPUInfeedQueue:
 
     @property
     def initializer(self) -> Any:
-        """Begins, or begins anew, with the first element; an operation that has already run.
+        """Begins with the first element; an operation that has already run. After `deleter` it begins anew.
 
         Raises:
-            tf.errors.FailedPreconditionError: a dtype that the device does not take, or a program uses the queue.
+            ValueError: it has been called already, and `deleter` has not since.
+            tf.errors.FailedPreconditionError: a dtype that the device does not take.
             tf.errors.InvalidArgumentError: a tensor of no elements.
         """
         check_feedable(self._element_spec)

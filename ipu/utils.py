@@ -142,11 +142,11 @@ def running_on_ipu_model() -> bool:
 class SyntheticDataCategory(Enum):
     """What TF_POPLAR_FLAGS may ask synthetic data for."""
 
-    INFEED = "infeed"
-    OUTFEED = "outfeed"
-    SEED = "seed"
-    HOST_EMBEDDING = "hostembedding"
-    PARAMETERS = "parameters"
+    Seed = "seed"
+    Infeed = "infeed"
+    Outfeed = "outfeed"
+    HostEmbedding = "hostembedding"
+    Parameters = "parameters"
 
 
 def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:

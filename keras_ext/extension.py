@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 from keras_ext.frameworks.common import serves
 
 
-class Extension:
+class ExtensionKind(type):
+    """Makes the models that an extension serves its instances: of its own class and of those it derives from."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        extensions = (extension_of(instance) for extension_of in _served)
+        return any(extension is not None and issubclass(extension, cls) for extension in extensions)
+
+
+class Extension(metaclass=ExtensionKind):
     """Base of what gives models methods: every public method of a subclass in `extensions.KINDS` is injected.
 
     Such a method is called with the model as `self`. Options live in `options_of(model)` under the names they have
@@ -24,6 +32,10 @@ class Extension:
 
     UNSAVED: ClassVar[tuple[str, ...]] = ()
     """Options that saving leaves out and says so."""
+
+
+_served: list[Callable[[Any], type[Extension] | None]] = []
+"""What tells the extension of a model, one for each framework."""
 
 
 def options_of(model: Any) -> dict[str, Any]:
@@ -79,4 +91,5 @@ def install(
 
     for name in sorted({name for extension in kinds.values() for name in public_methods(extension)}):
         setattr(model_class, name, InjectedMethod(name, extension_of))
+    _served.append(extension_of)
     return extension_of

@@ -18,7 +18,7 @@ from ipu.compiler.marks import AccumulatorType, marking
 from ipu.compiler.pipelining import InferencePipelineProgram, PipelineProgram
 from ipu.compiler.program import Program
 from ipu.compiler.replication import alone
-from ipu.compiler.trace import trace_step
+from ipu.compiler.trace import graph_of, trace_step
 from ipu.pipelining.streaming import Streamed, StreamingPipelineProgram
 from keras_ext.epochs.feeds import BatchSignature
 from keras_ext.pipelining.options import Pipelining
@@ -52,6 +52,10 @@ class ProgramCache:
         """The program made last."""
         return next(reversed(self._programs.values()), None)
 
+    def latest_signature(self) -> BatchSignature | None:
+        """The batch signature of the program made last."""
+        return next((signature for signature, _ in reversed(self._programs)), None)
+
     def other_than(self, signature: BatchSignature) -> BatchSignature | None:
         """The signature of the last program made, if there is one but none for `signature`."""
         signatures = [known for known, _ in self._programs]
@@ -79,14 +83,7 @@ class ProgramCache:
 
 def compile_step(step: Callable[[Any], Any], signature: BatchSignature, updates: Updates | None = None) -> Program:
     """Traces a step that takes one nested batch, and compiles it, or the step that makes one of `updates`."""
-
-    def flat_step(*arrays: tf.Tensor) -> Any:
-        return step(signature.layout.unflatten(iter(arrays)))
-
-    specs = [
-        tf.TensorSpec(shape, tf.as_dtype(dtype))
-        for shape, dtype in zip(signature.shapes, signature.dtypes, strict=True)
-    ]
+    flat_step, specs = _flat(step, signature)
     if updates is None:
         return Program(alone(trace_step(flat_step, specs), replicas_in_scope()))
     traceable: Callable[..., Any] = flat_step
@@ -105,6 +102,21 @@ def compile_step(step: Callable[[Any], Any], signature: BatchSignature, updates:
     if isinstance(traceable, Streamed):
         return StreamingPipelineProgram(traced, pipelining, traceable.queue, metrics=metrics)
     return InferencePipelineProgram(traced, pipelining, metrics=metrics)
+
+
+def graph_of_step(step: Callable[[Any], Any], signature: BatchSignature) -> tf.Graph:
+    """TensorFlow's graph of a step that takes one nested batch, traced for this."""
+    return graph_of(*_flat(step, signature))
+
+
+def _flat(step: Callable[[Any], Any], signature: BatchSignature) -> tuple[Callable[..., Any], list[tf.TensorSpec]]:
+    def flat_step(*arrays: tf.Tensor) -> Any:
+        return step(signature.layout.unflatten(iter(arrays)))
+
+    return flat_step, [
+        tf.TensorSpec(shape, tf.as_dtype(dtype))
+        for shape, dtype in zip(signature.shapes, signature.dtypes, strict=True)
+    ]
 
 
 def engine_pipelining(pipelining: Pipelining, accumulation: Accumulation) -> EnginePipelining:

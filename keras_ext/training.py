@@ -24,7 +24,7 @@ from keras_ext.pipelining.options import Pipelining, accumulator_type_of_pipelin
 from keras_ext.pipelining.outfeed import begin_execution
 from keras_ext.pipelining.running import check_batches_of_pipeline, inference_micro_batches, traced_step
 from keras_ext.pipelining.schedules import note_pipeline
-from keras_ext.program_cache import ProgramCache, Updates
+from keras_ext.program_cache import ProgramCache, Updates, graph_of_step
 from keras_ext.queue_options import buffer_depth
 from keras_ext.queue_report import queue_report
 from keras_ext.replication import replicas_of
@@ -86,6 +86,11 @@ class StepFunction:
     def latest_program(self) -> Program | None:
         """The program that was compiled last, None before the first."""
         return self._programs.latest()
+
+    def latest_graph(self) -> tf.Graph | None:
+        """TensorFlow's graph of a step, for batches of the program that was compiled last; None before the first."""
+        signature = self._programs.latest_signature()
+        return None if signature is None else graph_of_step(self._step, signature)
 
     def program_for(self, x: Any = None, y: Any = None, batch_size: int | None = None) -> Program:
         """The program for batches of the shapes of `x` and `y`, compiled if need be, and not run.

@@ -51,10 +51,19 @@ def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> 
 
     Raises UnsupportedOperation where XLA cannot compile an operation of the function.
     """
+    concrete, used = _traced(function, specs)
+    return bind(concrete, used)
+
+
+def graph_of(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tf.Graph:
+    """TensorFlow's graph of `function`, called with one tensor for each of `specs`, traced as `trace_step` does."""
+    return _traced(function, specs)[0].graph
+
+
+def _traced(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tuple[Any, dict[int, IPUVariable]]:
     with engine_trace() as used:
         compiled = tf.function(function, jit_compile=True, autograph=False)
-        concrete = compiled.get_concrete_function(*specs)
-    return bind(concrete, used)
+        return compiled.get_concrete_function(*specs), used
 
 
 def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from engine.errors import ConfigurationError
 from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape
 from ipu.queues.feeder import Feeder
@@ -31,14 +32,14 @@ class InfeedEndpoint:
         self.name = register(self, "infeed", name)
 
     def initialise(self) -> None:
-        """Begins with the first element of the data set, again if need be.
-
-        Raises FailedPreconditionError while a program uses the queue.
-        """
+        """Begins with the first element of the data set. Raises ConfigurationError if it has begun already."""
         with self._lock:
-            self._refuse_while_running("initialize")
+            if self._feeder is not None:
+                raise ConfigurationError(
+                    f"Expected initializer of infeed queue {self.name!r} to be evaluated once. Received: a second "
+                    f"time. To begin anew with the first element, evaluate infeed_queue.deleter before."
+                )
             remember(self)
-            self._stop()
             if is_synthetic("infeed"):
                 self._feeder = SyntheticFeeder(self._shapes)
             else:
@@ -72,7 +73,7 @@ class InfeedEndpoint:
                     None,
                     None,
                     f"Expected all programs with infeed queue {self.name!r} to have {feeder.replicas} replicas. "
-                    f"Received: one of {replicas}. Make another queue, or initialize this one anew.",
+                    f"Received: one of {replicas}. Make another queue, or delete this one and initialize it anew.",
                 )
             if self._running:
                 raise tf.errors.FailedPreconditionError(

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras.src import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.callbacks.callback_list import CallbackList
+from keras.src.callbacks.tensorboard import TensorBoard
 from keras.src.models.functional import Functional
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
@@ -28,7 +29,7 @@ from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
 from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.ipu_strategy import IPUStrategyV1
-from keras_ext import extension, progress_bars, runs, step_callbacks
+from keras_ext import extension, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.epochs.feeds import RowBatches
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import Passes
@@ -213,6 +214,7 @@ def install() -> None:
     # Ending a batch, Keras hands callbacks that allow it to several threads.
     step_callbacks.install(CallbackList, direct="_")
     progress_bars.install(Progbar)
+    tensorboard.install(TensorBoard)
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
     keras3_backup.install()
     keras3_graphs.install()

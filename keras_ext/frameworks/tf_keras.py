@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
-from tf_keras.src.callbacks import CallbackList
+from tf_keras.src.callbacks import CallbackList, TensorBoard
 from tf_keras.src.engine import data_adapter
 from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential
@@ -22,7 +22,7 @@ from tf_keras.src.utils.generic_utils import Progbar
 
 from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.compiler.variables import tracing
-from keras_ext import extension, progress_bars, runs, step_callbacks
+from keras_ext import extension, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import (
@@ -116,6 +116,7 @@ def install() -> None:
     tf_keras_graphs.install()
     step_callbacks.install(CallbackList)
     progress_bars.install(Progbar)
+    tensorboard.install(TensorBoard)
     runs.install(Model, lambda model: serves(getattr(model, "_distribution_strategy", None)))
     tf_keras_backup.install()
     sgd.SGD.update_step = _without_idle_velocities(sgd.SGD.update_step)

@@ -38,6 +38,22 @@ def test_only_models_of_a_scope_have_the_methods(kit: Kit, kind: str, method: st
     assert isinstance(inside, kit.keras.Model)
 
 
+def test_models_of_a_scope_are_instances_of_the_extensions(kit: Kit) -> None:
+    extensions = kit.keras.ipu.extensions
+    classes = {
+        "sequential": extensions.sequential_extensions.SequentialExtension,
+        "functional": extensions.functional_extensions.FunctionalExtension,
+        "Subclassed": extensions.model_extensions.ModelExtension,
+    }
+    for kind, extension in classes.items():
+        with IPUStrategy().scope():
+            model = getattr(kit, kind)()
+        instance_of = {one for one in classes.values() if isinstance(model, one)}
+        assert instance_of == {extension, extensions.ModelExtension}
+        assert not isinstance(kit.functional(), extension) and not isinstance(extension, extension)
+    assert extensions.FunctionalExtension is classes["functional"]
+
+
 def test_each_model_has_its_own_options(kit: Kit) -> None:
     with IPUStrategy().scope():
         one, other = kit.sequential(), kit.sequential()

@@ -42,6 +42,11 @@ def test_elements_come_once_and_in_order_over_several_runs(strategy: IPUStrategy
     for n in (3, 1, 5, 40, 1):
         strategy.run(step, args=(n,))
     np.testing.assert_array_equal(outfeed.dequeue(), np.arange(50))
+    with pytest.raises(ValueError, match="a second time.*evaluate infeed_queue.deleter before"):
+        _ = queue.initializer
+    strategy.run(step, args=(1,))
+    np.testing.assert_array_equal(outfeed.dequeue(), [50])
+    _ = queue.deleter
     _ = queue.initializer
     strategy.run(step, args=(2,))
     np.testing.assert_array_equal(outfeed.dequeue(), [0, 1])
@@ -173,6 +178,7 @@ def test_end_of_the_data_set_leaves_everything_usable(strategy: IPUStrategyV1) -
         with pytest.raises(ERRORS.OutOfRangeError, match="Received: its end"):
             strategy.run(step, args=(6,))
         assert seen == 21.0
+    _ = queue.deleter
     _ = queue.initializer
     assert strategy.run(step, args=(6,)) == 42.0
     assert strategy.run(step, args=(4,)) == 42.0 + 34.0
@@ -186,6 +192,7 @@ def test_an_error_of_the_data_set_is_raised_by_the_run_that_needs_it(strategy: I
     assert strategy.run(take, args=(7,)) == 21.0
     with pytest.raises(ERRORS.InvalidArgumentError, match="element seven"):
         strategy.run(take, args=(1,))
+    _ = queue.deleter
     _ = queue.initializer
     assert strategy.run(take, args=(3,)) == 3.0
 

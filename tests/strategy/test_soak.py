@@ -67,6 +67,7 @@ def test_queues_made_anew(strategy: IPUStrategyV1) -> None:
             iterator = iter(numbers())
         for _ in range(3):
             assert strategy.run(take, args=(iterator,)) == 0.0
+            _ = iterator._infeed_queue.deleter
             _ = iterator._infeed_queue.initializer
     del iterator
     gc.collect()

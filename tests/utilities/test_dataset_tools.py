@@ -158,7 +158,8 @@ def test_initialization_moves_to_the_host() -> None:
 def test_synthetic_data(monkeypatch, flags: str, infeed: bool, seed: bool) -> None:
     monkeypatch.setenv("TF_POPLAR_FLAGS", flags)
     category = ipu.utils.SyntheticDataCategory
-    assert ipu.utils.use_synthetic_data_for(category.INFEED) is infeed
-    assert ipu.utils.use_synthetic_data_for(category.SEED) is seed
+    assert ipu.utils.use_synthetic_data_for(category.Infeed) is infeed
+    assert ipu.utils.use_synthetic_data_for(category.Seed) is seed
+    assert [each.name for each in category] == ["Seed", "Infeed", "Outfeed", "HostEmbedding", "Parameters"]
     with pytest.raises(TypeError, match="SyntheticDataCategory"):
         ipu.utils.use_synthetic_data_for("infeed")

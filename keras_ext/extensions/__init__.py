@@ -1,0 +1,33 @@
+"""The documented names of `keras.ipu.extensions`: which methods each kind of model gets, and pipeline stages."""
+
+from __future__ import annotations
+
+from keras_ext.extensions.functional_extensions import (
+    FunctionalExtension,
+    FunctionalLayerPipelineStageAssignment,
+    FunctionalNestedModelPipelineStageAssignment,
+)
+from keras_ext.extensions.model_extensions import (
+    ModelExtension,
+    ModelLayerPipelineStageAssignment,
+    ModelNestedModelPipelineStageAssignment,
+)
+from keras_ext.extensions.sequential_extensions import (
+    SequentialExtension,
+    SequentialLayerPipelineStageAssignment,
+    SequentialNestedModelPipelineStageAssignment,
+)
+from keras_ext.pipelining.stage import PipelineStage
+
+__all__ = [
+    "FunctionalExtension",
+    "FunctionalLayerPipelineStageAssignment",
+    "FunctionalNestedModelPipelineStageAssignment",
+    "ModelExtension",
+    "ModelLayerPipelineStageAssignment",
+    "ModelNestedModelPipelineStageAssignment",
+    "PipelineStage",
+    "SequentialExtension",
+    "SequentialLayerPipelineStageAssignment",
+    "SequentialNestedModelPipelineStageAssignment",
+]

@@ -1,0 +1,19 @@
+"""`keras.ipu.extensions.sequential_extensions`: what sequential models get."""
+
+from __future__ import annotations
+
+from keras_ext.extensions.model_extensions import ModelExtension
+from keras_ext.pipelining.assignments import (
+    SequentialLayerPipelineStageAssignment,
+    SequentialNestedModelPipelineStageAssignment,
+)
+
+__all__ = [
+    "SequentialExtension",
+    "SequentialLayerPipelineStageAssignment",
+    "SequentialNestedModelPipelineStageAssignment",
+]
+
+
+class SequentialExtension(ModelExtension):
+    """The methods of a `Sequential` model created inside an IPUStrategy, its instance (Keras API, 25.1)."""

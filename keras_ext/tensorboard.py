@@ -1,0 +1,36 @@
+"""The callback TensorBoard with `write_graph`: models of a strategy have no tf.function whose graph it could write."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ext.training import StepFunction
+
+
+def install(callback: Any) -> None:
+    """Lets a framework's TensorBoard write the graph of a training step that the engine runs, in the first epoch."""
+    write, end_epoch = callback._write_keras_model_train_graph, callback.on_epoch_end
+
+    @functools.wraps(write)
+    def write_train_graph(self: Any) -> None:
+        function = self.model.train_function
+        if not isinstance(function, StepFunction):
+            return write(self)
+        graph = function.latest_graph()
+        if graph is not None:
+            with self._train_writer.as_default(), tf.summary.record_if(True):
+                tf.summary.graph(graph)
+
+    @functools.wraps(end_epoch)
+    def on_epoch_end(self: Any, epoch: int, logs: Any = None) -> None:
+        # tf_keras calls its batch hooks, which would have written the graph, only for profiles and speeds.
+        if self._should_write_train_graph and isinstance(self.model.train_function, StepFunction):
+            self._write_keras_model_train_graph()
+            self._should_write_train_graph = False
+        end_epoch(self, epoch, logs)
+
+    callback._write_keras_model_train_graph = write_train_graph
+    callback.on_epoch_end = on_epoch_end
