@@ -20,6 +20,8 @@ from engine.ir.device_operations import (
 from ipu.compiler.device_calls import device_call
 
 Gradient = Callable[[Any], Any]
+OF_BOOLEANS = ("LOGICAL_AND", "LOGICAL_OR", "LOCAL")
+"""The operations of reduce_scatter that take booleans besides numbers."""
 
 
 def cross_replica_sum(x: Any, group: int | None = None, name: str | None = None) -> tf.Tensor:
@@ -66,7 +68,7 @@ def all_to_all(x: Any, split: int, joined: int, replicas: int, name: str | None 
 
 def reduce_scatter(x: Any, group: int, operation: str, name: str | None = None) -> tf.Tensor:
     """Slice r of what the operands of a group are reduced to, for its r-th replica, [ceil(n / group)]."""
-    x = _operand(x, "x")
+    x = _operand(x, "x", may_be_boolean=operation in OF_BOOLEANS)
     group = positive(group, "replication_factor")
     if x.shape.rank != 1:
         raise ConfigurationError(f"Expected x of rank 1. Received: the shape {x.shape}. Use tf.reshape(x, [-1]).")
@@ -125,9 +127,9 @@ def _operation(
         return apply(x)
 
 
-def _operand(x: Any, name: str) -> tf.Tensor:
+def _operand(x: Any, name: str, may_be_boolean: bool = False) -> tf.Tensor:
     x = tf.convert_to_tensor(x)
-    if not (x.dtype.is_floating or x.dtype.is_integer):
+    if not (x.dtype.is_floating or x.dtype.is_integer or (may_be_boolean and x.dtype.is_bool)):
         raise TypeError(f"Expected {name} to have a numeric type. Received: {x.dtype.name}. Nearest: int32.")
     if not x.shape.is_fully_defined():
         raise ConfigurationError(

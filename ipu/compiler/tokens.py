@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
 from ipu.compiler.variables import IPUVariable
@@ -41,7 +42,8 @@ def device_token() -> IPUVariable:
     key = (current_ordinal(), _chain.name)
     with _lock:
         if key not in _tokens:
-            with ops.init_scope(), tf.device("/device:CPU:0"):
+            # Programs of several graphs share it: eager also where the outermost graph is a tf.Graph.
+            with ops.init_scope(), context.eager_mode(), tf.device("/device:CPU:0"):
                 name = f"ipu_token_{_chain.name}".rstrip("_")
                 _tokens[key] = IPUVariable(initial_value=0, dtype=tf.int32, trainable=False, name=name)
         return _tokens[key]

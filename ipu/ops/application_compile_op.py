@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from engine.errors import ConfigurationError
 from engine.files import SUFFIX, write_executable
@@ -44,7 +45,8 @@ def experimental_application_compile_op(
     """
     if not callable(func):
         raise TypeError(f"Expected func to be a function. Received: {func!r}.")
-    with tf.init_scope():
+    # Eager also where the outermost graph is a tf.Graph: what is traced there belongs to no session.
+    with tf.init_scope(), context.eager_mode():
         traced = traced_function(func, tuple(inputs or ()))
         if traced.replicas > 1:
             raise ConfigurationError(
@@ -57,4 +59,5 @@ def experimental_application_compile_op(
             handle, output_path = tempfile.mkstemp(suffix=SUFFIX)
             os.close(handle)
         write_executable(os.fspath(output_path), file)
+    with tf.init_scope():
         return tf.constant(os.fspath(output_path), name=name)

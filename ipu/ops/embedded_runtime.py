@@ -59,13 +59,18 @@ def embedded_runtime_start(
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no executable, altered or of another version; or inputs are missing, unknown or of another
-            shape.
+        ValueError: it is no executable, altered or of another version; its path is a tensor that is yet to be
+            computed; or inputs are missing, unknown or of another shape.
         TypeError: an input of another dtype.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, int) or timeout < 0:
         raise ConfigurationError(f"Expected timeout to be microseconds, 0 or more. Received: {timeout!r}. Nearest: 0.")
-    path = executable_file.numpy() if isinstance(executable_file, tf.Tensor) else executable_file
+    path = tf.get_static_value(executable_file) if isinstance(executable_file, tf.Tensor) else executable_file
+    if path is None:
+        raise ConfigurationError(
+            f"Expected executable_file to be a path that is known when the program is started. Received: "
+            f"{executable_file!r}. Evaluate it first."
+        )
     path = path.decode() if isinstance(path, bytes) else str(path)
     given = {} if inputs is None else inputs
     values = {k: _value(v) for k, v in given.items()} if isinstance(given, Mapping) else [_value(v) for v in given]

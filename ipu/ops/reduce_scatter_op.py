@@ -18,20 +18,21 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
     """Reduce the given replicated tensor with the result scattered across the replicas (Python API, 18.14.13).
 
     Args:
-        x: the tensor, [n] of a numeric type, or a list of such tensors.
+        x: the tensor, [n] of a numeric type, or a list of such tensors; booleans for LOGICAL_AND, LOGICAL_OR and LOCAL.
+            Of numbers these logical operations take all but 0 for true, and give 1 and 0 of their type.
         replication_factor: the number of replicas in each group, which are consecutive.
         op: COLLECTIVE_OP_ADD, _MUL, _MIN, _MAX, _LOGICAL_AND, _LOGICAL_OR, _SQUARE_ADD, _MEAN, or _LOCAL, which takes
             each replica's slice of its own tensor. ADD and MEAN have gradients.
         name: optional op name.
 
     Returns:
-        A tensor [ceil(n / replication_factor)], this replica's slice of the result, which is padded with zeros; a list
-        of such tensors for a list.
+        A tensor [ceil(n / replication_factor)], this replica's slice of the result, which is padded with zeros (False); a
+        list of such tensors for a list.
 
     Raises:
         ValueError: `x` is not of rank 1, `op` is none of these, called outside of a function that runs on the IPU, or,
             when the program is built, `replication_factor` does not divide the number of replicas.
-        TypeError: `x` is not numeric.
+        TypeError: `x` is neither numeric nor, for the operations that take them, of booleans.
     """
     names = [*OPERATIONS, "MEAN", "LOCAL"]
     operation = op.removeprefix(PREFIX) if isinstance(op, str) else op

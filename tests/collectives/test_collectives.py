@@ -134,6 +134,29 @@ def test_local_and_logical_operations() -> None:
     np.testing.assert_array_equal(squares, [[5, 0], [45, 80]])
 
 
+def test_logical_operations_on_booleans() -> None:
+    """Replica 0 has x, replica 1 the other way around; three elements on two replicas: the last slice ends in False."""
+    x = np.array([True, False, True])
+
+    def function(x):
+        mine = tf.math.logical_xor(x, ipu.replication_ops.replication_index() == 1)
+        mine = tf.math.logical_or(mine, tf.constant([True, False, False]))
+        results = []
+        for name in ("LOGICAL_AND", "LOGICAL_OR", "LOCAL"):
+            part = ipu.reduce_scatter_op.reduce_scatter(mine, 2, f"COLLECTIVE_OP_{name}")
+            assert part.dtype == tf.bool
+            results.append(everybody(tf.cast(part, tf.int32), 2))
+        return results
+
+    both, either, local = on_replicas(function, 2, x)
+    np.testing.assert_array_equal(both, [[1, 0], [0, 0]])
+    np.testing.assert_array_equal(either, [[1, 1], [1, 0]])
+    np.testing.assert_array_equal(local, [[1, 0], [0, 0]])
+    for name in ("ADD", "MAX", "MEAN"):
+        with pytest.raises(TypeError, match=r"numeric type\. Received: bool"):
+            on_replicas(lambda x, name=name: ipu.reduce_scatter_op.reduce_scatter(x, 2, f"COLLECTIVE_OP_{name}"), 2, x)
+
+
 @pytest.mark.parametrize("replicas", REPLICAS)
 def test_replicas_keep_their_own_variables(replicas: int) -> None:
     variable, shared = tf.Variable(X), tf.Variable(X)

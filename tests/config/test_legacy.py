@@ -271,3 +271,14 @@ def test_deprecated_functions_warn_once() -> None:
     source = "from ipu import utils\nfor _ in range(3): utils.create_ipu_config()"
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert done.stderr.count("create_ipu_config is deprecated: use an ipu.config.IPUConfig") == 1
+
+
+def test_older_programs_find_the_configuration_in_utils() -> None:
+    """`ipu.utils.IPUConfig` is where it was before it moved to `ipu.config`."""
+    from tensorflow.python.ipu import utils as documented
+
+    assert documented.IPUConfig is IPUConfig and "IPUConfig" in utils.__all__
+    config = documented.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    assert utils.get_num_of_ipus_in_device("/device:IPU:0") == 2

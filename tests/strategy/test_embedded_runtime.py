@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -123,6 +125,29 @@ def queue_program(folder: Path, factor: float, turns: int) -> str:
     path = str(folder / "queues.poplar_exec")
     experimental_application_compile_op(lambda: loops.repeat(turns, body, infeed_queue=infeed), output_path=path)
     return path
+
+
+def test_an_engine_made_in_a_graph_or_a_function_is_called_from_others(tmp_path: Path) -> None:
+    """In a process of its own: the device's token is made by the first program."""
+    program = """
+import numpy as np, sys, tensorflow as tf
+from pathlib import Path
+from ipu.embedded_runtime import embedded_runtime_call, embedded_runtime_start
+from tests.strategy.test_embedded_runtime import queue_program
+x = np.ones(2, np.float32)
+with tf.Graph().as_default():
+    path = queue_program(Path(sys.argv[1]), 2.0, 4)
+contexts = [embedded_runtime_start(path, [], "made in a graph")]
+@tf.function
+def make():
+    contexts.append(embedded_runtime_start(queue_program(Path(sys.argv[1]), 2.0, 4), [], "made in a function"))
+make()
+for context in contexts:
+    assert tf.function(lambda x: embedded_runtime_call([x], context))(x)[1] == 2
+    assert embedded_runtime_call([x], context)[0].numpy().tolist() == [2, 2]
+queue_program(Path(sys.argv[1]), 2.0, 4)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
 
 
 def test_requests_by_queues_from_many_threads(tmp_path: Path) -> None:
