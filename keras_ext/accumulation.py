@@ -153,11 +153,14 @@ def _is_keras_optimizer(optimizer: Any) -> bool:
 def _check_minimize(model: Any, is_pipelined: bool) -> None:
     """Raises ConfigurationError for an optimizer with a `minimize` of its own, which would never be called."""
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is None or not (is_pipelined or (option(model, STEPS) or 1) > 1):
+    if not (is_pipelined or (option(model, STEPS) or 1) > 1):
         return
-    owner = next((base for base in type(optimizer).__mro__ if "minimize" in vars(base)), None)
-    if owner is not None and not owner.__module__.startswith(("keras.", "tf_keras.", "tensorflow.")):
-        raise ConfigurationError(
-            f"Expected an optimizer that does not override minimize, which is not called with gradient accumulation "
-            f"and in pipelines. Received: {type(optimizer).__name__}. Override apply_gradients in its place."
-        )
+    while optimizer is not None:
+        owner = next((base for base in type(optimizer).__mro__ if "minimize" in vars(base)), None)
+        if owner is not None and not owner.__module__.startswith(("keras.", "tf_keras.", "tensorflow.")):
+            raise ConfigurationError(
+                f"Expected an optimizer that does not override minimize, which is not called with gradient "
+                f"accumulation and in pipelines. Received: {type(optimizer).__name__}. Override apply_gradients in its "
+                f"place."
+            )
+        optimizer = getattr(optimizer, "inner_optimizer", None)  # that of a LossScaleOptimizer

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.framework.auto_control_deps_utils import get_read_write_resource_inputs
 from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.ops.resource_variable_ops import get_eager_safe_handle_data
 
@@ -18,6 +19,7 @@ from engine.errors import ConfigurationError
 from engine.ir.device_operations import PIPELINE_TURN, UPDATED_ONCE
 from engine.ir.shape import ELEMENT_TYPES
 from engine.partition.marks import GRADIENT, mark_config
+from ipu.compiler.variables import IPUVariable, used_with
 
 AccumulatorType = tf.DType | Callable[[Any], tf.DType | None] | None
 """The type gradients are accumulated in: one for all, or for each variable; None is the gradient's own."""
@@ -53,30 +55,46 @@ def marking(accumulator_type: AccumulatorType = None) -> Iterator[Marks]:
 def optimizing() -> Iterator[Marks | None]:
     """An optimizer applies gradients within: the marks, if they are wanted from it.
 
-    None where no marks are wanted: outside `marking`, and for an optimizer inside another one.
+    None where no marks are wanted: outside `marking`, and for an optimizer inside another one. The variables that
+    operations made within write are updated once.
     """
     marks = _marking.marks
     if marks is None or marks.inside:
         yield None
         return
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
     marks.inside = True
     try:
         yield marks
     finally:
         marks.inside = False
+    note_updated_once(written_variables(graph, graph.get_operations()[before:]))
 
 
 def mark_gradient(marks: Marks, gradient: Any, variable: Any) -> Any:
-    """A gradient, marked; None if there is none. `variable` is the Keras variable it belongs to."""
+    """A gradient in the dtype in which it is accumulated, marked; None if there is none.
+
+    `variable` is the Keras variable it belongs to.
+    """
     if gradient is None:
         return None
     gradient = tf.convert_to_tensor(gradient)
     wanted = marks.accumulator_type
     if is_function_of_variables(wanted):
         wanted = wanted(variable)
-    accumulator = None if wanted is None else accumulator_element_type(wanted)
-    config = mark_config(getattr(variable, "path", None) or variable.name, accumulator)
-    return _passed(GRADIENT, gradient, config)
+    if wanted is not None:
+        accumulator_element_type(wanted)
+        gradient = tf.cast(gradient, wanted)
+    return _passed(GRADIENT, gradient, mark_config(getattr(variable, "path", None) or variable.name, None))
+
+
+def as_of_variable(gradient: Any, variable: Any) -> Any:
+    """A gradient in its variable's dtype, as stock optimizers take it, where another one was asked for accumulators."""
+    marks = _marking.marks
+    if marks is None or marks.accumulator_type is None or not tf.is_tensor(gradient):
+        return gradient
+    return tf.cast(gradient, variable.dtype)
 
 
 def mark_total(tensor: tf.Tensor) -> tf.Tensor:
@@ -132,6 +150,17 @@ def accumulator_element_type(dtype: Any) -> str:
             f"returns one. Received: {dtype!r}. Nearest: tf.float32."
         )
     return ELEMENT_TYPES[np.dtype(kind.as_numpy_dtype)]
+
+
+def written_variables(graph: Any, operations: Iterable[tf.Operation]) -> list[Any]:
+    """TensorFlow's variables that some operations of a graph write, those in their branches and loops too."""
+    inputs = {id(t) for operation in operations for t in get_read_write_resource_inputs(operation)[1]}
+    handles = {id(outer) for outer, inner in getattr(graph, "captures", ()) if id(inner) in inputs}
+    return [*used_with(handles), *(v for v in getattr(graph, "variables", ()) if id(_host_handle(v)) in handles)]
+
+
+def _host_handle(variable: Any) -> Any:
+    return None if isinstance(variable, IPUVariable) else getattr(variable, "_handle", None)
 
 
 def note_updated_once(variables: Iterable[Any]) -> None:

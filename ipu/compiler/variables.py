@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,6 +44,11 @@ def engine_trace() -> Iterator[dict[int, IPUVariable]]:
 def tracing() -> bool:
     """Whether this thread is tracing a step for the engine."""
     return _tracing.used is not None
+
+
+def used_with(handles: Collection[int]) -> list[IPUVariable]:
+    """The variables that the trace under way has used whose handles have these ids."""
+    return [variable for handle, variable in (_tracing.used or {}).items() if handle in handles]
 
 
 @contextlib.contextmanager

@@ -26,8 +26,8 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
         name: optional op name.
 
     Returns:
-        A tensor [ceil(n / replication_factor)], this replica's slice of the result, which is padded with zeros (False); a
-        list of such tensors for a list.
+        A tensor [ceil(n / replication_factor)], this replica's slice of the result, which is padded with zeros (False);
+        a list of such tensors for a list.
 
     Raises:
         ValueError: `x` is not of rank 1, `op` is none of these, called outside of a function that runs on the IPU, or,

@@ -15,7 +15,6 @@ from keras.src.callbacks.callback_list import CallbackList
 from keras.src.callbacks.tensorboard import TensorBoard
 from keras.src.models.functional import Functional
 from keras.src.optimizers.base_optimizer import BaseOptimizer
-from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.trainers import trainer as base_trainer
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
@@ -27,7 +26,6 @@ from keras.src.utils.progbar import Progbar
 
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
-from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext import extension, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.epochs.feeds import RowBatches
@@ -39,13 +37,13 @@ from keras_ext.extensions import FunctionalExtension, ModelExtension, Sequential
 from keras_ext.frameworks import keras3_backup, keras3_graphs, keras3_layers, keras3_logs, keras3_metrics, keras3_scopes
 from keras_ext.frameworks.common import (
     KerasFunction,
-    dense,
     making,
     plain_outside,
     serves,
     with_plain_steps,
 )
 from keras_ext.frameworks.keras3_saving import keep_options
+from keras_ext.frameworks.whole_updates import applying_lists, applying_pairs, once, wrap_overrides
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
 from keras_ext.training import EpochFunction, Mode, PredictFunction
@@ -62,6 +60,8 @@ class Keras3:
     def step(self, model: Any, mode: Mode, data: Any) -> Any:
         """Traces one step of the model, in its strategy, as Keras does."""
         strategy = model.distribute_strategy
+        wrap_overrides(BaseOptimizer, "apply", applying_lists(_optimizer_variables))
+        wrap_overrides(BaseOptimizer, "apply_gradients", applying_pairs(_optimizer_variables))
         with strategy.scope(), keras3_scopes.own_scopes():
             return strategy.run(getattr(model, f"{mode}_step"), args=(data,))
 
@@ -207,8 +207,7 @@ def install() -> None:
     base_trainer.Trainer.compile = _compiling_in_scope(base_trainer.Trainer.compile)
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
-    for optimizer in (BaseOptimizer, LossScaleOptimizer):
-        optimizer.apply = _with_dense_gradients(optimizer.apply)
+    BaseOptimizer.apply = once(applying_lists(_optimizer_variables, ("update_step",))(BaseOptimizer.apply))
     kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}
     keep_options(ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values())))
     # Ending a batch, Keras hands callbacks that allow it to several threads.
@@ -283,6 +282,10 @@ def _adopt_optimizer(model: Any) -> None:
         optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
+def _optimizer_variables(optimizer: Any) -> list[Any]:
+    return list(optimizer.variables)
+
+
 def _distribute_strategy(model: Any) -> tf.distribute.Strategy:
     """Keras' property, but a model created outside stays plain when it is fitted inside a scope."""
     if model._distribute_strategy is not None:
@@ -297,18 +300,3 @@ def _choosing_iterator(original: type) -> KerasFunction:
         return kind(distribute_strategy=distribute_strategy, **arguments)
 
     return epoch_iterator
-
-
-def _with_dense_gradients(apply: KerasFunction) -> KerasFunction:
-    @functools.wraps(apply)
-    def apply_dense(self: Any, grads: Iterable[Any], trainable_variables: Any = None) -> Any:
-        gradients = [dense(gradient) for gradient in grads]
-        known = self._trainable_variables if trainable_variables is None else list(trainable_variables)
-        with optimizing() as marks:
-            if marks is not None:
-                gradients = [mark_gradient(marks, g, v) for g, v in zip(gradients, known, strict=True)]
-            result = apply(self, gradients, None if trainable_variables is None else known)
-        note_updated_once(variable._value for variable in [*self.variables, *known])
-        return result
-
-    return apply_dense

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -20,14 +20,12 @@ from tf_keras.src.optimizers import optimizer_v1, sgd
 from tf_keras.src.optimizers.legacy import optimizer_v2
 from tf_keras.src.utils.generic_utils import Progbar
 
-from ipu.compiler.marks import mark_gradient, note_updated_once, optimizing
 from ipu.compiler.variables import tracing
 from keras_ext import extension, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import (
     KerasFunction,
-    dense,
     making,
     plain_outside,
     serves,
@@ -35,16 +33,18 @@ from keras_ext.frameworks.common import (
 )
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
 from keras_ext.frameworks.tf_keras_saving import keep_options
+from keras_ext.frameworks.whole_updates import applying_pairs, once, wrap_overrides
 from keras_ext.saving import ConfigKeeper
 from keras_ext.training import EpochFunction, Mode, PredictFunction
 
-OPTIMIZERS = (
-    optimizers.Optimizer,
-    optimizer_v2.OptimizerV2,
-    optimizer_v1.TFOptimizer,
-    loss_scale_optimizer.LossScaleOptimizer,
-    loss_scale_optimizer.LossScaleOptimizerV3,
-)
+OPTIMIZERS = {
+    optimizers.Optimizer: ("update_step",),
+    optimizer_v2.OptimizerV2: ("_resource_apply_dense",),
+    optimizer_v1.TFOptimizer: (),
+    loss_scale_optimizer.LossScaleOptimizer: (),
+    loss_scale_optimizer.LossScaleOptimizerV3: (),
+}
+"""The classes whose methods apply gradients, and what an optimizer overrides that updates one variable its own way."""
 
 
 class TFKeras:
@@ -57,6 +57,8 @@ class TFKeras:
         """Traces one step of the model, in its strategy, and counts it, as Keras does."""
         strategy = model.distribute_strategy
         _adopt_optimizers(self.optimizer(model), strategy)
+        for base in (optimizers._BaseOptimizer, optimizer_v2.OptimizerV2):
+            wrap_overrides(base, "apply_gradients", applying_pairs(_variables))
         step = getattr(model, f"{mode}_step")
         counter = getattr(model, f"_{mode}_counter")
 
@@ -109,8 +111,8 @@ def install() -> None:
     Model.distribute_strategy = property(_distribute_strategy, doc=Model.distribute_strategy.__doc__)
     data_adapter.get_data_handler = _choosing_handler(data_adapter.get_data_handler)
     data_adapter.single_batch_iterator = _choosing_batch(data_adapter.single_batch_iterator)
-    for optimizer in OPTIMIZERS:
-        optimizer.apply_gradients = _with_dense_gradients(optimizer.apply_gradients)
+    for optimizer, takes in OPTIMIZERS.items():
+        optimizer.apply_gradients = once(applying_pairs(_variables, takes)(optimizer.apply_gradients))
     kinds = {Sequential: SequentialExtension, Functional: FunctionalExtension, Model: ModelExtension}
     keep_options(ConfigKeeper(extension.install(Model, kinds, "_distribution_strategy"), list(kinds.values())))
     tf_keras_graphs.install()
@@ -161,20 +163,6 @@ def _choosing_batch(original: KerasFunction) -> KerasFunction:
         return single_batch(*arguments, **named) if serves(strategy) else original(strategy, *arguments, **named)
 
     return single_batch_iterator
-
-
-def _with_dense_gradients(apply: KerasFunction) -> KerasFunction:
-    @functools.wraps(apply)
-    def apply_dense(self: Any, grads_and_vars: Iterable[Any], *arguments: Any, **named: Any) -> Any:
-        pairs = [(dense(gradient), variable) for gradient, variable in grads_and_vars]
-        with optimizing() as marks:
-            if marks is not None:
-                pairs = [(mark_gradient(marks, gradient, variable), variable) for gradient, variable in pairs]
-            result = apply(self, pairs, *arguments, **named)
-        note_updated_once([*_variables(self), *(variable for _, variable in pairs)])
-        return result
-
-    return apply_dense
 
 
 def _variables(optimizer: Any) -> list[Any]:

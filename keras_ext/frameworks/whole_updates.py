@@ -1,0 +1,107 @@
+"""The methods with which optimizers apply gradients: what they are given while a step is traced is marked.
+
+The engine reduces marked gradients over the micro-batches of an update. So the outermost method is the one that marks,
+be it Keras' own or a user's override: each sees the gradients of a whole update, once, in the dtype of accumulators.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from ipu.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
+from keras_ext.frameworks.common import KerasFunction, dense
+
+KERAS = ("keras.", "tf_keras.", "tensorflow.")
+"""Beginnings of the names of modules whose classes are not users'."""
+_WRAPPED = "_ipu_marks_gradients"
+Wrap = Callable[[KerasFunction], KerasFunction]
+VariablesOf = Callable[[Any], Iterable[Any]]
+
+
+@contextlib.contextmanager
+def updating(
+    optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], variables_of: VariablesOf
+) -> Iterator[list[Any]]:
+    """What a method of an optimizer takes in place of the gradients that it was given, one for each of `variables`."""
+    given = [dense(gradient) for gradient in gradients]
+    with optimizing() as marks:
+        if marks is not None:
+            given = [mark_gradient(marks, gradient, v) for gradient, v in zip(given, variables, strict=True)]
+        yield given
+    # Keras 3 has TensorFlow's variable behind its own.
+    note_updated_once(getattr(each, "_value", each) for each in (*variables_of(optimizer), *variables))
+
+
+def applying_pairs(variables_of: VariablesOf, takes: tuple[str, ...] = ()) -> Wrap:
+    """Wraps methods (self, grads_and_vars, ...).
+
+    `takes` names the methods that update one variable, if the method wrapped casts gradients for those of Keras.
+    """
+
+    def wrap(apply: KerasFunction) -> KerasFunction:
+        @functools.wraps(apply)
+        def apply_pairs(self: Any, grads_and_vars: Iterable[Any], *arguments: Any, **named: Any) -> Any:
+            pairs = list(grads_and_vars)
+            variables = [variable for _, variable in pairs]
+            with updating(self, [gradient for gradient, _ in pairs], variables, variables_of) as gradients:
+                given = _cast(self, gradients, variables, takes)
+                return apply(self, list(zip(given, variables, strict=True)), *arguments, **named)
+
+        return apply_pairs
+
+    return wrap
+
+
+def applying_lists(variables_of: VariablesOf, takes: tuple[str, ...] = ()) -> Wrap:
+    """Wraps methods (self, grads, trainable_variables=None, ...); `takes` as for `applying_pairs`."""
+
+    def wrap(apply: KerasFunction) -> KerasFunction:
+        @functools.wraps(apply)
+        def apply_lists(
+            self: Any, grads: Iterable[Any], trainable_variables: Any = None, *arguments: Any, **named: Any
+        ) -> Any:
+            known = self._trainable_variables if trainable_variables is None else list(trainable_variables)
+            with updating(self, list(grads), known, variables_of) as gradients:
+                given = _cast(self, gradients, known, takes)
+                return apply(self, given, None if trainable_variables is None else known, *arguments, **named)
+
+        return apply_lists
+
+    return wrap
+
+
+def wrap_overrides(base: type, name: str, wrap: Wrap) -> None:
+    """Wraps a method at class level, once, in all classes derived from `base` that have one of their own."""
+    for kind in _derived(base):
+        own = vars(kind).get(name)
+        if inspect.isfunction(own) and not hasattr(own, _WRAPPED):
+            setattr(kind, name, once(wrap(own)))
+
+
+def once(method: KerasFunction) -> KerasFunction:
+    """The method, which `wrap_overrides` then leaves as it is."""
+    setattr(method, _WRAPPED, True)
+    return method
+
+
+def users_own(kind: type, name: str) -> bool:
+    """Whether a class takes a method from one that is not Keras' or TensorFlow's."""
+    owner = next((base for base in kind.__mro__ if name in vars(base)), None)
+    return owner is not None and not owner.__module__.startswith(KERAS)
+
+
+def _derived(base: type) -> Iterator[type]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _derived(kind)
+
+
+def _cast(optimizer: Any, gradients: list[Any], variables: Sequence[Any], takes: tuple[str, ...]) -> list[Any]:
+    """The gradients as the optimizer's update of one variable takes them: a user's takes the accumulators' dtype."""
+    if not takes or any(users_own(type(optimizer), name) for name in takes):
+        return gradients
+    return [as_of_variable(gradient, variable) for gradient, variable in zip(gradients, variables, strict=True)]
