@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.files.kept import prepared
 from engine.ir import Module
 from engine.ir.floating_point import IEEE, FloatingPoint
@@ -15,6 +17,7 @@ from engine.lower.program import lower_module
 from engine.passes.common_subexpressions import common_subexpressions
 from engine.passes.conditionals import conditionals_to_selects
 from engine.passes.dead_code import dead_code
+from engine.passes.fast_math import fast_math
 from engine.passes.fuse import fuse
 from engine.passes.loops.pipeline import take_work_out_of_loops
 from engine.passes.narrow_arguments import narrow_arguments
@@ -50,10 +53,17 @@ LAST_PASSES = (
 )
 
 
-def prepare(module: Module, verify: bool = False, floating_point: FloatingPoint = IEEE) -> Module:
+def prepare(
+    module: Module,
+    verify: bool = False,
+    floating_point: FloatingPoint = IEEE,
+    options: CompilerOptions = DEFAULT_OPTIONS,
+) -> Module:
     """All passes: the module as it is lowered. With `verify` each pass's result is checked."""
     check_token_chains(module)
     module = run_passes(conditionals_to_selects(module), verify=verify)
+    if options.fast_math:
+        module = fast_math(module)
     module = take_work_out_of_loops(module, verify=verify)
     module = explicit_rounding(module, floating_point)
     if verify:
@@ -62,7 +72,7 @@ def prepare(module: Module, verify: bool = False, floating_point: FloatingPoint 
         module = each(module)
         if verify:
             verify_module(module)
-    return schedule(module, readers_before_updates(module))
+    return schedule(module, readers_before_updates(module), options)
 
 
 def build_program(
@@ -71,9 +81,10 @@ def build_program(
     constants: dict[int, np.ndarray],
     verify: bool = False,
     floating_point: FloatingPoint = IEEE,
+    options: CompilerOptions = DEFAULT_OPTIONS,
 ) -> Program:
     """The compute sets of one step. Raises UnsupportedOperation for what the engine cannot run."""
-    return lower_module(prepare(module, verify, floating_point), roles, constants, floating_point.exceptions)
+    return lower_module(prepare(module, verify, floating_point, options), roles, constants, floating_point.exceptions)
 
 
 def compile_module(
@@ -85,6 +96,7 @@ def compile_module(
     progress: Progress | None = None,
     folder: Path | None = None,
     floating_point: FloatingPoint = IEEE,
+    options: CompilerOptions = DEFAULT_OPTIONS,
     inspect: Inspect | None = None,
 ) -> Executable:
     """An executable of one step of `module`.
@@ -97,12 +109,14 @@ def compile_module(
     Raises UnsupportedOperation for what the engine cannot run, and what `inspect` raises.
     """
     if verify:
-        program = plain = build_program(module, roles, constants, verify, floating_point)
+        program = plain = build_program(module, roles, constants, verify, floating_point, options)
     elif floating_point == IEEE:
-        program = plain = lower_module(prepared(module, prepare, folder), roles, constants)
+        program = plain = lower_module(
+            prepared(module, partial(prepare, options=options), folder, repr(options)), roles, constants
+        )
     else:
-        program = build_program(module, roles, constants, floating_point=floating_point)
-        plain = program if inspect is None else build_program(module, roles, constants)
+        program = build_program(module, roles, constants, floating_point=floating_point, options=options)
+        plain = program if inspect is None else build_program(module, roles, constants, options=options)
     if inspect is not None:
         inspect(plain)
     return make_executable(program, progress)

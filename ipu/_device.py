@@ -22,6 +22,7 @@ from ipu._config.ipu_config import IPUConfig
 from ipu._config.validation import ipus_per_device, normalise_selection, validate
 
 if TYPE_CHECKING:
+    from engine.compiler_options import CompilerOptions
     from engine.ir.floating_point import FloatingPoint, StochasticRounding
 
 LOGGER = logging.getLogger("ipu.config")
@@ -101,9 +102,17 @@ class System:
         return FloatingPoint(ROUNDING[self.stochastic_rounding], self.nan_on_overflow, self.floating_point_exceptions)
 
     @property
-    def fast_math(self) -> bool:
-        """Whether arithmetic may be reassociated."""
-        return self.config.optimizations.math.fast or self.config.optimizations.enable_fast_math
+    def compiler_options(self) -> CompilerOptions:
+        """How programs are ordered, and whether their arithmetic may be reassociated."""
+        from engine.compiler_options import CompilerOptions  # not at the top: configuring needs no NumPy
+
+        scheduling, math = self.config.scheduling, self.config.optimizations
+        return CompilerOptions(
+            scheduling.algorithm.name,
+            scheduling.maximum_scheduler_lookahead_depth,
+            scheduling.maximum_scheduler_search_space_size,
+            math.math.fast or math.enable_fast_math,
+        )
 
     @property
     def io_tiles(self) -> int:

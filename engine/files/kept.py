@@ -44,11 +44,13 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def prepared(module: Module, prepare: Callable[[Module], Module], folder: Path | None = None) -> Module:
+def prepared(
+    module: Module, prepare: Callable[[Module], Module], folder: Path | None = None, options: str = ""
+) -> Module:
     """`prepare(module)`, from the disk if an earlier process has kept it there.
 
-    `folder` is the one to keep it in; the user's cache if there is none given. A folder that cannot be written is no
-    error, and neither is a damaged file.
+    `options` are those of `prepare`, by which its results differ. `folder` is the one to keep it in; the user's cache
+    if there is none given. A folder that cannot be written is no error, and neither is a damaged file.
     """
     if sum(len(computation.instructions) for computation in module.computations()) < FEWEST_INSTRUCTIONS:
         return prepare(module)
@@ -57,7 +59,7 @@ def prepared(module: Module, prepare: Callable[[Module], Module], folder: Path |
     except InternalError:
         return prepare(module)  # an attribute that files do not have: not a module that was traced
     root = disk.user_cache() / "software-ipu" if folder is None else folder
-    path = root / f"programs-{fingerprint()}" / hashlib.sha256(content).hexdigest()[:32]
+    path = root / f"programs-{fingerprint()}" / hashlib.sha256(options.encode() + b"\0" + content).hexdigest()[:32]
     kept = disk.load(path)
     if kept is not None:
         try:

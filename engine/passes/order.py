@@ -5,9 +5,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 
+from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.errors import InternalError
 from engine.ir import Computation, Instruction, Module
 from engine.passes.liveness import Storage, peak_liveness, peak_of, storage_of
+from engine.passes.scheduling import clustering, look_ahead, post_order, shortest_path
 
 __all__ = ["peak_liveness", "schedule"]
 
@@ -33,8 +35,8 @@ def as_given(_: int) -> int:
 PREFERENCES: tuple[Preference, ...] = (most_bytes_first, freeing_first, as_given)
 
 
-def schedule(module: Module, before: Before | None = None) -> Module:
-    """The module with its entry in the order that needs least memory of those tried.
+def schedule(module: Module, before: Before | None = None, options: CompilerOptions = DEFAULT_OPTIONS) -> Module:
+    """The module with its entry in the order that needs least memory of those tried, or in that of an algorithm.
 
     `before[x]` lists instructions that must run before x although x does not read them. Raises InternalError
     when this makes a cycle.
@@ -42,10 +44,24 @@ def schedule(module: Module, before: Before | None = None) -> Module:
     entry = module.entry
     storage = storage_of(entry, _updates_in_place(module))
     needs = _needs(entry, storage, before or {})
-    orders = [_list_schedule(storage, needs, preference) for preference in PREFERENCES]
-    order = min(orders, key=lambda each: peak_of(each, storage))
+    order = _best(storage, needs) if options.scheduling == "CHOOSE_BEST" else _by_algorithm(storage, needs, options)
     instructions = _with_the_rest(entry, order)
     return Module(module.name, Computation(entry.name, instructions, entry.root), dict(module.aliases))
+
+
+def _best(storage: Storage, needs: Needs) -> list[Instruction]:
+    """Of several orders that with the lowest peak of live bytes."""
+    orders = [_list_schedule(storage, needs, preference) for preference in PREFERENCES]
+    return min(orders, key=lambda each: peak_of(each, storage))
+
+
+def _by_algorithm(storage: Storage, needs: Needs, options: CompilerOptions) -> list[Instruction]:
+    _list_schedule(storage, needs, as_given)  # the algorithms take it for granted that there is no cycle
+    if options.scheduling == "LOOK_AHEAD":
+        return look_ahead(storage, needs, options.lookahead_depth, options.search_space)
+    return {"POST_ORDER": post_order, "CLUSTERING": clustering, "SHORTEST_PATH": shortest_path}[options.scheduling](
+        storage, needs
+    )
 
 
 def _updates_in_place(module: Module) -> list[Instruction]:

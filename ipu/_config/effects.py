@@ -108,14 +108,21 @@ EFFECTS: Mapping[str, Effect] = {
     "optimizations.enable_gather_simplifier": none("gathers of whole rows are look-ups in any case"),
     "optimizations.triangular_solve_expander_block_size": cost("the block that one tile processes"),
     "optimizations.cholesky_block_size": cost("the block that one tile processes"),
-    "optimizations.enable_fast_math": none("the order of arithmetic is as written, as without it"),
+    "optimizations.enable_fast_math": results("the same as optimizations.math.fast"),
     "optimizations.enable_dynamic_slice_replacement": none("dynamic slices are planned as copies"),
-    "optimizations.math.fast": none("the order of arithmetic is as written, as without it"),
-    "optimizations.math.dot_strength": none("products by a constant one or with one term are simplified in any case"),
+    "optimizations.math.fast": results(
+        "constants are combined, and one reciprocal of what has fewer elements takes the place of divisions by it: "
+        "NaN, infinities and the last bits may differ; programs loaded from files are as without it"
+    ),
+    "optimizations.math.dot_strength": none(
+        "matrix multiplications stay; plans take vertices without the matrix engine where these are cheaper"
+    ),
     "pooling.poplar_options": none("see the flags of poolings below"),
-    "scheduling.algorithm": none("the order of fewest bytes alive is taken, as with CHOOSE_BEST"),
-    "scheduling.maximum_scheduler_lookahead_depth": none("there is no LOOK_AHEAD"),
-    "scheduling.maximum_scheduler_search_space_size": none("there is no LOOK_AHEAD"),
+    "scheduling.algorithm": cost(
+        "the order of instructions outside of loops, and so what is alive at once; the host has the same order"
+    ),
+    "scheduling.maximum_scheduler_lookahead_depth": cost("how many instructions LOOK_AHEAD looks ahead"),
+    "scheduling.maximum_scheduler_search_space_size": cost("how many orders LOOK_AHEAD compares for each decision"),
     "slices.poplar_options": cost("see the flags of slices below"),
 }
 """By the attribute of IPUConfig."""

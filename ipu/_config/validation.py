@@ -14,6 +14,10 @@ MODEL_VERSIONS = (*VERSIONS, "bow", "c600")
 """What the account knows besides: names of chips whose architecture is the Mk2's."""
 
 
+LEAST = {"scheduling.maximum_scheduler_search_space_size": 1}
+"""The least values of integers for which it is not 0."""
+
+
 def normalise_selection(config: IPUConfig) -> None:
     """Turns a single number of `auto_select_ipus` or `select_ipus` into a list, in place."""
     for name in ("auto_select_ipus", "select_ipus"):
@@ -45,11 +49,15 @@ def validate(config: IPUConfig, on_ipu_model: bool) -> None:
             f"Expected ipu_model.version to be one of {MODEL_VERSIONS}, because the IPU model is in use. "
             f"Received: {config.ipu_model.version!r}."
         )
-    if config.ipu_model.tiles_per_ipu < 0:
-        raise ConfigurationError(
-            "Expected ipu_model.tiles_per_ipu to be 0 (the standard number) or more. "
-            f"Received: {config.ipu_model.tiles_per_ipu}."
-        )
+    validate_least(config)
+
+
+def validate_least(config: IPUConfig) -> None:
+    """Numbers of bytes, tiles and steps are not negative."""
+    values = dict(config._items())
+    for name, value in values.items():
+        if type(value) is int and value < LEAST.get(name, 0):
+            raise ConfigurationError(f"Expected {name} to be {LEAST.get(name, 0)} or more. Received: {value}.")
 
 
 def validate_selection(config: IPUConfig, on_ipu_model: bool) -> None:

@@ -85,6 +85,7 @@ def build_executable(
             progress=progress.generated,
             folder=folder,
             floating_point=current_system().floating_point,
+            options=current_system().compiler_options,
             inspect=inspect,
         )
     connection = current_system().config.device_connection.type
@@ -93,6 +94,13 @@ def build_executable(
 
         return DetachedExecutable(executable, connection is DeviceConnectionType.PRE_COMPILE)
     return executable
+
+
+def build_program(module: Module, roles: list[str], constants: Mapping[int, np.ndarray]) -> EngineProgram:
+    """The compute sets of one step as a chip has them, with the compiler options of the present configuration."""
+    from engine.compile import build_program
+
+    return build_program(module, roles, dict(constants), options=current_system().compiler_options)
 
 
 def _name_variables(program: EngineProgram, traced: TracedStep) -> None:
@@ -105,7 +113,6 @@ def _name_variables(program: EngineProgram, traced: TracedStep) -> None:
 
 def _one_replica(traced: TracedStep) -> EngineProgram:
     """The engine's program of a step that was traced for replicas, as one of them has it."""
-    from engine.compile import build_program
     from ipu.compiler.replication import replicated
 
     single = replicated(traced, 1)
@@ -189,8 +196,6 @@ class Program:
     @cached_property
     def _plain_program(self) -> EngineProgram:
         """The same without what floating-point behaviour adds to it here."""
-        from engine.compile import build_program
-
         return build_program(self._traced.module, self._traced.roles, self._traced.constants)
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:

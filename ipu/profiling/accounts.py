@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ipu.compiler.pipelining import InferencePipelineProgram, PipelineProgram
+from ipu.compiler.program import build_program
 from ipu.profiling.chip import configured_assumptions, configured_target
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ def account_of(program: Program, target: Target | None = None, assumptions: Assu
 def accountant_of(program: Program, assumptions: Assumptions | None = None) -> Callable[[Target], Account]:
     """What makes the accounts of a program on one chip after another. Raises as `account_of`."""
     # The engine's account needs its passes, which load Numba: not before somebody asks for it.
-    from engine.compile import build_program
     from engine.profile import account
     from engine.profile.pipeline_account import PipelineStep, pipeline_accountant
 

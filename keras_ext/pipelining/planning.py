@@ -15,6 +15,7 @@ from engine.target import Target, target
 from ipu._device import current_system
 from ipu.compiler.accumulation import variable_numbers
 from ipu.compiler.marks import marking
+from ipu.compiler.program import build_program
 from ipu.compiler.replication import alone
 from ipu.compiler.trace import trace_step
 from ipu.pipelining.options import RecomputationMode, checked_schedule, kind_of
@@ -163,7 +164,6 @@ class PipelinePlanning(Extension):
             OutOfTileMemory: no cut fits; the message has the nearest number of IPUs that would do.
             RuntimeError: a subclass of `Model` that has not been built.
         """
-        from engine.compile import build_program
         from engine.profile.pipeline_plan import PlanOptions, plan_stages
         from ipu.profiling.chip import configured_assumptions, configured_target
 

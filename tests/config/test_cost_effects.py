@@ -18,7 +18,8 @@ from engine.profile import Account, account
 from engine.program.program import Program
 from ipu._config.effects import EFFECTS
 from ipu.compiler.fit import with_storage
-from ipu.config import DeviceConnectionType, IPUConfig
+from ipu.compiler.program import build_program as configured_build
+from ipu.config import DeviceConnectionType, IPUConfig, SchedulingAlgorithm
 from ipu.profiling.chip import configured_assumptions, configured_target
 from tests.config.test_tree import write
 from tests.engine.queue_programs import sums as queue_sums
@@ -99,6 +100,20 @@ def convolution() -> Program:
     return convolution_program(4, 28, 64, 64, WindowDimension(3, padding_low=1, padding_high=1), kind="f16")
 
 
+def two_branches() -> Program:
+    """A large product, which waits for a number that comes from another one."""
+    b = Builder("branches")
+    x, w, v = b.parameter("f32", (512, 64)), b.parameter("f32", (64, 512)), b.parameter("f32", (64, 512))
+    waits = b.dot(x, w)
+    number = b.reduce(b.dot(x, v), b.constant(0.0), (0, 1))
+    product = b.multiply(waits, b.broadcast(number, (512, 512), ()))
+    return configured_build(b.module(b.tuple(b.reduce(product, b.constant(0.0), (1,)))), ["feed"] * 3, {})
+
+
+def live(found: Account) -> float:
+    return max(found.memory.live_bytes)
+
+
 def sync(found: Account) -> float:
     return found.sync
 
@@ -117,7 +132,7 @@ def cycles(found: Account) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """An option's value, what has to be set besides, and how a measure of a program changes: "<" or ">"."""
+    """An option's value, what has to be set besides, and how a measure of a program changes."""
 
     value: Any
     program: Callable[[], Program]
@@ -136,7 +151,12 @@ OVERLAPPED = (("io_tiles.num_io_tiles", 32), ("io_tiles.place_ops_on_io_tiles", 
 OFFLOADED = Storage(offload_weight_update_variables=True)
 DETACHED = (("device_connection.type", DeviceConnectionType.ON_DEMAND),)
 
+LOOK_AHEAD = (("scheduling.algorithm", SchedulingAlgorithm.LOOK_AHEAD),)
+
 CASES: dict[str, Case] = {
+    "scheduling.algorithm": Case(SchedulingAlgorithm.POST_ORDER, two_branches, live, "!="),
+    "scheduling.maximum_scheduler_lookahead_depth": Case(0, two_branches, live, ">", LOOK_AHEAD),
+    "scheduling.maximum_scheduler_search_space_size": Case(1, two_branches, live, ">", LOOK_AHEAD),
     "device_connection.enable_remote_buffers": Case(True, momentum, remote_bytes, ">", DETACHED, OFFLOADED),
     "optimizations.minimum_remote_tensor_size": Case(10**6, momentum, remote_bytes, "<", (), OFFLOADED),
     "optimizations.combine_embedding_lookups": Case(True, look_ups, cycles, "<"),
@@ -172,5 +192,5 @@ def test_effect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
     case = CASES[name]
     before, after = measured(case, case.besides), measured(case, (*case.besides, (name, case.value)))
-    assert after < before if case.change == "<" else after > before, (before, after)
+    assert {"<": after < before, ">": after > before, "!=": after != before}[case.change], (before, after)
     assert EFFECTS[name].kind == "cost report"

@@ -29,6 +29,8 @@ SHOWN_BY = {
     "floating_point_behaviour.nanoo": FLOATING_POINT,
     "floating_point_behaviour.set_all": "tests/config/test_system.py",
     "norms.experimental.distributed_batch_norm_replica_group_size": "tests/config/test_system.py",
+    "optimizations.enable_fast_math": "tests/config/test_fast_math.py",
+    "optimizations.math.fast": "tests/config/test_fast_math.py",
     "select_ipus": "tests/config/test_system.py",
     "selection_order": "tests/profile/test_pipeline_account.py",
     "serialization_output_folder": "tests/strategy/test_executable_folders.py",

@@ -110,6 +110,9 @@ def test_replicas() -> None:
             "process_index 2 with process_count 2",
         ),
         ({"ipu_model__tiles_per_ipu": -1}, "tiles_per_ipu"),
+        ({"scheduling__maximum_scheduler_lookahead_depth": -1}, "lookahead_depth to be 0 or more. Received: -1"),
+        ({"scheduling__maximum_scheduler_search_space_size": 0}, "search_space_size to be 1 or more"),
+        ({"optimizations__maximum_reduce_many_buffer_size": -8}, "maximum_reduce_many_buffer_size to be 0 or more"),
     ],
 )
 def test_contradictions_are_refused_when_configured(values: dict[str, Any], match: str) -> None:
@@ -204,7 +207,7 @@ def test_floating_point_behaviour() -> None:
     configured()
     system = current_system()
     assert system.floating_point_exceptions == frozenset()
-    assert not system.nan_on_overflow and not system.fast_math
+    assert not system.nan_on_overflow and not system.compiler_options.fast_math
     assert system.stochastic_rounding is StochasticRoundingBehaviour.OFF
     configured(floating_point_behaviour__esr=True, floating_point_behaviour__div0=True)
     assert current_system().stochastic_rounding is StochasticRoundingBehaviour.ON
@@ -224,4 +227,4 @@ def test_set_all_turns_everything_on_and_leaves_the_attributes() -> None:
 @pytest.mark.parametrize("name", ["optimizations__math__fast", "optimizations__enable_fast_math"])
 def test_fast_math_by_either_name(name: str) -> None:
     configured(**{name: True})
-    assert current_system().fast_math
+    assert current_system().compiler_options.fast_math

@@ -1,0 +1,28 @@
+"""What a program is compiled with besides its floating-point behaviour: the order of instructions, and fast math."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SchedulingAlgorithm = Literal["CHOOSE_BEST", "CLUSTERING", "POST_ORDER", "LOOK_AHEAD", "SHORTEST_PATH"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerOptions:
+    """Options of IPUConfig.scheduling and IPUConfig.optimizations.math (Python API, 18.7).
+
+    Args:
+        scheduling: the algorithm that orders the entry's instructions (engine/passes/scheduling.py).
+        lookahead_depth: how many instructions LOOK_AHEAD looks beyond a decision.
+        search_space: how many orders of the next instructions LOOK_AHEAD compares for a decision, at most.
+        fast_math: whether rules apply that keep a result only in exact arithmetic (engine/passes/fast_math.py).
+    """
+
+    scheduling: SchedulingAlgorithm = "CHOOSE_BEST"
+    lookahead_depth: int = 5
+    search_space: int = 64
+    fast_math: bool = False
+
+
+DEFAULT_OPTIONS = CompilerOptions()

@@ -1,0 +1,102 @@
+"""Rules that keep a result only in exact arithmetic, for programs compiled with fast math.
+
+NaN, infinities, signed zeros and the rounding of each operation are not kept. Real floating-point numbers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.ir import Instruction, Module
+from engine.passes import construct
+from engine.passes.rewriting import RuleSet, rewrite
+from engine.passes.rules.arithmetic import either_order, is_float
+from engine.passes.splats import is_splat_of, splat_value
+
+RULES = RuleSet()
+
+
+@RULES.on("divide")
+def divide(instruction: Instruction) -> Instruction | None:
+    """By itself; and by what has fewer elements: the reciprocal of each of these is taken once, and multiplied by."""
+    x, y = instruction.operands
+    if not is_float(x):
+        return None
+    if x is y:
+        return _splat(instruction, 1)
+    if y.opcode != "broadcast" or y.operands[0].array_shape.elements >= y.array_shape.elements:
+        return None
+    (small,) = y.operands
+    if small.opcode == "constant" and not _has_reciprocals(small["literal"]):
+        return None
+    one = construct.splat_of(instruction, np.ones((), small.array_shape.dtype), small.array_shape)
+    if small.opcode == "constant":
+        inverse = construct.constant(small, (1 / small["literal"]).astype(small.array_shape.dtype), small.array_shape)
+    else:
+        inverse = construct.elementwise(instruction, "divide", one, small)
+    spread = construct.broadcast(y, inverse, y.array_shape.dimensions, y["dimensions"])
+    return construct.elementwise(instruction, "multiply", x, spread)
+
+
+@RULES.on("subtract")
+def subtract(instruction: Instruction) -> Instruction | None:
+    """A number from itself, and nothing."""
+    x, y = instruction.operands
+    if not is_float(x):
+        return None
+    return _splat(instruction, 0) if x is y else x if is_splat_of(y, 0) else None
+
+
+@RULES.on("add")
+@either_order
+def add(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
+    """Nothing; and two constants one after the other, which are one."""
+    if is_float(x) and is_splat_of(other, 0):
+        return x
+    return _reassociated(instruction, x, other, np.add)
+
+
+@RULES.on("multiply")
+@either_order
+def multiply(instruction: Instruction, x: Instruction, factor: Instruction) -> Instruction | None:
+    """By nothing; and by two constants one after the other, which are one."""
+    if is_float(x) and is_splat_of(factor, 0):
+        return factor
+    return _reassociated(instruction, x, factor, np.multiply)
+
+
+def _reassociated(
+    instruction: Instruction, x: Instruction, second: Instruction, combine: Callable[..., np.ndarray]
+) -> Instruction | None:
+    """(y op first) op second as y op (first op second), for constants with one value each."""
+    if not is_float(x) or x.opcode != instruction.opcode:
+        return None
+    value = splat_value(second)
+    if value is None:
+        return None
+    for y, first in (x.operands, x.operands[::-1]):
+        other = splat_value(first)
+        if other is not None and splat_value(y) is None:
+            both = np.asarray(combine(other, value), instruction.array_shape.dtype).reshape(())
+            constant = construct.splat_of(instruction, both, instruction.array_shape)
+            return construct.elementwise(instruction, instruction.opcode, y, constant)
+    return None
+
+
+def _splat(like: Instruction, value: float) -> Instruction:
+    return construct.splat_of(like, np.array(value, like.array_shape.dtype), like.array_shape)
+
+
+def _has_reciprocals(literal: np.ndarray) -> bool:
+    """Whether the reciprocal of each element is an ordinary number."""
+    wide = np.asarray(literal, np.float64)
+    with np.errstate(all="ignore"):
+        inverse = np.asarray(1 / wide).astype(literal.dtype).astype(np.float64)
+    return bool(np.all(np.isfinite(inverse) & (inverse != 0)))
+
+
+def fast_math(module: Module) -> Module:
+    """Applies the rules to every computation."""
+    return rewrite(module, RULES)

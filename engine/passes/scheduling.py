@@ -1,0 +1,167 @@
+"""The scheduling algorithms of `IPUConfig.scheduling`: orders of the instructions that take memory.
+
+Each takes what the instructions read and what must run before each of them (engine/passes/order.py), and returns an
+order in which the needs of every instruction come before it. CHOOSE_BEST compares several and is in order.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+
+from engine.ir import Instruction
+from engine.passes.liveness import Storage
+
+Needs = Mapping[Instruction, tuple[Instruction, ...]]
+
+
+def post_order(storage: Storage, needs: Needs) -> list[Instruction]:
+    """Depth first from the last instructions on: each right after the last of its needs."""
+    order: dict[Instruction, None] = {}
+    followers = _followers(needs)
+    for end in (instruction for instruction in needs if not followers[instruction]):
+        stack = [end]
+        while stack:
+            waiting = [each for each in needs[stack[-1]] if each not in order]
+            if waiting:
+                stack += reversed(waiting)
+            else:
+                order.setdefault(stack.pop())
+    return list(order)
+
+
+def shortest_path(storage: Storage, needs: Needs) -> list[Instruction]:
+    """Of what is ready always the instruction with the fewest others between it and an end of the program."""
+    distance: dict[Instruction, int] = {}
+    for instruction in reversed(post_order(storage, needs)):
+        distance.setdefault(instruction, 0)
+        for need in needs[instruction]:
+            distance[need] = min(distance.get(need, distance[instruction] + 1), distance[instruction] + 1)
+    return _by_priority(needs, lambda instruction: distance[instruction])
+
+
+def clustering(storage: Storage, needs: Needs) -> list[Instruction]:
+    """Runs of instructions of which each is all that reads the one before: a run is never interrupted."""
+    followers = _followers(needs)
+    cluster: dict[Instruction, int] = {}
+    for number, instruction in enumerate(post_order(storage, needs)):
+        alone = [need for need in needs[instruction] if len(followers[need]) == 1]
+        cluster[instruction] = cluster[alone[-1]] if alone else number
+    missing = {instruction: len(needed) for instruction, needed in needs.items()}
+    ready: dict[int, list[Instruction]] = {}
+    for instruction in needs:
+        if not missing[instruction]:
+            ready.setdefault(cluster[instruction], []).append(instruction)
+    order: list[Instruction] = []
+    current = -1
+    while ready:
+        current = current if current in ready else min(ready)
+        instruction = ready[current].pop(0)
+        if not ready[current]:
+            del ready[current]
+        order.append(instruction)
+        for follower in followers[instruction]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                ready.setdefault(cluster[follower], []).append(follower)
+    return order
+
+
+def look_ahead(storage: Storage, needs: Needs, depth: int, space: int) -> list[Instruction]:
+    """Always the instruction that begins the best of up to `space` orders of the next `depth` + 1 instructions.
+
+    The best order is that with the fewest bytes alive at its worst moment, and of such orders at its end.
+    """
+    state = _State(storage, needs)
+    while state.ready:
+        sequences = islice(state.sequences(max(0, depth) + 1), max(1, space))
+        state.run(min(sequences, key=lambda sequence: state.bytes_of(sequence))[0])
+    return state.order
+
+
+class _State:
+    """What has run, what is ready, and who still reads what."""
+
+    def __init__(self, storage: Storage, needs: Needs) -> None:
+        self.storage, self.followers = storage, _followers(needs)
+        self.missing = {instruction: len(needed) for instruction, needed in needs.items()}
+        self.unread = {instruction: len(readers) for instruction, readers in storage.readers.items()}
+        self.ready = {instruction: None for instruction in needs if not self.missing[instruction]}
+        self.order: list[Instruction] = []
+
+    def run(self, instruction: Instruction) -> None:
+        del self.ready[instruction]
+        self.order.append(instruction)
+        for source in self.storage.reads[instruction]:
+            self.unread[source] -= 1
+        for follower in self.followers[instruction]:
+            self.missing[follower] -= 1
+            if not self.missing[follower]:
+                self.ready[follower] = None
+
+    def sequences(self, length: int) -> Iterator[tuple[Instruction, ...]]:
+        """Orders of the next instructions: first each of those that are ready, with what follows in the given order."""
+        for first in list(self.ready):
+            yield self._continued((first,), length)
+        for first in list(self.ready):
+            for second in self._ready_after((first,))[1:]:
+                yield self._continued((first, second), length)
+
+    def _continued(self, begun: tuple[Instruction, ...], length: int) -> tuple[Instruction, ...]:
+        while len(begun) < length:
+            ready = self._ready_after(begun)
+            if not ready:
+                break
+            begun = (*begun, ready[0])
+        return begun[:length]
+
+    def _ready_after(self, begun: tuple[Instruction, ...]) -> list[Instruction]:
+        """What is ready once these have run: what they made ready first."""
+        done: dict[Instruction, int] = {}
+        for instruction in begun:
+            for follower in self.followers[instruction]:
+                done[follower] = done.get(follower, 0) + 1
+        new = [each for each, count in done.items() if self.missing[each] == count and each not in begun]
+        return new + [each for each in islice(self.ready, len(begun) + 2) if each not in begun]
+
+    def bytes_of(self, sequence: tuple[Instruction, ...]) -> tuple[int, int]:
+        """Bytes more than now at the worst moment and at the end."""
+        alive = worst = 0
+        read: dict[Instruction, int] = {}
+        for instruction in sequence:
+            alive += self.storage.bytes[instruction]
+            worst = max(worst, alive)
+            for source in self.storage.reads[instruction]:
+                read[source] = read.get(source, 0) + 1
+                if read[source] == self.unread[source] and source not in self.storage.kept:
+                    alive -= self.storage.bytes[source]
+            if not self.unread[instruction] and instruction not in self.storage.kept:
+                alive -= self.storage.bytes[instruction]
+        return worst, alive
+
+
+def _followers(needs: Needs) -> dict[Instruction, list[Instruction]]:
+    followers: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in needs}
+    for instruction, needed in needs.items():
+        for each in needed:
+            followers[each].append(instruction)
+    return followers
+
+
+def _by_priority(needs: Needs, priority: Callable[[Instruction], int]) -> list[Instruction]:
+    """Of what is ready always the instruction of the least priority; of equals the first in the given order."""
+    numbers = {instruction: number for number, instruction in enumerate(needs)}
+    instructions, followers = list(needs), _followers(needs)
+    missing = {instruction: len(needed) for instruction, needed in needs.items()}
+    ready = [(priority(each), numbers[each]) for each in needs if not missing[each]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        instruction = instructions[heapq.heappop(ready)[1]]
+        order.append(instruction)
+        for follower in followers[instruction]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heapq.heappush(ready, (priority(follower), numbers[follower]))
+    return order
