@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import cache_directory as disk
+from engine import sources
 from engine.codelets.processor import target
 
 
@@ -23,9 +24,7 @@ def cache_directory() -> Path:
 @cache
 def fingerprint() -> str:
     """A codelet calls functions of other files, so a change in any of them must change the folder."""
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    digest = hashlib.sha256(sources.digest(Path(__file__).parent))
     name, features = target()
     versions = (metadata.version("numba"), metadata.version("llvmlite"), platform.python_version(), platform.machine())
     digest.update(repr((versions, name, sorted(features))).encode())
@@ -34,14 +33,15 @@ def fingerprint() -> str:
 
 def path_of(function: Callable[..., Any], name: str) -> Path:
     """The file of a codelet's object code."""
-    digest = hashlib.sha256(_source(inspect.getfile(function)))
+    digest = hashlib.sha256(_sources(inspect.getfile(function)))
     digest.update(repr(identity(function)).encode())
     return cache_directory() / f"{name}-{digest.hexdigest()[:32]}.o"
 
 
 @cache
-def _source(file: str) -> bytes:
-    return Path(file).read_bytes()
+def _sources(file: str) -> bytes:
+    """A hash of the file of a function, which may lie outside the folder of codelets, and of what that imports."""
+    return sources.digest(Path(file))
 
 
 def identity(value: Any) -> Any:

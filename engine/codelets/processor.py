@@ -31,6 +31,12 @@ def features_text() -> str:
     return "" if os.environ.get("NUMBA_CPU_NAME") == "generic" else binding.get_host_cpu_features().flatten()
 
 
+@cache
+def converts_halves() -> bool:
+    """Whether conversions between f32 and f16 are known to be instructions: not for x86 processors without F16C."""
+    return platform.machine().lower() not in ("x86_64", "amd64") or bool({"f16c", "avx512fp16"} & target()[1])
+
+
 def may_use_matrix_registers() -> bool:
     """Whether large products of float32 are done with matrix registers: unless SOFTWARE_IPU_AMX is 0, where there are
     any."""

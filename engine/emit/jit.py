@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import llvmlite
 from llvmlite import binding
 
+from engine import sources
 from engine.cache_directory import cache_directory, load, store
+from engine.codelets.processor import converts_halves, features_text, target
+from engine.emit import half_conversions
 from engine.llvm_thread import llvm_thread
 
 
 @cache
 def host() -> tuple[str, str]:
-    """The host CPU's name and feature string, as LLVM knows them."""
-    return binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    """The CPU's name and feature string, as LLVM knows them: the host's, or what NUMBA_CPU_NAME and
+    NUMBA_CPU_FEATURES say, which steer codelets too."""
+    return target()[0], features_text()
 
 
 @cache
 def lanes_of_f32() -> int:
-    """The f32 lanes of the widest vector register this host has: 16, 8 or 4."""
+    """The f32 lanes of the widest vector register of that CPU: 16, 8 or 4."""
     features = set(host()[1].split(","))
     if "+avx512f" in features and "+avx512bw" in features and "+avx512vl" in features:
         return 16
@@ -33,9 +38,8 @@ def lanes_of_f32() -> int:
 @cache
 def generator() -> str:
     """A hash of everything but what it computes that a function's code depends on: sources, LLVM, processor."""
-    digest = hashlib.sha256(repr((host(), binding.llvm_version_info)).encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    digest = hashlib.sha256(repr((host(), binding.llvm_version_info, llvmlite.__version__)).encode())
+    digest.update(sources.digest(Path(__file__).parent))
     return digest.hexdigest()
 
 
@@ -97,6 +101,22 @@ _ENGINES: list[Any] = []
 
 def load_objects(objects: list[tuple[str, bytes]]) -> dict[str, int]:
     """Puts object code into executable memory, for the life of the process; the address of each function."""
+    if not converts_halves():
+        _provide_half_conversions()
+    return _loaded(objects)
+
+
+@cache
+def _provide_half_conversions() -> None:
+    """Makes the functions known that LLVM calls to convert halves."""
+    _, code = compile_object("half_conversions", lambda: half_conversions.TEXT)
+    names = half_conversions.WIDEN, half_conversions.NARROW
+    for name, address in _loaded([("", code)], names).items():
+        binding.add_symbol(name, address)
+
+
+def _loaded(objects: list[tuple[str, bytes]], names: Sequence[str] = ()) -> dict[str, int]:
+    """The addresses of functions in these objects: of those named, or of the one that each object is named for."""
     machine = _target_machine()
     empty = binding.parse_assembly("")
     empty.triple = machine.triple
@@ -105,4 +125,4 @@ def load_objects(objects: list[tuple[str, bytes]]) -> dict[str, int]:
         engine.add_object_file(binding.ObjectFileRef.from_data(code))
     engine.finalize_object()
     _ENGINES.append(engine)
-    return {name: engine.get_function_address(name) for name, _ in objects}
+    return {name: engine.get_function_address(name) for name in names or [name for name, _ in objects]}

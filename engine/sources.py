@@ -1,0 +1,64 @@
+"""The source files that generated code depends on: those of a package, and all of the engine that they import.
+
+Constants of imported modules are compiled into the code, so names of kept code are made of these files' contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+ENGINE = Path(__file__).parent
+IMPORT = re.compile(r"^[ \t]*(?:from +(engine[\w.]*) +import +(\([^)]*\)|[^\n]*)|import +(engine[\w.]*))", re.MULTILINE)
+
+
+def digest(*places: Path, engine: Path = ENGINE) -> bytes:
+    """A hash of the names and contents of `sources(*places)`."""
+    found = hashlib.sha256()
+    for source in sources(*places, engine=engine):
+        inside = source.is_relative_to(engine)
+        name = str(source.relative_to(engine)) if inside else source.name
+        found.update(name.encode() + b"\0" + source.read_bytes() + b"\0")
+    return found.digest()
+
+
+def sources(*places: Path, engine: Path = ENGINE) -> tuple[Path, ...]:
+    """The files in these places, folders or files, and of the modules of `engine` that they import, in order."""
+    waiting = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else (place,))]
+    found: set[Path] = set()
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            waiting += _imported(file, engine)
+    return tuple(sorted(found))
+
+
+def _imported(file: Path, engine: Path) -> tuple[Path, ...]:
+    """The files of the engine's modules that a file imports, wherever in it."""
+    found: set[Path | None] = set()
+    for package, names, module in IMPORT.findall(file.read_bytes().decode()):
+        place = _file_of(package or module, engine)
+        if module or place is None or place.name != "__init__.py":
+            found.add(place)
+        else:  # modules of the package, or what the package itself has under these names
+            found.update(_file_of(f"{package}.{name}", engine) or place for name in _names(names))
+    return tuple(each for each in found if each is not None)
+
+
+def _names(text: str) -> Iterable[str]:
+    """The names in what follows `import`, without those they are given."""
+    lines = (line.split("#")[0] for line in text.strip("()").splitlines())
+    return (part.split()[0] for part in ",".join(lines).split(",") if part.split())
+
+
+@cache
+def _file_of(module: str, engine: Path) -> Path | None:
+    path = engine.joinpath(*module.split(".")[1:])
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.is_file():
+            return file
+    return None

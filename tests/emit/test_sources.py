@@ -1,0 +1,81 @@
+"""Names of kept code are made of all sources that are compiled into it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from engine.sources import ENGINE, digest, sources
+
+GENERATING = ("emit", "codelets", "runtime/executor.py", "debug/calls.py")
+"""Where the functions lie that are compiled, or that write code."""
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the engine's sources."""
+    shutil.copytree(ENGINE, folder / "engine", ignore=shutil.ignore_patterns("__pycache__", "templates"))
+    return folder / "engine"
+
+
+def place(name: str, root: Path = ENGINE) -> Path:
+    return root.joinpath(*name.split("/"))
+
+
+def test_a_constant_of_another_package_counts(tmp_path: Path) -> None:
+    one, other = copied(tmp_path / "one"), copied(tmp_path / "other")
+    for name in GENERATING:
+        assert digest(place(name, one), engine=one) == digest(place(name, other), engine=other)
+    third = copied(tmp_path / "third")
+    with (third / "ir" / "floating_point.py").open("a") as file:
+        file.write("\nLARGEST_HALF = 1.0\n")
+    with (third / "lower" / "program.py").open("a") as file:
+        file.write("\nNOTHING = 1\n")
+    assert digest(place("emit", third), engine=third) != digest(place("emit", one), engine=one)
+    assert digest(place("codelets", third), engine=third) == digest(place("codelets", one), engine=one)
+
+
+def modules_of(name: str) -> Iterator[ModuleType]:
+    package = importlib.import_module("engine." + name.removesuffix(".py").replace("/", "."))
+    yield package
+    for each in pkgutil.iter_modules(getattr(package, "__path__", [])):
+        yield importlib.import_module(f"{package.__name__}.{each.name}")
+
+
+def read_by(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """(module, name) of all that a module's source imports from the engine, as Python's own parser sees it."""
+    assert module.__file__ is not None
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "engine":
+            yield from ((node.module or "", alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "engine")
+
+
+@pytest.mark.parametrize("name", GENERATING)
+def test_every_module_whose_names_are_compiled_in_is_hashed(name: str) -> None:
+    hashed = set(sources(place(name)))
+    missing = []
+    waiting, seen = list(modules_of(name)), set[str]()
+    while waiting:
+        module = waiting.pop()
+        if module.__name__ in seen:
+            continue
+        seen.add(module.__name__)
+        if Path(module.__file__ or "") not in hashed:
+            missing.append(module.__name__)
+        for origin, read in read_by(module):
+            value = getattr(importlib.import_module(origin), read, None) if read else None
+            submodule = sys.modules.get(f"{origin}.{read}")
+            home = getattr(value, "__module__", None) or ""  # of a class or function that a package passes on
+            for each in (submodule, None if submodule else sys.modules[origin], sys.modules.get(home)):
+                if isinstance(each, ModuleType) and each.__name__.startswith("engine."):
+                    waiting.append(each)
+    assert not missing, f"compiled into the code of {name}, and not in its name: {missing}"
