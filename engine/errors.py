@@ -24,6 +24,13 @@ class StepCountError(IPUError, ValueError):
     """Steps, batches and accumulation counts that do not divide."""
 
 
+class AccumulationStepError(StepCountError, RuntimeError):
+    """Steps that are no whole number of updates, or micro-batches that a pipeline's schedule cannot take.
+
+    Programs for IPUs catch a RuntimeError, those of Keras a ValueError.
+    """
+
+
 class OutOfTileMemory(IPUError, MemoryError):
     """A program that does not fit into the tiles' memory. `account` (engine.profile.Account) says what lies where,
     `levers` (engine.profile.levers.Lever) what would help, `program` is the engine's, if it is one of a single IPU."""

@@ -129,5 +129,7 @@ def engine_pipelining(pipelining: Pipelining, accumulation: Accumulation) -> Eng
         accumulation.replicas,
         accumulation.reduction,
         pipelining.recomputation_mode,
+        # Each stage has layers, which was checked, but these may compute nothing (a Dropout at inference, a Flatten).
+        empty_stages=True,
         storage=pipelining.storage,
     )

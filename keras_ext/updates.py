@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from engine.errors import StepCountError
+from engine.errors import AccumulationStepError
 from engine.partition.accumulation import Accumulation
 from keras_ext.epochs.feeds import Batches
 from keras_ext.replication import refuse_partial_batch, refuse_unequal
-
-
-class AccumulationStepError(StepCountError, RuntimeError):
-    """Steps of an execution that are no whole number of updates; RuntimeError is what programs for IPUs catch."""
 
 
 def check_batches(partial: tuple[int, int] | None, accumulation: Accumulation, replicas: int) -> None:

@@ -13,10 +13,11 @@ from engine.partition.pipeline_loop import PipelineLoop
 from engine.partition.pipeline_part import Outputs
 from engine.partition.pipeline_report import PipelineReport, report_on
 from engine.partition.recomputation import plans_by_part
-from engine.partition.repeat import BEFORE, Repeated, Repetition
+from engine.partition.repeat import Repeated, Repetition
 from engine.partition.replicas import kinds_of
 from engine.partition.schedule import Schedule, ScheduleKind, devices_of, make_schedule
 from engine.partition.schedule_checks import check_count, check_pipeline, recomputation_of
+from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.stages import Placement, place
 from engine.partition.storage import Storage
 from engine.passes.pipeline import run_passes
@@ -49,7 +50,7 @@ class Pipelining:
         """The schedule of one replica.
 
         Raises ConfigurationError for options that contradict each other, UnsupportedOperation for what no schedule
-        does, StepCountError for counts without whole periods.
+        does, AccumulationStepError for counts without whole periods.
         """
         devices = devices_of(self.stages, self.device_mapping)
         check_pipeline(self.schedule, self.stages, devices, training=training)
@@ -96,7 +97,7 @@ def pipeline(
     ConfigurationError for steps that cannot be cut at their gradients or into their stages.
     """
     schedule = pipelining.make_schedule(training=True)
-    module = run_passes(module, BEFORE)
+    module = run_passes(module, BEFORE_STAGES)
     parts = cut(module, roles, once, names or {})
     outputs: Outputs = "sum" if pipelining.accumulate_outputs else "last"
     return pipelined(module, roles, pipelining, schedule, parts, outputs, metrics, names or {})
@@ -115,7 +116,7 @@ def inference_pipeline(
     Raises as `pipeline`.
     """
     schedule = pipelining.make_schedule(training=False)
-    module = run_passes(module, BEFORE)
+    module = run_passes(module, BEFORE_STAGES)
     parts = cut(module, roles, (), names or {}, training=False)
     outputs: Outputs = "sum" if pipelining.accumulate_outputs else "all"
     return pipelined(module, roles, pipelining, schedule, parts, outputs, metrics, names or {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from engine.errors import ConfigurationError, InternalError, StepCountError, UnsupportedOperation
+from engine.errors import AccumulationStepError, ConfigurationError, InternalError, UnsupportedOperation
 from engine.partition.schedule import Devices, Kind, Recomputation, Row, Schedule, ScheduleKind
 
 RecomputationMode = str
@@ -77,7 +77,7 @@ def legal_count(kind: ScheduleKind, devices: Devices, *, training: bool) -> int:
 
 
 def check_count(kind: ScheduleKind, devices: Devices, micro_batches: int, *, training: bool, option: str) -> None:
-    """Raises StepCountError for a number of micro-batches with which the schedule has no whole periods.
+    """Raises AccumulationStepError for a number of micro-batches with which the schedule has no whole periods.
 
     `option` is the name of the user's option, for the message.
     """
@@ -87,7 +87,7 @@ def check_count(kind: ScheduleKind, devices: Devices, micro_batches: int, *, tra
     below = micro_batches // unit * unit
     nearest = f"{below} or {below + unit}" if below >= unit else f"{unit}"
     passes = "forward and backward stages together" if training and kind == "Grouped" else "stages"
-    raise StepCountError(
+    raise AccumulationStepError(
         f"Expected {option} to be a multiple of {unit}, the number of {passes} in a pipeline of {len(devices)} stages "
         f"with PipelineSchedule.{kind}. Received: {micro_batches}. The nearest legal count is {nearest}; "
         f"PipelineSchedule.Sequential takes any."

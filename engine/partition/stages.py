@@ -8,21 +8,18 @@ What has no scope goes where its value is read, or where it is computed from mor
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from re import Match
 
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module
 from engine.ir.module import topological
+from engine.partition.backward import STAGE, STAGE_SCOPE, backward_pass, stage_in, stages_of_calls
 from engine.partition.marks import Cut, is_mark, is_total
 from engine.partition.own_states import NOWHERE, owners_by_themselves
 
-STAGE = "ipu_stage_"
-"""What begins the name of a stage's scope; its number follows."""
-_STAGE_SCOPE = re.compile(rf"(?:^|/){STAGE}(\d+)(?:_\d+)?(?=/|$)")
-_GRADIENT_SCOPE = re.compile(r"(?:^|/)gradient(?:_tape|s)(?:_\d+)?(?=/|$)")
 FEED = -1
 """The position of feeds: each part takes its rows itself."""
 DRAWS = frozenset({"rng", "infeed", "outfeed"})
@@ -34,18 +31,12 @@ def stage_of(instruction: Instruction) -> int | None:
     return stage_in(instruction.op_name)
 
 
-def stage_in(op_name: str) -> int | None:
-    """The stage in whose scope a name lies."""
-    found = _STAGE_SCOPE.findall(op_name)
-    return int(found[-1]) if found else None
-
-
 @contextmanager
 def restaged(module: Module, stages: Mapping[int, int]) -> Iterator[None]:
     """The instructions of a module's entry are in the scopes of other stages within: stage k in that of `stages[k]`."""
     before = {each: each.op_name for each in module.entry.instructions}
     for each, name in before.items():
-        each.op_name = _STAGE_SCOPE.sub(lambda found: _renumbered(found, stages), name)
+        each.op_name = STAGE_SCOPE.sub(lambda found: _renumbered(found, stages), name)
     try:
         yield
     finally:
@@ -53,19 +44,16 @@ def restaged(module: Module, stages: Mapping[int, int]) -> Iterator[None]:
             each.op_name = name
 
 
-def _renumbered(found: re.Match[str], stages: Mapping[int, int]) -> str:
+def _renumbered(found: Match[str], stages: Mapping[int, int]) -> str:
     return found[0].replace(f"{STAGE}{found[1]}", f"{STAGE}{stages[int(found[1])]}", 1)
 
 
-def in_gradient_scope(op_name: str) -> bool:
-    """Whether a name is that of an operation of gradients."""
-    return _GRADIENT_SCOPE.search(op_name) is not None
-
-
 def acts_each_time(instruction: Instruction) -> bool:
-    """Whether an instruction must run exactly once for each micro-batch."""
+    """Whether an instruction, or one that it calls, must run exactly once for each micro-batch."""
     effects = instruction.opcode == "custom-call" and bool(instruction.get("custom_call_has_side_effect"))
-    return instruction.opcode in DRAWS or effects
+    if instruction.opcode in DRAWS or effects:
+        return True
+    return any(acts_each_time(inner) for called in instruction.called for inner in called.instructions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +112,7 @@ class _Placing:
                 self.users[operand].append(i)
         self._refuse_marks()
         self.backward = self._backward()
+        self.of_calls = stages_of_calls(self.needed, self.backward)
         self.wanted = {i: w for i in self.varying if (w := self._wanted(i)) is not None}
         self.latest = self._latest()
 
@@ -172,17 +161,10 @@ class _Placing:
         """What belongs to the gradients: by its scope, or because it follows from such. Without marks, nothing."""
         if all(is_total(mark) for mark in self.parts.marks):
             return set()
-        after: set[Instruction] = set()
-        for i in self.needed:
-            if in_gradient_scope(i.op_name) or any(operand in after for operand in i.operands):
-                after.add(i)
-        labelled = [i for i in self.needed if i not in after and stage_of(i) is not None]
-        results = [i for i in (*self.parts.moving.values(), *self.parts.last) if i not in after]
-        forward = set(topological([*labelled, *results]))
-        return {i for i in self.needed if i not in forward}
+        return backward_pass(self.needed, (*self.parts.moving.values(), *self.parts.last))
 
     def _wanted(self, instruction: Instruction) -> int | None:
-        stage = stage_of(instruction)
+        stage = self.of_calls.get(instruction, stage_of(instruction))
         if stage is None or instruction.opcode in ("parameter", "get-tuple-element"):
             return None
         return 2 * self.stages - 1 - stage if instruction in self.backward else stage
@@ -260,6 +242,6 @@ class _Placing:
 
 def _layer(instruction: Instruction) -> str:
     """The scope after the stage's, which is the layer's."""
-    match = _STAGE_SCOPE.search(instruction.op_name)
+    match = STAGE_SCOPE.search(instruction.op_name)
     rest = instruction.op_name[match.end() :].strip("/") if match else ""
     return repr(rest.rsplit("/", 1)[0] or instruction.op_name)

@@ -16,8 +16,8 @@ from engine.ir.device_operations import PIPELINE_TURN, UPDATED_ONCE, config_of, 
 from engine.partition.copies import Copies, with_own_names
 from engine.partition.marks import cut
 from engine.partition.pipeline import Pipelined, Pipelining, pipelined
-from engine.partition.repeat import BEFORE
 from engine.partition.shared_variables import check_shared_variables
+from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.storage import Storage
 from engine.passes.inline_calls import inline_calls
 from engine.passes.pipeline import run_passes
@@ -78,7 +78,7 @@ def _pipeline(loop: Instruction, turn: Instruction) -> _Body:
     given, training = config["pipelining"], bool(config["training"])
     pipelining = Pipelining(**{**given, "storage": Storage(**given["storage"])})
     schedule = pipelining.make_schedule(training)
-    module = run_passes(_as_module(loop.called[0]), BEFORE)
+    module = run_passes(_as_module(loop.called[0]), BEFORE_STAGES)
     new = dict(enumerate(module.results))
     numbers = [k for k, parameter in enumerate(module.entry.parameters) if new[k] is not parameter]
     once = {k for k in numbers if target_of(new[k]) == UPDATED_ONCE}

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.ir import Instruction, Module
+from engine.partition.backward import in_gradient_scope, stage_in
 from engine.partition.crossings import PartPlan
 from engine.partition.marks import accumulator_of, is_mark
 from engine.partition.part_steps import stage_of_mark, update_stages
 from engine.partition.pipeline import PipelineSource
-from engine.partition.stages import in_gradient_scope, stage_in
 from engine.passes.rewriting import rewrite
 from engine.profile.account import Account, account
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.ir import Instruction, Module, Shape
+from engine.partition.backward import in_gradient_scope
 from engine.partition.crossings import PartPlan
 from engine.partition.part_steps import PartStep, part_steps
 from engine.partition.schedule import Kind, Part, Schedule
-from engine.partition.stages import in_gradient_scope
 from engine.profile.account import Account, ComputeSetCost, account
 from engine.profile.ipu_programs import Stretch, joined
 from engine.profile.links import AllReduce, Selection, all_reduce, transfer_cycles

@@ -11,8 +11,8 @@ from engine.errors import ConfigurationError, OutOfTileMemory
 from engine.ir import Module
 from engine.partition.marks import cut
 from engine.partition.pipeline import PipelineSource
-from engine.partition.repeat import BEFORE
 from engine.partition.schedule import Recomputation, ScheduleKind
+from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.stages import place, restaged
 from engine.passes.pipeline import run_passes
 from engine.profile.account import Account
@@ -196,7 +196,7 @@ class _Layers:
 
     def __init__(self, traced: TracedLayers) -> None:
         self.traced = traced
-        self.module = run_passes(traced.module, BEFORE)
+        self.module = run_passes(traced.module, BEFORE_STAGES)
         self.parts = cut(self.module, traced.roles, traced.once, {}, training=traced.training)
 
     def source(self, stage_of: Mapping[int, int], stages: int, *, in_turn: bool) -> PipelineSource:

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from engine.errors import ConfigurationError, StepCountError
+from engine.errors import AccumulationStepError, ConfigurationError
 
 
 class PipelineTypeError(ConfigurationError, TypeError):
@@ -13,7 +13,7 @@ class PipelineRuntimeError(ConfigurationError, RuntimeError):
     """A pipeline that has nothing to do, or is used for what it cannot do."""
 
 
-class PipelineCountError(StepCountError, tf.errors.FailedPreconditionError):
+class PipelineCountError(AccumulationStepError, tf.errors.FailedPreconditionError):
     """A number of micro-batches with which a schedule has no whole periods."""
 
     def __init__(self, message: str) -> None:

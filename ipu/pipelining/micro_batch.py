@@ -12,7 +12,7 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from engine.errors import ConfigurationError
-from engine.partition.stages import STAGE
+from engine.partition.backward import STAGE
 from ipu.compiler.tokens import own_chain
 from ipu.pipelining.arguments import PipelineArguments
 from ipu.pipelining.errors import PipelineTypeError

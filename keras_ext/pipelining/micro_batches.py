@@ -31,7 +31,7 @@ BATCH_SIZE = 32
 def pipelined_run(model: Any, mode: str, arguments: Mapping[str, Any]) -> Iterator[None]:
     """A `fit`, `evaluate` or `predict` with these arguments is under way: stages are known, and counts are legal.
 
-    Raises ConfigurationErrors for assignments and options that contradict each other, StepCountError for counts.
+    Raises ConfigurationErrors for assignments and options that contradict each other, AccumulationStepError for counts.
     """
     find_stages(model, arguments)
     pipelining = pipelining_of(model, mode == "train")
@@ -79,7 +79,7 @@ def ipus_taken(pipelining: Pipelining) -> int:
 
 
 def check_pipeline_count(pipelining: Pipelining, steps: int, training: bool, what: str) -> None:
-    """Raises StepCountError, with the nearest legal counts, for micro-batches that a schedule cannot take."""
+    """Raises AccumulationStepError, with the nearest legal counts, for micro-batches that a schedule cannot take."""
     devices = devices_of(len(pipelining.devices), pipelining.devices)
     check_count(pipelining.schedule, devices, steps, training=training, option=what)
 

@@ -160,7 +160,7 @@ class PipelinePlanning(Extension):
 
         Raises:
             ConfigurationError, a ValueError: too few layers, options that do not fit together, shapes not known.
-            StepCountError, a ValueError: micro-batches that the schedule does not take.
+            AccumulationStepError, a ValueError and a RuntimeError: micro-batches that the schedule does not take.
             OutOfTileMemory: no cut fits; the message has the nearest number of IPUs that would do.
             RuntimeError: a subclass of `Model` that has not been built.
         """

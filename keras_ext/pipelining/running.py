@@ -13,12 +13,12 @@ from ipu.compiler.variables import tracing
 from keras_ext.epochs.feeds import Batches
 from keras_ext.pipelining.assigned import is_without_stages
 from keras_ext.pipelining.errors import StageAssignmentError
-from keras_ext.pipelining.graphs import Where, graphs_of, invocations, replaced
+from keras_ext.pipelining.graphs import Invocation, Where, graphs_of, invocations, replaced
 from keras_ext.pipelining.micro_batches import check_pipeline_count, replicas_of_pipeline
 from keras_ext.pipelining.options import Pipelining, pipelining_of, pipelining_steps
 from keras_ext.pipelining.outfeed import accumulated_logs, has_accumulated_logs
 from keras_ext.pipelining.stage import refusing_scopes
-from keras_ext.pipelining.stage_trees import StageTree
+from keras_ext.pipelining.stage_trees import StageTree, flat
 from keras_ext.pipelining.subclasses import outside_traces, traced_graph
 
 Mode = Literal["train", "test", "predict"]
@@ -58,7 +58,7 @@ def inference_micro_batches(model: Any, pipelining: Pipelining | None, batches: 
 
 
 def check_batches_of_pipeline(model: Any, pipelining: Pipelining | None, taken: Sequence[Batches]) -> None:
-    """Raises StepCountError for batches of an `evaluate` or `predict` that the schedule of the model cannot take."""
+    """Raises AccumulationStepError for batches of `evaluate` or `predict` that the model's schedule cannot take."""
     if pipelining is None:
         return
     replicas = replicas_of_pipeline(model, pipelining)
@@ -89,14 +89,27 @@ def in_stages(model: Any, trees: Sequence[StageTree]) -> Iterator[None]:
 
 
 def _places(model: Any, graph: Any, trees: Sequence[StageTree]) -> Mapping[int, Where]:
-    calls = invocations(graphs_of(model), graph)
-    if len(calls) != len(trees):
+    graphs = graphs_of(model)
+    calls = invocations(graphs, graph)
+    assigned = _of_layers(model, calls) if graphs.kind(model) == "sequential" else calls
+    if len(assigned) != len(trees):
         raise StageAssignmentError(
             f"Expected call of {type(model).__name__} to call the same layers in training and otherwise, and for all "
-            f"shapes. Received: {len(calls)} calls of layers where {len(trees)} have been assigned to pipeline "
+            f"shapes. Received: {len(assigned)} calls of layers where {len(trees)} have been assigned to pipeline "
             "stages. Make its layers, not call, depend on `training`."
         )
-    return {id(call.node): _place(call.layer, tree) for call, tree in zip(calls, trees, strict=True)}
+    places = {id(call.node): (call.layer, tree) for call, tree in zip(assigned, trees, strict=True)}
+    for call in calls:
+        if id(call.node) not in places:
+            before = [places[id(node)][1] for node in call.node.parent_nodes if id(node) in places]
+            places[id(call.node)] = call.layer, max((stage or 0 for stage in flat(before)), default=0)
+    return {node: _place(layer, tree) for node, (layer, tree) in places.items()}
+
+
+def _of_layers(model: Any, calls: Sequence[Invocation]) -> list[Invocation]:
+    """The calls of a sequential model's own layers; Keras 3 computes masks by operations that no list of layers has."""
+    layers = {id(layer) for layer in model.layers}
+    return [call for call in calls if id(call.layer) in layers]
 
 
 def _place(layer: Any, tree: StageTree) -> Where:

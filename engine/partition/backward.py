@@ -1,0 +1,82 @@
+"""Which instructions of a step are of its backward pass, and whose gradients those are that have no stage's scope.
+
+The scope of gradients is `gradient_tape` or `gradients`. What was traced in a stage's scope outside of it is forward:
+so are loops that TensorFlow extends, once gradients are asked for, by lists of what those need, made in their scope.
+The backward pass of a `tf.function` is a call of its own, and only what that takes tells whose it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from engine.ir import Instruction
+from engine.ir.module import topological
+
+STAGE = "ipu_stage_"
+"""What begins the name of a stage's scope; its number follows."""
+STAGE_SCOPE = re.compile(rf"(?:^|/){STAGE}(\d+)(?:_\d+)?(?=/|$)")
+_GRADIENT_SCOPE = re.compile(r"(?:^|/)gradient(?:_tape|s)(?:_\d+)?(?=/|$)")
+_CALL = re.compile(r"(?:^|.*?/)(?:Stateful)?PartitionedCall(?:_\d+)?(?=/)")
+
+
+def stage_in(op_name: str) -> int | None:
+    """The stage in whose scope a name lies."""
+    found = STAGE_SCOPE.findall(op_name)
+    return int(found[-1]) if found else None
+
+
+def in_gradient_scope(op_name: str) -> bool:
+    """Whether a name is that of an operation of gradients."""
+    return _GRADIENT_SCOPE.search(op_name) is not None
+
+
+def is_forward_of_a_stage(op_name: str) -> bool:
+    """Whether a name is that of an operation of a stage's layers; gradients that a layer itself takes are."""
+    stage, gradient = STAGE_SCOPE.search(op_name), _GRADIENT_SCOPE.search(op_name)
+    return stage is not None and (gradient is None or stage.start() < gradient.start())
+
+
+def backward_pass(needed: Sequence[Instruction], results: Iterable[Instruction]) -> set[Instruction]:
+    """What belongs to the gradients: by its scope, or because it follows from such.
+
+    `needed` is in an order in which operands come first, `results` are what a step makes besides gradients.
+    """
+    labelled = [i for i in needed if is_forward_of_a_stage(i.op_name)]
+    stages_own, after = set(labelled), set[Instruction]()
+    for i in needed:
+        if i not in stages_own and (in_gradient_scope(i.op_name) or any(operand in after for operand in i.operands)):
+            after.add(i)
+    forward = set(topological([*labelled, *(each for each in results if each not in after)]))
+    return {i for i in needed if i not in forward}
+
+
+def stages_of_calls(needed: Iterable[Instruction], backward: set[Instruction]) -> Mapping[Instruction, int]:
+    """The stage of each instruction in the backward pass of a called function, where no scope tells it.
+
+    It is the last of those whose forward values the call takes.
+    """
+    calls: dict[str, list[Instruction]] = {}
+    for i in needed:
+        if i in backward and (call := _CALL.match(i.op_name)) is not None:
+            calls.setdefault(call[0], []).append(i)
+    found: dict[Instruction, int] = {}
+    for members in calls.values():
+        if any(stage_in(i.op_name) is not None for i in members):
+            continue
+        stages = [
+            stage for each in _taken(members) if each not in backward and (stage := stage_in(each.op_name)) is not None
+        ]
+        if stages:
+            found |= dict.fromkeys(members, max(stages))
+    return found
+
+
+def _taken(members: Iterable[Instruction]) -> set[Instruction]:
+    """What a call takes, through tuples and their elements, to which passes give no names."""
+    found, pending = set[Instruction](), list(members)
+    while pending:
+        new = [operand for operand in pending.pop().operands if operand not in found]
+        found.update(new)
+        pending += [operand for operand in new if not operand.op_name]
+    return found

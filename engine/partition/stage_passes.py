@@ -1,0 +1,22 @@
+"""Passes that bring a step into a form that can be cut into stages."""
+
+from __future__ import annotations
+
+from engine.partition.repeat import BEFORE
+from engine.passes.dead_code import dead_code
+from engine.passes.inline_calls import inline_calls
+from engine.passes.loops.flat_state import flatten_loop_states
+from engine.passes.loops.prune_state import prune_loop_states
+from engine.passes.pipeline import Pass
+
+BEFORE_STAGES: tuple[Pass, ...] = (
+    *BEFORE,
+    # Arrays cross from stage to stage, not tuples: TensorFlow's lists, which loops keep for their gradients, are such.
+    flatten_loop_states,
+    inline_calls,
+    dead_code,
+    # Weights that loops only read are taken from the variables, so they need not be kept for each micro-batch.
+    prune_loop_states,
+    inline_calls,
+    dead_code,
+)
