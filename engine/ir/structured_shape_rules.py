@@ -82,6 +82,10 @@ def _convolution(instruction: Instruction) -> AnyShape:
     features = lhs.dimensions[n.input_feature_dimension]
     batch = lhs.dimensions[n.input_batch_dimension]
     require(
+        min(feature_groups, batch_groups) == 1,
+        f"Expected groups of features or of the batch. Received: {feature_groups} and {batch_groups}.",
+    )
+    require(
         inputs * feature_groups == features,
         f"Expected {features} input features. Received: {feature_groups} groups of {inputs}.",
     )

@@ -41,18 +41,26 @@ def _adjoint(x: np.ndarray) -> np.ndarray:
 def _triangular_solve(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """X of op(A) X = B, or of X op(A) = B when not `left_side`; only A's named triangle is read."""
     a, b = (widest(x) for x in operands)
-    triangle = np.tril(a) if instruction["lower"] else np.triu(a)
+    lower = instruction["lower"]
     if instruction["unit_diagonal"]:
-        identity = np.eye(a.shape[-1], dtype=a.dtype)
-        triangle = triangle * (1 - identity) + identity
-    if instruction["transpose_a"] == "TRANSPOSE":
-        triangle = np.swapaxes(triangle, -1, -2)
-    elif instruction["transpose_a"] == "ADJOINT":
-        triangle = _adjoint(triangle)
+        a = np.where(np.eye(a.shape[-1], dtype=np.bool_), np.ones((), a.dtype), a)
+    if instruction["transpose_a"] != "NO_TRANSPOSE":
+        a, lower = (_adjoint(a) if instruction["transpose_a"] == "ADJOINT" else np.swapaxes(a, -1, -2)), not lower
     if instruction["left_side"]:
-        return np.linalg.solve(triangle, b).astype(operands[1].dtype)
-    solution = np.linalg.solve(np.swapaxes(triangle, -1, -2), np.swapaxes(b, -1, -2))
+        return _substituted(a, b, lower).astype(operands[1].dtype)
+    solution = _substituted(np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2), not lower)
     return np.swapaxes(solution, -1, -2).astype(operands[1].dtype)
+
+
+def _substituted(a: np.ndarray, b: np.ndarray, lower: bool) -> np.ndarray:
+    """X of A X = B, row by row from the end of the triangle that is one number; a zero there gives infinities."""
+    x = np.array(b)
+    rows = range(a.shape[-1])
+    for k in rows if lower else reversed(rows):
+        known = slice(None, k) if lower else slice(k + 1, None)
+        rest = b[..., k, :] - np.einsum("...j,...jc->...c", a[..., k, known], x[..., known, :])
+        x[..., k, :] = rest / a[..., k, k, None]
+    return x
 
 
 @definition("fft")

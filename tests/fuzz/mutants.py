@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -86,7 +88,24 @@ def check(mutant: Mutant) -> str:
         return _difference(module, arguments, results, expected) or "same"
 
 
-def first_wrong(mutant: Mutant) -> str:
+def check_by_xla(mutant: Mutant) -> str:
+    """The same with XLA's results in place of the engine's; "refused" where XLA has no such operations."""
+    from tests.fuzz.by_xla import REFUSALS, by_xla
+
+    module, arguments = mutant.module, mutant.arguments
+    try:
+        with counted(), np.errstate(all="ignore"):
+            expected = evaluate(module, arguments)
+        results = by_xla(module, arguments)
+    except TooLong:
+        return "too long"
+    except REFUSALS:
+        return "refused"
+    with np.errstate(all="ignore"):
+        return _difference(module, arguments, results, expected) or "same"
+
+
+def first_wrong(mutant: Mutant, run: Callable[[Mutant], str] = check) -> str:
     """The first instruction of the entry that differs where it is the only result."""
     for instruction in mutant.module.entry.instructions:
         if instruction.opcode in ("parameter", "tuple", "constant") or not isinstance(instruction.shape, Shape):
@@ -94,7 +113,7 @@ def first_wrong(mutant: Mutant) -> str:
         entry = Computation("main", mutant.module.entry.instructions, instruction)
         alone = Mutant.of(mutant.seed, Module("alone", entry), mutant.arguments)
         try:
-            end = check(alone)
+            end = run(alone)
         except Exception as error:
             end = repr(error)
         if end not in ENDS:
@@ -151,8 +170,11 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, help="of the first module; the next has the next. By default another each time"
     )
+    parser.add_argument("--xla", action="store_true", help="run the modules with XLA in place of the engine")
     parser.add_argument("--print", action="store_true", help="print the modules instead of running them")
     arguments = parser.parse_args()
+    # Of NaN and a number XLA's fast maximum is the number.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_enable_fast_min_max=false"
     first = int(time.time()) % 1_000_000 * 1000 if arguments.seed is None else arguments.seed
     print(f"seeds {first} to {first + arguments.count - 1}", flush=True)
     ends: Counter[str] = Counter()
@@ -163,7 +185,7 @@ def main() -> int:
             print(print_module(mutant.module))
             continue
         faulthandler.dump_traceback_later(HANGS_SECONDS, exit=True)
-        ends[_end(mutant)] += 1
+        ends[_end(mutant, check_by_xla if arguments.xla else check)] += 1
         done = sum(ends.values())
         if done % 50 == 0 or done == arguments.count:
             rate = (time.perf_counter() - start) / done
@@ -172,14 +194,14 @@ def main() -> int:
     return 1 if ends["FAILED"] else 0
 
 
-def _end(mutant: Mutant) -> str:
+def _end(mutant: Mutant, run: Callable[[Mutant], str]) -> str:
     try:
-        end = check(mutant)
+        end = run(mutant)
     except Exception as error:  # every other error is a fault, and the next module is tried
         end = repr(error)
     if end in ENDS:
         return end
-    print(f"FAILED --seed {mutant.seed} --count 1: {end:.1500}\nfirst: {first_wrong(mutant)}", flush=True)
+    print(f"FAILED --seed {mutant.seed} --count 1: {end:.1500}\nfirst: {first_wrong(mutant, run)}", flush=True)
     return "FAILED"
 
 

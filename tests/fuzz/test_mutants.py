@@ -7,7 +7,7 @@ import pytest
 
 from engine.ir.printer import print_module
 from tests.fuzz import mutants
-from tests.fuzz.mutants import ENDS, Mutant, check, first_wrong
+from tests.fuzz.mutants import ENDS, Mutant, check, check_by_xla, first_wrong
 
 SEEDS = range(36)
 
@@ -18,6 +18,12 @@ def test_changed_modules_run_as_their_definitions_say(start: int) -> None:
         mutant = Mutant(seed)
         end = check(mutant)
         assert end in ENDS, f"{seed}: {end}\n{first_wrong(mutant)}"
+
+
+def test_definitions_are_those_of_xla() -> None:
+    ends = [check_by_xla(Mutant(seed)) for seed in range(100, 112)]
+    assert not {*ends} - {*ENDS}, ends
+    assert ends.count("same") >= 6
 
 
 def test_a_seed_gives_the_same_module() -> None:
