@@ -1,7 +1,8 @@
 """Compiled code kept on disk between processes: whole files or none, checked when read, forgotten when unused.
 
 Folders have a name made of what the code depends on, so a change of sources, compiler or processor finds another one.
-A cache that cannot be read or written is no error: the code is then made in memory, by each process anew.
+A cache that cannot be read or written is no error: the code is then made in memory, by each process anew. So it is if
+others than the user may write, as what they have written would run as the user.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import time
 from functools import cache
 from pathlib import Path
 
+from engine.private_files import fault_of_folder, make_private, read_private, touch
+
 DAY = 24 * 3600.0
 UNUSED = 30 * DAY
 """A folder that no process of this machine has used for so long is deleted."""
@@ -31,6 +34,7 @@ DIGEST_BYTES = 32
 
 logger = logging.getLogger("ipu")
 _stamped: dict[Path, float] = {}
+_private: set[Path] = set()
 
 
 def user_cache() -> Path:
@@ -50,28 +54,59 @@ def cache_directory(kind: str) -> Path:
 
 
 def load(path: Path) -> bytes | None:
-    """What `store` wrote under this path; None if there is no such file, or not all of it, or not only that."""
+    """What `store` wrote under this path; None if there is no such file, or not all of it, or not only that.
+
+    None as well, which is said once, for a file or a folder that others than the user may have written.
+    """
     try:
-        data = path.read_bytes()
+        if not _is_used(path.parent):
+            return None
+        data = read_private(path)
+    except PermissionError as error:
+        _notice("file", "A file of compiled code is not used (%s). It is made anew.", error)
+        return None
     except OSError:
         return None
     content = data[DIGEST_BYTES:]
-    if hashlib.sha256(content).digest() != data[:DIGEST_BYTES]:
+    if _digest(path, content) != data[:DIGEST_BYTES]:
         return None
     _stamp(path.parent)
     return content
+
+
+def _digest(path: Path, content: bytes) -> bytes:
+    """Of a file's content and its name: a file that was renamed is not what its name says."""
+    return hashlib.sha256(path.name.encode() + b"\0" + content).digest()
+
+
+def _is_used(folder: Path) -> bool:
+    """Whether a folder of compiled code, and the one it lies in, are the user's alone; says once if they are not.
+
+    Raises OSError for a folder that is not there.
+    """
+    if folder not in _private:
+        for each in (folder.parent, folder):
+            wrong = fault_of_folder(each)
+            if wrong is not None:
+                _notice_folder(str(each), wrong)
+                return False
+        _private.add(folder)
+    return True
 
 
 def store(path: Path, content: bytes) -> None:
     """Writes a file, which other processes see whole or not at all. Says once if that is not possible."""
     try:
         if not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            remove_unused(path.parent.parent)
-        _stamp(path.parent)
-        _replace(path, hashlib.sha256(content).digest() + content)
+            make_private(path.parent.parent)
+            if fault_of_folder(path.parent.parent) is None:
+                make_private(path.parent)
+                remove_unused(path.parent.parent)
+        if _is_used(path.parent):
+            _stamp(path.parent)
+            _replace(path, _digest(path, content) + content)
     except OSError as error:
-        _notice(str(path.parent.parent), error.strerror or str(error))
+        _notice_folder(str(path.parent.parent), error.strerror or str(error))
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -89,15 +124,21 @@ def _replace(path: Path, data: bytes) -> None:
 _noticed: set[str] = set()
 
 
-def _notice(folder: str, reason: str) -> None:
-    if not _noticed:
-        _noticed.add(folder)
-        logger.warning(
-            "Compiled code cannot be kept in %s (%s), so each process compiles anew. Expected a folder with space that "
-            "can be written; set XDG_CACHE_HOME to choose another one.",
-            folder,
-            reason,
-        )
+def _notice(kind: str, message: str, *arguments: object) -> None:
+    """Logs a warning, one of each kind."""
+    if kind not in _noticed:
+        _noticed.add(kind)
+        logger.warning(message, *arguments)
+
+
+def _notice_folder(folder: str, reason: str) -> None:
+    _notice(
+        "folder",
+        "Compiled code cannot be kept in %s (%s), so each process compiles anew. Expected a folder with space that "
+        "only you can write; set XDG_CACHE_HOME to choose another one.",
+        folder,
+        reason,
+    )
 
 
 @cache
@@ -112,7 +153,7 @@ def _stamp(folder: Path) -> None:
         return
     _stamped[folder] = now
     with contextlib.suppress(OSError):  # a folder that can only be read is not ours to clean up
-        (folder / _stamp_name()).touch()
+        touch(folder / _stamp_name())
 
 
 def remove_unused(root: Path) -> None:

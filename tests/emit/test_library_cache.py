@@ -42,6 +42,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(disk, "_noticed", set())
     monkeypatch.setattr(disk, "_stamped", {})
+    monkeypatch.setattr(disk, "_private", set())
 
 
 def made() -> tuple[int, bytes]:
@@ -123,7 +124,7 @@ def test_read_only_folder_is_read(
         raise OSError(errno.EROFS, "Read-only file system")
 
     # root may write everywhere, so permissions alone would not stop it.
-    for owner, name in ((disk.tempfile, "mkstemp"), (Path, "touch"), (Path, "mkdir")):
+    for owner, name in ((disk.tempfile, "mkstemp"), (disk, "touch"), (Path, "mkdir")):
         monkeypatch.setattr(owner, name, refuse)
     monkeypatch.setattr(disk, "_stamped", {})
     assert made()[0] == 0 and not caplog.records
