@@ -19,6 +19,7 @@ ALIASES = {
     "tensorflow.python.keras.datasets": "keras.datasets",  # not among what TensorFlow has kept of its old Keras
 }
 PARENTS = {alias.rpartition(".")[0]: alias for alias in ALIASES}
+PACKAGES = frozenset({"ipu", "keras_ext"})
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
 
 
@@ -82,8 +83,21 @@ class AliasFinder:
         if real is None:
             return None
         from importlib.machinery import ModuleSpec
+        from importlib.util import find_spec
 
-        return ModuleSpec(name, AliasLoader, origin=real)
+        return ModuleSpec(name, AliasLoader, origin=real) if name in ALIASES or find_spec(real) else None
+
+
+class MissingFinder:
+    """Last of the finders: an import of what is nowhere below this project's names says what to use instead."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """None, or the error that an import statement raises."""
+        if (real_name(name) or name).partition(".")[0] in PACKAGES:
+            from ipu._names.finding import refuse
+
+            refuse(name)
 
 
 def parent_spec(name: str, path: object, target: object) -> object:
@@ -106,10 +120,11 @@ def parent_spec(name: str, path: object, target: object) -> object:
 
 
 def install() -> None:
-    """Puts the finder first, once; parents imported before get their attribute now."""
+    """Puts one finder first and one last, once; parents imported before get their attribute now."""
     if AliasFinder in sys.meta_path:
         return
     sys.meta_path.insert(0, AliasFinder)
+    sys.meta_path.append(MissingFinder)
     for name in PARENTS:
         if name in sys.modules:
             add_lazy_attribute(sys.modules[name])

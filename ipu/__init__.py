@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from pkgutil import iter_modules
 from typing import Any
 
 import _ipu_hook
@@ -13,19 +10,48 @@ import _ipu_hook
 _ipu_hook.install()
 
 
-PROFILING = ("ProfileReport", "profile")
-"""Names of `ipu.profiling` that stand here, too."""
+HOMES = {"ProfileReport": "ipu.profiling", "profile": "ipu.profiling"}
+NAMES = (
+    *HOMES,
+    "all_to_all_op",
+    "application_compile_op",
+    "config",
+    "cross_replica_ops",
+    "cross_replica_optimizer",
+    "data",
+    "dataset_benchmark",
+    "embedded_runtime",
+    "gradient_accumulation",
+    "gradient_accumulation_optimizer",
+    "internal_ops",
+    "ipu_compiler",
+    "ipu_infeed_queue",
+    "ipu_outfeed_queue",
+    "ipu_strategy",
+    "keras",
+    "loops",
+    "map_gradient_optimizer",
+    "ops",
+    "optimizers",
+    "pipelining_ops",
+    "reduce_scatter_op",
+    "replication_ops",
+    "scopes",
+    "serving",
+    "sharded_optimizer",
+    "sharding",
+    "utils",
+)
+"""The documented names: modules, and what stands here, too, of a module that is no part of the API."""
 
 
 def __getattr__(name: str) -> Any:
     """Imports the submodule `name`, so that `ipu.config` works after `from tensorflow.python import ipu`."""
-    if name in PROFILING:
-        return getattr(import_module(f"{__name__}.profiling"), name)
-    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ipu._names.namespace import attribute  # not before a name is used
+
+    return attribute(__name__, NAMES, HOMES, name)
 
 
 def __dir__() -> list[str]:
-    """The submodules, whether imported yet or not."""
-    return sorted({*globals(), *PROFILING, *(module.name for module in iter_modules(__path__))})
+    """The documented names, whether imported yet or not."""
+    return sorted(NAMES)

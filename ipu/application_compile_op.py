@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ipu._names.namespace import public_names
 from ipu.ops.application_compile_op import experimental_application_compile_op
 
 __all__ = ["experimental_application_compile_op"]
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -12,6 +12,7 @@ from ipu._config.ipu_config import IPUConfig
 from ipu._config.legacy import IpuOptions, KeyId, VerificationOptions
 from ipu._config.metadata import AttributeMetadata
 from ipu._device import configure_ipu_system, get_ipu_config, reset_ipu_configuration
+from ipu._names.namespace import public_names
 
 __all__ = [
     "AttributeMetadata",
@@ -29,3 +30,5 @@ __all__ = [
     "get_ipu_config",
     "reset_ipu_configuration",
 ]
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -1,5 +1,6 @@
 """An alternative path of `ipu.optimizers.cross_replica_optimizer` (Python API, table 18.1)."""
 
+from ipu._names.namespace import public_names
 from ipu.optimizers.cross_replica_optimizer import (
     CrossReplicaOptimizer,
 )
@@ -7,3 +8,5 @@ from ipu.optimizers.cross_replica_optimizer import (
 __all__ = [
     "CrossReplicaOptimizer",
 ]
+
+__getattr__, __dir__ = public_names(__name__, __all__)

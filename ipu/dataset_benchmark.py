@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu._names.namespace import public_names
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]
 
@@ -135,3 +136,6 @@ def _line(number: int, epoch: dict[str, float]) -> str:
         f"Epoch {number}: {epoch['elements_processed']} elements, {epoch['total_bytes_processed']} bytes in "
         f"{epoch['time_elapsed']:.3f} s: {epoch['elements_per_second']:.0f} elements/s, {epoch['bandwidth']:.3f} GB/s"
     )
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

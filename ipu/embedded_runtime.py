@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipu._names.namespace import public_names
 from ipu.ops.embedded_runtime import (
     RuntimeContext,
     embedded_runtime_call,
@@ -17,3 +18,5 @@ __all__ = [
     "embedded_runtime_start_and_call",
     "embedded_runtime_stop",
 ]
+
+__getattr__, __dir__ = public_names(__name__, __all__)

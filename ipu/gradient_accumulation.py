@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from ipu._names.namespace import public_names
+
 __all__ = ["GradientAccumulationReductionMethod"]
 
 
@@ -17,3 +19,6 @@ class GradientAccumulationReductionMethod(Enum):
     SUM = 0
     MEAN = 1
     RUNNING_MEAN = 2
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

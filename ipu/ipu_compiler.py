@@ -9,7 +9,10 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 
+from ipu._names.namespace import public_names
 from ipu.compiler.device_calls import require_trace
+
+__all__ = ["compile"]
 
 
 @autograph.autograph_artifact
@@ -48,3 +51,6 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         if not tensors:
             return tf.no_op()
         return [tf.nest.map_structure(tf.identity, tensor) for tensor in tensors]
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -9,12 +9,15 @@ from tensorflow.python.autograph.impl import api as autograph
 
 from engine.ir.device_operations import INFEED
 from ipu._config.deprecation import deprecated_arguments
+from ipu._names.namespace import public_names
 from ipu.compiler.device_calls import ordered_call, require_trace
 from ipu.queues.checks import check_count, check_ordinal
 from ipu.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
 from ipu.queues.feeder import automatic_depth
 from ipu.queues.infeed import InfeedEndpoint
+
+__all__ = ["IPUInfeedQueue", "IPUIterator", "IPUOwnedIterator"]
 
 DEFAULT_PREFETCH_DEPTH, MAXIMAL_PREFETCH_DEPTH = 3, 255
 
@@ -178,3 +181,6 @@ class IPUIterator:
 
 class IPUOwnedIterator(IPUIterator):
     """What `iter(dataset)` gives in an IPUStrategy's scope; its infeed queue is deleted with it."""
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

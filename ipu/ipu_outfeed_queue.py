@@ -15,10 +15,13 @@ from tensorflow.python.framework import ops
 
 from engine.ir.device_operations import OUTFEED
 from ipu._config.deprecation import warn_of_arguments
+from ipu._names.namespace import public_names
 from ipu.compiler.device_calls import ordered_call, require_trace
 from ipu.queues.checks import check_count, check_ordinal
 from ipu.queues.deprecated_arguments import OUTFEED as DEPRECATED
 from ipu.queues.outfeed import OutfeedEndpoint
+
+__all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "IPUOutfeedQueueIterator", "ScopedIPUOutfeedQueue"]
 
 DEFAULT_BUFFER_DEPTH, MAXIMAL_BUFFER_DEPTH = 3, 2**31 - 1
 EMPTY_SECONDS = 0.0005
@@ -214,3 +217,6 @@ class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
 
 def _described(structure: Any, specs: list[tf.TensorSpec]) -> str:
     return str(tf.nest.pack_sequence_as(structure, [f"{s.dtype.name}{s.shape.as_list()}" for s in specs]))
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -14,11 +14,14 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
+from ipu._names.namespace import public_names
 from ipu.compiler import dataset_iterators, direct_calls
 from ipu.compiler.calling import call_on_engine, refuse_doubles
 from ipu.compiler.replica_reduction import reduced
 from ipu.compiler.variables import IPUVariable
 from ipu.serving.exported_functions import exported_function
+
+__all__ = ["IPUExtendedV1", "IPUStrategy", "IPUStrategyV1"]
 
 _VARIABLE_ARGUMENTS = frozenset(inspect.signature(resource_variable_ops.ResourceVariable.__init__).parameters)
 
@@ -222,3 +225,5 @@ def _run_directly(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 IPUStrategy = IPUStrategyV1
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -10,10 +10,13 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 
+from ipu._names.namespace import public_names
 from ipu.compiler.loop_context import loop_body
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.queues.elements import arguments_of
 from ipu.queues.signatures import accepts, requirement
+
+__all__ = ["repeat", "while_loop"]
 
 
 @autograph.autograph_artifact
@@ -168,3 +171,6 @@ def _check(function: Callable[..., Any], inputs: int, infeed_queue: Any, what: s
         f"Supplied loop {what} function cannot be called with the specified inputs. Received: {inputs} "
         f"inputs{from_infeed}{names}, but the loop {what} needs {requirement(function)}."
     )
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

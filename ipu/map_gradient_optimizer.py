@@ -1,5 +1,6 @@
 """An alternative path of `ipu.optimizers.map_gradient_optimizer` (Python API, table 18.1)."""
 
+from ipu._names.namespace import public_names
 from ipu.optimizers.map_gradient_optimizer import (
     MapGradientOptimizer,
 )
@@ -7,3 +8,5 @@ from ipu.optimizers.map_gradient_optimizer import (
 __all__ = [
     "MapGradientOptimizer",
 ]
+
+__getattr__, __dir__ = public_names(__name__, __all__)

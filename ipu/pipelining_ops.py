@@ -1,5 +1,6 @@
 """The documented path of `ipu.ops.pipelining_ops`."""
 
+from ipu._names.namespace import public_names
 from ipu.ops.pipelining_ops import (
     OptimizerFunctionOutput,
     PipelineSchedule,
@@ -19,3 +20,5 @@ __all__ = [
     "pipeline",
     "recomputation_checkpoint",
 ]
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -18,6 +18,7 @@ from tensorflow.core.framework import attr_value_pb2
 
 from engine.errors import ConfigurationError
 from ipu._device import device_named
+from ipu._names.namespace import public_names
 
 __all__ = [
     "frontend_attribute",
@@ -200,3 +201,6 @@ def _set_frontend_attributes(graph: Any, attributes: dict[str, str]) -> None:
         return
     proto = xla_data_pb2.FrontendAttributes(map=attributes)
     graph._attr_scope_map[FRONTEND_ATTRIBUTES] = attr_value_pb2.AttrValue(s=proto.SerializeToString())
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu._names.namespace import public_names
+
 __all__ = ["dependencies", "get_shard_from_colocation", "has_attr", "propagate_sharding"]
 
 SHARD = "_XlaSharding"
@@ -58,3 +60,6 @@ def propagate_sharding(g: tf.Graph) -> None:
         if len(left) == len(pending):
             return
         pending = left
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -30,6 +30,7 @@ from ipu._config.legacy_functions import (
 )
 from ipu._device import device_named, on_ipu_model, synthetic_data_categories
 from ipu._exporting import export_dataset_to_file, export_inputs_to_file, move_variable_initialization_to_cpu
+from ipu._names.namespace import public_names
 from ipu.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -173,3 +174,6 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
         )
     categories = synthetic_data_categories()
     return categories is None or synthetic_data_category.value in categories
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

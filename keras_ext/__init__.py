@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
+from ipu._names.namespace import public_names
 
 STAGE_NAMES = (
     "FunctionalLayerPipelineStageAssignment",
@@ -14,16 +12,11 @@ STAGE_NAMES = (
 )
 """Names of `extensions` that stand here, too."""
 
+REMOVED_MODELS = ("IPUModel", "IPUSequential", "Model", "PipelineModel", "PipelineSequential", "Sequential")
+"""Classes that raise an error when they are used, for models that old releases had here."""
 
-def __getattr__(name: str) -> Any:
-    """Imports the submodule `name`, so that attribute access works without an import statement.
-
-    The class `name`, which raises an error when it is used, for models that old releases had here.
-    """
-    if name in STAGE_NAMES:
-        return getattr(import_module(f"{__name__}.extensions"), name)
-    if name in (removed := import_module(f"{__name__}.ported").REMOVED):
-        return removed[name]
-    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = public_names(
+    __name__,
+    ("extensions", *STAGE_NAMES),
+    {**dict.fromkeys(STAGE_NAMES, "keras_ext.extensions"), **dict.fromkeys(REMOVED_MODELS, "keras_ext.ported")},
+)

@@ -65,3 +65,10 @@ def _removed_class(name: str) -> type[RemovedModel]:
 
 REMOVED = {name: _removed_class(name) for name in REPLACEMENTS}
 """The removed classes by name."""
+
+
+def __getattr__(name: str) -> type[RemovedModel]:
+    """The removed class of that name."""
+    if name in REMOVED:
+        return REMOVED[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

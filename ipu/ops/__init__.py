@@ -1,1 +1,17 @@
-"""Operations for use in functions that run on the IPU, a module for each documented module."""
+"""Operations for use in functions that run on the IPU, a module for each documented module, loaded when used."""
+
+from ipu._names.namespace import public_names
+
+__getattr__, __dir__ = public_names(
+    __name__,
+    (
+        "all_to_all_op",
+        "application_compile_op",
+        "cross_replica_ops",
+        "embedded_runtime",
+        "internal_ops",
+        "pipelining_ops",
+        "reduce_scatter_op",
+        "replication_ops",
+    ),
+)

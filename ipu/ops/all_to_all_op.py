@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu._names.namespace import public_names
 from ipu.compiler import collectives
 
 __all__ = ["all_gather", "all_to_all"]
@@ -52,3 +53,6 @@ def all_to_all(
         TypeError: `x` is not numeric.
     """
     return collectives.all_to_all(x, split_dimension, concat_dimension, replication_factor, name)
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

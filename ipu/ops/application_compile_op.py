@@ -12,6 +12,7 @@ from tensorflow.python.eager import context
 
 from engine.errors import ConfigurationError
 from engine.files import SUFFIX, write_executable
+from ipu._names.namespace import public_names
 from ipu.compiler.export import executable_file, traced_function
 from ipu.compiler.program import build_executable
 
@@ -61,3 +62,6 @@ def experimental_application_compile_op(
         write_executable(os.fspath(output_path), file)
     with tf.init_scope():
         return tf.constant(os.fspath(output_path), name=name)
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu._names.namespace import public_names
 from ipu.compiler import collectives
 
 __all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
@@ -57,3 +58,6 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
         ValueError: called outside of a function that runs on the IPU.
     """
     return tf.nest.map_structure(collectives.assume_equal, tensors)
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

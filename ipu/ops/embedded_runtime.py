@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from engine.files import TensorInfo
+from ipu._names.namespace import public_names
 from ipu.compiler.file_runtime import Runtime, start
 
 __all__ = [
@@ -144,3 +145,6 @@ def _spec(info: TensorInfo) -> tf.TensorSpec:
 
 def _value(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, tf.Tensor | tf.Variable) else value
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

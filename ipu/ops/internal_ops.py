@@ -9,6 +9,7 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from engine.ir.device_operations import OUTFEED
+from ipu._names.namespace import public_names
 from ipu.compiler.device_calls import ordered_call, require_trace
 from ipu.compiler.loop_context import current_counter
 from ipu.queues.printer import Printer
@@ -56,3 +57,6 @@ def get_current_iteration_counter() -> tf.Tensor:
             "Received: a call outside of any."
         )
     return tf.identity(counter)
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -10,6 +10,7 @@ from tensorflow.python.autograph.impl import api as autograph
 
 from engine.errors import ConfigurationError
 from engine.partition.schedule import Row
+from ipu._names.namespace import public_names
 from ipu.compiler.traced_pipelines import latest
 from ipu.pipelining.arguments import checked_arguments
 from ipu.pipelining.errors import PipelineRuntimeError, PipelineTypeError
@@ -201,3 +202,6 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     """
     with tf.name_scope(name or "recomputation_checkpoint"):
         return tf.nest.map_structure(tf.identity, tensors)
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

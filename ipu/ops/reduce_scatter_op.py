@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from engine.partition.collectives import OPERATIONS
+from ipu._names.namespace import public_names
 from ipu.compiler import collectives
 
 __all__ = ["reduce_scatter"]
@@ -44,3 +45,6 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
     if isinstance(x, list | tuple) and any(tf.is_tensor(each) for each in x):
         return [collectives.reduce_scatter(each, replication_factor, operation, name) for each in x]
     return collectives.reduce_scatter(x, replication_factor, operation, name)
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

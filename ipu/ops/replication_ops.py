@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from ipu._names.namespace import public_names
 from ipu.compiler import collectives
 
 __all__ = ["replication_index"]
@@ -22,3 +23,6 @@ def replication_index(name: str | None = None) -> tf.Tensor:
         ValueError: called outside of a function that runs on the IPU.
     """
     return collectives.replica_index(name)
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -1,5 +1,6 @@
 """Optimizer classes for the IPU: the public names of `tensorflow.python.ipu.optimizers` (Python API, 18.15)."""
 
+from ipu._names.namespace import public_names
 from ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu.optimizers.gradient_accumulation_optimizer import (
     CrossReplicaGradientAccumulationOptimizer,
@@ -21,3 +22,11 @@ __all__ = [
     "MapGradientOptimizer",
     "ShardedOptimizer",
 ]
+_MODULES = (
+    "cross_replica_optimizer",
+    "gradient_accumulation_optimizer",
+    "map_gradient_optimizer",
+    "sharded_optimizer",
+)
+
+__getattr__, __dir__ = public_names(__name__, (*__all__, *_MODULES))

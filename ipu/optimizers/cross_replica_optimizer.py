@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu._names.namespace import public_names
 from ipu.compiler.collectives import cross_replica_mean
 from ipu.compiler.replica_reduction import already_reduced
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
@@ -38,3 +39,6 @@ class CrossReplicaOptimizer(IpuOptimizer):
         averaged = [(None if g is None else cross_replica_mean(g, name=self._name), v) for g, v in grads_and_vars]
         with already_reduced():
             return self._opt.apply_gradients(averaged, global_step=global_step, name=name)
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

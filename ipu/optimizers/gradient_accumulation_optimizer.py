@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu._names.namespace import public_names
 from ipu.compiler.accumulation_turns import accumulation_turn
 from ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu.optimizers.accumulators import Accumulators, AccumulatorType
@@ -213,3 +214,6 @@ def _method_of(method: Any) -> GradientAccumulationReductionMethod:
         f"Expected reduction_method to be a GradientAccumulationReductionMethod or one of "
         f"{', '.join(name.lower() for name in names)}. Received: {method!r}. Nearest: 'sum'."
     )
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -8,6 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu._names.namespace import public_names
+
+__all__ = ["IpuOptimizer"]
 
 Pairs = Iterable[tuple[Any, Any]]
 """(gradient, variable); a gradient may be None."""
@@ -64,3 +67,6 @@ class IpuOptimizer(tf.compat.v1.train.Optimizer):
     def variables(self) -> list[Any]:
         """The variables of the wrapped optimizer."""
         return self._opt.variables()
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

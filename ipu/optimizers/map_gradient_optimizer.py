@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu._names.namespace import public_names
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 
 __all__ = ["MapGradientOptimizer"]
@@ -73,3 +74,6 @@ class MapGradientOptimizerInvertedChaining(_Mapped):
     def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
         """Applies the modified gradients with the wrapped optimizer; returns an operation."""
         return self._opt.apply_gradients(self._mapped(grads_and_vars), global_step=global_step, name=name)
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

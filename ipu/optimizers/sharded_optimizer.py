@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu import sharding
+from ipu._names.namespace import public_names
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 
 __all__ = ["ShardedOptimizer"]
@@ -47,3 +48,6 @@ class ShardedOptimizer(IpuOptimizer):
     def _propagate() -> None:
         if not tf.executing_eagerly():
             sharding.propagate_sharding(tf.compat.v1.get_default_graph())
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

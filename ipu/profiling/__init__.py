@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from ipu._names.namespace import public_names
 
 _HOMES = {"profile": "ipu.profiling.making", "ProfileReport": "ipu.profiling.callback"}
 __all__ = ["ProfileReport", "profile"]
 
-
-def __getattr__(name: str) -> Any:
-    """Imports what makes reports, and the engine's compiler with it, when it is used."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """The public names."""
-    return sorted({*globals(), *__all__})
+# What makes reports loads the engine's compiler.
+__getattr__, __dir__ = public_names(__name__, __all__, _HOMES)

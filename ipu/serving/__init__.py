@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from ipu._names.namespace import public_names
 
 _HOMES = {
     "export_keras": "ipu.serving.export",
@@ -12,14 +11,5 @@ _HOMES = {
 }
 __all__ = ["export_keras", "export_pipeline", "export_single_step"]
 
-
-def __getattr__(name: str) -> Any:
-    """Imports what exports, and TensorFlow with it, when it is used: the server does without."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """The public names."""
-    return sorted({*globals(), *__all__})
+# What exports loads TensorFlow: the server does without.
+__getattr__, __dir__ = public_names(__name__, __all__, _HOMES)

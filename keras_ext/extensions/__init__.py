@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipu._names.namespace import public_names
 from keras_ext.extensions.functional_extensions import (
     FunctionalExtension,
     FunctionalLayerPipelineStageAssignment,
@@ -31,3 +32,7 @@ __all__ = [
     "SequentialLayerPipelineStageAssignment",
     "SequentialNestedModelPipelineStageAssignment",
 ]
+
+__getattr__, __dir__ = public_names(
+    __name__, (*__all__, "functional_extensions", "model_extensions", "sequential_extensions")
+)

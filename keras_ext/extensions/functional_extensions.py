@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipu._names.namespace import public_names
 from keras_ext.extensions.model_extensions import ModelExtension
 from keras_ext.pipelining.assignments import (
     FunctionalLayerPipelineStageAssignment,
@@ -17,3 +18,6 @@ __all__ = [
 
 class FunctionalExtension(ModelExtension):
     """The methods of a functional model created inside an IPUStrategy, its instance (Keras API, 25.1)."""
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

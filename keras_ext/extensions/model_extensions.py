@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipu._names.namespace import public_names
 from keras_ext.accumulation import AccumulationOptions
 from keras_ext.callback_options import CallbackOptions
 from keras_ext.pipelining.assigning import StageAssignments
@@ -26,3 +27,6 @@ class ModelExtension(
 
     A further group of options is one more base class.
     """
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -113,8 +113,8 @@ def test_names_that_are_not_there() -> None:
                 print(type(error).__name__, error.name)
     """
     assert python("if True:" + source).split("\n") == [
-        "ModuleNotFoundError ipu.nothing",
-        "ImportError ipu",
+        "MissingModule tensorflow.python.ipu.nothing",
+        "MissingImport ipu",
         "ImportError keras",
         "AttributeError nothing",
     ]

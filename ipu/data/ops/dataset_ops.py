@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
 from engine.errors import ConfigurationError
+from ipu._names.namespace import public_names
 
 __all__ = ["BufferDataset"]
 
@@ -44,3 +45,6 @@ def _elements(*window: Any) -> tf.data.Dataset:
     """The elements of a window, which is a structure of data sets."""
     structure = window if len(window) > 1 else window[0]
     return structure if isinstance(structure, tf.data.Dataset) else tf.data.Dataset.zip(structure)
+
+
+__getattr__, __dir__ = public_names(__name__, __all__)

@@ -1,0 +1,79 @@
+"""Documented names that do not exist here, and what to use instead; a module's own entry is for the rest of it."""
+
+_KERAS_MODEL = "a Keras model made in an IPUStrategy's scope, and its fit, evaluate and predict"
+_REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStrategy"
+_SETTINGS = "IPUConfig for the device, and compile(steps_per_execution=...) of a Keras model for iterations"
+_TABLE = "keras.layers.Embedding: under SGD and Adagrad a step touches only the rows that a batch names"
+_PROFILE = "ipu.profile(model), which writes a report on the compiled program"
+_CTC = "tf.nn.ctc_loss(labels, logits, label_length, logit_length, blank_index=0), or keras.losses.CTC"
+_BEAM = "tf.nn.ctc_beam_search_decoder on the host, on what the program returns"
+_CLASSES = "tf.nn.softmax_cross_entropy_with_logits over all classes"
+_INSTANCE = "keras.layers.GroupNormalization(groups=-1)"
+_SLICES = "tf.slice or tf.gather for each sequence, with tf.sequence_mask for its length"
+
+NOT_HERE = {
+    "ipu.custom_ops": "operations of TensorFlow, which the engine compiles itself",
+    "ipu.custom_ops.codelet_expression_op": "the expression itself in the function: the engine fuses it",
+    "ipu.custom_ops.cpu_user_operation": "tf.numpy_function in the data set's map, or a callback, on the host",
+    "ipu.embedding_ops": _TABLE,
+    "ipu.embedding_ops.embedding_lookup": "tf.nn.embedding_lookup",
+    "ipu.functional_ops": "the function itself, without the decorator",
+    "ipu.horovod": _REPLICAS,
+    "ipu.horovod.allgather": "ipu.all_to_all_op.all_gather",
+    "ipu.horovod.allreduce": "ipu.cross_replica_ops.cross_replica_sum",
+    "ipu.horovod.broadcast": "variables as they are: all replicas of IPUStrategy have the same",
+    "ipu.image_ops": "keras.layers.Normalization, or (image * scale - offset) * factor",
+    "ipu.ipu_estimator": _KERAS_MODEL,
+    "ipu.ipu_multi_worker_strategy": _REPLICAS,
+    "ipu.ipu_pipeline_estimator": f"{_KERAS_MODEL}, with keras.ipu.PipelineStage for its stages",
+    "ipu.ipu_run_config": _SETTINGS,
+    "ipu.ipu_session_run_hooks": "ipu.internal_ops.print_tensor, an IPUOutfeedQueue, or a callback of Keras",
+    "ipu.keras.layers": "the layers of keras.layers",
+    "ipu.keras.layers.Dropout": "keras.layers.Dropout",
+    "ipu.keras.layers.Embedding": "keras.layers.Embedding",
+    "ipu.keras.layers.GRU": "keras.layers.GRU",
+    "ipu.keras.layers.GroupNormalization": "keras.layers.GroupNormalization",
+    "ipu.keras.layers.InstanceNormalization": _INSTANCE,
+    "ipu.keras.layers.LSTM": "keras.layers.LSTM",
+    "ipu.keras.layers.LayerNormalization": "keras.layers.LayerNormalization",
+    "ipu.keras.layers.PopnnGRU": "keras.layers.GRU",
+    "ipu.keras.layers.PopnnLSTM": "keras.layers.LSTM",
+    "ipu.keras.layers.RecomputationCheckpoint": "set_pipelining_options(recomputation_mode=...) of the model",
+    "ipu.math_ops": "tf.linalg.matmul",
+    "ipu.nn_ops": "the functions of tf.nn and keras.activations",
+    "ipu.nn_ops.ctc_beam_search_decoder": _BEAM,
+    "ipu.nn_ops.ctc_beam_search_decoder_with_log_probs": _BEAM,
+    "ipu.nn_ops.ctc_loss": _CTC,
+    "ipu.nn_ops.ctc_loss_v2": _CTC,
+    "ipu.nn_ops.ctc_loss_with_log_probs": _CTC,
+    "ipu.nn_ops.ctc_loss_with_logits": _CTC,
+    "ipu.nn_ops.gelu": "tf.nn.gelu or keras.activations.gelu",
+    "ipu.nn_ops.hard_sigmoid": "keras.activations.hard_sigmoid",
+    "ipu.nn_ops.multi_conv": "the convolutions themselves, without the decorator",
+    "ipu.nn_ops.nce_loss": _CLASSES,
+    "ipu.nn_ops.sampled_softmax_loss": _CLASSES,
+    "ipu.nn_ops.swish": "tf.nn.swish or keras.activations.silu",
+    "ipu.normalization_ops": "the normalization layers of keras.layers",
+    "ipu.normalization_ops.group_norm": "keras.layers.GroupNormalization",
+    "ipu.normalization_ops.instance_norm": _INSTANCE,
+    "ipu.normalization_ops.layer_norm": "keras.layers.LayerNormalization",
+    "ipu.rand_ops": "tf.nn.dropout or keras.layers.Dropout",
+    "ipu.rnn_ops": "keras.layers.LSTM or keras.layers.GRU",
+    "ipu.rnn_ops.PopnnAUGRU": "keras.layers.RNN with a cell that scales the update gate",
+    "ipu.rnn_ops.PopnnDynamicGRU": "keras.layers.GRU with a mask",
+    "ipu.rnn_ops.PopnnGRU": "keras.layers.GRU",
+    "ipu.rnn_ops.PopnnLSTM": "keras.layers.LSTM",
+    "ipu.slicing_ops": _SLICES,
+    "ipu.statistics_ops": "tf.histogram_fixed_width_bins",
+    "ipu.statistics_ops.histogram": "tf.reduce_sum(tf.one_hot(tf.histogram_fixed_width_bins(x, range, n), n), 0)",
+    "ipu.statistics_ops.histogram_update": "tf.reduce_sum of tf.one_hot of the bins, added to the histogram",
+    "ipu.summary_ops": "keras.callbacks.TensorBoard",
+    "ipu.summary_ops.ipu_compile_summary": _PROFILE,
+    "ipu.summary_ops.tensor_summary": "an IPUOutfeedQueue, and tf.summary on the host",
+    "ipu.utils.extract_all_events": _PROFILE,
+    "ipu.utils.extract_all_strings_from_event_trace": _PROFILE,
+    "ipu.utils.extract_all_types_from_event_trace": _PROFILE,
+    "ipu.utils.extract_compile_reports": _PROFILE,
+    "ipu.utils.extract_execute_reports": _PROFILE,
+    "ipu.utils.extract_poplar_serialized_graphs": _PROFILE,
+}

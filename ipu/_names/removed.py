@@ -1,0 +1,32 @@
+"""Names of other releases, and what to use instead."""
+
+_REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStrategy"
+_CTC = "keras.losses.CTC"
+_OPTIMIZERS = "the optimizers of keras.optimizers, and set_gradient_accumulation_options of the model"
+
+REMOVED = {
+    "ipu.autoshard": "keras.ipu.PipelineStage, or ipu.pipelining_ops.pipeline",
+    "ipu.autoshard_cnn": "keras.ipu.PipelineStage, or ipu.pipelining_ops.pipeline",
+    "ipu.control_flow_ops": "operations in their order: the engine keeps it",
+    "ipu.dataset_extractor": "ipu.utils.export_dataset_to_file",
+    "ipu.distributed": _REPLICAS,
+    "ipu.f8_ops": "float16",
+    "ipu.grad_util_ops": "tf.custom_gradient",
+    "ipu.gradient_accumulation_optimizer.GradientAccumulationOptimizerV1": "GradientAccumulationOptimizerV2",
+    "ipu.internal_ops.block_recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
+    "ipu.internal_ops.recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
+    "ipu.keras.layers": "the layers of keras.layers",
+    "ipu.keras.layers.AssumeEqualAcrossReplicas": "ipu.cross_replica_ops.assume_equal_across_replicas",
+    "ipu.keras.layers.CTCInferenceLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
+    "ipu.keras.layers.CTCPredictionsLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
+    "ipu.keras.layers.SerialDense": "keras.layers.Dense",
+    "ipu.keras.losses": "the losses of keras.losses",
+    "ipu.keras.losses.CTCLoss": _CTC,
+    "ipu.keras.optimizers": _OPTIMIZERS,
+    "ipu.keras.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",
+    "ipu.keras_extensions": "IPUStrategy(enable_keras_extensions=...)",
+    "ipu.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",
+    "ipu.popops_cross_replica_sum": "ipu.cross_replica_ops.cross_replica_sum",
+    "ipu.sharding_utils": "ipu.scopes.ipu_shard, or pipeline stages",
+    "ipu.within_replica_ops": "pipeline stages, which exchange what crosses them",
+}

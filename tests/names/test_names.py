@@ -1,0 +1,127 @@
+"""Which names modules list, and what names say that do not exist: as they were typed, and what to use instead."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import rlcompleter
+from types import ModuleType
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import ipu
+from engine.errors import IPUError
+from ipu._names.documented import NOT_HERE
+from ipu._names.missing import documented_name
+from ipu._names.removed import REMOVED
+
+STAGES = ("FunctionalLayerPipelineStageAssignment", "ModelLayerPipelineStageAssignment", "PipelineStage")
+LISTED = {
+    ipu.keras: {"extensions", *STAGES, "SequentialLayerPipelineStageAssignment"},
+    ipu.data: {"ops"},
+    ipu.data.ops: {"dataset_ops"},
+    ipu.data.ops.dataset_ops: {"BufferDataset"},
+    ipu.loops: {"repeat", "while_loop"},
+    ipu.ipu_compiler: {"compile"},
+    ipu.internal_ops: {"get_current_iteration_counter", "print_tensor"},
+    ipu.serving: {"export_keras", "export_pipeline", "export_single_step"},
+}
+
+
+def test_modules_list_documented_names_and_nothing_else() -> None:
+    for module, names in LISTED.items():
+        assert set(dir(module)) == names, module
+    assert {"config", "keras", "loops", "nn_ops", "ops", "profile", "utils"} - set(dir(ipu)) == {"nn_ops"}
+    assert not {"annotations", "compiler", "import_module", "profiling", "queues"} & set(dir(ipu))
+
+
+def test_what_is_listed_exists() -> None:
+    pending: list[ModuleType] = [ipu]
+    seen = set()
+    while pending:
+        module = pending.pop()
+        values = {name: getattr(module, name) for name in dir(module)}
+        assert not [name for name in values if name.startswith("_")]
+        inner = [value for value in values.values() if isinstance(value, ModuleType)]
+        pending += [value for value in inner if value not in seen]
+        seen.update(inner)
+    assert len(seen) > 30
+
+
+def test_completion() -> None:
+    completer = rlcompleter.Completer({"keras": keras})
+    found = [completer.complete("keras.ipu.", number) for number in range(10)]
+    assert {match.removeprefix("keras.ipu.").rstrip("()") for match in found if match} == LISTED[ipu.keras]
+
+
+STATEMENTS = {
+    "ipu.nn_ops.gelu(1.0)": ("ipu.nn_ops.gelu", "tf.nn.gelu"),
+    "ipu.ops.nn_ops.gelu": ("ipu.ops.nn_ops.gelu", "tf.nn.gelu"),
+    "gc.rand_ops.dropout": ("gc.rand_ops.dropout (ipu.rand_ops.dropout)", "tf.nn.dropout"),
+    "keras.ipu.layers.Dropout(0.5)": ("keras.ipu.layers.Dropout", "Use keras.layers.Dropout"),
+    "[keras.ipu.layers.GRU for _ in 'a']": ("keras.ipu.layers.GRU", "Use keras.layers.GRU"),
+    "tf_keras.ipu.layers.LSTM(3).units": ("tf_keras.ipu.layers.LSTM.*", "Use keras.layers.LSTM"),
+    "tf.keras.ipu.optimizers.Optimizer": ("tf.keras.ipu.optimizers.Optimizer", "removed. Use .*keras.optimizers"),
+    "ipu.utils.extract_all_events([])": ("ipu.utils.extract_all_events", r"ipu.profile\(model\)"),
+    "ipu.util.reset_ipu_seed": ("ipu.util.reset_ipu_seed", "Nearest: ipu.utils"),
+    "keras.ipu.PipelineStages": ("keras.ipu.PipelineStages", "Nearest: keras.ipu.PipelineStage"),
+    "getattr(keras.ipu, 'layers')": ("keras.ipu.layers", "the layers of keras.layers"),
+    "from tensorflow.python.ipu import horovod": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
+    "from keras.ipu import layers": ("keras.ipu.layers", "keras.layers"),
+    "from keras.ipu.layers import Dropout, GRU": ("keras.ipu.layers.Dropout", "Use keras.layers.Dropout"),
+    "from ipu.utils import reset_ipu_seed, extract_all_events": ("ipu.utils.extract_all_events", "ipu.profile"),
+    "import tensorflow.python.ipu.nn_ops as nn": ("tensorflow.python.ipu.nn_ops", "tf.nn"),
+    "from tensorflow.python.ipu.ops.rnn_ops import *": ("tensorflow.python.ipu.ops.rnn_ops", "keras.layers.LSTM"),
+    "importlib.import_module('ipu.image_ops')": ("ipu.image_ops", "keras.layers.Normalization"),
+    "import tensorflow.python.ipu.nothing": ("tensorflow.python.ipu.nothing", "does not exist"),
+}
+NAMESPACE = {"ipu": ipu, "gc": ipu, "keras": keras, "tf_keras": tf_keras, "tf": tf, "importlib": importlib}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize("in_function", [False, True])
+def test_missing_names_are_named_as_they_were_typed(statement: str, in_function: bool) -> None:
+    typed, advice = STATEMENTS[statement]
+    imports = "import" in statement
+    if in_function and not statement.endswith("*"):
+        statement = f"def function():\n    {statement}\nfunction()"
+    typed = typed.replace("(", r"\(").replace(")", r"\)")
+    with pytest.raises(IPUError, match=f"Received: {typed}, which .*{advice}") as caught:
+        exec(statement, dict(NAMESPACE))
+    assert isinstance(caught.value, ImportError if imports else AttributeError)
+    assert "keras_ext" not in str(caught.value)
+
+
+@pytest.mark.parametrize("table", [NOT_HERE, REMOVED], ids=["not here", "removed"])
+def test_every_name_of_the_tables(table: dict[str, str]) -> None:
+    for name, advice in table.items():
+        parts = name.split(".")
+        value: Any = ipu
+        for part in parts[1:]:
+            assert getattr(value, part, None) is None or hasattr(value, part)
+            value = getattr(value, part, None)
+        assert value is None, f"{name} exists"
+        with pytest.raises(AttributeError) as caught:
+            exec(name, {"ipu": ipu})
+        assert name in str(caught.value)
+        assert advice in str(caught.value) or NOT_HERE.get(name, "") in str(caught.value)
+        assert documented_name(f"tensorflow.python.{name}") == name
+
+
+def test_probes_find_nothing() -> None:
+    for name in ("tensorflow.python.ipu.nn_ops", "ipu.nn_ops", "keras.ipu.layers", "tensorflow.python.ipu.ops.rnn_ops"):
+        assert importlib.util.find_spec(name) is None
+    assert importlib.util.find_spec("keras.ipu.extensions.model_extensions") is not None
+    assert not hasattr(keras.ipu, "layers") and getattr(ipu, "nn_ops", 3) == 3
+    with pytest.raises(AttributeError):
+        _ = ipu.__version__
+    try:
+        from keras.ipu import layers
+    except ImportError as error:
+        assert error.name == "keras.ipu"
+        layers = keras.layers
+    assert layers is keras.layers
