@@ -15,6 +15,7 @@ from engine.report.charts.steps import supersteps
 from engine.report.charts.style import CATEGORIES
 from engine.report.operations import work_cycles
 from engine.report.render import library, picture, prepare, runtime
+from engine.report.tables import labelled
 from engine.report.verdicts import basis_of
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -41,7 +42,7 @@ def page(data: dict[str, Any]) -> str:
     }
     specifications = charts(data)
     starting.join()
-    return environment.get_template("report.html.j2").render(
+    made = environment.get_template("report.html.j2").render(
         report=data,
         pictures={name: picture(each, name) for name, each in specifications.items()},
         packed=packed(data, specifications),
@@ -54,6 +55,8 @@ def page(data: dict[str, Any]) -> str:
         most_live=_most_live(data),
         category_numbers={name: number for number, name in enumerate(CATEGORIES)},
     )
+    before, mark, rest = made.partition(MARK)
+    return labelled(before) + mark + rest
 
 
 def _most_live(data: dict[str, Any]) -> str:

@@ -1,65 +1,183 @@
-"""The page in a browser: nothing on its console, charts drawn by its scripts, and whole without them."""
+"""Pages in a real browser: nothing is cut at any width, tips say what the report says, numbers agree."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.interrupting import HANGS_SECONDS
+from engine.report import Report, report_on
+from tests.report.browser import Browser, missing
 from tests.report.samples import report, too_large
+from tests.report.test_advice import pipelined
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-QUIET = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"),
-    *("--disable-component-update", "--disable-dev-shm-usage", "--enable-logging=stderr", "--v=0"),
-)
-DRAWN = 'class="drawing vega-embed'
-"""What stands where a script has drawn a chart."""
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on this machine"),
-]
+PHONE, DESKTOP = 375, 1400
+NAMES = ("fits", "fails", "pipeline")
+CUT = """
+const wide = innerWidth + 1, found = [];
+if (document.documentElement.scrollWidth > wide) found.push(`page ${document.documentElement.scrollWidth}`);
+const section = document.querySelector("section.shown");
+for (const each of section.querySelectorAll("*")) {
+  const svg = each.closest("svg"), box = each.getBoundingClientRect();
+  if (svg && each.tagName !== "text" || !box.width) continue;
+  if (each.closest(".hidden, thead") || each.matches(arguments[0])) continue;
+  const edges = svg ? svg.getBoundingClientRect() : {left: 0, right: wide};
+  if (box.right > Math.min(wide, edges.right + 1) || box.left < Math.max(-1, edges.left - 1))
+    found.push(`${each.tagName} ${each.textContent.trim().slice(0, 40)} ${box.left} to ${box.right}`);
+}
+for (const each of section.querySelectorAll(".scroll, td, th"))
+  if (each.clientWidth && each.scrollWidth > each.clientWidth + 1 && !each.matches(`thead *, ${arguments[0]}`))
+    found.push(`${each.tagName} ${each.textContent.trim().slice(0, 40)} ${each.scrollWidth} of ${each.clientWidth}`);
+return found
+"""
+"""What is cut in the section that is shown: beyond the page, beyond its chart, or wider than its box."""
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")]
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def browser() -> Iterator[Browser]:
+    made = Browser()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Report]:
+    return {"fits": report(), "fails": too_large(), "pipeline": report_on(pipelined(), name="pipeline")}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, reports: dict[str, Report]) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    for name, made in (("fits", report()), ("fails", too_large())):
+    for name, made in reports.items():
         (folder / f"{name}.html").write_text(made.html(), encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in ("fits", "fails")}
+    return {name: folder / f"{name}.html" for name in reports}
 
 
-def opened(page: Path, section: str, profile: Path, *options: str) -> tuple[str, list[str]]:
-    """The document after its scripts have run, and the lines of the console."""
-    assert BROWSER is not None
-    command = [BROWSER, *QUIET, f"--user-data-dir={profile}", "--virtual-time-budget=8000", *options, "--dump-dom"]
-    done = subprocess.run(
-        [*command, f"{page.as_uri()}#{section}"], capture_output=True, text=True, timeout=HANGS_SECONDS, check=True
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [PHONE, 700, DESKTOP])
+def test_nothing_is_cut(browser: Browser, pages: dict[str, Path], name: str, width: int) -> None:
+    browser.open(pages[name], "verdict", width)
+    for section in browser.sections():
+        browser.go(section)
+        # Between phone and desktop wide tables scroll inside their frames.
+        assert browser.run(CUT, ".scroll *, .scroll" if width == 700 else ".nothing") == [], section
+    assert not browser.complaints()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tips_have_no_gaps(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    """The mouse goes over each chart: tips never say undefined, null or NaN, and most charts have some."""
+    browser.open(pages[name], "verdict")
+    silent = []
+    for section in browser.sections():
+        browser.go(section)
+        charts = browser.run(
+            "return [...document.querySelectorAll('section.shown figure')].map(each => each.dataset.chart)"
+        )
+        for chart in charts:
+            places = [(across, down) for across in (0.03, 0.3, 0.9) for down in (0.05, 0.28, 0.5, 0.985)]
+            told = [browser.hover(chart, *place) for place in places]
+            assert not any(re.search(r"undefined|null|NaN", each) for each in told), (chart, told)
+            silent += [] if any(told) else [chart]
+    # Their marks are thin: a little memory on each tile, points of a line, short transfers.
+    assert set(silent) <= {"memory-by-tile", "memory-histogram", "scaling", "host"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_the_tip_of_liveness_names_operation_and_bytes(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report], name: str, width: int
+) -> None:
+    data = reports[name].data
+    live, steps = data["liveness"]["live_bytes"], data["supersteps"] or data["operations"]
+    browser.open(pages[name], "liveness", width)
+    for step in {0, len(live) // 2, len(live) - 1}:
+        told = browser.hover("live-bytes", (step + 0.5) / len(live), 0.5)
+        wanted = f"compute set {step:,}; operation {steps[step]['name']}; not always live {live[step]:,}"
+        assert " ".join(told.split()) == wanted
+        browser.wait(f"document.querySelector('#alive-title').textContent.includes('compute set {step:,},')")
+        alive = [t for t in data["liveness"]["tensors"] if t["always_live"] or t["first"] <= step <= t["last"]]
+        assert browser.run("return document.querySelectorAll('#alive tbody tr').length") == min(40, len(alive))
+
+
+def test_the_tip_of_memory_is_of_the_tile_under_the_mouse(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report]
+) -> None:
+    data = reports["fails"].data
+    browser.open(pages["fails"], "memory")
+    for tile in (0, 3, 7):
+        told = browser.hover("memory-by-tile", (tile + 0.5) / 8, 0.98)
+        found = re.fullmatch(r"category (.+); from tile (\d+); bytes ([\d,]+)", told)
+        assert found, told
+        assert int(found[2]) == tile
+        assert int(found[3].replace(",", "")) == data["memory"]["categories"][found[1]][tile]
+
+
+def test_the_tip_of_a_pipeline_is_a_row_of_its_schedule(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report]
+) -> None:
+    pipeline = reports["pipeline"].data["pipeline"]
+    browser.open(pages["pipeline"], "pipeline")
+    for row in (pipeline["rows"][0], pipeline["rows"][-1]):
+        across = (row["begin"] + row["cycles"] / 2) / pipeline["cycles"]
+        told = browser.hover("pipeline", across, (row["ipu"] + 0.5) / len(pipeline["ipus"]))
+        assert told.startswith(f"kind {row['kind']}; stage {row['stage']}; ")
+        assert f"from cycle {row['begin']:,}; to cycle {row['begin'] + row['cycles']:,}" in told
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_of_one_page_agree(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report], name: str
+) -> None:
+    data = reports[name].data
+    browser.open(pages[name], "verdict")
+    total = data["cycles"]["total"]
+    shares = re.findall(r"([\d.]+) %", browser.text(".key"))[::2]
+    assert sum(map(float, shares)) == pytest.approx(100, abs=1)
+    assert browser.text(".chips .chosen").split("± ")[0].split()[-1] == f"{total:,}"
+    browser.go("operations")
+    work = sum(row["cycles"] for row in data["operations"])
+    assert browser.text("#shown").endswith(f"found take {work:,} cycles")
+    browser.go("exchange")
+    lead = browser.text("#exchange .lead")
+    exchanged = sum(row["exchange"] for row in data["operations"])
+    assert f"take {exchanged:,} cycles" in lead
+    assert float(re.findall(r"([\d.]+) %", lead)[0]) <= 100
+    if data["pipeline"] is None:
+        return
+    browser.go("pipeline")
+    ipus, rows = data["pipeline"]["ipus"], data["pipeline"]["rows"]
+    before = max(row["begin"] + row["cycles"] for row in rows if row["kind"] != "update")
+    busy = {each["ipu"]: sum(r["cycles"] for r in rows if r["ipu"] == each["ipu"]) for each in ipus}
+    worked = sum(row["cycles"] for row in rows if row["kind"] != "update")
+    waits = float(re.findall(r"wait for ([\d.]+) %", browser.text("#pipeline .lead"))[0])
+    assert waits == pytest.approx(100 * (1 - worked / before / len(ipus)), abs=0.6)
+    for each in ipus:
+        assert f"{busy[each['ipu']]:,}" in browser.text(f"#pipeline tbody tr:nth-child({each['ipu'] + 1})")
+
+
+def test_filters_sort_and_themes(browser: Browser, pages: dict[str, Path], reports: dict[str, Report]) -> None:
+    rows = reports["fits"].data["operations"]
+    browser.open(pages["fits"], "operations", theme="dark")
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
+    browser.run(
+        "const filter = document.querySelector('#filter'); filter.value = 'backward';"
+        "filter.dispatchEvent(new Event('input'))"
     )
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    matching = [row for row in rows if "backward" in row["name"]]
+    assert f"the {len(matching)} found take {sum(row['cycles'] for row in matching):,} cycles" in browser.text("#shown")
+    browser.run("document.querySelector('#table th[data-key=number]').click()")
+    numbers = browser.run("return [...document.querySelectorAll('#table tbody td:first-child')].map(e => +e.innerText)")
+    assert numbers == [row["number"] for row in matching]
 
 
-@pytest.mark.parametrize("name", ["fits", "fails"])
-@pytest.mark.parametrize("section", ["verdict", "memory", "liveness", "trace", "operations"])
-def test_no_errors_and_charts_that_answer(pages: dict[str, Path], name: str, section: str, tmp_path: Path) -> None:
-    document, console = opened(pages[name], section, tmp_path)
-    assert not console
-    assert 'data-ready="yes"' in document
-    charts = {"verdict": 0, "memory": 2, "liveness": 2, "trace": 2, "operations": 1}[section]
-    assert document.count(DRAWN) == charts
-    assert "Showing " in document
-
-
-def test_charts_are_as_wide_as_a_narrow_page(pages: dict[str, Path], tmp_path: Path) -> None:
-    wide, _ = opened(pages["fits"], "memory", tmp_path, "--window-size=1280,900")
-    narrow, _ = opened(pages["fits"], "memory", tmp_path, "--window-size=500,900")
-    assert drawn_width(narrow) < 500 < drawn_width(wide)
-
-
-def drawn_width(document: str) -> float:
-    """Of the first chart that a script has drawn."""
-    picture = document.partition(DRAWN)[2].partition("<svg")[2].partition(">")[0]
-    return float(picture.partition(' width="')[2].partition('"')[0])
+def test_charts_are_drawn_again_where_a_phone_becomes_wide(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["fits"], "memory", PHONE)
+    labels = "[...document.querySelectorAll('#memory .role-legend-label text')]"
+    rows = f"new Set({labels}.map(each => Math.round(each.getBoundingClientRect().top))).size"
+    assert browser.run(f"return {rows}") > 1
+    browser.resize(DESKTOP)
+    browser.wait(f"{rows} === 1")

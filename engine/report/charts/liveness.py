@@ -32,18 +32,19 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
     for at in range(0, len(live), run):
         step = max(range(at, min(at + run, len(live))), key=live.__getitem__)
         name = steps[step]["name"]
-        rows.append({"step": step, "bytes": always, "kind": kinds[0], "order": 0, "name": name})
-        rows.append({"step": step, "bytes": live[step], "kind": kinds[1], "order": 1, "name": name})
+        column = {"at": at, "until": min(at + run, len(live)), "step": step, "name": name}
+        rows.append({**column, "bytes": always, "kind": kinds[0], "order": 0})
+        rows.append({**column, "bytes": live[step], "kind": kinds[1], "order": 1})
     peak = max(range(len(live)), key=live.__getitem__)
     area = {
-        "data": {"values": rows},
+        "data": {"values": [*rows, *({**row, "at": len(live)} for row in rows[-2:])]},
         "mark": {"type": "area", "interpolate": "step-after"},
         "encoding": {
             "x": {
-                "field": "step",
+                "field": "at",
                 "type": "quantitative",
-                "axis": {"title": "compute set, in the order in which they run", "format": ",d", "tickCount": 12},
-                "scale": {"domain": [0, max(1, len(live) - 1)], "nice": False},
+                "axis": {"title": "compute set, in order of execution", "format": ",d", "tickCount": 12},
+                "scale": {"domain": [0, len(live)], "nice": False},
             },
             "y": {"field": "bytes", "type": "quantitative", "axis": bytes_axis("bytes on the chip")},
             "color": {
@@ -56,13 +57,13 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
     }
     where = {
         "data": {"values": [row for row in rows if row["order"] == 1]},
-        "params": [
-            {"name": "step", "select": {"type": "point", "on": "pointermove", "nearest": True, "encodings": ["x"]}}
-        ],
-        "mark": {"type": "rule", "color": "var(--ink)", "strokeWidth": 1},
+        # Columns and no "nearest", whose tooltips have no names: Vega-Lite looks for those in the wrong place.
+        "params": [{"name": "step", "select": {"type": "point", "on": "pointerover", "fields": ["step"]}}],
+        "mark": {"type": "rect", "color": "var(--ink)"},
         "encoding": {
-            "x": {"field": "step", "type": "quantitative"},
-            "opacity": {"condition": {"param": "step", "value": 0.6, "empty": False}, "value": 0},
+            "x": {"field": "at", "type": "quantitative"},
+            "x2": {"field": "until"},
+            "opacity": {"condition": {"param": "step", "value": 0.25, "empty": False}, "value": 0},
             "tooltip": [
                 {"field": "step", "type": "quantitative", "format": ",d", "title": "compute set"},
                 {"field": "name", "title": "operation"},
@@ -70,11 +71,12 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
             ],
         },
     }
-    marked = [{"step": peak, "bytes": live[peak] + always}]
+    at = peak // run * run
+    marked = [{"at": (at + min(at + run, len(live))) / 2, "bytes": live[peak] + always}]
     point = {
         "data": {"values": marked},
         "mark": {"type": "point", "filled": True, "size": 50, "color": "var(--ink)", "opacity": 1},
-        "encoding": {"x": {"field": "step", "type": "quantitative"}, "y": {"field": "bytes", "type": "quantitative"}},
+        "encoding": {"x": {"field": "at", "type": "quantitative"}, "y": {"field": "bytes", "type": "quantitative"}},
     }
     return figure(260, layer=[area, where, point])
 

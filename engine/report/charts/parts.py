@@ -43,7 +43,7 @@ def _by_name(data: dict[str, Any], phases: tuple[str, ...]) -> dict[str, Any] | 
         for name, sums in ordered
         for order, phase in enumerate(phases)
     ]
-    title = "cycles of a step" if data["pipeline"] is None else "cycles of a step on all IPUs together"
+    title = "cycles of a step" if data["pipeline"] is None else "cycles of a step on all IPUs"
     encoding = {
         "y": {
             "field": "name",

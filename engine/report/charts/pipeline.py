@@ -66,7 +66,9 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
     layers = [lanes, bars]
     if len(rows) <= 200:
         text = {"type": "text", "align": "left", "dx": 4, "color": "var(--paper)", "fontSize": 10, "clip": True}
-        layers.append({"data": {"values": _wide(rows, length)}, "mark": text, "encoding": _label(x, y)})
+        layers.append(
+            {"name": "labels", "data": {"values": _wide(rows, length)}, "mark": text, "encoding": _label(x, y)}
+        )
     return figure(44 * len(pipeline["ipus"]) + 10, layer=layers)
 
 

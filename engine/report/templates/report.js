@@ -29,14 +29,17 @@
   // Tabs -----------------------------------------------------------------------------------------------------------
   const sections = $$("main > section");
   let charts = {};
-  const drawn = new Set();
+  const drawn = new Map();
+  const phone = matchMedia("(max-width: 640px)"), desktop = matchMedia("(min-width: 1000px)");
 
   function show(key) {
     const chosen = sections.find((section) => section.id === key) || sections[0];
     for (const section of sections) section.classList.toggle("shown", section === chosen);
     for (const link of $$("nav a")) {
-      if (link.hash === `#${chosen.id}`) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
+      if (link.hash === `#${chosen.id}`) {
+        link.setAttribute("aria-current", "page");
+        link.parentElement.scrollLeft = link.offsetLeft - (link.parentElement.clientWidth - link.offsetWidth) / 2;
+      } else link.removeAttribute("aria-current");
     }
     draw(chosen);
   }
@@ -61,17 +64,37 @@
     tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)}px`;
   }
 
+  // Vega cuts legends and titles that are wider than a chart: where there is little room legends get rows, labels less room.
+  const LEGEND_ENTRY = 130;
+  function fitted(chart) {
+    if (desktop.matches) return chart;
+    const made = structuredClone(chart);
+    if (phone.matches && made.layer) made.layer = made.layer.filter((layer) => layer.name !== "labels");
+    let beside = 60;
+    for (const { encoding } of [made, ...(made.layer || [])]) {
+      const axis = encoding && encoding.y && encoding.y.axis;
+      if (!axis || axis.labelLimit !== 0) continue;
+      beside = phone.matches ? 0.36 * innerWidth : 240;
+      axis.labelLimit = beside;
+    }
+    const columns = Math.max(1, Math.floor((innerWidth - 40 - beside) / LEGEND_ENTRY));
+    made.config.legend = { ...made.config.legend, columns };
+    made.config.axis = { ...made.config.axis, titleFontSize: 11 };
+    return made;
+  }
+
   function draw(section) {
     if (!window.vegaEmbed) return;
     for (const figure of $$("figure[data-chart]", section)) {
       const name = figure.dataset.chart;
-      if (drawn.has(name) || !charts[name]) continue;
-      drawn.add(name);
+      const look = `${phone.matches} ${desktop.matches}`;
+      if (drawn.get(name) === look || !charts[name]) continue;
+      drawn.set(name, look);
       const drawing = $(".drawing", figure);
       const place = element("div", "", "drawing");
       drawing.before(place);
       const options = { mode: "vega-lite", renderer: "svg", actions: false, defaultStyle: false, tooltip: tell };
-      vegaEmbed(place, charts[name], options).then(({ view }) => {
+      vegaEmbed(place, fitted(charts[name]), options).then(({ view }) => {
         drawing.remove();
         if (name === "live-bytes") view.addSignalListener("step", (_, value) => alive(value && value.step && value.step[0]));
       });
@@ -87,6 +110,12 @@
     return element("td", text, name);
   }
 
+  // Each cell says which column it is of, for phones, where rows are blocks.
+  function labelled(table) {
+    const titles = $$("thead th", table).map((head) => head.textContent);
+    for (const line of $$("tbody tr", table)) [...line.cells].forEach((each, at) => { each.dataset.label = titles[at]; });
+  }
+
   function operations() {
     const words = $("#filter").value.toLowerCase().split(/\s+/).filter(Boolean);
     const matches = (row) => words.every((word) => `${row.name} ${row.layer} ${row.unit} ${row.method} ${row.dtype}`.toLowerCase().includes(word));
@@ -96,9 +125,9 @@
     found.sort((a, b) => (value(a) < value(b) ? -sign : value(a) > value(b) ? sign : a.number - b.number));
     const rows = found.slice(0, MOST).map((row) => {
       const line = element("tr");
-      const name = element("th", row.name);
-      name.scope = "row";
-      line.append(cell(row.number, "n"), name);
+      const title = element("th", row.name);
+      title.scope = "row";
+      line.append(cell(row.number, "n"), title);
       const unit = cell(row.unit + (row.method ? " " : ""));
       if (row.method) unit.append(element("small", row.method));
       line.append(unit, cell(row.dtype));
@@ -108,6 +137,7 @@
       return line;
     });
     $("#table tbody").replaceChildren(...rows);
+    labelled($("#table"));
     const cycles = found.reduce((sum, row) => sum + row.cycles, 0);
     $("#shown").textContent = `Showing ${number.format(rows.length)} of ${number.format(report.operations.length)} compute sets; ` +
       `the ${number.format(found.length)} found take ${number.format(cycles)} cycles`;
@@ -142,11 +172,11 @@
     const found = report.liveness.tensors.filter((tensor) => tensor.always_live || (tensor.first <= step && step <= tensor.last));
     const rows = found.slice(0, 40).map((tensor) => {
       const line = element("tr");
-      const name = element("th", tensor.name);
-      name.scope = "row";
+      const title = element("th", tensor.name);
+      title.scope = "row";
       const category = element("td");
       category.append(element("i", "", `dot category-${colours.indexOf(tensor.category)}`), tensor.category);
-      line.append(name, cell(tensor.layer), cell(tensor.shape), category, cell(number.format(tensor.bytes), "n"));
+      line.append(title, cell(tensor.layer), cell(tensor.shape), category, cell(number.format(tensor.bytes), "n"));
       if (tensor.always_live) {
         const always = cell("always", "n");
         always.colSpan = 2;
@@ -155,6 +185,7 @@
       return line;
     });
     $("#alive tbody").replaceChildren(...rows);
+    labelled($("#alive"));
     $("#alive-title").textContent = `Alive at compute set ${number.format(step)}, ${(report.supersteps.length ? report.supersteps : report.operations)[step].name}`;
   }
 
@@ -163,6 +194,7 @@
   document.body.append(tip);
   const follow = () => { show(location.hash.slice(1)); scrollTo(0, 0); };
   addEventListener("hashchange", follow);
+  for (const query of [phone, desktop]) query.addEventListener("change", () => draw($("section.shown")));
   show(location.hash.slice(1));
   if (typeof DecompressionStream === "undefined") return;
   unpack($("#packed").textContent).then((content) => {

@@ -1,0 +1,111 @@
+"""A real browser for tests of pages: Debian's chromium with its driver, through selenium."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.interrupting import HANGS_SECONDS
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"),
+    *("--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars"),
+)
+HEIGHT = 900
+
+
+def missing() -> str:
+    """Why there is no browser to test with; empty if there is one."""
+    if BROWSER is None or DRIVER is None:
+        return "no chromium with chromedriver on this machine: apt-get install chromium chromium-driver"
+    return "" if importlib.util.find_spec("selenium") else "no selenium: pip install 'software-ipu[test]'"
+
+
+class Browser:
+    """One window; `driver` is selenium's."""
+
+    def __init__(self) -> None:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+
+        options = webdriver.ChromeOptions()
+        options.binary_location = BROWSER or ""
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        for flag in FLAGS:
+            options.add_argument(flag)
+        self.driver: Any = webdriver.Chrome(options=options, service=Service(DRIVER))
+        self.driver.set_page_load_timeout(HANGS_SECONDS)
+
+    def open(self, page: Path, section: str, width: int = 1400, theme: str = "light") -> None:
+        """Loads a page in a window of this width and waits until its scripts have drawn a section."""
+        self.resize(width)
+        media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        self.driver.get("about:blank")
+        self.driver.get(f"{page.as_uri()}#{section}")
+        self.wait("document.documentElement.dataset.ready === 'yes'")
+        self.go(section)
+
+    def go(self, section: str) -> None:
+        """Shows a section and waits until its charts are drawn."""
+        self.run(f"location.hash = '{section}'")
+        self.wait(f"document.querySelector('section.shown').id === '{section}'")
+        self.wait(
+            "[...document.querySelectorAll('section.shown figure[data-chart]')]"
+            ".every(f => f.querySelectorAll('.drawing').length === 1 && f.querySelector('.vega-embed svg'))"
+        )
+
+    def resize(self, width: int) -> None:
+        """Makes the window so many CSS pixels wide."""
+        metrics = {"width": width, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """The value of a script."""
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition: str) -> None:
+        """Until an expression of JavaScript is true."""
+        end = time.monotonic() + HANGS_SECONDS
+        while not self.run(f"return Boolean({condition})"):
+            assert time.monotonic() < end, f"Never true: {condition}"
+            time.sleep(0.02)
+
+    def sections(self) -> list[str]:
+        """The ids of the page's sections."""
+        return list(self.run("return [...document.querySelectorAll('main > section')].map(each => each.id)"))
+
+    def text(self, selector: str) -> str:
+        """What a reader sees of an element, in one line."""
+        return " ".join(self.run("return document.querySelector(arguments[0]).innerText", selector).split())
+
+    def hover(self, chart: str, across: float, down: float) -> str:
+        """What the tip says with the mouse at these shares of a chart's plot; empty if it says nothing."""
+        from selenium.webdriver.common.actions.action_builder import ActionBuilder
+
+        x, y = self.run(
+            """const svg = document.querySelector(`figure[data-chart="${arguments[0]}"] svg`);
+            svg.scrollIntoView({block: "center"});
+            const plot = svg.querySelector(".background").getBoundingClientRect();
+            return [plot.x + arguments[1] * plot.width, plot.y + arguments[2] * plot.height]""",
+            *(chart, across, down),
+        )
+        actions = ActionBuilder(self.driver, duration=0)
+        actions.pointer_action.move_to_location(2, 2)
+        actions.pointer_action.move_to_location(int(x), int(y))
+        actions.perform()
+        told = self.run("const tip = document.querySelector('.tip'); return tip.hidden ? '' : tip.innerText")
+        return "; ".join(told.splitlines())
+
+    def complaints(self) -> list[str]:
+        """What the console has been told since the last question."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def close(self) -> None:
+        """Ends the browser."""
+        self.driver.quit()
