@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.profile.collectives import all_reduce_cycles
+from engine.profile.collectives import all_reduce_cycles, gradient_sums
 from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveTensor, TileMemory
 from engine.profile.loops import runs_of, unknown_loops
@@ -61,6 +61,8 @@ class Account:
     `assumed` are the opcodes that have no row of their own in the table of cycles. `unknown_loops` is the number of
     loops whose trip count shows only while they run: they count as if their body ran once.
 
+    `gradient_sums` are the bytes of each sum of gradients over replicas.
+
     With a `pipeline`, memory and `costs` are those of the fullest of its IPUs, each part having run once; cycles,
     samples and transfers are of a whole step.
     """
@@ -81,6 +83,7 @@ class Account:
     assumptions: Assumptions = Assumptions()
     remote: RemoteMemory = RemoteMemory()
     pipeline: PipelineAccount | None = None
+    gradient_sums: tuple[int, ...] = ()
 
     @property
     def compute(self) -> int:
@@ -183,6 +186,7 @@ def account(
         for s, c, live, n in zip(program.compute_sets, steps, held.memory.live_bytes, runs_of(program), strict=True)
     )
     fed, returned = host_bytes(program)
+    sums = gradient_sums(program, assumptions)
     return Account(
         program_name=program.name,
         target=target,
@@ -191,7 +195,8 @@ def account(
         tiles=held.tiles,
         liveness=held.liveness,
         costs=costs,
-        between_ipus=all_reduce_cycles(program, target, replicas),
+        between_ipus=all_reduce_cycles(sums, target, replicas),
+        gradient_sums=sums,
         host_bytes=(fed, returned),
         host=host_cycles(fed, returned, target) + held.remote.cycles(target),
         samples_per_replica=samples_of(program),

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil
 
-from engine.profile.links import all_reduce
+from engine.profile.links import all_reduce_each, waiting_together
+from engine.profile.options import Assumptions
 from engine.program.program import Buffer, Program
 from engine.target import Target
 
 
-def gradient_bytes(program: Program) -> int:
-    """Bytes of arrays of a variable's size that the compute sets which update that variable read."""
+def gradient_sizes(program: Program) -> tuple[int, ...]:
+    """Bytes of the arrays of a variable's size that the compute sets which update that variable read, in order."""
     found: dict[Buffer, int] = {}
     for compute_set in program.compute_sets:
         updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer.kind == "variable"}
         for span in compute_set.reads:
             if span.buffer.kind == "arena" and span.buffer.shape.elements in updated - {1}:
                 found[span.buffer] = span.buffer.shape.bytes
-    return sum(found.values())
+    return tuple(found.values())
 
 
-def all_reduce_cycles(program: Program, target: Target, replicas: int) -> tuple[int, int]:
-    """Exchange and sync cycles of the sum of the gradients over replicas (engine.profile.links)."""
-    found = all_reduce(gradient_bytes(program), replicas, target)
+def gradient_bytes(program: Program) -> int:
+    """The bytes of all gradients of a program."""
+    return sum(gradient_sizes(program))
+
+
+def gradient_sums(program: Program, assumptions: Assumptions) -> tuple[int, ...]:
+    """Bytes of each sum of gradients over replicas."""
+    return waiting_together(gradient_sizes(program), assumptions.optimizations.cross_replica_sum_bytes)
+
+
+def all_reduce_cycles(sums: Iterable[int], target: Target, replicas: int) -> tuple[int, int]:
+    """Exchange and sync cycles of the sums of so many bytes over replicas (engine.profile.links)."""
+    found = all_reduce_each(sums, replicas, target)
     return ceil(found.transfer * target.clock_hz), ceil(found.syncs * target.clock_hz)

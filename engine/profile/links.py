@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log2
 
@@ -88,6 +89,26 @@ def all_reduce(size: int, replicas: int, target: Target, ipus_per_replica: int =
     )
     name = f"{within.algorithm} over IPU-Links, {across.algorithm} over GW-Links"
     return AllReduce(within.transfer + across.transfer, within.syncs + across.syncs, name)
+
+
+def all_reduce_each(sizes: Iterable[int], replicas: int, target: Target, ipus_per_replica: int = 1) -> AllReduce:
+    """Several such sums, one after the other; the algorithms are named in the order of their first use."""
+    sums = [all_reduce(size, replicas, target, ipus_per_replica) for size in sizes if size > 0]
+    names = dict.fromkeys(each.algorithm for each in sums)
+    if not sums:
+        return NOTHING
+    return AllReduce(sum(each.transfer for each in sums), sum(each.syncs for each in sums), "; ".join(names))
+
+
+def waiting_together(sizes: Iterable[int], most: int) -> tuple[int, ...]:
+    """Bytes of the groups in which arrays are summed, where so many bytes may wait for others; 0: none wait."""
+    groups: list[int] = []
+    for size in sizes:
+        if groups and groups[-1] + size <= most:
+            groups[-1] += size
+        else:
+            groups.append(size)
+    return tuple(groups)
 
 
 def _fastest(size: int, members: int, rate: float, latency: float) -> AllReduce:

@@ -19,6 +19,8 @@ class Optimizations:
         combine_products: products that share an operand, and do not depend on each other, are planned as one.
         reduce_many_bytes: reductions that read so many bytes together, and do not depend on each other, share
             their syncs and the start-up of their exchanges.
+        cross_replica_sum_bytes: gradients of so many bytes together, at most, are summed over replicas at once; 0: each
+            by itself.
         selection_order: which IPU of the ladder a shard of a replica is on.
     """
 
@@ -27,6 +29,7 @@ class Optimizations:
     combine_lookups: bool = False
     combine_products: bool = False
     reduce_many_bytes: int = 0
+    cross_replica_sum_bytes: int = 0
     selection_order: SelectionOrder = "AUTO"
 
     @property

@@ -17,7 +17,7 @@ from engine.partition.part_steps import PartStep, part_steps
 from engine.partition.schedule import Kind, Part, Schedule
 from engine.profile.account import Account, ComputeSetCost, account
 from engine.profile.ipu_programs import Stretch, joined
-from engine.profile.links import AllReduce, Selection, all_reduce, transfer_cycles
+from engine.profile.links import AllReduce, Selection, all_reduce_each, transfer_cycles, waiting_together
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, GRADIENT_ACCUMULATORS, Assumptions
 from engine.profile.pipelines import IpuAccount, Layout, PartCost, PipelineAccount, lay_out
@@ -162,6 +162,7 @@ class _Accounting:
             between_ipus=(links, len(critical) * self.external_sync + sum(syncs)),
             critical=critical,
             gradient_bytes=tuple(self._reduction(stage)[0] for stage in range(self.schedule.stages)),
+            gradient_sums=tuple(self._gradient_sums(stage) for stage in range(self.schedule.stages)),
         )
 
     def _program(self, step: PartStep) -> Program:
@@ -250,14 +251,19 @@ class _Accounting:
 
     def _reduction(self, stage: int) -> tuple[int, AllReduce]:
         """The bytes of the sums of gradients that a stage makes, and what it takes to add those of all replicas."""
-        size = sum(
+        sums = self._gradient_sums(stage)
+        return sum(sums), all_reduce_each(sums, self.replicas, self.target, len(self.schedule.ipus))
+
+    def _gradient_sums(self, stage: int) -> tuple[int, ...]:
+        """Bytes of each sum of a stage over replicas."""
+        sizes = (
             result.array_shape.bytes
             for step, _ in self.built
             if (step.kind, step.stage) == ("backward", stage)
             for key, result in zip(step.made, step.module.results, strict=True)
             if key[0] == "accumulator"
         )
-        return size, all_reduce(size, self.replicas, self.target, len(self.schedule.ipus))
+        return waiting_together(sizes, self.assumptions.optimizations.cross_replica_sum_bytes)
 
     def _cycles(self, seconds: float) -> int:
         return ceil(seconds * self.target.clock_hz)

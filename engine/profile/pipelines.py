@@ -86,7 +86,8 @@ class PipelineAccount:
     `compute`, `exchange` (between IPUs and with streaming memory, too) and `sync` are those of the longest row of each
     slot, one after the other: they add up to the step. `period` are the cycles in which a micro-batch is done while the
     pipeline is full. `between_ipus` are the cycles of transfer and of sync between IPUs that are among them. `critical`
-    has the longest row's cost for each slot, `gradient_bytes` for each stage what it adds up over replicas.
+    has the longest row's cost for each slot, `gradient_bytes` for each stage what it adds up over replicas, in
+    sums of `gradient_sums` bytes.
     """
 
     schedule: str
@@ -104,6 +105,7 @@ class PipelineAccount:
     between_ipus: tuple[int, int]
     critical: tuple[PartCost, ...] = ()
     gradient_bytes: tuple[int, ...] = ()
+    gradient_sums: tuple[tuple[int, ...], ...] = ()
 
     @property
     def cycles(self) -> int:

@@ -12,7 +12,7 @@ from typing import Literal
 from engine.errors import ConfigurationError
 from engine.partition.schedule import Recomputation, ScheduleKind
 from engine.profile.account import Account
-from engine.profile.links import GRADIENT_LINKS, all_reduce
+from engine.profile.links import GRADIENT_LINKS, all_reduce, all_reduce_each
 from engine.profile.stage_balance import Balancer, LayerProfile, usable_bytes
 from engine.target import DATA, Target, target
 
@@ -28,7 +28,8 @@ class Workload:
     """One replica of a program, alone: `work_seconds` for each micro-batch of `samples`, `update_seconds` for each
     update, after `accumulation` micro-batches and, in a pipeline, `ramp_seconds` in which it fills and drains.
 
-    `gradient_bytes` are those that each IPU of a replica adds up over replicas, the most of its `ipus_per_replica`.
+    `gradient_bytes` are those that each IPU of a replica adds up over replicas, the most of its `ipus_per_replica`, in
+    sums of `gradient_sums` bytes (one sum if they are not known).
     `host_seconds` are of a micro-batch's transfers, which are beside compute if `overlapped`. `bytes` are on the
     fullest IPU.
     """
@@ -44,6 +45,7 @@ class Workload:
     ipus_per_replica: int = 1
     bytes: int = 0
     fits: bool = True
+    gradient_sums: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ def workload_of(account: Account, gradient_bytes: int | None = None, accumulatio
             overlapped=account.assumptions.overlapped_io,
             bytes=account.memory.peak_fullest,
             fits=account.fits,
+            gradient_sums=account.gradient_sums if sum(account.gradient_sums) == gradient_bytes else (),
         )
     updates = [part for part in pipeline.parts if part.kind == "update"]
     update = max((part.compute + part.exchange for part in updates), default=0)
@@ -102,6 +105,7 @@ def workload_of(account: Account, gradient_bytes: int | None = None, accumulatio
         ipus_per_replica=len(pipeline.ipus),
         bytes=account.memory.peak_fullest,
         fits=account.fits,
+        gradient_sums=max(pipeline.gradient_sums, key=sum, default=()),
     )
 
 
@@ -130,7 +134,8 @@ def predict(
 
 
 def _predicted(workload: Workload, target: Target, replicas: int, accumulation: float) -> Prediction:
-    sums = all_reduce(workload.gradient_bytes, replicas, target, workload.ipus_per_replica)
+    sizes = workload.gradient_sums or (workload.gradient_bytes,)
+    sums = all_reduce_each(sizes, replicas, target, workload.ipus_per_replica)
     busy = accumulation * workload.work_seconds + workload.ramp_seconds + workload.update_seconds + sums.seconds
     host = accumulation * workload.host_seconds
     seconds = max(busy, host) if workload.overlapped else busy + host

@@ -95,7 +95,7 @@ EFFECTS: Mapping[str, Effect] = {
         "the cost report counts a codelet once however often it is used, and each compute set's own exchange code"
     ),
     "optimizations.merge_infeed_io_copies": cost("the arrays of an infeed's element share a sync"),
-    "optimizations.maximum_cross_replica_sum_buffer_size": none("all gradients are summed over replicas at once"),
+    "optimizations.maximum_cross_replica_sum_buffer_size": cost("gradients of so many bytes share a sum over replicas"),
     "optimizations.maximum_reduce_scatter_buffer_size": none(NO_COLLECTIVES),
     "optimizations.maximum_inter_ipu_copies_buffer_size": none("a stage's activations are sent at once"),
     "optimizations.maximum_send_recv_cluster_size": none("there is no send or receive but queues"),

@@ -55,5 +55,6 @@ def configured_optimizations() -> Optimizations:
         combine_lookups=settings.combine_embedding_lookups,
         combine_products=settings.combine_matmuls,
         reduce_many_bytes=settings.maximum_reduce_many_buffer_size,
+        cross_replica_sum_bytes=settings.maximum_cross_replica_sum_buffer_size,
         selection_order=order.name,
     )

@@ -140,6 +140,7 @@ class Case:
     change: str
     besides: tuple[tuple[str, Any], ...] = ()
     storage: Storage = Storage()
+    replicas: int = 1
 
 
 def remote_bytes(found: Account) -> float:
@@ -154,6 +155,7 @@ DETACHED = (("device_connection.type", DeviceConnectionType.ON_DEMAND),)
 LOOK_AHEAD = (("scheduling.algorithm", SchedulingAlgorithm.LOOK_AHEAD),)
 
 CASES: dict[str, Case] = {
+    "optimizations.maximum_cross_replica_sum_buffer_size": Case(10**6, momentum, sync, "<", replicas=16),
     "scheduling.algorithm": Case(SchedulingAlgorithm.POST_ORDER, two_branches, live, "!="),
     "scheduling.maximum_scheduler_lookahead_depth": Case(0, two_branches, live, ">", LOOK_AHEAD),
     "scheduling.maximum_scheduler_search_space_size": Case(1, two_branches, live, ">", LOOK_AHEAD),
@@ -184,7 +186,7 @@ def measured(case: Case, options: tuple[tuple[str, Any], ...]) -> float:
         write(config, name, value)
     config.configure_ipu_system()
     assumptions = with_storage(configured_assumptions(), case.storage, 1)
-    return case.measure(account(case.program(), configured_target(), assumptions=assumptions))
+    return case.measure(account(case.program(), configured_target(), case.replicas, assumptions))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from engine.profile.links import Selection, all_reduce, links_between, transfer_cycles
+from engine.profile.links import (
+    Selection,
+    all_reduce,
+    all_reduce_each,
+    links_between,
+    transfer_cycles,
+    waiting_together,
+)
 from engine.profile.optimizations import SelectionOrder
 from engine.target import target
 
@@ -61,3 +68,16 @@ def test_stages_of_a_replica_leave_fewer_replicas_to_a_rack() -> None:
 
 def test_nothing_to_sum() -> None:
     assert all_reduce(10**6, 1, MK2).seconds == all_reduce(0, 8, MK2).seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("most", "groups"), [(0, (3, 4, 5, 6)), (7, (7, 5, 6)), (12, (12, 6)), (100, (18,)), (4, (3, 4, 5, 6))]
+)
+def test_arrays_wait_for_others_up_to_so_many_bytes(most: int, groups: tuple[int, ...]) -> None:
+    assert waiting_together([3, 4, 5, 6], most) == groups
+
+
+def test_several_sums_follow_each_other() -> None:
+    large, small, both = all_reduce(10**7, 16, MK2), all_reduce(64, 16, MK2), all_reduce_each([10**7, 64, 0], 16, MK2)
+    assert both.seconds == pytest.approx(large.seconds + small.seconds) and both.algorithm == "ring; tree"
+    assert all_reduce_each([], 16, MK2).algorithm == all_reduce(0, 16, MK2).algorithm
