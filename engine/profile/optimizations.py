@@ -21,6 +21,7 @@ class Optimizations:
             their syncs and the start-up of their exchanges.
         cross_replica_sum_bytes: gradients of so many bytes together, at most, are summed over replicas at once; 0: each
             by itself.
+        inter_ipu_copies_bytes: so many bytes, at most, come from other IPUs in one copy; 0: each array in its own.
         selection_order: which IPU of the ladder a shard of a replica is on.
     """
 
@@ -30,6 +31,7 @@ class Optimizations:
     combine_products: bool = False
     reduce_many_bytes: int = 0
     cross_replica_sum_bytes: int = 0
+    inter_ipu_copies_bytes: int = 0
     selection_order: SelectionOrder = "AUTO"
 
     @property

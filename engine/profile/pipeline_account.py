@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import ceil
@@ -145,7 +145,6 @@ class _Accounting:
     def _pipeline(self, layout: Layout, ipus: tuple[IpuAccount, ...]) -> PipelineAccount:
         critical = layout.critical
         links = sum(cost.links for cost in critical)
-        syncs = [self._cycles(self._reduction(cost.stage)[1].syncs) for cost in critical if cost.kind == "update"]
         return PipelineAccount(
             schedule=self.schedule.kind,
             stages=self.schedule.stages,
@@ -159,7 +158,7 @@ class _Accounting:
             exchange=sum(cost.exchange + cost.streaming for cost in critical) + links,
             sync=sum(cost.sync for cost in critical),
             period=layout.period,
-            between_ipus=(links, len(critical) * self.external_sync + sum(syncs)),
+            between_ipus=(links, sum(cost.external_sync for cost in critical)),
             critical=critical,
             gradient_bytes=tuple(self._reduction(stage)[0] for stage in range(self.schedule.stages)),
             gradient_sums=tuple(self._gradient_sums(stage) for stage in range(self.schedule.stages)),
@@ -203,6 +202,7 @@ class _Accounting:
                 compute=ceil(sum(c.compute for c in of_kind) / share),
                 exchange=ceil(sum(c.exchange for c in of_kind) / share),
                 sync=sum(c.sync for c in of_kind) + self.external_sync,
+                external_sync=self.external_sync,
             )
             self.costs[kind, step.stage] = self._with_transfers(cost, ipu, rings)
 
@@ -213,23 +213,36 @@ class _Accounting:
             links, syncs = self._cycles(reduction.transfer), self._cycles(reduction.syncs)
             received = size if links else 0
             streaming = self._streaming_of_update(cost.stage, ipu)
-            return replace(cost, links=links, sync=cost.sync + syncs, received_bytes=received, streaming=streaming)
+            return replace(
+                cost,
+                links=links,
+                sync=cost.sync + syncs,
+                external_sync=cost.external_sync + syncs,
+                received_bytes=received,
+                streaming=streaming,
+            )
         if cost.kind == "recompute":
             return cost
         plan = self.plans[self._position(cost.kind, cost.stage)]
         selection = Selection(self.assumptions.optimizations.selection_order, len(self.schedule.ipus))
         arriving = [v for v in plan.reads if ipu not in self._devices_of(v) and self._first_on(v, ipu) is plan]
         sizes = [(value.array_shape.bytes, self._devices_of(value)[0]) for value in arriving]
+        more = self.external_sync * (self._copies(size for size, _ in sizes) - 1)
         waiting = [value.array_shape for value in (*plan.reads, *plan.crossings) if value in rings]
         copied, streamed = ([], waiting) if self.streams else (waiting, [])
         return replace(
             cost,
             compute=cost.compute + sum(elementwise_cycles("copy", shape, self.target) for shape in copied),
-            sync=cost.sync + (self.target.sync_cycles if copied else 0),
+            sync=cost.sync + more + (self.target.sync_cycles if copied else 0),
+            external_sync=cost.external_sync + more,
             streaming=self._streamed(sum(shape.bytes for shape in streamed) + 2 * self._streamed_sums(cost)),
             links=sum(transfer_cycles(size, sender, ipu, self.target, selection) for size, sender in sizes),
             received_bytes=sum(size for size, _ in sizes),
         )
+
+    def _copies(self, sizes: Iterable[int]) -> int:
+        """In how many copies, each with a sync, arrays come from other IPUs; at least one."""
+        return max(1, len(waiting_together(sizes, self.assumptions.optimizations.inter_ipu_copies_bytes)))
 
     def _streamed_sums(self, cost: PartCost) -> int:
         """Bytes of the sums of gradients that a part takes from streaming memory."""

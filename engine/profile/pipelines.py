@@ -18,7 +18,7 @@ class PartCost:
 
     `links` are those of what it takes from other IPUs, `received_bytes`; an update's are of the sum of gradients over
     replicas. `streaming` are of what comes from streaming memory or goes there. `sync` has the syncs between IPUs
-    with it.
+    with it, `external_sync` is those alone.
     """
 
     kind: Kind
@@ -29,6 +29,7 @@ class PartCost:
     links: int = 0
     received_bytes: int = 0
     streaming: int = 0
+    external_sync: int = 0
 
     @property
     def cycles(self) -> int:

@@ -53,7 +53,7 @@ EFFECTS: Mapping[str, Effect] = {
     "select_ipus": results("as auto_select_ipus, by the number of IPUs behind each Id"),
     "convolutions.poplar_options": cost("see the flags of convolutions below"),
     "device_connection.type": host("PRE_COMPILE compiles and returns zeros; NEVER refuses to run"),
-    "device_connection.version": none("checked; the chip of the cost report is an ipu2 or ipu_model.version"),
+    "device_connection.version": cost("the chip; with the IPU model it is that of ipu_model.version"),
     "device_connection.enable_remote_buffers": cost(
         "without it nothing is offloaded, unless device_connection.type is ALWAYS"
     ),
@@ -97,7 +97,9 @@ EFFECTS: Mapping[str, Effect] = {
     "optimizations.merge_infeed_io_copies": cost("the arrays of an infeed's element share a sync"),
     "optimizations.maximum_cross_replica_sum_buffer_size": cost("gradients of so many bytes share a sum over replicas"),
     "optimizations.maximum_reduce_scatter_buffer_size": none(NO_COLLECTIVES),
-    "optimizations.maximum_inter_ipu_copies_buffer_size": none("a stage's activations are sent at once"),
+    "optimizations.maximum_inter_ipu_copies_buffer_size": cost(
+        "activations of so many bytes share a copy between stages"
+    ),
     "optimizations.maximum_send_recv_cluster_size": none("there is no send or receive but queues"),
     "optimizations.maximum_reduce_many_buffer_size": cost(
         "reductions that read so many bytes together share their syncs"

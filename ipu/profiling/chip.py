@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def configured_target() -> Target:
-    """The chip of the present configuration: a Mk2 unless an IPU model of another version is configured."""
-    settings = current_system().config.ipu_model
+    """The chip of the present configuration: a Mk2 unless it has the version of another device or IPU model."""
+    config = current_system().config
+    settings = config.ipu_model
     if not on_ipu_model():
-        return target("ipu2")
+        return target(config.device_connection.version or "ipu2")
     return target(settings.version, settings.tiles_per_ipu or None)
 
 
@@ -56,5 +57,6 @@ def configured_optimizations() -> Optimizations:
         combine_products=settings.combine_matmuls,
         reduce_many_bytes=settings.maximum_reduce_many_buffer_size,
         cross_replica_sum_bytes=settings.maximum_cross_replica_sum_buffer_size,
+        inter_ipu_copies_bytes=settings.maximum_inter_ipu_copies_buffer_size,
         selection_order=order.name,
     )

@@ -36,6 +36,14 @@ def test_every_chip_can_be_modelled(
     assert configured_target().tiles == 8
 
 
+def test_the_version_of_a_device_is_its_chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_POPLAR_FLAGS", raising=False)
+    config = ipu.config.IPUConfig()
+    config.device_connection.version = "ipu1"
+    config.configure_ipu_system()
+    assert configured_target().tiles == 1216
+
+
 def test_another_chip_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match="'bow'.*Received: 'ipu3'"):
         configured(monkeypatch, "ipu3").configure_ipu_system()

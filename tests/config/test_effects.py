@@ -31,6 +31,8 @@ SHOWN_BY = {
     "norms.experimental.distributed_batch_norm_replica_group_size": "tests/config/test_system.py",
     "optimizations.enable_fast_math": "tests/config/test_fast_math.py",
     "optimizations.math.fast": "tests/config/test_fast_math.py",
+    "device_connection.version": "tests/config/test_chips.py",
+    "optimizations.maximum_inter_ipu_copies_buffer_size": "tests/profile/test_pipeline_account.py",
     "select_ipus": "tests/config/test_system.py",
     "selection_order": "tests/profile/test_pipeline_account.py",
     "serialization_output_folder": "tests/strategy/test_executable_folders.py",

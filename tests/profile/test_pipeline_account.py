@@ -49,6 +49,19 @@ def test_the_selection_order_decides_who_is_a_partner() -> None:
     assert second.links > accounted()[0].pipeline.part("forward", 1).links
 
 
+def test_copies_between_stages_wait_for_each_other_as_configured() -> None:
+    """maximum_inter_ipu_copies_buffer_size: of VALUE and a seed, which the second stage takes."""
+    step, _ = made()
+    syncs = {}
+    for most in (0, VALUE, VALUE + 4):
+        options = Assumptions(optimizations=Optimizations(inter_ipu_copies_bytes=most))
+        found = account_pipeline(step, MK2, build_program, assumptions=options).pipeline
+        syncs[most] = found.part("forward", 1).external_sync
+        assert found.between_ipus[1] == sum(cost.external_sync for cost in found.critical)
+    one = MK2.external_sync_cycles(3)
+    assert syncs == {0: 2 * one, VALUE: 2 * one, VALUE + 4: one}
+
+
 @pytest.mark.parametrize("kind", ["Grouped", "Interleaved", "Sequential"])
 def test_the_step_is_the_sum_of_its_slots(kind) -> None:
     found, made = accounted(kind)
