@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from engine.ir.device_operations import OUTFEED
 from ipu._config.deprecation import warn_of_arguments
 from ipu._names.namespace import public_names
 from ipu.compiler.device_calls import ordered_call, require_trace
+from ipu.compiler.marks import in_marked_step
+from ipu.compiler.tokens import own_chain
+from ipu.compiler.variables import in_symbolic_graph
 from ipu.queues.checks import check_count, check_ordinal
 from ipu.queues.deprecated_arguments import OUTFEED as DEPRECATED
 from ipu.queues.outfeed import OutfeedEndpoint
@@ -94,11 +98,15 @@ class IPUOutfeedQueue:
             RuntimeError: called outside of a tf.function that runs on the device.
             tf.errors.FailedPreconditionError: another structure, shape or dtype than before.
         """
+        if in_symbolic_graph():
+            return tf.no_op()  # Keras asks for shapes; nothing of the graph is ever executed
         require_trace("an outfeed queue's enqueue")
         leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(tensors)]
         self._check_specs(tensors, [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves])
         self._enter(ops.get_default_graph())
-        _, operation = ordered_call(OUTFEED, leaves, {"queue": self._endpoint.name})
+        # A step of Keras is cut where gradients enter the optimizer, or into stages: one queue waits for no other there.
+        with own_chain(self._endpoint.name) if in_marked_step() else contextlib.nullcontext():
+            _, operation = ordered_call(OUTFEED, leaves, {"queue": self._endpoint.name})
         return operation
 
     def _check_specs(self, tensors: Any, specs: list[tf.TensorSpec]) -> None:

@@ -22,7 +22,6 @@ from ipu.compiler.trace import graph_of, trace_step
 from ipu.pipelining.streaming import Streamed, StreamingPipelineProgram
 from keras_ext.epochs.feeds import BatchSignature
 from keras_ext.pipelining.options import Pipelining
-from keras_ext.replication import replicas_in_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +61,14 @@ class ProgramCache:
         return None if signature in signatures or not signatures else signatures[-1]
 
     def get(
-        self, signature: BatchSignature, optimizer: Any, step: Callable[[Any], Any], updates: Updates | None = None
+        self,
+        signature: BatchSignature,
+        optimizer: Any,
+        step: Callable[[Any], Any],
+        replicas: int,
+        updates: Updates | None = None,
     ) -> Program:
-        """The program of `step` for batches of `signature`, made now if there is none.
+        """The program of `step` for batches of `signature`, which replicas take in turn, made now if there is none.
 
         With `updates` a step of the program takes the batches of one update.
         Raises UnsupportedOperation for a step that XLA or the engine cannot compile, ConfigurationError for one that
@@ -77,20 +81,22 @@ class ProgramCache:
         program = self._programs.get((signature, updates))
         if program is None:
             with collector_paused():
-                program = self._programs[signature, updates] = compile_step(step, signature, updates)
+                program = self._programs[signature, updates] = compile_step(step, signature, replicas, updates)
         return program
 
 
-def compile_step(step: Callable[[Any], Any], signature: BatchSignature, updates: Updates | None = None) -> Program:
+def compile_step(
+    step: Callable[[Any], Any], signature: BatchSignature, replicas: int, updates: Updates | None = None
+) -> Program:
     """Traces a step that takes one nested batch, and compiles it, or the step that makes one of `updates`."""
     flat_step, specs = _flat(step, signature)
     if updates is None:
-        return Program(alone(trace_step(flat_step, specs), replicas_in_scope()))
+        return Program(alone(trace_step(flat_step, specs), replicas))
     traceable: Callable[..., Any] = flat_step
     if updates.streaming and updates.pipelining is not None:
         traceable = Streamed(flat_step, len(updates.pipelining.devices) - 1)
     with marking(updates.accumulator_type) as marks:
-        traced = alone(trace_step(traceable, specs), replicas_in_scope())
+        traced = alone(trace_step(traceable, specs), replicas)
     once, metrics = marks.updated_once.values(), updates.metric_variables()
     if updates.pipelining is None:
         shards = updates.accumulation.replicas if updates.storage.replicated_optimizer_state_sharding else 1

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-import tensorflow as tf
-
 from engine.errors import StepCountError
 from ipu._device import current_system
 from keras_ext.epochs.feeds import Batches, BatchSignature, FeedIterator, take
@@ -36,12 +34,6 @@ def replicas_of(strategy: Any) -> int:
     Raises ConfigurationError when the strategy's device is not configured, or its IPUs do not divide among replicas.
     """
     return current_system().device(strategy.ordinal).replicas(_ipus.get())
-
-
-def replicas_in_scope() -> int:
-    """How many replicas models have under the strategy in scope; 1 outside of the scope of an IPUStrategy."""
-    strategy = tf.distribute.get_strategy()
-    return replicas_of(strategy) if hasattr(strategy, "ordinal") else 1
 
 
 def steps_per_replica(batches: int | None, replicas: int) -> int | None:

@@ -114,7 +114,9 @@ class StepFunction:
             _notice_reload(model, known, batches.signature)
         updates = self._updates(batches, callbacks is not None, asked or self._ask())
         try:
-            program = self._programs.get(batches.signature, self._framework.optimizer(model), self._step, updates)
+            replicas = replicas_of(model.distribute_strategy)
+            optimizer = self._framework.optimizer(model)
+            program = self._programs.get(batches.signature, optimizer, self._step, replicas, updates)
         except OutOfTileMemory as error:
             failures.tell(model, error)
             raise

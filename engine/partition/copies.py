@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from engine.ir import Computation, Instruction
 from engine.ir.builder import Builder
 from engine.ir.module import topological
@@ -14,6 +16,14 @@ class Copies:
     def __init__(self, builder: Builder, stands: dict[Instruction, Instruction]) -> None:
         self._builder = builder
         self._new = stands
+
+    def known(self) -> Collection[Instruction]:
+        """What others stand for by now."""
+        return self._new.keys()
+
+    def stand_for(self, instruction: Instruction, other: Instruction) -> None:
+        """Makes another instruction stand for one that has not been copied."""
+        self._new[instruction] = other
 
     def of(self, instruction: Instruction) -> Instruction:
         """What stands for an instruction."""

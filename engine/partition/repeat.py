@@ -13,6 +13,7 @@ from engine.partition.copies import Copies, with_own_names
 from engine.partition.loop import MicroBatchLoop
 from engine.partition.marks import Cut, cut
 from engine.partition.replicas import Kind, kinds_of
+from engine.partition.update_queues import enqueue_for_replicas
 from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls
 from engine.passes.pipeline import Pass, run_passes
@@ -88,6 +89,7 @@ class Repetition:
         loop.run(parameters, rows)
         known = dict(zip(old, parameters, strict=True))
         copies = Copies(self.entry, {**known, **loop.reduced, **loop.last})
+        enqueue_for_replicas(self.entry, copies, self.parts.updates.values(), self.accumulation.replicas)
         aliases, results = self.module.aliases, {}
         for number, state in loop.moved.items():
             results[aliases[number]] = self._first(state) if number in rows else state

@@ -9,6 +9,7 @@ from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module
 from engine.ir.module import topological
 from engine.partition.marks import Cut
+from engine.partition.uniformity import is_ordered
 
 Kind = Literal["shared", "rows"]
 
@@ -27,6 +28,8 @@ def kinds_of(
         parameter = module.entry.parameters[number]
         if replicas == 1:
             kinds[number] = "shared"
+        elif is_ordered(value.operands[0] if value.opcode == "get-tuple-element" else value):
+            kinds[number] = "shared"  # a token
         elif number in metrics:
             if not _is_sum(parameter, value):
                 raise _refused(names.get(number, f"parameter {number}"), replicas)

@@ -51,6 +51,11 @@ def marking(accumulator_type: AccumulatorType = None) -> Iterator[Marks]:
         _marking.marks = outer
 
 
+def in_marked_step() -> bool:
+    """Whether a step is being traced that will be cut."""
+    return _marking.marks is not None
+
+
 @contextlib.contextmanager
 def optimizing() -> Iterator[Marks | None]:
     """An optimizer applies gradients within: the marks, if they are wanted from it.

@@ -206,7 +206,7 @@ class Program:
         """
         if not self._queues:
             return self._run(steps, feeds, outputs, None)
-        with self._occupying(), bound(self._queues, self._traced.replicas) as rings:
+        with self._occupying(), self._bound_queues() as rings:
             return self._run(steps, feeds, outputs, None, rings)
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
@@ -214,8 +214,13 @@ class Program:
 
         Other threads that look at a variable of the program wait for the end.
         """
-        with self._occupying():
-            return self._run(steps, feeds, "all", observer)
+        with self._occupying(), self._bound_queues() as rings:
+            return self._run(steps, feeds, "all", observer, rings)
+
+    def _bound_queues(self, without: str = "") -> contextlib.AbstractContextManager[dict[str, AnyRing]]:
+        """The rings of the program's queues, but for one that the host does not know."""
+        queues = {name: signature for name, signature in self._queues.items() if name != without}
+        return bound(queues, self._traced.replicas, self._traced.in_turn)
 
     @contextlib.contextmanager
     def _occupying(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import tensorflow as tf
 
 from engine.errors import ConfigurationError, StepCountError
-from engine.ir.device_operations import is_collective, target_of
+from engine.ir.device_operations import OUTFEED, is_collective, queue_of, target_of
 from engine.partition.replicate import replicate
 from ipu.compiler.accumulation import ReplicaRows
 from ipu.compiler.trace import TracedStep
@@ -33,7 +33,28 @@ def alone(traced: TracedStep, replicas: int) -> TracedStep:
             f"({found[0].op_name or found[0].name}) with {replicas} replicas. Write the training loop in a tf.function "
             f"for IPUStrategy.run, or set auto_select_ipus = 1."
         )
-    return replicated(traced, 1) if found else traced
+    _check_queues(traced, replicas)
+    traced = replicated(traced, 1) if found else traced
+    return replace(traced, in_turn=replicas)
+
+
+def _check_queues(traced: TracedStep, replicas: int) -> None:
+    """Raises ConfigurationError for an outfeed in a loop or branch: replicas' rows would not come in turn."""
+    if replicas == 1:
+        return
+    pending, seen = [i for i in traced.module.entry.instructions if i.called], set()
+    while pending:
+        caller = pending.pop()
+        for inside in (i for computation in caller.called for i in computation.instructions):
+            if target_of(inside) == OUTFEED and caller.opcode != "call":
+                raise ConfigurationError(
+                    f"Expected Keras models to enqueue once in each step where they have {replicas} replicas. "
+                    f"Received: an enqueue to outfeed queue {queue_of(inside)!r} ({inside.op_name or inside.name}) "
+                    f"inside a loop or a branch. Enqueue after it, or set auto_select_ipus = 1."
+                )
+            if inside.called and inside not in seen:
+                seen.add(inside)
+                pending.append(inside)
 
 
 def replicated(traced: TracedStep, replicas: int) -> TracedStep:

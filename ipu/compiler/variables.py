@@ -61,6 +61,16 @@ def watching_reads(watcher: Callable[[IPUVariable], None]) -> Iterator[None]:
         _tracing.watcher = outer
 
 
+def in_symbolic_graph() -> bool:
+    """Whether Keras is asking for the shapes of a layer's outputs, inside a trace or not."""
+    graph = ops.get_default_graph() if ops.inside_function() else None
+    while isinstance(graph, func_graph.FuncGraph):
+        if SYMBOLIC_GRAPH in graph.name:
+            return True
+        graph = graph.outer_graph
+    return False
+
+
 class Occupation:
     """An execution that works on variables while other threads may ask for them; these wait for its end."""
 

@@ -28,12 +28,12 @@ class Approval(OutfeedEndpoint):
         self._check = check
         super().__init__(None, last_only=False, depth=1)
 
-    def begin(self, signature: QueueSignature, replicas: int) -> OutfeedRing:
+    def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> OutfeedRing:
         """A new ring of one slot: one that a failure has closed stays so."""
         from engine.runtime.rings import OutfeedRing
 
         self._ring = OutfeedRing(signature.shapes, 1)
-        return super().begin(signature, replicas)
+        return super().begin(signature, replicas, in_turn)
 
     def drain(self) -> float:
         """Takes no row after one that was refused, so that the program finds no room."""

@@ -57,8 +57,8 @@ class InfeedEndpoint:
             self._stop()
             forget(self)
 
-    def begin(self, signature: QueueSignature, replicas: int) -> InfeedRing:
-        """The ring, filled from now on if it is not already."""
+    def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> InfeedRing:
+        """The ring, filled from now on if it is not already; replicas that run in turn take elements in turn."""
         with self._lock:
             feeder = self._feeder
             if feeder is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from ipu.queues.synthetic import is_synthetic
 if TYPE_CHECKING:
     from engine.runtime.rings import OutfeedRing
 
+logger = logging.getLogger("ipu")
 Rows = list[np.ndarray]
 """An array [k, ...] for each leaf."""
 
@@ -32,6 +34,8 @@ class OutfeedEndpoint:
         self._ring: OutfeedRing | None = None
         self._chunks: deque[Rows] = deque()
         self._running = 0
+        self._in_turn = 1
+        self._rest: Rows | None = None
         self._lock = threading.RLock()
         self._idle = threading.Condition(self._lock)
         self.executed = False
@@ -40,10 +44,13 @@ class OutfeedEndpoint:
     @property
     def row_shapes(self) -> list[tuple[int, ...]] | None:
         """The shape of each leaf in one row, with replicas; None before the first program."""
-        return None if self._ring is None else [shape.dimensions for shape in self._ring.shapes]
+        if self._ring is None:
+            return None
+        replicas = (self._in_turn,) if self._in_turn > 1 else ()
+        return [(*replicas, *shape.dimensions) for shape in self._ring.shapes]
 
-    def begin(self, signature: QueueSignature, replicas: int) -> OutfeedRing:
-        """The ring, which is emptied from now on."""
+    def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> OutfeedRing:
+        """The ring, which is emptied from now on: of `in_turn` replicas rows come one after the other."""
         with self._lock:
             remember(self)
             if self._ring is None:
@@ -53,19 +60,22 @@ class OutfeedEndpoint:
                 self._ring = OutfeedRing(signature.shapes, max(self._depth, suggested_slots(signature.shapes)))
                 if self._may_be_synthetic and is_synthetic("outfeed"):
                     self._ring.discard()
-            if self._ring.shapes != tuple(signature.shapes):
+                self._in_turn = in_turn
+            if self._ring.shapes != tuple(signature.shapes) or self._in_turn != in_turn:
                 raise tf.errors.FailedPreconditionError(
                     None,
                     None,
-                    f"Expected all programs to enqueue rows of {_listed(self._ring.shapes)} to outfeed queue "
-                    f"{self.name!r}. Received: {_listed(signature.shapes)} from a program of {replicas} replicas. "
-                    f"Make another queue for it, or delete this one first.",
+                    f"Expected all programs to enqueue rows of {_listed(self._ring.shapes)} of {self._in_turn} "
+                    f"replicas in turn to outfeed queue {self.name!r}. Received: {_listed(signature.shapes)} from a "
+                    f"program of {max(replicas, in_turn)} replicas. Make another queue for it, or delete this one "
+                    f"first.",
                 )
             if self._running:
                 raise tf.errors.FailedPreconditionError(
                     None, None, f"Expected one program at a time with outfeed queue {self.name!r}. Received: a second."
                 )
             self._running += 1
+            self._rest = None
             self.executed = True
         collector.watch(self)
         return self._ring
@@ -76,6 +86,13 @@ class OutfeedEndpoint:
         with self._lock:
             self.drain()
             self._running -= 1
+            if self._rest is not None:
+                logger.warning(
+                    "Outfeed queue %r: rows of the last step are left out, as only some of %d replicas made it.",
+                    self.name,
+                    self._in_turn,
+                )
+                self._rest = None
             self._idle.notify_all()
 
     def wait_for_program(self) -> None:
@@ -97,7 +114,20 @@ class OutfeedEndpoint:
                     self._ring.close(error)
             return waiting / self._ring.slots
 
+    def _of_replicas(self, rows: Rows) -> Rows | None:
+        """Rows of single replicas put together, [k, replicas, ...]; None while the first are not complete."""
+        if self._rest is not None:
+            rows = [np.concatenate(leaves) for leaves in zip(self._rest, rows, strict=True)]
+        whole = len(rows[0]) // self._in_turn * self._in_turn
+        self._rest = [leaf[whole:].copy() for leaf in rows] if whole < len(rows[0]) else None
+        return [leaf[:whole].reshape(-1, self._in_turn, *leaf.shape[1:]) for leaf in rows] if whole else None
+
     def _received(self, rows: Rows) -> None:
+        if self._in_turn > 1:
+            complete = self._of_replicas(rows)
+            if complete is None:
+                return
+            rows = complete
         if self._last_only:
             self._chunks.clear()
             rows = [leaf[-1:].copy() for leaf in rows]

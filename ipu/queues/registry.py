@@ -23,8 +23,11 @@ class Endpoint(Protocol):
 
     name: str
 
-    def begin(self, signature: QueueSignature, replicas: int) -> AnyRing:
-        """A program with the queue is about to run: the ring to bind it to."""
+    def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> AnyRing:
+        """A program with the queue is about to run: the ring to bind it to.
+
+        It is one of `replicas` that run together, or of `in_turn` that run one after the other.
+        """
 
     def end(self) -> None:
         """The program has ended, by an error or not."""
@@ -73,8 +76,8 @@ def signatures(module: Module) -> dict[str, QueueSignature]:
 
 
 @contextmanager
-def bound(queues: Mapping[str, QueueSignature], replicas: int) -> Iterator[dict[str, AnyRing]]:
-    """The rings of a program's queues while it runs.
+def bound(queues: Mapping[str, QueueSignature], replicas: int, in_turn: int = 1) -> Iterator[dict[str, AnyRing]]:
+    """The rings of a program's queues while it runs; `replicas` and `in_turn` as for `Endpoint.begin`.
 
     Raises FailedPreconditionError for a queue that is gone or not initialised, or that programs of another number of
     replicas use.
@@ -90,6 +93,6 @@ def bound(queues: Mapping[str, QueueSignature], replicas: int) -> Iterator[dict[
                     f"Expected {signature.direction} queue {name!r} of the program to exist. Received: it was "
                     f"deleted. Keep the queue object as long as functions use it.",
                 )
-            rings[name] = endpoint.begin(signature, replicas)
+            rings[name] = endpoint.begin(signature, replicas, in_turn)
             stack.callback(endpoint.end)
         yield rings
