@@ -104,7 +104,7 @@ class IPUOutfeedQueue:
         leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(tensors)]
         self._check_specs(tensors, [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves])
         self._enter(ops.get_default_graph())
-        # A step of Keras is cut where gradients enter the optimizer, or into stages: one queue waits for no other there.
+        # A step of Keras is cut at its gradients, and into stages: there no queue waits for another.
         with own_chain(self._endpoint.name) if in_marked_step() else contextlib.nullcontext():
             _, operation = ordered_call(OUTFEED, leaves, {"queue": self._endpoint.name})
         return operation

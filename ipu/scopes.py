@@ -19,6 +19,7 @@ from tensorflow.core.framework import attr_value_pb2
 from engine.errors import ConfigurationError
 from ipu._device import device_named
 from ipu._names.namespace import public_names
+from ipu.compiler.traced_pipelines import note_ipus
 
 __all__ = [
     "frontend_attribute",
@@ -101,7 +102,8 @@ def ipu_shard(index: int | list[int]) -> Context:
     """Control sharding for a set of operations.
 
     All shards are one device here; operations have their shard, of several the first, as the attribute that
-    `ipu.sharding` moves on.
+    `ipu.sharding` moves on. A replica of a function with shards 0 to n - 1 takes n of the device's IPUs, or the next
+    power of two: with two shards, auto_select_ipus = 8 gives four replicas (Training a model, section 6.4.1).
 
     Args:
         index: the index of the IPU on which to place the enclosed operations, or a list of such.
@@ -113,6 +115,8 @@ def ipu_shard(index: int | list[int]) -> Context:
     for each in indices:
         if isinstance(each, bool) or not isinstance(each, int) or each < 0:
             raise ConfigurationError(f"Expected index to be an integer of at least 0. Received: {each!r}. Nearest: 0.")
+    if not tf.executing_eagerly():
+        note_ipus((tuple(indices),))
     # XLA takes shardings over several devices for tuples alone.
     sharding = xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.MAXIMAL, tile_assignment_devices=indices[:1])
     return _attributes({SHARD: attr_value_pb2.AttrValue(s=sharding.SerializeToString())})

@@ -33,6 +33,12 @@ def alone(traced: TracedStep, replicas: int) -> TracedStep:
             f"({found[0].op_name or found[0].name}) with {replicas} replicas. Write the training loop in a tf.function "
             f"for IPUStrategy.run, or set auto_select_ipus = 1."
         )
+    if traced.ipus > 1 and replicas > 1:
+        raise ConfigurationError(
+            f"Expected Keras models to be split over IPUs by pipeline stages. Received: ipu_shard over {traced.ipus} "
+            f"IPUs in a model of {replicas} replicas. Use PipelineStage, write the training loop in a tf.function for "
+            f"IPUStrategy.run, or set auto_select_ipus = 1."
+        )
     _check_queues(traced, replicas)
     traced = replicated(traced, 1) if found else traced
     return replace(traced, in_turn=replicas)

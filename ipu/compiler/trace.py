@@ -28,8 +28,9 @@ class TracedStep:
     `roles` has one entry for each parameter of `module`; `variables` those with the role "variable", in
     order, and `updated` the ones the step assigns; `constants` the host values of the others.
     `pack` builds the structure the function returns from its flat results. `replicas` run the module together, which
-    was made of `alone`; or `in_turn` run one after the other what it says. `storage` says what a chip keeps in streaming memory, `state_shards` among how many replicas it
-    divides the state of optimizers. With `has_pipelines` loops of it run on several IPUs.
+    was made of `alone`; or `in_turn` run one after the other what it says. `storage` says what a chip keeps in
+    streaming memory, `state_shards` among how many replicas it divides the state of optimizers. With `has_pipelines`
+    loops of it run on several IPUs.
     """
 
     module: Module

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.partition.pipeline import Pipelined
 
 _ipus: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""The IPUs of the pipelines traced into a graph."""
+"""The IPUs of the pipelines and shards traced into a graph."""
 latest: list[Pipelined] = []
 """Those of the function that was compiled last of all that have any, in the order in which it calls them."""
 
@@ -37,7 +37,7 @@ def with_traced_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
 
 
 def note_ipus(devices: Devices) -> None:
-    """Notes in the function being traced that it has a pipeline on these IPUs."""
+    """Notes in the function being traced that it has a pipeline, or operations, on these IPUs."""
     graph, ipus = tf.compat.v1.get_default_graph(), ipus_of_replica(devices)
     while graph is not None:
         _ipus[graph] = max(_ipus.get(graph, 1), ipus)
@@ -45,7 +45,7 @@ def note_ipus(devices: Devices) -> None:
 
 
 def ipus_of_function(graph: Any, made: Iterable[Pipelined]) -> int:
-    """The IPUs that a replica of a traced function takes, given the pipelines that were made of its loops."""
+    """The IPUs that a replica of a traced function takes, by its shards and the pipelines made of its loops."""
     return max([_ipus.get(graph, 1), *(ipus_of_replica(each.schedule.devices) for each in made)])
 
 
