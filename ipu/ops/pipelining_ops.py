@@ -150,7 +150,9 @@ def pipeline(
         continuous_weight_updates: must be False.
         outfeed_loss: enqueues the loss in place of what the last stage returned.
         accumulate_outfeed: enqueues once for each of `repeat_count`: the sums over the micro-batches.
-        accumulate_outfeed_dtype: the dtype of those sums, or a function of the tensor; None is the tensor's own.
+        accumulate_outfeed_dtype: the dtype of those sums, or a function that returns it for a `tf.TensorSpec`, the
+            shape, dtype and name of an output: `loss` with `outfeed_loss`, its key in a dictionary, or `output_<k>` for
+            what the last stage returns at place k. None is the output's own.
         outfeed_mask: a bool for each output of the last stage; those with True are not enqueued.
         reduction_method: how gradients are accumulated, "sum", "mean" or "running_mean".
         name: a name for the operations.

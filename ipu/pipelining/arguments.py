@@ -27,11 +27,10 @@ from ipu.pipelining.options import (
     checked_reduction,
     checked_schedule,
     checked_stage_options,
-    checked_sum_dtype,
     kind_of,
     storage_of,
-    summed_as,
 )
+from ipu.pipelining.sums import checked_sum_dtype, names_of, summed_as
 
 logger = logging.getLogger("ipu")
 MAXIMAL_COUNT = 2**31 - 1
@@ -67,9 +66,17 @@ class PipelineArguments:
         """Whether there is an optimizer."""
         return self.optimizer_function is not None
 
-    def to_sum(self, tensor: Any) -> tf.Tensor:
-        """What is summed over micro-batches of an output, in the dtype that was asked for."""
-        return summed_as(tf.convert_to_tensor(tensor), self.accumulate_outfeed_dtype)
+    def to_sum(self, outputs: Any) -> list[tf.Tensor]:
+        """What is summed over micro-batches of what goes to the outfeed, each in the dtype that was asked for."""
+        tensors = [tf.convert_to_tensor(each) for each in tf.nest.flatten(outputs)]
+        names = ["loss"] if self.outfeed_loss else names_of(outputs, self._places())
+        asked = self.accumulate_outfeed_dtype
+        return [summed_as(tensor, asked, name) for tensor, name in zip(tensors, names, strict=True)]
+
+    def _places(self) -> list[int] | None:
+        """Which of the last stage's outputs go to the outfeed; None for all."""
+        mask = self.outfeed_mask
+        return None if mask is None else [place for place, left_out in enumerate(mask) if not left_out]
 
 
 def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:

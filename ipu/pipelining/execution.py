@@ -87,7 +87,7 @@ class _Scheduled:
         with in_stage(self._micro_batch.last_stage):
             if not self._arguments.accumulate_outfeed:
                 return queue.enqueue(tensors)
-            sums = [mark_total(self._arguments.to_sum(tensor)) for tensor in tf.nest.flatten(tensors)]
+            sums = [mark_total(tensor) for tensor in self._arguments.to_sum(tensors)]
         with own_chain(UPDATE_CHAIN):
             return queue.enqueue(tf.nest.pack_sequence_as(tensors, sums))
 

@@ -8,8 +8,6 @@ from enum import Enum, IntEnum
 from numbers import Integral
 from typing import Any, get_args
 
-import tensorflow as tf
-
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Reduction
 from engine.partition.schedule import Recomputation, ScheduleKind
@@ -176,28 +174,3 @@ def storage_of(arguments: Mapping[str, Any]) -> Storage:
             f"{OFFLOADS_STATE}=False. Leave one of the two out."
         )
     return Storage(**{name: arguments.get(name) for name in STORAGE})
-
-
-def checked_sum_dtype(asked: Any) -> Any:
-    """`accumulate_outfeed_dtype`: None, a dtype of numbers or a function of the tensor.
-
-    Raises PipelineTypeError for anything else.
-    """
-    if asked is None or (callable(asked) and not isinstance(asked, tf.DType | type)):
-        return asked
-    try:
-        dtype = tf.as_dtype(asked)
-    except TypeError:
-        dtype = None
-    if dtype is None or not (dtype.is_floating or dtype.is_integer):
-        raise PipelineTypeError(
-            f"Expected accumulate_outfeed_dtype to be a dtype of numbers, a function of the tensor, or None. Received: "
-            f"{asked!r}. Nearest: tf.float32."
-        )
-    return asked
-
-
-def summed_as(tensor: tf.Tensor, asked: Any) -> tf.Tensor:
-    """What is summed over micro-batches of an output, in the dtype that was asked for."""
-    dtype = asked(tensor) if callable(asked) and not isinstance(asked, tf.DType | type) else asked
-    return tensor if dtype is None else tf.cast(tensor, tf.as_dtype(dtype))

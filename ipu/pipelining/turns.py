@@ -66,7 +66,7 @@ class MicroBatchTurns:
         assert queue is not None
         if not self._arguments.accumulate_outfeed:
             return queue.enqueue(tensors)
-        values = [self._arguments.to_sum(tensor) for tensor in tf.nest.flatten(tensors)]
+        values = self._arguments.to_sum(tensors)
         sums: Sequence[IPUVariable] = [zeros_variable(value.shape, value.dtype, "ipu_output_sum") for value in values]
         totals = [total.assign_add(value) for total, value in zip(sums, values, strict=True)]
 

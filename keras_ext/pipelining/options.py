@@ -22,10 +22,10 @@ from ipu.pipelining.options import (
     checked_recomputation,
     checked_schedule,
     checked_stage_options,
-    checked_sum_dtype,
     kind_of,
     storage_of,
 )
+from ipu.pipelining.sums import checked_sum_dtype
 from keras_ext.accumulation import REDUCTION, REDUCTIONS, checked_reduction, checked_steps
 from keras_ext.extension import Extension, option, options_of
 from keras_ext.pipelining.assigned import ASSIGNMENT, checked_stages, is_pipelined

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu.compiler.variables import IPUVariable
-from ipu.pipelining.options import summed_as
+from ipu.pipelining.sums import names_of, summed_as
 from keras_ext.pipelining.assigned import is_pipelined
 from keras_ext.pipelining.options import accumulates_outfeed, outfeed_sum_dtype
 
@@ -26,7 +26,8 @@ def accumulated_logs(model: Any, mode: str, logs: Any, period: int | None) -> An
     They begin anew after `period` micro-batches, or where that is None at `begin_execution`.
     """
     asked = outfeed_sum_dtype(model)
-    parts = [summed_as(leaf, asked) for leaf in tf.nest.flatten(logs) if _is_mean(leaf)]
+    named = zip(names_of(logs), tf.nest.flatten(logs), strict=True)
+    parts = [summed_as(leaf, asked, name) for name, leaf in named if _is_mean(leaf)]
     with tf.init_scope():
         counter = _variable("count", ())
         sums = [_variable("sum", part.shape, part.dtype) for part in parts]
