@@ -18,6 +18,7 @@ from keras_ext.extensions.sequential_extensions import (
     SequentialLayerPipelineStageAssignment,
     SequentialNestedModelPipelineStageAssignment,
 )
+from keras_ext.pipelining.assignments import NestedModelPipelineStageAssignment
 from keras_ext.pipelining.stage import PipelineStage
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "ModelExtension",
     "ModelLayerPipelineStageAssignment",
     "ModelNestedModelPipelineStageAssignment",
+    "NestedModelPipelineStageAssignment",
     "PipelineStage",
     "SequentialExtension",
     "SequentialLayerPipelineStageAssignment",

@@ -60,6 +60,10 @@ class Keras3Graphs:
         """The layer that a node calls."""
         return node.operation
 
+    def inputs(self, node: Any) -> Any:
+        """The first argument with which a node calls its layer."""
+        return next(iter((*node.arguments.args, *node.arguments.kwargs.values())))
+
     @contextlib.contextmanager
     def running(self, graph: Any, stages: Stages) -> Iterator[None]:
         """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""

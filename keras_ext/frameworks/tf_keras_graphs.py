@@ -58,6 +58,10 @@ class TFKerasGraphs:
         """The layer that a node calls."""
         return node.layer
 
+    def inputs(self, node: Any) -> Any:
+        """The first argument with which a node calls its layer."""
+        return next(iter((*node.call_args, *node.call_kwargs.values())))
+
     @contextlib.contextmanager
     def running(self, graph: Any, stages: Stages) -> Iterator[None]:
         """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""

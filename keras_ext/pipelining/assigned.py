@@ -8,7 +8,7 @@ from typing import Any
 from keras_ext.extension import option, options_of
 from keras_ext.pipelining.calls import Calls, calls_of, model_graph
 from keras_ext.pipelining.graphs import graphs_of, nested_graphs
-from keras_ext.pipelining.opening import opens_stages
+from keras_ext.pipelining.opening import is_subclass, opens_inside, opens_stages
 from keras_ext.pipelining.stage import noted_stage
 from keras_ext.pipelining.stage_checks import check_runnable, check_stages
 from keras_ext.pipelining.stage_trees import StageTree, flat, from_saved, noted, to_saved
@@ -97,7 +97,7 @@ def _has_noted(model: Any) -> bool:
 
 def _has_noted_inside(layer: Any) -> bool:
     graphs = nested_graphs(layer)
-    return graphs is not None and graphs.kind(layer) != "subclass" and _has_noted(layer)
+    return opens_inside(layer) or (graphs is not None and not is_subclass(layer) and _has_noted(layer))
 
 
 def _is_valid(model: Any, explicit: list[Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Integral
 from typing import Any, ClassVar
 
 from engine.errors import ConfigurationError
@@ -19,6 +18,7 @@ from keras_ext.pipelining.assignments import (
 )
 from keras_ext.pipelining.calls import Call, Calls, calls_of
 from keras_ext.pipelining.graphs import Kind
+from keras_ext.pipelining.integers import are_integers, stages_of_integers
 from keras_ext.pipelining.stage import checked_stage
 from keras_ext.pipelining.stage_checks import check_stages
 from keras_ext.pipelining.stage_trees import StageTree, joined, spread
@@ -50,10 +50,11 @@ class StageAssignments(Extension):
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: Any) -> None:
         """Assigns all layers, or calls of layers, to stages; `fit`, `evaluate` and `predict` run as a pipeline then.
 
-        A list like that of `get_pipeline_stage_assignment()`; for a `Sequential` model it can be of integers, and a
-        nested model can be assigned like a layer. None makes the model one without stages. Raises ValueError for
-        anything else: a list of another length or order, a layer without a stage, a stage before that of a layer
-        whose output is taken.
+        A list like that of `get_pipeline_stage_assignment()`; a nested model can be assigned like a layer. For a
+        `Sequential` model it can be of integers, one for each layer; for a subclass of `Model` one for each element of
+        that list, or for each layer, in the order in which they are called first. None makes the model one without
+        stages. Raises ValueError for anything else: a list of another length or order, a layer without a stage, a
+        stage before that of a layer whose output is taken.
         """
         if pipeline_stage_assignment is None:
             reset(self)
@@ -64,7 +65,7 @@ class StageAssignments(Extension):
                 "element for each that get_pipeline_stage_assignment() returns."
             )
         calls = calls_of(self)
-        trees = _trees(calls, pipeline_stage_assignment, self.name)  # type: ignore[attr-defined]
+        trees = _trees(self, calls, pipeline_stage_assignment)
         check_stages(calls, trees)
         assign(self, calls, trees)
 
@@ -97,20 +98,20 @@ def _assignment(kind: Kind, call: Call, tree: StageTree) -> Any:
     return assignment
 
 
-def _trees(calls: Calls, received: Sequence[Any], model: str) -> tuple[StageTree, ...]:
+def _trees(model: Any, calls: Calls, received: Sequence[Any]) -> tuple[StageTree, ...]:
     """The stages in a list of assignments, or of integers; ConfigurationError unless it is one for these calls."""
+    if calls.kind != "functional" and are_integers(received):
+        return stages_of_integers(model, calls, received)
     if len(received) != len(calls):
         what = "layer" if calls.kind == "sequential" else "invocation of a layer"
         raise ConfigurationError(
-            f"Expected pipeline_stage_assignment to have an element for each {what} of model {model!r}, "
+            f"Expected pipeline_stage_assignment to have an element for each {what} of model {model.name!r}, "
             f"{len(calls)} in all. Received: {len(received)}. Take the list of get_pipeline_stage_assignment()."
         )
-    if calls.kind == "sequential" and all(isinstance(e, Integral) and not isinstance(e, bool) for e in received):
-        return tuple(int(stage) for stage in received)
     of_layer, of_nested = ASSIGNMENTS[calls.kind]
     wrong = [element for element in received if type(element) not in (of_layer, of_nested)]
     if wrong:
-        also = ", or all to be integers" if calls.kind == "sequential" else ""
+        also = "" if calls.kind == "functional" else ", or all to be integers"
         raise ConfigurationError(
             f"Expected all elements of pipeline_stage_assignment to be instances of {of_layer.__name__}{also}. "
             f"Received: {wrong[0]!r} of type {type(wrong[0]).__name__}."
@@ -132,7 +133,7 @@ def _tree(place: int, call: Call, given: Any) -> StageTree:
         return None if stage is None else checked_stage(stage, f"the pipeline stage of layer {call.layer.name!r}")
     if call.inner is None:
         raise ConfigurationError(
-            f"Expected one stage for all of {call.layer.name!r}, which is no Sequential or functional model. Received: "
+            f"Expected one stage for all of {call.layer.name!r}, which has no calls in stages of their own. Received: "
             f"{given!r}. Assign it like a layer."
         )
-    return joined(_trees(call.inner, inner, call.layer.name))
+    return joined(_trees(call.layer, call.inner, inner))

@@ -14,6 +14,11 @@ class _Assignment:
         self.pipeline_stage = pipeline_stage
 
     @property
+    def is_nested_model(self) -> bool:
+        """Whether the assignment is one of a nested model, with assignments of its layers."""
+        return False
+
+    @property
     def layer(self) -> Any:
         """The Keras layer of this assignment; in Keras 3 also an operation of `keras.ops`."""
         return self._layer
@@ -91,10 +96,18 @@ class ModelLayerPipelineStageAssignment(_InvocationAssignment):
     """
 
 
-class _NestedModelAssignment(_Assignment):
-    """Assignments of the layers of a nested model. Its `pipeline_stage` is that of all of them, None if they differ."""
+class NestedModelPipelineStageAssignment(_Assignment):
+    """What the assignments of nested models share: `pipeline_stage_assignments`, one for each of the model's layers.
+
+    `pipeline_stage` is that of all of them, None if they differ.
+    """
 
     pipeline_stage_assignments: list[Any]
+
+    @property
+    def is_nested_model(self) -> bool:
+        """Whether the assignment is one of a nested model, with assignments of its layers."""
+        return True
 
     @property
     def nested_model(self) -> Any:
@@ -113,7 +126,9 @@ class _NestedModelAssignment(_Assignment):
             assignment.pipeline_stage = stage
 
 
-class SequentialNestedModelPipelineStageAssignment(_NestedModelAssignment, SequentialLayerPipelineStageAssignment):
+class SequentialNestedModelPipelineStageAssignment(
+    NestedModelPipelineStageAssignment, SequentialLayerPipelineStageAssignment
+):
     """Says in which stages the layers of a model run that is a layer of a `Sequential` model.
 
     Args:
@@ -129,7 +144,7 @@ class SequentialNestedModelPipelineStageAssignment(_NestedModelAssignment, Seque
         return f"{type(self).__name__}({self.nested_model.name!r}, {self.pipeline_stage_assignments})"
 
 
-class _NestedInvocationAssignment(_NestedModelAssignment, _InvocationAssignment):
+class _NestedInvocationAssignment(NestedModelPipelineStageAssignment, _InvocationAssignment):
     """The same for a call of a nested model in one that is not sequential."""
 
     def __init__(self, nested_model: Any, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:

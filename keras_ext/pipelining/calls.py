@@ -10,7 +10,9 @@ import tensorflow as tf
 
 from keras_ext.pipelining.errors import StageAssignmentError
 from keras_ext.pipelining.graphs import Invocation, Kind, graphs_of, invocations, nested_graphs
-from keras_ext.pipelining.subclasses import subclass_graph, tracing_failure
+from keras_ext.pipelining.opening import is_subclass, opens_inside
+from keras_ext.pipelining.stage import noted_stage
+from keras_ext.pipelining.subclasses import subclass_graph, tracing_failure, try_trace_subclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,8 @@ class Call:
     """A call of a layer. `node_index` counts the calls of the layer in the model that calls it, from 0.
 
     `inbound` are the layers whose outputs it takes, `node` is that of Keras, None in a sequential model that is not
-    built. `inner` are the calls in a nested model that is sequential or functional, None for other layers.
+    built. `inner` are the calls in a nested model that is sequential or functional, or a subclass that opens
+    PipelineStages; None for other layers.
     """
 
     layer: Any
@@ -71,23 +74,56 @@ def calls_of(model: Any) -> Calls:
 
 
 def _calls(kind: Kind, made: Sequence[Invocation], graph: Any) -> Calls:
-    calls = [Call(i.layer, i.node_index, i.inbound, i.node, _inner(i.layer)) for i in made]
+    calls = [Call(i.layer, i.node_index, i.inbound, i.node, _inner(i.layer, i.node)) for i in made]
     return Calls(kind, tuple(calls), tuple(tf.nest.flatten(graph.inputs)), tuple(tf.nest.flatten(graph.outputs)))
 
 
 def _in_chain(layers: Sequence[Any]) -> Iterator[Call]:
     before: list[Any] = []
     for layer in layers:
-        yield Call(layer, 0, before, None, _inner(layer))
+        yield Call(layer, 0, before, None, _inner(layer, None))
         before = [layer]
 
 
-def _inner(layer: Any) -> Calls | None:
-    """The calls in a nested model; None for a layer, and for a model that does more than its graph says."""
+def _inner(layer: Any, node: Any) -> Calls | None:
+    """The calls in a nested model that a node calls; None for a layer, and for a model that is in one stage as such."""
     graphs = nested_graphs(layer)
-    if graphs is None or graphs.kind(layer) == "subclass" or graphs.overrides_call(layer):
+    if graphs is None:
+        return None
+    if graphs.kind(layer) == "subclass":
+        return _inner_of_subclass(layer, node)
+    if graphs.overrides_call(layer):
         return None
     return calls_of(layer) if layer.layers and calls_of(layer).of else None
+
+
+def _inner_of_subclass(layer: Any, node: Any) -> Calls | None:
+    """The calls in a subclass of `Model` that opens PipelineStages, traced with what the node gives it."""
+    if not opens_inside(layer):
+        return None
+    if subclass_graph(layer) is None and node is not None:
+        given = graphs_of(layer).inputs(node)
+        if all(hasattr(tensor, "_keras_history") for tensor in tf.nest.flatten(given)):
+            try_trace_subclass(layer, tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape, each.dtype), given))
+    if subclass_graph(layer) is None:
+        return None
+    calls = calls_of(layer)
+    return calls if _are_in_scopes(calls) else None
+
+
+def has_scopes_inside(layer: Any) -> bool:
+    """Whether a layer is a subclass of `Model` that opens scopes and has a graph, or a model that has such in it."""
+    graphs = nested_graphs(layer)
+    if graphs is None or graphs.overrides_call(layer) and not is_subclass(layer):
+        return False
+    if is_subclass(layer):
+        return opens_inside(layer) and subclass_graph(layer) is not None
+    return any(has_scopes_inside(inner) for inner in layer.layers)
+
+
+def _are_in_scopes(calls: Calls) -> bool:
+    noted = any(noted_stage(made) is not None for call in calls for made in (call.node, call.layer))
+    return noted or any(call.inner is not None and _are_in_scopes(call.inner) for call in calls)
 
 
 def model_graph(model: Any) -> Any:

@@ -39,6 +39,9 @@ class Graphs(Protocol):
     def operation(self, node: Any) -> Any:
         """The layer that a node calls."""
 
+    def inputs(self, node: Any) -> Any:
+        """The first argument, nested symbolic tensors, with which a node calls its layer."""
+
     def running(self, graph: Any, stages: Stages) -> AbstractContextManager[None]:
         """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""
 

@@ -16,11 +16,12 @@ from engine.partition.schedule_checks import check_count
 from ipu._device import current_system
 from keras_ext.accumulation import REDUCTION, REDUCTIONS
 from keras_ext.extension import option
-from keras_ext.pipelining.assigned import may_have_stages
+from keras_ext.pipelining.assigned import is_without_stages, may_have_stages
 from keras_ext.pipelining.errors import StageAssignmentError
 from keras_ext.pipelining.graphs import graphs_of
+from keras_ext.pipelining.opening import is_subclass, opens_inside
 from keras_ext.pipelining.options import STEPS, Pipelining, pipelining_of, pipelining_steps
-from keras_ext.pipelining.subclasses import subclass_graph, trace_subclass
+from keras_ext.pipelining.subclasses import outside_traces, subclass_graph, trace_subclass
 from keras_ext.replication import ipus_of_replica, replicas_of
 
 BATCH_SIZE = 32
@@ -47,9 +48,10 @@ def pipelined_run(model: Any, mode: str, arguments: Mapping[str, Any]) -> Iterat
 def find_stages(model: Any, arguments: Mapping[str, Any]) -> None:
     """Traces `call` of a subclass of `Model` that has stages, if that has not been done; of others never.
 
-    Raises StageAssignmentError for a `call` that cannot be traced, and where it is not known with which shapes.
+    A sequential model with such inside it is built. Raises StageAssignmentError for a `call` that cannot be traced,
+    and where it is not known with which shapes.
     """
-    if graphs_of(model).kind(model) != "subclass" or subclass_graph(model) is not None or not may_have_stages(model):
+    if not _lacks_graph(model):
         return
     inputs = _inputs(arguments)
     if inputs is None:
@@ -58,7 +60,19 @@ def find_stages(model: Any, arguments: Mapping[str, Any]) -> None:
             f"{model.name!r}, which has pipeline stages, and data that must be read to know what it takes. "
             "Call build() on the model with the shapes of its inputs first."
         )
-    trace_subclass(model, inputs)
+    if is_subclass(model):
+        trace_subclass(model, inputs)
+        return
+    with outside_traces(model):
+        graphs_of(model).build(model, inputs)
+
+
+def _lacks_graph(model: Any) -> bool:
+    if is_subclass(model):
+        return subclass_graph(model) is None and may_have_stages(model)
+    if is_without_stages(model) or graphs_of(model).graph(model) is not None:
+        return False
+    return any(opens_inside(layer) for layer in model.layers)
 
 
 def pipeline_accumulation(model: Any, pipelining: Pipelining) -> Accumulation:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from keras_ext.pipelining.graphs import nested_graphs
 from keras_ext.pipelining.stage import PipelineStage, noted_stage
 
 NEVER_OPEN = frozenset(
@@ -19,12 +20,33 @@ NEVER_OPEN = frozenset(
 def opens_stages(model: Any) -> bool:
     """Whether layers of the model were made in scopes, or the code of its class opens some, itself or in functions.
 
-    The code is read and not run: names in it are looked up where it was defined. Scopes that are opened out of its
-    sight are found when a step is traced, which is an error then.
+    So are those of subclasses of `Model` inside it. The code is read and not run: names in it are looked up where it
+    was defined. Scopes that are opened out of its sight are found when a step is traced, which is an error then.
     """
     layers = model._flatten_layers(include_self=False)
-    if any(noted_stage(layer) is not None for layer in layers):
-        return True
+    return any(noted_stage(layer) is not None for layer in layers) or _code_opens(model)
+
+
+def opens_inside(layer: Any) -> bool:
+    """Whether a layer is a subclass of `Model` that opens scopes, or made its layers in some, apart from its own."""
+    if not is_subclass(layer):
+        return False
+    inner = {noted_stage(each) for each in layer._flatten_layers(include_self=False)}
+    return bool(inner - {None, noted_stage(layer)}) or _code_opens(layer)
+
+
+def is_subclass(layer: Any) -> bool:
+    """Whether a layer is a model with a `call` of its own."""
+    graphs = nested_graphs(layer)
+    return graphs is not None and graphs.kind(layer) == "subclass"
+
+
+def _code_opens(model: Any) -> bool:
+    """Whether the code of the model's class opens scopes, or that of a subclass of `Model` inside it."""
+    return any(_class_opens(each) for each in model._flatten_layers() if each is model or is_subclass(each))
+
+
+def _class_opens(model: Any) -> bool:
     seen: set[int] = set()
     members = [member for base in type(model).__mro__ if _is_looked_into(base) for member in vars(base).values()]
     return any(_opens(member, seen) for member in (*members, *vars(model).values()))

@@ -12,13 +12,14 @@ from engine.partition.accumulation import Accumulation
 from ipu.compiler.variables import tracing
 from keras_ext.epochs.feeds import Batches
 from keras_ext.pipelining.assigned import is_without_stages
+from keras_ext.pipelining.calls import calls_of, has_scopes_inside
 from keras_ext.pipelining.errors import StageAssignmentError
 from keras_ext.pipelining.graphs import Invocation, Where, graphs_of, invocations, replaced
 from keras_ext.pipelining.micro_batches import check_pipeline_count, replicas_of_pipeline
 from keras_ext.pipelining.options import Pipelining, pipelining_of, pipelining_steps
 from keras_ext.pipelining.outfeed import accumulated_logs, has_accumulated_logs
 from keras_ext.pipelining.stage import refusing_scopes
-from keras_ext.pipelining.stage_trees import StageTree, flat
+from keras_ext.pipelining.stage_trees import StageTree, completed
 from keras_ext.pipelining.subclasses import outside_traces, traced_graph
 
 Mode = Literal["train", "test", "predict"]
@@ -98,12 +99,8 @@ def _places(model: Any, graph: Any, trees: Sequence[StageTree]) -> Mapping[int, 
             f"shapes. Received: {len(assigned)} calls of layers where {len(trees)} have been assigned to pipeline "
             "stages. Make its layers, not call, depend on `training`."
         )
-    places = {id(call.node): (call.layer, tree) for call, tree in zip(assigned, trees, strict=True)}
-    for call in calls:
-        if id(call.node) not in places:
-            before = [places[id(node)][1] for node in call.node.parent_nodes if id(node) in places]
-            places[id(call.node)] = call.layer, max((stage or 0 for stage in flat(before)), default=0)
-    return {node: _place(layer, tree) for node, (layer, tree) in places.items()}
+    stages = completed(calls, {id(call.node): tree for call, tree in zip(assigned, trees, strict=True)})
+    return {id(call.node): _place(call.layer, stages[id(call.node)]) for call in calls}
 
 
 def _of_layers(model: Any, calls: Sequence[Invocation]) -> list[Invocation]:
@@ -113,6 +110,9 @@ def _of_layers(model: Any, calls: Sequence[Invocation]) -> list[Invocation]:
 
 
 def _place(layer: Any, tree: StageTree) -> Where:
+    """Where a layer is called; a model whose scopes would be entered otherwise runs its graph, in one stage too."""
+    if not isinstance(tree, tuple) and has_scopes_inside(layer):
+        tree = (tree,) * len(calls_of(layer))
     return (lambda: in_stages(layer, tree)) if isinstance(tree, tuple) else tree
 
 

@@ -14,7 +14,7 @@ from keras_ext.pipelining.stage import refusing_scopes
 
 IN_A_LAYER = (
     "Expected PipelineStage scopes around calls of layers, not in them. A layer is in one stage as a whole, but for "
-    "Sequential and functional models. Open scopes in the call of the model that is fitted."
+    "models. Open scopes in the call of the model that is fitted, or of a model inside it."
 )
 
 

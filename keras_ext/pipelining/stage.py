@@ -84,6 +84,16 @@ def refusing_scopes(message: str, *, in_layers: bool = False) -> Iterator[None]:
         _scope.refusal = before
 
 
+@contextlib.contextmanager
+def allowing_scopes() -> Iterator[None]:
+    """PipelineStages can be entered within, whatever `refusing_scopes` said around it."""
+    before, _scope.refusal = _scope.refusal, None
+    try:
+        yield
+    finally:
+        _scope.refusal = before
+
+
 def checked_stage(stage: Any, what: str) -> int:
     """The number of a stage; raises ConfigurationError, a ValueError, for anything but an integer of at least 0."""
     if isinstance(stage, bool) or not isinstance(stage, Integral) or stage < 0:

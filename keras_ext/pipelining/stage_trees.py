@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from keras_ext.pipelining.calls import Call, Calls
@@ -61,6 +61,19 @@ def _noted_of(call: Call, by_call: bool, default: int | None) -> StageTree:
     of_layer = noted_stage(call.layer)
     stage = default if of_layer is None else of_layer
     return stage if call.inner is None else joined(noted(call.inner, stage))
+
+
+def completed(calls: Sequence[Any], known: Mapping[int, StageTree]) -> dict[int, StageTree]:
+    """The stages of calls (anything with a Keras `node`) by the id of the node, in an order in which inputs come first.
+
+    One that is not known is the latest of those whose outputs the call takes, or 0.
+    """
+    found = dict(known)
+    for call in calls:
+        if id(call.node) not in found:
+            before = flat([found[id(node)] for node in call.node.parent_nodes if id(node) in found])
+            found[id(call.node)] = max((stage or 0 for stage in before), default=0)
+    return found
 
 
 def to_saved(calls: Calls, trees: Sequence[StageTree]) -> list[Any]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from ipu.compiler.variables import watching_reads
 from keras_ext.pipelining.errors import StageAssignmentError, StageScopeError
-from keras_ext.pipelining.graphs import graphs_of
-from keras_ext.pipelining.stage import is_inside_layer, refusing_scopes
+from keras_ext.pipelining.graphs import graphs_of, replaced
+from keras_ext.pipelining.opening import opens_inside
+from keras_ext.pipelining.stage import allowing_scopes, is_inside_layer, refusing_scopes
 
 _GRAPH, _FAILURE = "_ipu_graph", "_ipu_tracing_failure"
 
@@ -66,12 +68,12 @@ def traced_graph(model: Any, inputs: Any, training: bool | None) -> Any:
     """The graph without keeping it, for `call` in training or otherwise."""
     in_a_layer = (
         f"Expected PipelineStage scopes in the call of {type(model).__name__} itself, around calls of its layers. A "
-        f"layer is in one stage as a whole, but for Sequential and functional models. Open scopes around its call."
+        f"layer is in one stage as a whole, but for models. Open scopes around its call."
     )
     # Traced again in a step, the model itself is a layer that is called.
     refusing = contextlib.nullcontext() if is_inside_layer() else refusing_scopes(in_a_layer, in_layers=True)
     try:
-        with outside_traces(model), refusing, watching_reads(_refuse_read):
+        with outside_traces(model), refusing, _scopes_in_nested(model), watching_reads(_refuse_read):
             return graphs_of(model).trace(model, inputs, training)
     except (StageScopeError, StageAssignmentError):
         raise
@@ -82,6 +84,26 @@ def traced_graph(model: Any, inputs: Any, training: bool | None) -> Any:
             "Keras in call; put what else there is into a layer. For a model without stages call "
             "reset_pipeline_stage_assignment()."
         ) from error
+
+
+@contextlib.contextmanager
+def _scopes_in_nested(model: Any) -> Iterator[None]:
+    """Subclasses of `Model` inside the model may open scopes, which are asked for in graphs of their own."""
+    with contextlib.ExitStack() as stack:
+        for layer in model._flatten_layers(include_self=False):
+            if opens_inside(layer):
+                stack.enter_context(replaced(layer, "call", _with_scopes(layer.call)))
+        yield
+
+
+def _with_scopes(call: Callable[..., Any]) -> Callable[..., Any]:
+    @tf.autograph.experimental.do_not_convert
+    @functools.wraps(call)
+    def call_with_scopes(*arguments: Any, **named: Any) -> Any:
+        with allowing_scopes():
+            return call(*arguments, **named)
+
+    return call_with_scopes
 
 
 def _refuse_read(variable: Any) -> None:

@@ -268,7 +268,7 @@ def test_refused(kit: Kit) -> None:
     with pytest.raises(ValueError, match="model 'inner', 3 in all. Received: 2"):
         functional.set_pipeline_stage_assignment([given[0], short, *given[2:]])
     wrong = FunctionalNestedModelPipelineStageAssignment(given[0].layer, 0, given[1].pipeline_stage_assignments)
-    with pytest.raises(ValueError, match="no Sequential or functional model"):
+    with pytest.raises(ValueError, match="has no calls in stages of their own"):
         functional.set_pipeline_stage_assignment([wrong, *given[1:]])
     steps = sequential.get_pipeline_stage_assignment()
     for stages, message in (
@@ -295,8 +295,8 @@ def test_a_nested_model_that_does_more_than_its_graph_is_one_layer(kit: Kit) -> 
 
 
 @keras3_only
-def test_a_subclass_inside_is_one_layer_that_opens_no_scopes(kit: Kit) -> None:
-    class Inner(kit.keras.Model):  # type: ignore[misc, name-defined]
+def test_a_layer_inside_opens_no_scopes(kit: Kit) -> None:
+    class Inner(kit.keras.layers.Layer):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.dense = kit.keras.layers.Dense(FEATURES)

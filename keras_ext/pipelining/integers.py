@@ -1,0 +1,40 @@
+"""Stages given as a list of integers, one for each layer (Keras API, `set_pipeline_stage_assignment`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+from engine.errors import ConfigurationError
+from keras_ext.pipelining.calls import Calls
+from keras_ext.pipelining.stage_trees import StageTree, completed
+
+
+def are_integers(received: Sequence[Any]) -> bool:
+    """Whether a list is one of integers alone."""
+    return bool(received) and all(isinstance(each, Integral) and not isinstance(each, bool) for each in received)
+
+
+def stages_of_integers(model: Any, calls: Calls, received: Sequence[Any]) -> tuple[StageTree, ...]:
+    """The stage of each call of a sequential model, or of a subclass of `Model`.
+
+    Of a subclass the list has one for each call, or for each layer in the order of the first calls: then all calls of
+    a layer are in its stage, and operations that are no layers in the latest of those whose outputs they take. Raises
+    ConfigurationError for a list of another length.
+    """
+    stages = [int(stage) for stage in received]
+    if len(stages) == len(calls):
+        return tuple(stages)
+    own = {id(layer) for layer in model.layers}
+    layers = list(dict.fromkeys(id(call.layer) for call in calls if id(call.layer) in own))
+    if calls.kind == "sequential" or len(stages) != len(layers):
+        also = f", or for each invocation of a layer, {len(calls)}" if calls.kind == "subclass" else ""
+        raise ConfigurationError(
+            f"Expected pipeline_stage_assignment to have an element for each layer of model {model.name!r}, "
+            f"{len(layers)} in all{also}. Received: {len(stages)}. get_pipeline_stage_assignment() lists them."
+        )
+    of_layer = dict(zip(layers, stages, strict=True))
+    known = {id(call.node): of_layer[id(call.layer)] for call in calls if id(call.layer) in of_layer}
+    found = completed(calls.of, known)
+    return tuple(found[id(call.node)] for call in calls)
