@@ -16,6 +16,7 @@ from engine.profile.superstep import Superstep
 from engine.program.program import ComputeSet
 from engine.target import DATA, Target
 
+Stacks = tuple[int | None, int | None]
 Family = Literal["element_wise", "reduce", "product", "movement", "other"]
 
 
@@ -48,14 +49,16 @@ def fixed_bytes(
     places: Sequence[Placement],
     target: Target,
     with_code: bool = True,
+    stacks: Stacks = (None, None),
 ) -> dict[str, np.ndarray]:
     """Bytes [tiles] of "code" and "vertex state"; `places` are where each compute set works.
 
+    `stacks` are the bytes of the supervisor's stack and of each worker's, where they are not as estimated.
     Without code ("compile_ipu_code" of Poplar's IPU model) what programs and vertices keep as data still counts.
     """
     table = sizes()
     always, control, exchange, state = (table[name] for name in ("always", "control", "exchange_code", "vertex_state"))
-    code = np.full(target.tiles, always["stack"] + always["runtime"] if with_code else 0, np.int64)
+    code = np.full(target.tiles, stack_bytes(target, stacks) + always["runtime"] if with_code else 0, np.int64)
     code += control["bytes_per_compute_set"] * len(compute_sets)
     vertices = np.zeros(target.tiles, np.int64)
     tiles_of: dict[Any, tuple[int, np.ndarray]] = {}
@@ -71,6 +74,15 @@ def fixed_bytes(
     for size, where in tiles_of.values() if with_code else ():
         code += size * (where > 0)
     return {CODE: code, VERTEX_STATE: vertices}
+
+
+def stack_bytes(target: Target, stacks: Stacks) -> int:
+    """Bytes of the stacks of a tile: of the estimate the supervisor and each worker have equal parts."""
+    estimate, threads = int(sizes()["always"]["stack"]), target.workers_per_tile + 1
+    if stacks == (None, None):
+        return estimate
+    supervisor, worker = (estimate // threads if each is None else each for each in stacks)
+    return supervisor + target.workers_per_tile * worker
 
 
 def _sources(compute_set: ComputeSet, step: Superstep, target: Target) -> int:

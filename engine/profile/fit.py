@@ -7,7 +7,7 @@ from math import ceil, prod
 from engine.emit.nest import Nest
 from engine.errors import OutOfTileMemory
 from engine.profile.account import Account, account
-from engine.profile.code import sizes
+from engine.profile.code import sizes, stack_bytes
 from engine.profile.levers import Lever, levers
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
@@ -41,7 +41,7 @@ def certainly_fits(program: Program, target: Target, assumptions: Assumptions = 
     arrays |= {*program.feeds.values(), *program.variables.values(), *program.outputs}
     held = sum(ceil(b.shape.bytes / computing.tiles) + least for b in arrays if b.kind != "queue")
     brought = max((_brought(c, computing) for c in program.compute_sets), default=0)
-    return held + brought + len(program.compute_sets) * _fixed_bytes() + _always() <= SMALL * room
+    return held + brought + len(program.compute_sets) * _fixed_bytes() + _always(computing, assumptions) <= SMALL * room
 
 
 def check_fit(
@@ -117,8 +117,8 @@ def _fixed_bytes() -> int:
     return int(table["control"]["bytes_per_compute_set"] + table["exchange_code"]["bytes_per_exchange"] + code + state)
 
 
-def _always() -> int:
-    return int(sizes()["always"]["stack"] + sizes()["always"]["runtime"])
+def _always(target: Target, assumptions: Assumptions) -> int:
+    return stack_bytes(target, assumptions.stack_bytes) + int(sizes()["always"]["runtime"])
 
 
 def _brought(compute_set: ComputeSet, target: Target) -> int:

@@ -142,8 +142,8 @@ class _Accountant:
                 name = f"exchanged for {readable_name(compute_set.op_name, compute_set.name)}"
                 where = places[at].sized(step.temporary_bytes)
                 self._piece(name, layer_of(compute_set.op_name), "", where, at, at, EXCHANGE_BUFFERS)
-        with_code = self.assumptions.code_bytes
-        fixed = fixed_bytes(self.program.compute_sets, self.supersteps, places, self.target, with_code)
+        with_code, stacks = self.assumptions.code_bytes, self.assumptions.stack_bytes
+        fixed = fixed_bytes(self.program.compute_sets, self.supersteps, places, self.target, with_code, stacks)
         tiles = tile_memory(self.pieces, fixed, self.last + 1)
         memory = self._memory(always, fixed, tiles)
         remote = remote_memory(self.program, self.offloaded, self.assumptions)

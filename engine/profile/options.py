@@ -46,6 +46,7 @@ class Assumptions:
         io_tiles: tiles that compute nothing and hold the buffers of streams instead; even, at most 192.
         io_tile_memory_proportion: part of an I/O tile's memory that may hold stream data (0.9).
         overlapped_io: whether transfers from and to the host run beside compute (place_ops_on_io_tiles).
+        stack_bytes: of a tile's supervisor and of each of its workers; None for the estimate of data/memory.toml.
         code_bytes: whether estimates of code and vertex state count as memory.
         offloaded: what lies in streaming memory and comes to the tiles only where it is used:
             OPTIMIZER_STATE_VARIABLES,
@@ -68,6 +69,7 @@ class Assumptions:
     io_tiles: int = 0
     io_tile_memory_proportion: float = 0.9
     overlapped_io: bool = False
+    stack_bytes: tuple[int | None, int | None] = (None, None)
     code_bytes: bool = True
     offloaded: frozenset[str] = frozenset()
     state_shards: int = 1

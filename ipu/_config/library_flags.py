@@ -39,6 +39,10 @@ class Library:
 
 PROPORTION = "cost report: the part of tile memory for a plan's temporary bytes; above 0"
 PARTIALS = "cost report: 'half' runs fp16 products at twice the rate; 'float' is the default"
+SUPERVISOR, WORKER = (
+    "cost report: bytes of the supervisor's stack on each tile",
+    "cost report: bytes of a worker's stack",
+)
 PLANNING = tuple(
     "enableFastReduce enableMultiStageReduce planConstraints planConstraintsOutputFilename remapOutputTensor "
     "use128BitConvUnitLoad enableConvDithering gatherConvOutput startTileMultiplier".split()
@@ -88,7 +92,13 @@ REPORT = Library(
 )
 ENGINE = Library(
     "the engine",
-    {"debug.allowOutOfMemory": "host: what does not fit a chip runs here, with a warning (docs/chip_memory.md)"},
+    {
+        "debug.allowOutOfMemory": "host: what does not fit a chip runs here, with a warning (docs/chip_memory.md)",
+        "target.supervisorStackSizeInBytes": SUPERVISOR,
+        "target.workerStackSizeInBytes": WORKER,
+        "debug.supervisorStackSizeInBytes": SUPERVISOR,
+        "debug.workerStackSizeInBytes": WORKER,
+    },
     tuple(
         "autoReport.all autoReport.directory autoReport.executionProfileProgramRunCount autoReport.outputArchive "
         "autoReport.outputDebugInfo autoReport.outputExecutionProfile autoReport.outputGraphProfile "
@@ -97,16 +107,16 @@ ENGINE = Library(
         "debug.executionProfileProgramRunCount debug.exchangeDiagnostics debug.externalExchangeInstrumentationLevel "
         "debug.floatPointOpException debug.instrument debug.instrumentCompute debug.instrumentControlFlow "
         "debug.instrumentExternalExchange debug.loweredVarDumpFile debug.nanOverflowException debug.outputAllSymbols "
-        "debug.profilingTile debug.retainDebugInformation debug.runtimeVerify debug.supervisorStackSizeInBytes "
-        "debug.trace debug.traceFile debug.verify debug.workerStackSizeInBytes exchange.enablePrefetch "
+        "debug.profilingTile debug.retainDebugInformation debug.runtimeVerify "
+        "debug.trace debug.traceFile debug.verify exchange.enablePrefetch "
         "exchange.streamBufferOverlap opt.enableInlining opt.enableMultiAccessCopies "
         "opt.internalExchangeOptimisationTarget opt.maxCompilationThreads opt.maxCopyMergeSize opt.maxLinkerThreads "
         "opt.useAutoloader prng.enable prng.seed profiler.format profiler.includeCycleEstimates "
         "profiler.includeFlopEstimates profiler.replicaToProfile streamCallbacks.multiThreadMode "
         "streamCallbacks.numWorkerThreads target.deterministicWorkers target.extendedMemory target.gatewayMode "
         "target.hostSyncTimeout target.maxStreamCallbackThreadsPerNumaNode target.saveArchive "
-        "target.supervisorStackSizeInBytes target.syncPollPeriodUs target.syncReplicasIndependently "
-        "target.useBufferedCompletions target.workerStackSizeInBytes".split()
+        "target.syncPollPeriodUs target.syncReplicasIndependently "
+        "target.useBufferedCompletions ".split()
     ),
     ("autoReport.", "debug.", "exchange.", "opt.", "prng.", "profiler.", "streamCallbacks.", "target."),
 )

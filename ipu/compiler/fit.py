@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.errors import ConfigurationError, OutOfTileMemory
 from engine.partition.storage import Storage
 from ipu._config.enumerations import DeviceConnectionType
-from ipu._config.library_flags import ENGINE, check_flags
 from ipu._device import current_system
 from ipu.profiling.chip import configured_assumptions, configured_target
+from ipu.profiling.engine_flags import engine_flags
 
 if TYPE_CHECKING:
     from engine.profile import Account
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ipu")
 ALLOW = "debug.allowOutOfMemory"
-ENVIRONMENT = "POPLAR_ENGINE_OPTIONS"
 ON_TILES = Storage()
 _warned: set[str] = set()
 
@@ -101,24 +98,7 @@ def out_of_memory_is_allowed() -> bool:
     Raises ConfigurationError for a value that is neither true nor false, or an environment that is not JSON or has
     a flag that the engine lacks.
     """
-    given = _environment().get(ALLOW, current_system().config.compilation_poplar_options.get(ALLOW, False))
+    given = engine_flags().get(ALLOW, False)
     if str(given).lower() not in ("true", "false"):
         raise ConfigurationError(f"Expected the Poplar option {ALLOW} to be 'true' or 'false'. Received: {given!r}.")
     return str(given).lower() == "true"
-
-
-def _environment() -> Mapping[str, Any]:
-    text = os.environ.get(ENVIRONMENT, "")
-    if not text.strip():
-        return {}
-    try:
-        options = json.loads(text)
-    except ValueError as error:
-        options = error
-    if not isinstance(options, dict):
-        raise ConfigurationError(
-            f"Expected {ENVIRONMENT} to be a JSON object of Poplar's engine options, such as "
-            f'{{"{ALLOW}": "true"}}. Received: {text!r}.'
-        )
-    check_flags(ENVIRONMENT, options, ENGINE)
-    return options

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from engine.target import Target, target
 from ipu._device import current_system, on_ipu_model
+from ipu.profiling.engine_flags import stack_bytes
 
 if TYPE_CHECKING:
     from engine.profile.optimizations import Optimizations
@@ -24,7 +25,8 @@ def configured_target() -> Target:
 def configured_assumptions() -> Assumptions:
     """The library options and I/O tiles of the present configuration.
 
-    Raises ConfigurationError for an option of matmuls, convolutions or slices that the account cannot read.
+    Raises ConfigurationError for an option of matmuls, convolutions or slices, or a flag of the engine, that the
+    account cannot read.
     """
     # The account knows codelets, which load Numba: not before somebody asks for it.
     from engine.profile.options import Assumptions
@@ -40,6 +42,7 @@ def configured_assumptions() -> Assumptions:
         io_tiles=system.io_tiles,
         io_tile_memory_proportion=settings.io_tiles.available_memory_proportion or 1.0,
         overlapped_io=bool(system.io_tiles) and settings.io_tiles.place_ops_on_io_tiles,
+        stack_bytes=stack_bytes(),
         code_bytes=settings.ipu_model.compile_ipu_code or not on_ipu_model(),
         optimizations=configured_optimizations(),
     )

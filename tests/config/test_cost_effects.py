@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.compile import build_program
+from engine.errors import ConfigurationError
 from engine.ir import GatherDimensionNumbers, Shape
 from engine.ir.attributes import WindowDimension
 from engine.ir.builder import Builder
@@ -17,10 +18,12 @@ from engine.partition.storage import Storage
 from engine.profile import Account, account
 from engine.program.program import Program
 from ipu._config.effects import EFFECTS
+from ipu._config.library_flags import LIBRARIES
 from ipu.compiler.fit import with_storage
 from ipu.compiler.program import build_program as configured_build
 from ipu.config import DeviceConnectionType, IPUConfig, SchedulingAlgorithm
 from ipu.profiling.chip import configured_assumptions, configured_target
+from ipu.profiling.engine_flags import SUPERVISOR_STACK, WORKER_STACK
 from tests.config.test_tree import write
 from tests.engine.queue_programs import sums as queue_sums
 from tests.profile.programs import elementwise, product
@@ -165,6 +168,7 @@ CASES: dict[str, Case] = {
     "optimizations.combine_matmuls": Case(True, products, cycles, "<"),
     "optimizations.maximum_reduce_many_buffer_size": Case(10**6, sums, sync, "<"),
     "optimizations.merge_infeed_io_copies": Case(True, infeeds, sync, "<"),
+    "compilation_poplar_options": Case({"target.workerStackSizeInBytes": "4096"}, halves, peak, ">"),
     "matmuls.poplar_options": Case({"partialsType": "half"}, halves, cycles, "<"),
     "convolutions.poplar_options": Case({"availableMemoryProportion": "0.01"}, convolution, cycles, ">"),
     "slices.poplar_options": Case({"availableMemoryProportion": 0.01}, look_up, cycles, ">"),
@@ -178,6 +182,19 @@ CASES: dict[str, Case] = {
     "optimizations.cholesky_block_size": Case(8, solve, cycles, "<"),
 }
 """By the option."""
+SMALL, LARGE = {"availableMemoryProportion": "0.01"}, "4096"
+FLAGS: dict[tuple[str, str], Case] = {
+    ("matmuls.poplar_options", "availableMemoryProportion"): Case(SMALL, halves, cycles, ">"),
+    ("matmuls.poplar_options", "partialsType"): Case({"partialsType": "half"}, halves, cycles, "<"),
+    ("convolutions.poplar_options", "availableMemoryProportion"): Case(SMALL, convolution, cycles, ">"),
+    ("convolutions.poplar_options", "partialsType"): Case({"partialsType": "half"}, convolution, cycles, "<"),
+    ("slices.poplar_options", "availableMemoryProportion"): Case(SMALL, look_up, cycles, ">"),
+    **{
+        ("compilation_poplar_options", flag): Case({flag: LARGE}, halves, peak, ">")
+        for flag in (*SUPERVISOR_STACK, *WORKER_STACK)
+    },
+}
+"""By the option and its flag."""
 
 
 def measured(case: Case, options: tuple[tuple[str, Any], ...]) -> float:
@@ -196,3 +213,24 @@ def test_effect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = measured(case, case.besides), measured(case, (*case.besides, (name, case.value)))
     assert {"<": after < before, ">": after > before, "!=": after != before}[case.change], (before, after)
     assert EFFECTS[name].kind == "cost report"
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_effect_of_a_flag(flag: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+    case = FLAGS[flag]
+    before, after = measured(case, ()), measured(case, ((flag[0], case.value),))
+    assert after < before if case.change == "<" else after > before, (before, after)
+
+
+def test_every_flag_that_promises_an_effect_is_shown() -> None:
+    promised = {(name, flag) for name, library in LIBRARIES.items() for flag in library.acting}
+    assert promised == FLAGS.keys() | {("compilation_poplar_options", "debug.allowOutOfMemory")}
+
+
+def test_a_stack_is_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"target.workerStackSizeInBytes": "large"}')
+    with pytest.raises(ConfigurationError, match="target.workerStackSizeInBytes.*Received: 'large'"):
+        configured_assumptions()
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.workerStackSizeInBytes": 512}')
+    assert configured_assumptions().stack_bytes == (None, 512)

@@ -20,7 +20,6 @@ FLOATING_POINT = "tests/floating_point/test_keras.py"
 SHOWN_BY = {
     "allow_recompute": "tests/strategy/test_pipelining_schedules.py",
     "auto_select_ipus": "tests/config/test_system.py",
-    "compilation_poplar_options": "tests/keras/test_out_of_memory.py",
     "device_connection.type": "tests/strategy/test_executable_folders.py",
     "floating_point_behaviour.inv": FLOATING_POINT,
     "floating_point_behaviour.div0": FLOATING_POINT,
