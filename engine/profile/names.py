@@ -17,6 +17,9 @@ ACCUMULATOR = "sum of gradients of "
 LOWER_CASE_OPERATIONS = frozenset({"convolution", "moments", "batchnorm", "einsum", "dropout"})
 """Operations and groups of them that Keras writes in lower case, as it does its layers."""
 
+DROPOUT = "dropout"
+"""An operation, and the name of the first layer of its kind, which follows the model."""
+
 
 @lru_cache(maxsize=8192)
 def readable_name(op_name: str, default: str = "") -> str:
@@ -27,7 +30,8 @@ def readable_name(op_name: str, default: str = "") -> str:
     if not parts:
         return default or "unnamed"
     # The first part is the model or the optimizer; a layer follows a model.
-    at = next((k for k in range(1, len(parts)) if _is_operation(parts[k])), len(parts) - 1)
+    first = 2 if parts[1:2] == [DROPOUT] and len(parts) > 2 else 1
+    at = next((k for k in range(first, len(parts)) if _is_operation(parts[k])), len(parts) - 1)
     operation = re.sub(r"_\d+$", "", parts[at])
     layer = parts[at - 1] if at else ""
     words = [layer, operation] if layer and layer != operation else [operation]

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engine.errors import IPUError
+from engine.files.container import write_whole
 from engine.report.comparison import THRESHOLD, compare
 from engine.report.report import Report, make_report
 from engine.report.verdicts import CHIPS
@@ -60,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     against.add_argument(
         "--threshold", type=float, default=100 * THRESHOLD, help="per cent more cycles that are allowed (%(default)g)"
     )
-    against.add_argument("--html", type=Path, help="write a page of the second report with the comparison in it")
+    against.add_argument("--html", type=Path, help="write one page of the second report that opens on the comparison")
     against.add_argument("--target", default="ipu2", choices=CHIPS, help="the chip, for executables (%(default)s)")
     against.add_argument("--replicas", type=int, default=1, help=argparse.SUPPRESS)
     against.set_defaults(run=_compare)
@@ -88,7 +89,9 @@ def _compare(options: argparse.Namespace) -> int:
     print(found.text(), end="")
     if options.html:
         with _telling(f"drawing {options.html}"):
-            found.report().save(options.html)
+            options.html.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(options.html, found.report().html().encode())
+        print(f"{options.html}  {options.html.stat().st_size:,} bytes")
     return int(found.regressed)
 
 

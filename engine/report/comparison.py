@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from engine.report.numbers import count
+from engine.report.comparison_text import comparison_text
+from engine.report.matching import renamed, same_layers
 from engine.report.report import Report
 
 THRESHOLD = 0.03
@@ -26,7 +27,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed from one report to another. More than `threshold` more cycles are a regression."""
+    """What changed from one report to another. More than `threshold` more cycles are a regression.
+
+    `layers` are the names of layers that are taken to be the same: what the report of now calls them, and that before.
+    """
 
     before: Report
     now: Report
@@ -34,6 +38,7 @@ class Comparison:
     parts: tuple[Line, ...]
     memory: tuple[Line, ...]
     operations: tuple[Line, ...]
+    layers: tuple[tuple[str, str], ...] = ()
 
     @property
     def growth(self) -> float:
@@ -60,13 +65,7 @@ class Comparison:
 
     def text(self) -> str:
         """Tables for a terminal, 88 characters wide."""
-        lines = [f"{self.now.data['name']} against {self.before.data['name']}: {self.verdict}"]
-        for title, rows in (("Cycles", self.parts), ("Memory", self.memory), ("Operations", self.operations)):
-            if not rows:
-                continue
-            lines += ["", f"{title:<40}{'before':>15}{'now':>15}{'difference':>18}"]
-            lines += [_printed(row) for row in rows]
-        return "\n".join(lines) + "\n"
+        return comparison_text(self.report().data)
 
     def report(self) -> Report:
         """The report of now, with the comparison as a section of its own."""
@@ -79,6 +78,7 @@ class Comparison:
             "parts": [asdict(row) for row in self.parts],
             "memory": [asdict(row) for row in self.memory],
             "operations": [asdict(row) for row in self.operations],
+            "layers": [{"now": now, "before": before} for now, before in self.layers],
         }
         return Report(data)
 
@@ -94,13 +94,20 @@ def compare(before: Report, now: Report, threshold: float = THRESHOLD) -> Compar
         Line("mean tile, peak bytes", *(round(r.data["memory"]["peak_mean"]) for r in (before, now))),
         Line("compute sets", *(len(r.data["operations"]) for r in (before, now))),
     )
-    return Comparison(before, now, threshold, parts, memory, _operations(before, now))
+    layers = same_layers(before.data, now.data)
+    operations = _operations(before, now, layers)
+    return Comparison(before, now, threshold, parts, memory, operations, tuple(sorted(layers.items())))
 
 
-def _operations(before: Report, now: Report) -> tuple[Line, ...]:
-    """Those of one name together, the greatest changes first; what did not change is left out."""
-    sums = [_cycles_by_name(report) for report in (before, now)]
-    lines = [Line(name, sums[0].get(name, 0), sums[1].get(name, 0)) for name in {**sums[0], **sums[1]}]
+def _operations(before: Report, now: Report, layers: dict[str, str]) -> tuple[Line, ...]:
+    """Those of one name together, the greatest changes first; what did not change is left out.
+
+    Operations of layers that are the same are, too, and have the names of now.
+    """
+    earlier, later = _cycles_by_name(before), _cycles_by_name(now)
+    names = {renamed(name, layers): name for name in later}
+    lines = [Line(name, earlier.get(old, 0), later[name]) for old, name in names.items()]
+    lines += [Line(name, cycles, 0) for name, cycles in earlier.items() if name not in names]
     changed = [line for line in lines if line.difference]
     return tuple(sorted(changed, key=lambda line: (-abs(line.difference), line.name))[:MOST])
 
@@ -110,9 +117,3 @@ def _cycles_by_name(report: Report) -> dict[str, int]:
     for row in report.data["operations"]:
         found[row["name"]] = found.get(row["name"], 0) + row["cycles"]
     return found
-
-
-def _printed(row: Line) -> str:
-    name = row.name if len(row.name) <= 38 else row.name[:35] + "..."
-    share = f" {100 * (row.now / row.before - 1):+.1f} %" if row.before else ""
-    return f"  {name:<38}{count(row.before):>15}{count(row.now):>15}{row.difference:>+10,.0f}{share:>8}"

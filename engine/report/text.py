@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import Any
 
+from engine.report.comparison_text import comparison_text
 from engine.report.numbers import count, percent, short
 from engine.report.verdicts import basis_of
 
@@ -12,8 +13,12 @@ WIDTH = 88
 
 
 def text(data: dict[str, Any]) -> str:
-    """The verdict on each chip, the summary of the one that is configured, and the advice; 88 characters wide."""
-    return "\n\n".join(part for part in (_verdicts(data), data["summary"], _advice(data)) if part) + "\n"
+    """A comparison if there is one, the verdict on each chip, the summary of the configured one, and the advice.
+
+    88 characters wide.
+    """
+    parts = (comparison_text(data).rstrip(), _verdicts(data), data["summary"], _advice(data))
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _verdicts(data: dict[str, Any]) -> str:

@@ -19,11 +19,12 @@ import engine.report
 from engine.errors import ConfigurationError, OutOfTileMemory
 from engine.profile import account, out_of_tile_memory
 from engine.report import Report
+from engine.report.comparison import compare
 from engine.target import target
 from ipu.compiler.program import Program
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import HANGS_SECONDS
-from tests.keras.helpers import KITS, Kit, data
+from tests.keras.helpers import FEATURES, KITS, Kit, data
 from tests.keras.pipelines import loss_of, mlp, set_stages
 from tests.profile.programs import dense_step
 
@@ -39,7 +40,7 @@ def test_the_names_stand_where_they_are_documented() -> None:
     from tensorflow.python.ipu import ProfileReport, profile
 
     assert profile is ipu.profile and ProfileReport is ipu.ProfileReport
-    assert {"profile", "ProfileReport", "profiling"} <= set(dir(ipu))
+    assert {"profile", "ProfileReport"} <= set(dir(ipu))
 
 
 def test_profile_of_a_model(kit: Kit, tmp_path: Path) -> None:
@@ -260,6 +261,25 @@ def test_a_baseline_becomes_a_section(tmp_path: Path) -> None:
         comparison = now.data["comparison"]
         assert comparison["before"] == before.data["name"] and comparison["growth"] < 0
         assert 'id="comparison"' in now.html()
+
+
+def test_models_made_one_after_the_other_have_the_same_layers(kit: Kit) -> None:
+    """Keras numbers on from model to model: the same model again has changed in nothing."""
+    layers = kit.keras.layers
+
+    def made() -> Any:
+        hidden = [layers.Dense(24, "relu"), layers.BatchNormalization(), layers.Dropout(0.1), layers.Dense(24)]
+        return kit.keras.Sequential([layers.Input((FEATURES,)), *hidden, layers.Dense(3, "softmax")])
+
+    x, y = data()
+    first, second = (ipu.profile(kit.ipu_model(made), x, y, batch_size=8, path=None) for _ in range(2))
+    found = compare(first, second)
+    named = [
+        {row["layer"] for row in each.data["operations"] if row["layer"].startswith("dense")}
+        for each in (first, second)
+    ]
+    assert len(named[0]) == 3 and not named[0] & named[1]
+    assert found.growth == 0 and not found.operations, found.text()
 
 
 def test_configured_chip_and_options(monkeypatch: pytest.MonkeyPatch) -> None:

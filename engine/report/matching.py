@@ -1,0 +1,55 @@
+"""Which layer of one report is which of another: Keras numbers the layers of a process on from model to model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+NUMBERED = re.compile(r"(.+?)(?:_(\d+))?")
+OWNER = " update of "
+"""Before the layer whose variables an optimizer updates, in the names of operations."""
+
+
+def same_layers(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
+    """For names of layers (and of models, optimizers and losses) of `now` those of `before`, where they differ.
+
+    Names that differ in their numbers alone are matched in the order of those: the conv2d_3 and conv2d_4 of a second
+    model are the conv2d and conv2d_1 of the first. Where the names of one report are all among those of the other, they
+    are what the user or Keras calls the same layers, and stay.
+    """
+    found: dict[str, str] = {}
+    earlier = _by_base(before)
+    for base, names in _by_base(now).items():
+        others = earlier.get(base, [])
+        if set(names) <= set(others) or set(others) <= set(names):
+            continue
+        found |= {name: other for name, other in zip(names, others, strict=False) if name != other}
+    return found
+
+
+def renamed(operation: str, layers: dict[str, str]) -> str:
+    """The name of an operation with its layers called as `layers` says.
+
+    A layer without a counterpart, whose name was another's before, is marked as new.
+    """
+    taken = set(layers.values())
+    words = [layers.get(word, f"{word} (new)" if word in taken else word) for word in operation.split(" ")]
+    # A layer that is called as its operation is named once (engine.profile.names.readable_name).
+    return " ".join(word for word, previous in zip(words, ["", *words], strict=False) if word != previous)
+
+
+def _by_base(report: dict[str, Any]) -> dict[str, list[str]]:
+    """The numbered names of a report's layers, without their numbers, and each in the order of these."""
+    found: dict[str, dict[str, int]] = {}
+    for name in _layers(report["operations"]):
+        match = NUMBERED.fullmatch(name)
+        if match:
+            found.setdefault(match[1], {})[name] = int(match[2] or 0)
+    return {base: sorted(numbers, key=numbers.__getitem__) for base, numbers in found.items()}
+
+
+def _layers(rows: Iterable[dict[str, Any]]) -> set[str]:
+    layers = {row["layer"] for row in rows}
+    layers |= {row["name"].split(OWNER)[1] for row in rows if OWNER in row["name"]}
+    return layers - {""}
