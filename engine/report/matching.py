@@ -34,7 +34,10 @@ def renamed(operation: str, layers: dict[str, str]) -> str:
     A layer without a counterpart, whose name was another's before, is marked as new.
     """
     taken = set(layers.values())
-    words = [layers.get(word, f"{word} (new)" if word in taken else word) for word in operation.split(" ")]
+    words = operation.split(" ")
+    for at, word in enumerate(words):
+        if not at or words[at - 1] == "of":
+            words[at] = layers.get(word, f"{word} (new)" if word in taken else word)
     # A layer that is called as its operation is named once (engine.profile.names.readable_name).
     return " ".join(word for word, previous in zip(words, ["", *words], strict=False) if word != previous)
 
