@@ -1,0 +1,153 @@
+"""Random Keras 3 models in training: python -m tests.fuzz.models --count 100 [--seed S]
+
+After three steps all weights and slots are compared with those of the same model in float64 on Keras alone. The engine
+may be further from these than Keras in the model's own types is, but not by much; counts and scales are Keras'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+from engine.errors import UnsupportedOperation  # noqa: E402
+from ipu.ipu_strategy import IPUStrategy  # noqa: E402
+from tests.fuzz.keras_models import RandomModel  # noqa: E402
+
+HANGS_SECONDS = 300
+FACTOR = 8
+"""How many times further from float64 than Keras the engine may be: both round at random."""
+FLOOR = {"float32": 2e-4, "mixed_float16": 2e-2, "mixed_bfloat16": 6e-2}
+"""The error that is nothing to speak of, relative to the largest number of an array and what a step may change."""
+STEP = 0.02
+
+
+def check(random: RandomModel) -> str:
+    """ "same" or "refused"; else what differs."""
+    truth = _trained(random, "float64", None)
+    keras_alone = _trained(random, random.policy, None)
+    if _scale(truth) != _scale(keras_alone) or not _finite(truth):
+        truth = keras_alone
+    try:
+        received = _trained(random, random.policy, IPUStrategy())
+    except UnsupportedOperation as error:
+        return f"refused: {error}"
+    if list(received) != list(keras_alone):
+        return f"other variables: {sorted({*received} ^ {*keras_alone})}"
+    lines = []
+    for path, expected in keras_alone.items():
+        line = _difference(random.policy, path, received[path], expected, truth[path])
+        if line:
+            lines.append(line)
+    return "\n".join(lines) or "same"
+
+
+def _scale(state: dict[str, np.ndarray]) -> list[float]:
+    return [float(value) for path, value in state.items() if path.endswith("dynamic_scale")]
+
+
+def _finite(state: dict[str, np.ndarray]) -> bool:
+    return all(np.isfinite(value).all() for value in state.values())
+
+
+def _trained(random: RandomModel, policy: str, strategy: IPUStrategy | None) -> dict[str, np.ndarray]:
+    """Weights and slots after three steps, by their number and the end of their path, in one order everywhere."""
+    keras.backend.clear_session()
+    with _floats_of("float64" if policy == "float64" else "float32"):
+        model = _fitted(random, policy, strategy)
+    variables = [*model.weights, *model.optimizer.variables]
+    return {
+        f"{number} {each.path.rpartition('/')[2]}": np.asarray(each.value.numpy()).astype(np.float64)
+        for number, each in enumerate(variables)
+        if "seed" not in each.path
+    }
+
+
+@contextmanager
+def _floats_of(name: str) -> Iterator[None]:
+    """Losses and regularizers are in Keras' `floatx`."""
+    before = keras.config.floatx()
+    keras.config.set_floatx(name)
+    try:
+        yield
+    finally:
+        keras.config.set_floatx(before)
+
+
+def _fitted(random: RandomModel, policy: str, strategy: IPUStrategy | None) -> keras.Model:
+    with nullcontext() if strategy is None else strategy.scope():
+        options = {"run_eagerly": True} if strategy is None else {"steps_per_execution": random.steps}
+        model = _compiled(random, policy, **options)
+        model.fit(random.x, random.y, batch_size=random.batch, shuffle=False, verbose=0)
+    return model
+
+
+def _compiled(random: RandomModel, policy: str, **options: Any) -> keras.Model:
+    model, optimizer = random.model(policy), random.optimizer()
+    if policy == "float64" and random.policy == "mixed_float16" and not hasattr(optimizer, "inner_optimizer"):
+        # Keras wraps the other one, whose slots have other places.
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    model.compile(optimizer=optimizer, loss="mse", jit_compile=False, **options)
+    return model
+
+
+def _difference(policy: str, path: str, received: np.ndarray, expected: np.ndarray, truth: np.ndarray) -> str:
+    """`expected` is of Keras in the model's types, `truth` of Keras in float64."""
+    if received.shape != expected.shape:
+        return f"{path}: {list(received.shape)}, not {list(expected.shape)}"
+    if not np.array_equal(np.isfinite(received), np.isfinite(expected)):
+        return f"{path}: {(~np.isfinite(received)).sum()} not finite, {(~np.isfinite(expected)).sum()} of Keras"
+    name = path.partition(" ")[2]
+    if name in ("iteration", "step_counter", "dynamic_scale"):
+        return "" if np.array_equal(received, expected) else f"{path}: {received}, not {expected}"
+    finite = np.isfinite(expected) & np.isfinite(truth)
+    mine, theirs = (float(np.abs(np.where(finite, x - truth, 0)).max(initial=0)) for x in (received, expected))
+    largest = float(np.abs(np.where(finite, truth, 0)).max(initial=0))
+    if mine <= FACTOR * theirs + FLOOR[policy] * (largest + STEP):
+        return ""
+    return f"{path}: off by {mine:.2g} where Keras is off by {theirs:.2g}, of at most {largest:.2g}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.models", description=__doc__)
+    parser.add_argument("--count", type=int, default=100, help="how many models")
+    parser.add_argument(
+        "--seed", type=int, help="of the first model; the next has the next. By default another each time"
+    )
+    arguments = parser.parse_args()
+    first = int(time.time()) % 1_000_000 * 1000 if arguments.seed is None else arguments.seed
+    print(f"seeds {first} to {first + arguments.count - 1}", flush=True)
+    ends: Counter[str] = Counter()
+    start = time.perf_counter()
+    for done, seed in enumerate(range(first, first + arguments.count), 1):
+        faulthandler.dump_traceback_later(HANGS_SECONDS, exit=True)
+        random = RandomModel(seed)
+        try:
+            end = check(random)
+        except Exception as error:  # every error is a fault, and the next model is tried
+            end = f"{error!r:.200} {error!s:.400}"
+        kind = end.partition(":")[0] if end == "same" or end.startswith("refused") else "FAILED"
+        ends[kind] += 1
+        if kind != "same":
+            print(f"{kind} --count 1 --seed {seed}: {random}\n{end:.1200}", flush=True)
+        if done % 10 == 0 or done == arguments.count:
+            print(f"{done}: {dict(ends)}, {(time.perf_counter() - start) / done:.1f} s each", flush=True)
+        gc.collect()
+    faulthandler.cancel_dump_traceback_later()
+    return 1 if ends["FAILED"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
