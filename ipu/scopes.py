@@ -17,6 +17,7 @@ from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.core.framework import attr_value_pb2
 
 from engine.errors import ConfigurationError
+from engine.ir.attributes import PARTIALS_SCOPE
 from ipu._device import device_named
 from ipu._names.namespace import public_names
 from ipu.compiler.traced_pipelines import note_ipus
@@ -75,6 +76,8 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: st
 def ipu_jit_scope(ipu_scope: str) -> Context:
     """Provides a scope for compilation of operations; all of a function are compiled together in any case.
 
+    It has no effect here, in results or in the cost report.
+
     Args:
         ipu_scope: a name to differentiate between different JIT scopes.
     """
@@ -127,7 +130,8 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
     """Provides a scope for placing operations on the host, outside the current compilation scope.
 
     Host and device are one machine here, so the operations stay in the program, with the same results. What XLA cannot
-    compile is refused inside this scope as outside of it, with UnsupportedOperation.
+    compile is refused inside this scope as outside of it, with UnsupportedOperation. The cost report counts them on the
+    tiles, like all others.
 
     Args:
         name: a name for the outside compilation scope.
@@ -156,7 +160,9 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
 def partials_type(override_type: Any) -> Context:
     """Override the default type used to store intermediate results by convolution and matrix multiply operations.
 
-    A wish, as on an IPU: operations have it as the frontend attribute PARTIALS_TYPE, and are computed as before.
+    It acts in the cost report: the plans of these operations, and of no gradients that are traced outside of the scope,
+    take it in place of the partialsType of IPUConfig and of PipelineStageOptions. Numbers are computed as before.
+    Operations have it as the frontend attribute PARTIALS_TYPE.
 
     Args:
         override_type: NumPy type of the partials, float16 or float32.
@@ -173,7 +179,7 @@ def partials_type(override_type: Any) -> Context:
             f"Expected override_type to be numpy.float16 or numpy.float32. Received: {override_type!r}. "
             f"Nearest: numpy.float32."
         )
-    return frontend_attribute("PARTIALS_TYPE", PARTIALS[dtype])
+    return frontend_attribute(PARTIALS_SCOPE, PARTIALS[dtype])
 
 
 def stochastic_rounding(override: bool) -> Context:

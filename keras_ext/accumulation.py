@@ -10,6 +10,7 @@ from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation, Reduction
 from engine.partition.storage import Storage
 from ipu.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
+from ipu.compiler.storage import checked_storage, placed
 from keras_ext.extension import Extension, option, options_of
 from keras_ext.replication import replicas_of
 
@@ -38,8 +39,10 @@ class AccumulationOptions(Extension):
         """Sets how `fit` accumulates gradients; `evaluate` and `predict` do not.
 
         Each replica takes that many batches with the same weights. Their gradients are reduced, summed over replicas
-        and applied once. The reduction is "sum", "mean" or "running_mean". `dtype`, the only further argument that
-        changes anything here, is the type gradients are accumulated in: one for all, or a function of the variable.
+        and applied once. The reduction is "sum", "mean" or "running_mean". Of the further arguments `dtype` is the type
+        gradients are accumulated in: one for all, or a function of the variable. `offload_weight_update_variables`
+        and `replicated_optimizer_state_sharding` change the cost report alone: the optimizer's state lies in remote
+        memory, and its transfers take cycles, unless the first is False (training a model, section 6.7).
 
         Raises ConfigurationError, a ValueError, for arguments out of range and for those that Keras fills in.
         """
@@ -92,11 +95,7 @@ def accumulator_type_of(model: Any) -> AccumulatorType:
 
 def storage_of(model: Any) -> Storage:
     """What a chip would keep in streaming memory while the model trains."""
-    given = option(model, ARGUMENTS, {})
-    return Storage(
-        offload_weight_update_variables=given.get("offload_weight_update_variables"),
-        replicated_optimizer_state_sharding=given.get("replicated_optimizer_state_sharding"),
-    )
+    return placed(checked_storage(option(model, ARGUMENTS, {})), accumulates=(option(model, STEPS) or 1) > 1)
 
 
 def checked_steps(steps: Any) -> int | None:
@@ -141,6 +140,7 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
                 f"Expected arguments of GradientAccumulationOptimizerV2: {', '.join(ACCEPTED)}. Received: {name!r}. "
                 f"Remove it."
             )
+    checked_storage(arguments)
     dtype = arguments.get("dtype")
     if dtype is not None and not is_function_of_variables(dtype):
         accumulator_element_type(dtype)

@@ -138,4 +138,5 @@ def engine_pipelining(pipelining: Pipelining, accumulation: Accumulation) -> Eng
         # Each stage has layers, which was checked, but these may compute nothing (a Dropout at inference, a Flatten).
         empty_stages=True,
         storage=pipelining.storage,
+        options=pipelining.options,
     )

@@ -20,6 +20,7 @@ from ipu.serving.steps import Step
 from keras_ext.extension import Extension
 from keras_ext.pipelining.micro_batches import check_pipeline_count
 from keras_ext.pipelining.options import pipelining_of
+from keras_ext.pipelining.running import in_stages
 
 
 class ServingExport(Extension):
@@ -159,7 +160,9 @@ def _predicting(model: Any, structure: Any) -> Callable[..., Any]:
 
     def predict_step(*tensors: Any) -> Any:
         inputs = tf.nest.pack_sequence_as(structure, tensors)
-        with model.distribute_strategy.scope(), _autograph_of(model):
+        pipelining = pipelining_of(model, training=False)
+        stages = contextlib.nullcontext() if pipelining is None else in_stages(model, pipelining.stages)
+        with model.distribute_strategy.scope(), _autograph_of(model), stages:
             return model.predict_step((inputs,))
 
     return predict_step
@@ -183,4 +186,4 @@ def _pipeline(model: Any, iterations: int) -> Pipeline | None:
     if pipelining is None:
         return None
     check_pipeline_count(pipelining, iterations, False, "steps_per_execution, the iterations of an exported pipeline,")
-    return Pipeline(pipelining.devices, pipelining.schedule)
+    return Pipeline(pipelining.devices, pipelining.schedule, pipelining.options.forward)

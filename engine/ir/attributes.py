@@ -92,3 +92,9 @@ class ScatterDimensionNumbers:
     index_vector_dim: int
     input_batching_dims: tuple[int, ...] = ()
     scatter_indices_batching_dims: tuple[int, ...] = ()
+
+
+PARTIALS_SCOPE = "PARTIALS_TYPE"
+"""The frontend attribute that asks for a type of a product's or a convolution's partial sums, one of PARTIALS_TYPES."""
+PARTIALS_TYPES = {"half": "f16", "float": "f32"}
+"""The element types by the names that Poplar has for them."""

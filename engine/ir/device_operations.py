@@ -27,6 +27,8 @@ PIPELINE_TURN = "ipu.pipeline_turn"
 """A mark that hands on its operand: the body of the loop that it is in, one micro-batch, is to become a pipeline."""
 UPDATED_ONCE = "ipu.updated_once"
 """A mark that hands on its operand: the new value of a variable that changes once in each execution of a pipeline."""
+RECOMPUTATION_CHECKPOINT = "ipu.recomputation_checkpoint"
+"""A mark that hands on its operand, which is stored where the rest of its stage is recomputed."""
 
 QUEUES = frozenset({INFEED, OUTFEED})
 """Ordered by a token, an s32 scalar: the last operand and the last result. They stay in a module to its end."""

@@ -10,6 +10,7 @@ import numpy as np
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction, Module, Shape
 from engine.ir.affine import MOVING, loop_index, pull
+from engine.ir.attributes import PARTIALS_SCOPE, PARTIALS_TYPES
 from engine.ir.trip_counts import TripCounts
 from engine.lower.rows import Rows
 from engine.lower.views import View, through, whole
@@ -160,7 +161,19 @@ class Context:
         function = LOWERINGS.get(instruction.opcode)
         if function is None:
             raise self.unsupported(instruction)
-        return function(self, instruction)
+        before = len(self.compute_sets)
+        value = function(self, instruction)
+        self._note_partials(instruction, before)
+        return value
+
+    def _note_partials(self, instruction: Instruction, begin: int) -> None:
+        """Notes the type of partial sums that a scope asks for on the products that an instruction has become."""
+        asked = instruction.get("frontend_attributes", {}).get(PARTIALS_SCOPE)
+        if asked not in PARTIALS_TYPES:
+            return
+        for each in self.compute_sets[begin:]:
+            if each.effort.multiply_adds and not each.effort.partials_type:
+                each.effort = replace(each.effort, partials_type=PARTIALS_TYPES[asked])
 
     @staticmethod
     def unsupported(instruction: Instruction) -> UnsupportedOperation:

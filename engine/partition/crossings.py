@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir import Instruction, Module, Shape
 from engine.partition.marks import Cut
+from engine.partition.schedule import Recomputation
 from engine.partition.stages import FEED, Placement, acts_each_time
 
 MOVED_AGAIN = frozenset({"broadcast", "reshape", "tuple"})
 """Opcodes that cost less to do again than to store."""
+CHECKPOINT = "RECOMPUTATION_CHECKPOINT"
+"""The frontend attribute of what is stored where the rest of its stage is recomputed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -38,9 +41,10 @@ class PartPlan:
 
 
 def plan_parts(
-    module: Module, roles: Sequence[str], parts: Cut, placement: Placement, *, recompute: bool = False
+    module: Module, roles: Sequence[str], parts: Cut, placement: Placement, *, recompute: Recomputation = "none"
 ) -> list[PartPlan]:
-    """The parts by position. With `recompute` backward parts run their stage's forward part again.
+    """The parts by position. With recomputation backward parts run their stage's forward part again; if that happens
+    together with backpropagation, from the checkpoints on.
 
     Raises UnsupportedOperation for tuples that cross as a whole.
     """
@@ -62,9 +66,13 @@ def plan_parts(
     for plan in reversed(plans):
         results = [parts.moving[number] for number in plan.states]
         roots = [*plan.crossings, *(mark.operands[0] for mark in plan.marks), *results, *plan.last]
-        again = 2 * placement.stages - 1 - plan.position if recompute and plan.position >= placement.stages else None
-        found = _Walk(plan.position, position, again).run(roots)
-        for instruction in sorted(found.copied, key=order.__getitem__):
+        recomputes = recompute != "none" and plan.position >= placement.stages
+        again = 2 * placement.stages - 1 - plan.position if recomputes else None
+        found = _Walk(plan.position, position, again, recompute == "with_backpropagation").run(roots)
+        copied = sorted(found.copied, key=order.__getitem__)
+        if found.from_checkpoints and recomputes:
+            copied = demanded(sorted(roots, key=order.__getitem__), copied)
+        for instruction in copied:
             if instruction.opcode != "parameter":
                 plan.copied.append(instruction)
             elif roles[instruction["parameter_number"]] == "feed":
@@ -84,8 +92,11 @@ def plan_parts(
 class _Walk:
     """From results to what they are computed from, as far as one part computes it."""
 
-    def __init__(self, position: int, placed: dict[Instruction, int], again: int | None) -> None:
-        self.position, self.placed, self.again = position, placed, again
+    def __init__(
+        self, position: int, placed: dict[Instruction, int], again: int | None, from_checkpoints: bool
+    ) -> None:
+        self.position, self.placed = position, placed
+        self.again, self.from_checkpoints = again, from_checkpoints
         self.copied: set[Instruction] = set()
         self.crossings: set[Instruction] = set()
 
@@ -108,11 +119,33 @@ class _Walk:
             return True
         if at > self.position:
             raise InternalError(f"Expected {instruction!r} before position {self.position}. Received: {at}.")
-        if instruction.opcode == "parameter":
+        if instruction.opcode == "parameter" or (self.from_checkpoints and is_checkpoint(instruction)):
             return False
         if instruction.opcode == "get-tuple-element":
             return self._is_computed(instruction.operands[0])
         return costs_nothing(instruction) or (at == self.again and not acts_each_time(instruction))
+
+
+def demanded(roots: Iterable[Instruction], computed: Sequence[Instruction]) -> list[Instruction]:
+    """What is computed for some roots, each instruction right before the first that needs it.
+
+    Roots that are gradients come in the order of backpropagation: what lies before a checkpoint is recomputed last.
+    """
+    among, found = set(computed), dict[Instruction, None]()
+    for root in roots:
+        stack = [root]
+        while stack:
+            waiting = [each for each in stack[-1].operands if each in among and each not in found]
+            if waiting:
+                stack += waiting[::-1]
+            elif (done := stack.pop()) in among:
+                found[done] = None
+    return list(found)
+
+
+def is_checkpoint(instruction: Instruction) -> bool:
+    """Whether a value is to be stored rather than recomputed."""
+    return CHECKPOINT in instruction.get("frontend_attributes", {})
 
 
 def costs_nothing(instruction: Instruction) -> bool:

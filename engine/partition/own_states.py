@@ -5,7 +5,7 @@ All their changes can be made at once, in the first stage that reads one, howeve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from engine.ir import Instruction
 from engine.ir.module import topological
@@ -19,13 +19,15 @@ def owners_by_themselves(
     owned: Mapping[Instruction, Instruction],
     users: Mapping[Instruction, Sequence[Instruction]],
     latest: Mapping[Instruction, int],
+    acting: Set[Instruction] = frozenset(),
 ) -> dict[Instruction, int]:
     """The position of each such variable and of all that its next value is computed from.
 
     `varying` is in an order in which operands come first, `owned` has each variable's next value, `latest` the
-    position at which each instruction's value is read first, or NOWHERE.
+    position at which each instruction's value is read first, or NOWHERE. Those of `acting` do more than compute: what
+    an infeed gives does not depend on its token alone.
     """
-    own = _own(varying, owned)
+    own = _own(varying, owned, acting)
     chains = {v: [i for i in topological([owned[v]]) if i in own] + [v] for v in owned if v in own}
     group = {instruction: instruction for chain in chains.values() for instruction in chain}
 
@@ -45,7 +47,9 @@ def owners_by_themselves(
     return {i: 0 if position[first_of(i)] == NOWHERE else position[first_of(i)] for i in group}
 
 
-def _own(varying: Sequence[Instruction], owned: Mapping[Instruction, Instruction]) -> set[Instruction]:
+def _own(
+    varying: Sequence[Instruction], owned: Mapping[Instruction, Instruction], acting: Set[Instruction]
+) -> set[Instruction]:
     """What depends on such variables alone."""
     kept = dict(owned)
     while True:
@@ -53,7 +57,8 @@ def _own(varying: Sequence[Instruction], owned: Mapping[Instruction, Instruction
         among = set(varying)
         for instruction in varying:
             sources = [operand for operand in instruction.operands if operand in among]
-            if instruction in kept or (sources and all(operand in own for operand in sources)):
+            computed = sources and instruction not in acting
+            if instruction in kept or (computed and all(operand in own for operand in sources)):
                 own.add(instruction)
         lost = [v for v, value in kept.items() if value in among and value not in own]
         if not lost:

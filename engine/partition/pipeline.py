@@ -15,8 +15,9 @@ from engine.partition.pipeline_report import PipelineReport, report_on
 from engine.partition.recomputation import plans_by_part
 from engine.partition.repeat import Repeated, Repetition
 from engine.partition.replicas import kinds_of
-from engine.partition.schedule import Schedule, ScheduleKind, devices_of, make_schedule
+from engine.partition.schedule import Recomputation, Schedule, ScheduleKind, devices_of, make_schedule
 from engine.partition.schedule_checks import check_count, check_pipeline, recomputation_of
+from engine.partition.stage_options import StageOptions
 from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.stages import Placement, place
 from engine.partition.storage import Storage
@@ -31,7 +32,8 @@ class Pipelining:
     `device_mapping` has for each stage its IPU, or a list of those of its concurrent parts; `recomputation_mode` a
     name of `RecomputationMode`, None where recomputation is not allowed. With `accumulate_outputs` the results of an
     update's micro-batches are summed, otherwise training returns the last one's. `option` is what users call `steps`.
-    `empty_stages` says that stages may compute nothing. `storage` moves data on the chip, not in this program.
+    `empty_stages` says that stages may compute nothing. `storage` moves data on the chip and `options` are those of its
+    libraries; neither changes this program.
     """
 
     stages: int
@@ -45,6 +47,7 @@ class Pipelining:
     option: str = "gradient_accumulation_steps_per_replica"
     empty_stages: bool = False
     storage: Storage = Storage()
+    options: StageOptions = StageOptions()
 
     def make_schedule(self, training: bool) -> Schedule:
         """The schedule of one replica.
@@ -68,18 +71,19 @@ class PipelineSource:
     parts: Cut
     placement: Placement
 
-    def plans(self, recompute: bool) -> list[PartPlan]:
-        """What each part computes, by position; with `recompute` backward parts run their forward part again."""
+    def plans(self, recompute: Recomputation) -> list[PartPlan]:
+        """What each part computes, by position; with recomputation backward parts run their forward part again."""
         return plan_parts(self.module, self.roles, self.parts, self.placement, recompute=recompute)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipelined(Repeated):
-    """A step that is a pipeline, like `Repeated`: its schedule, what it keeps where, and what it was made of."""
+    """A step that is a pipeline, like `Repeated`: its schedule, what it keeps where, what it was made of."""
 
     schedule: Schedule
     report: PipelineReport
     source: PipelineSource
+    pipelining: Pipelining
 
 
 def pipeline(
@@ -138,7 +142,7 @@ def pipelined(
     empty = pipelining.empty_stages
     placement = place(module, roles, parts, pipelining.stages, in_turn=in_turn, empty_stages=empty, names=names)
     # One micro-batch at a time stores nothing for others: recomputation would only cost time there.
-    recompute = schedule.recomputation != "none" and not in_turn
+    recompute = "none" if in_turn else schedule.recomputation
     plans = plan_parts(module, roles, parts, placement, recompute=recompute)
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
     repetition = Repetition(module, roles, accumulation, parts, kinds)
@@ -147,4 +151,4 @@ def pipelined(
     repeated = repetition.run(loop)
     report = report_on(schedule, placement, plans, roles, parts, pipelining.storage, pipelining.replicas)
     source = PipelineSource(module, tuple(roles), parts, placement)
-    return Pipelined(repeated.module, repeated.roles, repeated.rows, schedule, report, source)
+    return Pipelined(repeated.module, repeated.roles, repeated.rows, schedule, report, source, pipelining)

@@ -117,7 +117,8 @@ class _Placing:
         self.latest = self._latest()
 
     def run(self) -> Placement:
-        fixed = owners_by_themselves(list(self.varying), self.owned, self.users, self.latest)
+        acting = {i for i in self.varying if acts_each_time(i)}
+        fixed = owners_by_themselves(list(self.varying), self.owned, self.users, self.latest, acting)
         flowing = self._sweep(fixed, {})
         for instruction, wanted in self.wanted.items():
             if flowing[instruction] > wanted and instruction not in fixed:

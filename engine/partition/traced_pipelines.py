@@ -17,6 +17,7 @@ from engine.partition.copies import Copies, with_own_names
 from engine.partition.marks import cut
 from engine.partition.pipeline import Pipelined, Pipelining, pipelined
 from engine.partition.shared_variables import check_shared_variables
+from engine.partition.stage_options import stage_options_from
 from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.storage import Storage
 from engine.passes.inline_calls import inline_calls
@@ -76,7 +77,8 @@ class _Body:
 def _pipeline(loop: Instruction, turn: Instruction) -> _Body:
     config = config_of(turn)
     given, training = config["pipelining"], bool(config["training"])
-    pipelining = Pipelining(**{**given, "storage": Storage(**given["storage"])})
+    options = {"storage": Storage(**given["storage"]), "options": stage_options_from(given["options"])}
+    pipelining = Pipelining(**{**given, **options})
     schedule = pipelining.make_schedule(training)
     module = run_passes(_as_module(loop.called[0]), BEFORE_STAGES)
     new = dict(enumerate(module.results))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -93,10 +94,10 @@ class Account:
 
     @property
     def exchange(self) -> int:
-        """On the chip, and between chips."""
+        """On the chip, between chips, and with streaming memory."""
         if self.pipeline is not None:
             return self.pipeline.exchange
-        return sum(cost.exchange for cost in self.costs) + self.between_ipus[0]
+        return sum(cost.exchange for cost in self.costs) + self.between_ipus[0] + self.remote.cycles(self.target)
 
     @property
     def sync(self) -> int:
@@ -157,21 +158,27 @@ class Account:
 
 
 def account(
-    program: Program, target: Target, replicas: int = 1, assumptions: Assumptions = DEFAULT_ASSUMPTIONS
+    program: Program,
+    target: Target,
+    replicas: int = 1,
+    assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
+    planning: Sequence[Assumptions] | None = None,
 ) -> Account:
     """What one step of a program would take on a target.
 
     Work and arrays are mapped linearly (engine.profile.mapping), matrix products and convolutions by planners that
-    keep to the options of `assumptions`. Each replica is one chip with the same program.
+    keep to the options of `assumptions`, or for each compute set to those of `planning`. Each replica is one chip with
+    the same program.
     """
     layouts = Layouts(program.compute_sets)
     steps = []
     computing = assumptions.compute_target(target)
-    for compute_set in program.compute_sets:
-        steps.append(superstep(compute_set, layouts, computing, assumptions))
+    for number, compute_set in enumerate(program.compute_sets):
+        options = assumptions if planning is None else planning[number]
+        steps.append(superstep(compute_set, layouts, computing, options))
         layouts.write(compute_set)
     if assumptions.optimizations.merges:
-        steps = merge_supersteps(program, steps, layouts, computing, assumptions)
+        steps = merge_supersteps(program, steps, layouts, computing, assumptions, planning)
     held = account_memory(program, steps, target, layouts, assumptions)
     if assumptions.overlapped_io and not held.streams_fit:
         logger.warning(
@@ -198,7 +205,7 @@ def account(
         between_ipus=all_reduce_cycles(sums, target, replicas),
         gradient_sums=sums,
         host_bytes=(fed, returned),
-        host=host_cycles(fed, returned, target) + held.remote.cycles(target),
+        host=host_cycles(fed, returned, target),
         samples_per_replica=samples_of(program),
         assumed=_assumed(program),
         unknown_loops=unknown_loops(program),

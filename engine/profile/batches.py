@@ -10,7 +10,7 @@ from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFF
 from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveTensor, Piece
 from engine.profile.plan import best_plan
-from engine.profile.superstep import planned_of
+from engine.profile.superstep import options_of, planned_of
 from engine.profile.vertices import kind_of
 from engine.program.program import ComputeSet, Program
 
@@ -62,7 +62,7 @@ class Batches:
             dimensions = replace(dimensions, batch=dimensions.batch // self.size * size)
         elif dimensions.inputs % self.size == 0:
             dimensions = replace(dimensions, inputs=dimensions.inputs // self.size * size)
-        options = assumptions.product_options(compute_set.op_name, compute_set.effort.convolution is not None)
+        options = options_of(compute_set, assumptions)
         plan = best_plan(replace(convolution, size=dimensions), assumptions.compute_target(target), options)
         return min(1.0, plan.temporary_bytes / held)
 

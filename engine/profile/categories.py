@@ -44,7 +44,7 @@ def _optimizers(program: Program, names: dict[Buffer, str]) -> frozenset[str]:
 
 
 def _of_variable(name: str, optimizers: frozenset[str]) -> str:
-    if SLOT in name:
+    if SLOT in name or name.startswith(ACCUMULATOR):
         return OPTIMIZER_STATE
     if not name:
         return OTHER

@@ -57,7 +57,7 @@ def layer_profile(
     program = build(unsplit, list(source.roles), dict(constants))
     found = account(program, target, assumptions=assumptions)
     updates = update_stages(source.module, source.parts, source.placement)
-    plans = source.plans(recompute=False)
+    plans = source.plans(recompute="none")
     owners = _owners(source, plans) | updates
     _attribute(layers, program, found, source, updates)
     for number, layer in owners.items():

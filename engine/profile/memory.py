@@ -10,6 +10,7 @@ import numpy as np
 from engine.profile.categories import EXCHANGE_BUFFERS, STREAM_BUFFERS, categories_of, of_array
 from engine.profile.code import fixed_bytes
 from engine.profile.exchange import Layouts
+from engine.profile.in_place import states_in_place
 from engine.profile.liveness import LiveTensor, Piece, TileMemory, tile_memory
 from engine.profile.lives import Lives, lives_on_chip
 from engine.profile.mapping import Placement, Placer
@@ -115,6 +116,7 @@ class _Accountant:
         self.program, self.supersteps, self.target = program, supersteps, target
         self.layouts, self.assumptions = layouts, assumptions
         self.lives = lives_on_chip(program)
+        self.in_place = states_in_place(program)
         self.names = _names(program, self.lives)
         self.categories = categories_of(program, self.names) | {b: STREAM_BUFFERS for b in self.lives.rows}
         self.offloaded = offloaded_buffers(self.names, self.categories, assumptions)
@@ -133,10 +135,10 @@ class _Accountant:
         homes = self._homes()
         for buffer in always:
             self._array(buffer, -1, self.last, homes.get(buffer))
-        for buffer, uses in uses_of(self.program, self.offloaded).items():
+        for buffer, uses in uses_of(self.program, self.offloaded, self.in_place).items():
             for first, last in stretches(uses):
                 self._array(buffer, first, last, homes.get(buffer))
-        places = self._arrays_of_the_step(always.keys() | self.offloaded.keys())
+        places = self._arrays_of_the_step(always.keys() | self.offloaded.keys() | self.in_place.keys())
         for at, (compute_set, step) in enumerate(zip(self.program.compute_sets, self.supersteps, strict=True)):
             if step.temporary_bytes:
                 name = f"exchanged for {readable_name(compute_set.op_name, compute_set.name)}"
@@ -146,7 +148,7 @@ class _Accountant:
         fixed = fixed_bytes(self.program.compute_sets, self.supersteps, places, self.target, with_code, stacks)
         tiles = tile_memory(self.pieces, fixed, self.last + 1)
         memory = self._memory(always, fixed, tiles)
-        remote = remote_memory(self.program, self.offloaded, self.assumptions)
+        remote = remote_memory(self.program, self.offloaded, self.assumptions, self.in_place)
         return MemoryAccount(memory, tiles, tuple(self.tensors), remote, self.streams_fit)
 
     def _homes(self) -> dict[Buffer, int]:

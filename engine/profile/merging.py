@@ -14,7 +14,7 @@ from engine.profile.exchange import Layouts
 from engine.profile.families import Superstep, lookup_of, lookup_step
 from engine.profile.options import Assumptions
 from engine.profile.plan import best_plan
-from engine.profile.superstep import product_of, product_step
+from engine.profile.superstep import options_of, product_of, product_step
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.target import Target
 
@@ -23,10 +23,19 @@ Group = list[int]
 
 
 def merge_supersteps(
-    program: Program, steps: Sequence[Superstep], layouts: Layouts, target: Target, assumptions: Assumptions
+    program: Program,
+    steps: Sequence[Superstep],
+    layouts: Layouts,
+    target: Target,
+    assumptions: Assumptions,
+    planning: Sequence[Assumptions] | None = None,
 ) -> list[Superstep]:
-    """The supersteps of a program with those merged that `assumptions.optimizations` name."""
-    merger, options = _Merger(program, list(steps), layouts, target, assumptions), assumptions.optimizations
+    """The supersteps of a program with those merged that `assumptions.optimizations` name.
+
+    `planning` has the options of each compute set, the same object for those that may be merged.
+    """
+    options, planned = assumptions.optimizations, planning or [assumptions] * len(steps)
+    merger = _Merger(program, list(steps), layouts, target, planned)
     if options.merge_infeeds:
         merger.merge_infeeds()
     if options.combine_lookups:
@@ -41,11 +50,16 @@ def merge_supersteps(
 
 class _Merger:
     def __init__(
-        self, program: Program, steps: list[Superstep], layouts: Layouts, target: Target, assumptions: Assumptions
+        self,
+        program: Program,
+        steps: list[Superstep],
+        layouts: Layouts,
+        target: Target,
+        planning: Sequence[Assumptions],
     ) -> None:
         self.compute_sets, self.steps = program.compute_sets, steps
         self.regions, self.layouts = program.regions, layouts
-        self.target, self.assumptions = target, assumptions
+        self.target, self.planning = target, planning
         self.merged: set[int] = set()
 
     def merge_infeeds(self) -> None:
@@ -67,7 +81,7 @@ class _Merger:
             key = None if at in self.merged else key_of(each)
             if key is not None:
                 inside = tuple(number for number, r in enumerate(self.regions) if r.begin <= at < r.end)
-                found.setdefault((key, inside), []).append(at)
+                found.setdefault((key, inside, id(self.planning[at])), []).append(at)
         for candidates in found.values():
             for group in self._independent(candidates, most_bytes):
                 if len(group) > 1:
@@ -111,7 +125,7 @@ class _Merger:
         """As many look-ups in one plan."""
         lookups = [found for at in group if (found := lookup_of(self.compute_sets[at]))]
         whole = replace(lookups[0], lookups=sum(each.lookups for each in lookups))
-        return lookup_step(whole, self.target, self.assumptions)
+        return lookup_step(whole, self.target, self.planning[group[0]])
 
     def one_product(self, group: Group) -> Superstep:
         """One product with the operand that is shared, and all rows or columns of the others."""
@@ -124,7 +138,7 @@ class _Merger:
         else:
             rows, distinct = sum(p.rows for p in products), sum(p.distinct_a for p in products)
             whole = replace(products[0], rows=rows, distinct_a=distinct)
-        options = self.assumptions.product_options(first.op_name)
+        options = options_of(first, self.planning[group[0]])
         return product_step(best_plan(whole.convolution, self.target, options))
 
     def operand_of(self, number: int) -> Callable[[ComputeSet], Hashable | None]:
@@ -138,7 +152,14 @@ class _Merger:
                 return None
             product = product_of(compute_set, self.layouts)
             kept = product.rows if number == 0 else product.columns
-            return (compute_set.reads[number].buffer, effort.element_type, product.batches, product.k, kept)
+            return (
+                compute_set.reads[number].buffer,
+                effort.element_type,
+                effort.partials_type,
+                product.batches,
+                product.k,
+                kept,
+            )
 
         return key
 

@@ -53,9 +53,10 @@ def layer_in(name: str) -> str:
 def buffer_names(program: Program) -> dict[Buffer, str]:
     """A name for each array: what writes it, or for a variable the layer that reads it first.
 
-    An optimizer's slot is named after the variable of the same shape that is updated with it.
+    An optimizer's slot is named after the variable of the same shape that is updated with it, unless it has such a name
+    from the front end.
     """
-    names: dict[Buffer, str] = {}
+    names = {b: b.name for b in program.variables.values() if SLOT in b.name or b.name.startswith(ACCUMULATOR)}
     for compute_set in program.compute_sets:
         layer = layer_of(compute_set.op_name)
         updated = [s.buffer for s in compute_set.writes if s.buffer in names and s.buffer.kind == "variable"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import ConfigurationError
+from engine.partition.stage_options import LibraryOptions
 from engine.profile.names import layer_of
 from engine.profile.optimizations import NO_OPTIMIZATIONS, Optimizations
 from engine.target import Target
@@ -52,6 +53,7 @@ class Assumptions:
             OPTIMIZER_STATE_VARIABLES,
             GRADIENT_ACCUMULATORS.
         state_shards: the replicas over which offloaded variables of the optimizer are shared out.
+        state_interval: iterations of the loop around an optimizer for each of its updates.
         optimizations: what the compiler merges, and where shards are.
 
     Raises:
@@ -73,6 +75,7 @@ class Assumptions:
     code_bytes: bool = True
     offloaded: frozenset[str] = frozenset()
     state_shards: int = 1
+    state_interval: int = 1
     optimizations: Optimizations = NO_OPTIMIZATIONS
 
     def __post_init__(self) -> None:
@@ -137,10 +140,24 @@ class Assumptions:
         )
 
 
-def product_options(flags: Mapping[str, Any], default: ProductOptions) -> ProductOptions:
+def with_flags(flags: Mapping[str, Any], default: ProductOptions) -> ProductOptions:
     """The options that flags of Poplar's libraries ask for; what they do not say is as in `default`."""
     proportion = _proportion(flags, default.memory_proportion)
     return ProductOptions(_partials(flags) or default.partials_type, proportion)
+
+
+def with_library_options(assumptions: Assumptions, options: LibraryOptions) -> Assumptions:
+    """The assumptions with the flags of one part of a pipeline over theirs. Raises as `Assumptions.from_options`."""
+    products = with_flags(dict(options.matmul), assumptions.product_options())
+    convolutions = with_flags(dict(options.convolution), assumptions.product_options(convolution=True))
+    return replace(
+        assumptions,
+        partials_type=products.partials_type,
+        available_memory_proportion=products.memory_proportion,
+        convolution_partials_type=convolutions.partials_type,
+        convolution_memory_proportion=convolutions.memory_proportion,
+        slice_memory_proportion=_proportion(dict(options.slices), assumptions.slice_proportion()),
+    )
 
 
 def _partials(flags: Mapping[str, Any]) -> str | None:

@@ -15,14 +15,15 @@ from engine.partition.backward import in_gradient_scope
 from engine.partition.crossings import PartPlan
 from engine.partition.part_steps import PartStep, part_steps
 from engine.partition.schedule import Kind, Part, Schedule
+from engine.partition.stage_options import StageOptions
 from engine.profile.account import Account, ComputeSetCost, account
 from engine.profile.ipu_programs import Stretch, joined
 from engine.profile.links import AllReduce, Selection, all_reduce_each, transfer_cycles, waiting_together
 from engine.profile.mapping import spread
-from engine.profile.options import DEFAULT_ASSUMPTIONS, GRADIENT_ACCUMULATORS, Assumptions
+from engine.profile.options import DEFAULT_ASSUMPTIONS, GRADIENT_ACCUMULATORS, Assumptions, with_library_options
 from engine.profile.pipelines import IpuAccount, Layout, PartCost, PipelineAccount, lay_out
 from engine.profile.remote import RemoteMemory
-from engine.profile.streams import host_cycles
+from engine.profile.streams import host_cycles, queue_bytes, samples_of
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.program import Program
 from engine.target import Target
@@ -41,7 +42,8 @@ class PipelineStep:
     """A pipeline to account for: what it has been made of, how it is scheduled, the values of its constants.
 
     With `offload_activations` what waits does so in streaming memory. What `Assumptions.offloaded` names of the
-    optimizer's state and of sums of gradients is there, too; weights always lie on the tiles here.
+    optimizer's state and of sums of gradients is there, too; weights always lie on the tiles here. `options` are those
+    of the libraries in each part.
     """
 
     name: str
@@ -49,6 +51,7 @@ class PipelineStep:
     schedule: Schedule
     constants: Mapping[int, Any]
     offload_activations: bool = False
+    options: StageOptions = StageOptions()
 
 
 def account_pipeline(
@@ -87,9 +90,9 @@ class _Accounting:
         self.name, self.schedule, self.source = pipeline.name, pipeline.schedule, pipeline.source
         self.constants, self.target, self.build = pipeline.constants, target, build
         self.replicas, self.assumptions = replicas, assumptions
-        self.streams = pipeline.offload_activations
+        self.streams, self.options = pipeline.offload_activations, pipeline.options
         source = self.source
-        self.plans = source.plans(self.schedule.recomputation != "none")
+        self.plans = source.plans(self.schedule.recomputation)
         steps = part_steps(source.module, source.roles, source.parts, source.placement, self.plans)
         self.built = [(step, self._program(step)) for step in steps]
         self._begin()
@@ -177,22 +180,36 @@ class _Accounting:
         rings = self._rings(ipu)
         built = [(step, program) for step, program in self.built if step.stage in stages]
         program, stretches = joined(f"{self.name}, IPU {ipu}", built, {} if self.streams else rings)
-        found = account(program, self.target, assumptions=self.assumptions)
+        planning = [options for stretch in stretches for options in self._planning(stretch)]
+        found = account(program, self.target, assumptions=self.assumptions, planning=planning)
         self.remote[ipu] = found.remote
         for stretch in stretches:
             self._note(ipu, stretch, found.costs[stretch.begin : stretch.end], rings)
         return found, sum(value.array_shape.bytes * depth for value, depth in rings.items())
+
+    def _kinds(self, stretch: Stretch) -> list[Kind]:
+        """The kind of part that each compute set of a stretch belongs to: recomputation may be a row of its own."""
+        kind, apart = stretch.step.kind, self.schedule.recomputation == "then_backpropagate"
+        if kind != "backward" or not apart:
+            return [kind] * len(stretch.compute_sets)
+        return ["backward" if in_gradient_scope(each.op_name) else "recompute" for each in stretch.compute_sets]
+
+    def _planning(self, stretch: Stretch) -> list[Assumptions]:
+        """The options with which each compute set of a stretch is planned."""
+        kinds, stage = self._kinds(stretch), stretch.step.stage
+        found = {kind: with_library_options(self.assumptions, self.options.of(kind, stage)) for kind in set(kinds)}
+        return [found[kind] for kind in kinds]
 
     def _note(self, ipu: int, stretch: Stretch, costs: Sequence[ComputeSetCost], rings: Rings) -> None:
         """Notes what a part costs, its recomputation apart. The parts of a concurrent stage are taken to be alike."""
         step, share = stretch.step, len(set(self.schedule.devices[stretch.step.stage]))
         if (step.kind, step.stage) in self.costs:
             return
-        split: dict[Kind, list[ComputeSetCost]] = {step.kind: list(costs)}
+        split: dict[Kind, list[ComputeSetCost]] = {step.kind: []}
         if step.kind == "backward" and self.schedule.recomputation == "then_backpropagate":
-            again = [not in_gradient_scope(each.op_name) for each in stretch.compute_sets]
-            split = {"recompute": [c for c, a in zip(costs, again, strict=True) if a]}
-            split["backward"] = [c for c, a in zip(costs, again, strict=True) if not a]
+            split["recompute"] = []
+        for each, kind in zip(costs, self._kinds(stretch), strict=True):
+            split[kind].append(each)
         runs = 1 if step.kind == "update" else self.schedule.micro_batches
         self.compute_sets += [_times(cost, runs) for cost in costs]
         for kind, of_kind in split.items():
@@ -323,9 +340,15 @@ class _Accounting:
         micro_batches, module = self.schedule.micro_batches, self.source.module
         feeds = [p.array_shape for p in module.entry.parameters if self.source.roles[p["parameter_number"]] == "feed"]
         returned = sum(value.array_shape.bytes for value in self.source.parts.outputs.values())
-        rows = next((shape.dimensions[0] for shape in feeds if shape.rank), 1)
+        samples = [samples_of(program) for step, program in self.built if step.kind == "forward" and program.queues]
+        rows = next((shape.dimensions[0] for shape in feeds if shape.rank), max(samples, default=1))
         times = 1 if self.schedule.training else micro_batches
-        return micro_batches * sum(shape.bytes for shape in feeds), times * returned, micro_batches * rows
+        fed, returned = micro_batches * sum(shape.bytes for shape in feeds), times * returned
+        for step, program in self.built:
+            taken, given = queue_bytes(program)
+            runs = 1 if step.kind == "update" else micro_batches
+            fed, returned = fed + runs * taken, returned + runs * given
+        return fed, returned, micro_batches * rows
 
 
 def elementwise_cycles(opcode: str, shape: Shape, target: Target) -> int:

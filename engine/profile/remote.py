@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.profile.categories import OPTIMIZER_STATE
+from engine.profile.in_place import copied
 from engine.profile.loops import runs_of
 from engine.profile.names import ACCUMULATOR
 from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES, Assumptions
@@ -46,28 +47,48 @@ def offloaded_buffers(
     return found
 
 
-def uses_of(program: Program, buffers: dict[Buffer, str]) -> dict[Buffer, list[int]]:
-    """The compute sets that touch each of the arrays, in order; what sets a sum to nothing does not need it."""
+def uses_of(
+    program: Program, buffers: dict[Buffer, str], stands: Mapping[Buffer, Buffer] | None = None
+) -> dict[Buffer, list[int]]:
+    """The compute sets that touch each of the arrays, in order; what sets a sum to nothing does not need it.
+
+    `stands` has the variables for which states of loops stand; a copy between the two touches neither.
+    """
     found: dict[Buffer, list[int]] = {buffer: [] for buffer in buffers}
+    known = stands or {}
     for at, compute_set in enumerate(program.compute_sets):
-        for buffer in {span.buffer for span in (*compute_set.reads, *compute_set.writes)} & found.keys():
+        touched = [known.get(span.buffer, span.buffer) for span in (*compute_set.reads, *compute_set.writes)]
+        if copied(compute_set) is not None and touched[0] is touched[1]:
+            continue
+        for buffer in set(touched) & found.keys():
             found[buffer].append(at)
     return found
 
 
-def remote_memory(program: Program, buffers: dict[Buffer, str], assumptions: Assumptions) -> RemoteMemory:
-    """What offloading costs; variables of the optimizer are shared out among `assumptions.state_shards` replicas."""
+def remote_memory(
+    program: Program,
+    buffers: dict[Buffer, str],
+    assumptions: Assumptions,
+    stands: Mapping[Buffer, Buffer] | None = None,
+) -> RemoteMemory:
+    """What offloading costs; variables of the optimizer are shared out among `assumptions.state_shards` replicas.
+
+    `stands` is as for `uses_of`.
+    """
     if not buffers:
         return RemoteMemory()
-    runs, shards = runs_of(program), assumptions.state_shards
+    runs, shards, known = runs_of(program), assumptions.state_shards, stands or {}
+    uses = uses_of(program, buffers, stands)
     held: dict[str, int] = {}
     moved = gathered = 0
     for at, compute_set in enumerate(program.compute_sets):
         for span in (*compute_set.reads, *compute_set.writes):
-            kind = buffers.get(span.buffer)
-            if kind is not None:
+            buffer = known.get(span.buffer, span.buffer)
+            kind = buffers.get(buffer)
+            if kind is not None and at in uses[buffer]:
                 parts = shards if kind == OPTIMIZER_STATE_VARIABLES else 1
-                size = runs[at] * span.buffer.shape.bytes
+                interval = assumptions.state_interval if kind == OPTIMIZER_STATE_VARIABLES else 1
+                size = -(-runs[at] // interval) * span.buffer.shape.bytes
                 moved += -(-size // parts)
                 gathered += size - -(-size // parts)
     for buffer, kind in buffers.items():

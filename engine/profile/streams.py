@@ -12,10 +12,16 @@ FROM_HOST, TO_HOST = (infeed_copy, infeed_row), (outfeed_copy, outfeed_row)
 
 def host_bytes(program: Program) -> tuple[int, int]:
     """Bytes of a step from the host and to it. Loops whose trip count does not follow from the program turn once."""
-    fed = sum(buffer.shape.bytes for buffer in program.feeds.values())
-    returned = sum(shape.bytes for shape in program.output_shapes)
+    fed, returned = queue_bytes(program)
+    fed += sum(buffer.shape.bytes for buffer in program.feeds.values())
+    return fed, returned + sum(shape.bytes for shape in program.output_shapes)
+
+
+def queue_bytes(program: Program) -> tuple[int, int]:
+    """The bytes of these that go through queues."""
     if not program.queues:
-        return fed, returned
+        return 0, 0
+    fed = returned = 0
     leaves = {leaf for queue in program.queues.values() for leaf in queue.leaves}
     for compute_set, runs in zip(program.compute_sets, runs_of(program), strict=True):
         if compute_set.codelet in FROM_HOST:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from engine.codelets.contract_fields import Field
@@ -12,7 +13,7 @@ from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
 from engine.profile.families import Superstep, family_step
 from engine.profile.mapping import Spread, spread
 from engine.profile.matmul import Product
-from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
+from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions, ProductOptions
 from engine.profile.plan import Plan, best_plan
 from engine.profile.reduction import plan_reduction
 from engine.profile.vertices import kind_of, pooling_cycles, vertex_cycles, work_of
@@ -62,6 +63,13 @@ def _pooling_row(compute_set: ComputeSet) -> int:
     last = next((d for d in reversed(range(nest.rank)) if nest.reduced[d]), 0)
     before = [e for e, reduced in zip(extents[:last], nest.reduced[:last], strict=True) if not reduced]
     return prod(extents[last + 1 :]) * (before[-1] if before else 1)
+
+
+def options_of(compute_set: ComputeSet, assumptions: Assumptions) -> ProductOptions:
+    """The options with which a product or a convolution is planned: what its scope asks for is strongest."""
+    effort = compute_set.effort
+    options = assumptions.product_options(compute_set.op_name, effort.convolution is not None)
+    return replace(options, partials_type=effort.partials_type) if effort.partials_type else options
 
 
 def planned_of(compute_set: ComputeSet, layouts: Layouts) -> Convolution:
@@ -116,7 +124,7 @@ def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
 
 
 def _matrix_product(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
-    options = assumptions.product_options(compute_set.op_name, compute_set.effort.convolution is not None)
+    options = options_of(compute_set, assumptions)
     return product_step(best_plan(planned_of(compute_set, layouts), target, options))
 
 

@@ -86,7 +86,8 @@ class Effort:
 
     `product` is [batches, rows, columns, k] of what is asked for, where the codelet goes about it in another way;
     `convolution` the sizes of a convolution. `windows` are the taps of each window where neighbours are combined,
-    `lookups` the slices of an array that are picked or updated by index.
+    `lookups` the slices of an array that are picked or updated by index. `partials_type` is "f16" or "f32" where the
+    partial sums of a product or a convolution are asked to be of that type.
     """
 
     elements: dict[str, int] = field(default_factory=dict)
@@ -96,6 +97,7 @@ class Effort:
     convolution: ConvolutionSize | None = None
     windows: int = 0
     lookups: int = 0
+    partials_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

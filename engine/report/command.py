@@ -20,7 +20,7 @@ from pathlib import Path
 from engine.errors import IPUError
 from engine.files.container import write_whole
 from engine.report.comparison import THRESHOLD, compare
-from engine.report.report import Report, make_report
+from engine.report.report import Report
 from engine.report.verdicts import CHIPS
 from engine.target import target
 
@@ -99,15 +99,15 @@ def _report(file: Path, options: argparse.Namespace) -> Report:
     if file.suffix in REPORTS:
         return Report.load(file)
     # An executable is compiled first, and Numba takes long to load: not for what is a report already.
-    from engine.compile import build_program
     from engine.files import read_executable
+    from engine.report.executables import accountant_of, report_of_accounts
 
     with _telling(f"reading {file}"):
         executable = read_executable(file)
     with _telling(f"compiling {len(executable.module.entry.instructions):,} instructions"):
-        program = build_program(executable.module, executable.roles, executable.constants)
-    with _telling(f"accounting for {len(program.compute_sets):,} compute sets on {len(CHIPS)} chips"):
-        return make_report(program, target(options.target), name=file.stem, replicas=options.replicas)
+        accounts = accountant_of(executable, options.replicas)
+    with _telling(f"accounting for them on {len(CHIPS)} chips"):
+        return report_of_accounts(accounts, target(options.target), file.stem)
 
 
 @contextmanager

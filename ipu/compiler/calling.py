@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ipu.compiler.baking import Baked, bake, baking_possible, compilable
 from ipu.compiler.function_trace import function_trace
 from ipu.compiler.program import Program
 from ipu.compiler.refusals import ShapeFromValues
+from ipu.compiler.storage import placed
 from ipu.compiler.trace import TracedStep, bind
 from ipu.compiler.variables import IPUVariable, engine_trace
 
@@ -181,6 +183,10 @@ def for_device(traced: TracedStep, ordinal: int) -> TracedStep:
     """
     system = current_system()
     replicas = system.device(ordinal).replicas(traced.ipus if system.configured else 1)
+    if traced.state is not None:
+        storage = placed(traced.state.storage)
+        shards = replicas if storage.replicated_optimizer_state_sharding else 1
+        traced = replace(traced, storage=storage, state_shards=shards)
     collective = any(is_collective(i) for c in traced.module.computations() for i in c.instructions)
     if replicas == 1 and not collective:
         return traced

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import ConfigurationError, OutOfTileMemory
 from engine.partition.storage import Storage
-from ipu._config.enumerations import DeviceConnectionType
-from ipu._device import current_system
+from ipu.compiler.storage import has_remote_buffers
 from ipu.profiling.chip import configured_assumptions, configured_target
 from ipu.profiling.engine_flags import engine_flags
 
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ipu")
 ALLOW = "debug.allowOutOfMemory"
-ON_TILES = Storage()
 _warned: set[str] = set()
 
 
-def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int) -> Assumptions:
+def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int, interval: int = 1) -> Assumptions:
     """The assumptions for a model that offloads, and divides what it offloads of optimizers among so many replicas.
 
-    Nothing is offloaded where the configuration says that the system which will run the program cannot.
+    An optimizer in a loop updates in one of `interval` iterations. Nothing is offloaded where the configuration says
+    that the system which will run the program cannot.
     """
     from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES
 
@@ -39,24 +38,20 @@ def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int) 
         offloaded.add(OPTIMIZER_STATE_VARIABLES)
     if storage.offload_gradient_accumulation_buffers:
         offloaded.add(GRADIENT_ACCUMULATORS)
-    return replace(assumptions, offloaded=frozenset(offloaded), state_shards=state_shards)
+    return replace(assumptions, offloaded=frozenset(offloaded), state_shards=state_shards, state_interval=interval)
 
 
-def has_remote_buffers() -> bool:
-    """Whether there is streaming memory: on a device that is always attached, or where the configuration says so."""
-    connection = current_system().config.device_connection
-    return connection.type is DeviceConnectionType.ALWAYS or connection.enable_remote_buffers
-
-
-def check_program(program: Program, storage: Storage = ON_TILES, state_shards: int = 1) -> None:
+def check_program(program: Program, stored: Callable[[Assumptions], Assumptions] = lambda each: each) -> None:
     """Raises OutOfTileMemory for a program that the configured chip cannot hold, or warns of it.
+
+    `stored` adds to the assumptions what is in streaming memory.
 
     It warns where Poplar's option debug.allowOutOfMemory is set, in IPUConfig.compilation_poplar_options or in the JSON
     of the environment variable POPLAR_ENGINE_OPTIONS. Raises ConfigurationError for an option that is no truth value.
     """
     from engine.profile.fit import check_fit
 
-    assumptions = with_storage(configured_assumptions(), storage, state_shards)
+    assumptions = stored(configured_assumptions())
     _allowing(lambda allowed: check_fit(program, configured_target(), assumptions, proposing=not allowed))
 
 

@@ -19,6 +19,7 @@ from ipu._config.enumerations import DeviceConnectionType
 from ipu._device import current_system
 from ipu.compiler.executable_files import store_executable
 from ipu.compiler.fit import certainly_fits, check_program, with_storage
+from ipu.compiler.optimizer_state import OptimizerState
 from ipu.compiler.progress import compile_progress
 from ipu.compiler.trace import TracedStep
 from ipu.compiler.variables import Occupation
@@ -26,6 +27,7 @@ from ipu.queues.registry import bound, signatures
 
 if TYPE_CHECKING:
     from engine.compile import Inspect
+    from engine.partition.pipeline import Pipelined
     from engine.profile.options import Assumptions
     from engine.program.program import Program as EngineProgram
     from engine.runtime.observer import Observer
@@ -104,11 +106,21 @@ def build_program(module: Module, roles: list[str], constants: Mapping[int, np.n
 
 
 def _name_variables(program: EngineProgram, traced: TracedStep) -> None:
-    """Where the account has no layer for a variable, it takes TensorFlow's name."""
+    """Where the account has no layer for a variable, it takes TensorFlow's; optimizers say what theirs are."""
+    from engine.profile.names import ACCUMULATOR, SLOT
+
+    state = traced.state or OptimizerState(traced.storage, 1)
     numbers = (number for number, role in enumerate(traced.roles) if role == "variable")
     for number, variable in zip(numbers, traced.variables, strict=True):
-        if number in program.variables:
-            program.variables[number].name = getattr(variable, "name", "") or program.variables[number].name
+        if number not in program.variables:
+            continue
+        buffer, key = program.variables[number], id(getattr(variable, "variable", variable))
+        if key in state.slots:
+            buffer.name = SLOT.join(state.slots[key])
+        elif key in state.sums:
+            buffer.name = f"{ACCUMULATOR}{state.sums[key]}"
+        else:
+            buffer.name = getattr(variable, "name", "") or buffer.name
 
 
 def _one_replica(traced: TracedStep) -> EngineProgram:
@@ -116,7 +128,9 @@ def _one_replica(traced: TracedStep) -> EngineProgram:
     from ipu.compiler.replication import replicated
 
     single = replicated(traced, 1)
-    return build_program(single.module, single.roles, single.constants)
+    program = build_program(single.module, single.roles, single.constants)
+    _name_variables(program, single)
+    return program
 
 
 _noticed_types: set[str] = set()
@@ -157,6 +171,16 @@ class Program:
         return self._traced.constants
 
     @property
+    def traced_pipelines(self) -> tuple[Pipelined, ...]:
+        """The pipelines of a function, in the order in which it calls them."""
+        return self._traced.pipelines
+
+    @property
+    def traced_replicas(self) -> int:
+        """The replicas that were made of a function."""
+        return self._traced.replicas
+
+    @property
     def engine_program(self) -> EngineProgram:
         """The compute sets of one step, as a chip has them: it rounds and looks for exceptions in its arithmetic.
 
@@ -172,14 +196,14 @@ class Program:
     def _check_fit(self, program: EngineProgram) -> None:
         """Raises OutOfTileMemory for a program that the configured chip cannot hold.
 
-        What each IPU holds of a pipeline in a function is not known. Of replicas in one program a chip has one.
+        Of replicas in one program a chip has one. Pipelines in a function are not checked.
         """
         traced = self._traced
         _name_variables(program, traced)
-        if traced.has_pipelines or certainly_fits(program):
+        if traced.pipelines or certainly_fits(program):
             return
         plain = program if self._floating_point == IEEE else self._plain_program
-        check_program(self._of_one_replica(plain), traced.storage, traced.state_shards)
+        check_program(self._of_one_replica(plain), self.with_storage)
 
     def chip_program(self) -> EngineProgram:
         """The engine's program as one chip has it: that of one replica."""
@@ -187,7 +211,9 @@ class Program:
 
     def with_storage(self, assumptions: Assumptions) -> Assumptions:
         """The assumptions, and what the model wants in streaming memory."""
-        return with_storage(assumptions, self._traced.storage, self._traced.state_shards)
+        traced = self._traced
+        interval = 1 if traced.state is None else traced.state.interval
+        return with_storage(assumptions, traced.storage, traced.state_shards, interval)
 
     def _of_one_replica(self, program: EngineProgram) -> EngineProgram:
         alone = self._traced.alone
@@ -196,7 +222,9 @@ class Program:
     @cached_property
     def _plain_program(self) -> EngineProgram:
         """The same without what floating-point behaviour adds to it here."""
-        return build_program(self._traced.module, self._traced.roles, self._traced.constants)
+        program = build_program(self._traced.module, self._traced.roles, self._traced.constants)
+        _name_variables(program, self._traced)
+        return program
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps].

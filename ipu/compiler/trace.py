@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,12 +13,17 @@ from tensorflow.python.eager.polymorphic_function import compiler_ir
 
 from engine.errors import UnsupportedOperation
 from engine.ir import Module
+from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
 from engine.partition.storage import Storage
 from ipu.compiler.handles import HandleVariable, is_variable
 from ipu.compiler.hlo import import_hlo
+from ipu.compiler.optimizer_state import OptimizerState, optimizer_state_of
 from ipu.compiler.refusals import refusal
 from ipu.compiler.traced_pipelines import ipus_of_function, with_traced_pipelines
 from ipu.compiler.variables import HostVariable, IPUVariable, engine_trace
+
+if TYPE_CHECKING:
+    from engine.partition.pipeline import Pipelined
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +34,8 @@ class TracedStep:
     order, and `updated` the ones the step assigns; `constants` the host values of the others.
     `pack` builds the structure the function returns from its flat results. `replicas` run the module together, which
     was made of `alone`; or `in_turn` run one after the other what it says. `storage` says what a chip keeps in
-    streaming memory, `state_shards` among how many replicas it divides the state of optimizers. With `has_pipelines`
-    loops of it run on several IPUs.
+    streaming memory, `state_shards` among how many replicas it divides the state of optimizers, of which `state` knows
+    more in a function. `pipelines` are those that loops of it have become, each on several IPUs.
     """
 
     module: Module
@@ -44,7 +49,8 @@ class TracedStep:
     alone: TracedStep | None = None
     storage: Storage = Storage()
     state_shards: int = 1
-    has_pipelines: bool = False
+    state: OptimizerState | None = None
+    pipelines: tuple[Pipelined, ...] = ()
     ipus: int = 1
 
 
@@ -96,15 +102,25 @@ def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
         roles.append("variable")
         resources[number] = _variable(by_handle.get(id(tensor)), tensor)
     imported = import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
-    module, pipelines = with_traced_pipelines(imported)
+    module, pipelines = with_traced_pipelines(_with_checkpoints(imported))
     updated = [variable for number, variable in resources.items() if number in module.aliases]
     pack = concrete.function_type.pack_output
     ipus = ipus_of_function(concrete.graph, pipelines)
     return TracedStep(
         *(module, roles, list(resources.values()), updated, constants, pack),
-        has_pipelines=bool(pipelines),
+        state=optimizer_state_of(concrete.graph),
+        pipelines=tuple(pipelines),
         ipus=ipus,
     )
+
+
+def _with_checkpoints(module: Module) -> Module:
+    if not any(target_of(i) == RECOMPUTATION_CHECKPOINT for c in module.computations() for i in c.instructions):
+        return module
+    # The engine's passes load Numba, which takes long: not before there is a mark.
+    from engine.partition.checkpoints import with_checkpoints
+
+    return with_checkpoints(module)
 
 
 def _variable(variable: Any, handle: Any) -> IPUVariable | HostVariable:

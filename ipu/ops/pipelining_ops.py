@@ -12,10 +12,13 @@ from engine.errors import ConfigurationError
 from engine.partition.schedule import Row
 from ipu._names.namespace import public_names
 from ipu.compiler.traced_pipelines import latest
+from ipu.compiler.variables import tracing
 from ipu.pipelining.arguments import checked_arguments
+from ipu.pipelining.checkpoints import checkpointed
 from ipu.pipelining.errors import PipelineRuntimeError, PipelineTypeError
 from ipu.pipelining.execution import run_pipeline
-from ipu.pipelining.options import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from ipu.pipelining.options import PipelineSchedule, RecomputationMode
+from ipu.pipelining.stage_options import PipelineStageOptions
 
 __all__ = [
     "OptimizerFunctionOutput",
@@ -141,12 +144,14 @@ def pipeline(
         device_mapping: the IPU of each stage, a list for concurrent functions; stage k is on IPU k otherwise.
         pipeline_schedule: Grouped if None.
         recomputation_mode: Auto if None; in force where IPUConfig.allow_recompute is set.
-        forward_propagation_stages_poplar_options: None, or a PipelineStageOptions for each stage.
+        forward_propagation_stages_poplar_options: None, or a PipelineStageOptions for each stage: the plans of its
+            operations in the cost report keep to them. They hold for recomputations that are rows of the schedule, too.
         backward_propagation_stages_poplar_options: the same for backward passes.
-        weight_update_poplar_options: None, or a PipelineStageOptions.
-        offload_weight_update_variables: moves data on a chip and changes no numbers; likewise
-            replicated_optimizer_state_sharding, offload_activations, offload_gradient_accumulation_buffers,
-            replicated_weight_sharding and offload_weights.
+        weight_update_poplar_options: None, or a PipelineStageOptions for the updates of all stages.
+        offload_weight_update_variables: whether the optimizer's state lies in remote memory; None means True where
+            there are remote buffers. It moves data in the cost report, takes cycles there and changes no numbers;
+            likewise replicated_optimizer_state_sharding, offload_activations, offload_gradient_accumulation_buffers,
+            replicated_weight_sharding and offload_weights, of which None means False.
         continuous_weight_updates: must be False.
         outfeed_loss: enqueues the loss in place of what the last stage returned.
         accumulate_outfeed: enqueues once for each of `repeat_count`: the sums over the micro-batches.
@@ -195,6 +200,12 @@ def get_pipeline_schedule(number: int = 0) -> list[Row]:
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     """Keeps tensors from being recomputed in backward passes (Python API, 18.14.6).
 
+    In a stage of a pipeline, of `pipeline()` or of a Keras model, with IPUConfig.allow_recompute and
+    RecomputationMode.RecomputeAndBackpropagateInterleaved (which is Auto's choice for PipelineSchedule.Sequential), the
+    backward pass recomputes from these tensors on. They wait like other activations, and what comes before them in the
+    stage is recomputed for its own gradients alone: the memory of the cost report shows both. Elsewhere, and with
+    RecomputeThenBackpropagate, it has no effect. Results are the same in any case.
+
     Args:
         tensors: a tensor, or a structure of tensors.
         name: optional op name.
@@ -203,7 +214,7 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
         The same tensors in the same structure, as they are.
     """
     with tf.name_scope(name or "recomputation_checkpoint"):
-        return tf.nest.map_structure(tf.identity, tensors)
+        return tf.nest.map_structure(checkpointed if tracing() else tf.identity, tensors)
 
 
 __getattr__, __dir__ = public_names(__name__, __all__)

@@ -22,6 +22,11 @@ class Accumulators:
         self._sums: dict[Any, Any] = {}
         self._count: Any = None
 
+    @property
+    def sums(self) -> dict[str, Any]:
+        """The sums that have been made, by the names of their variables."""
+        return {ref.deref().name: total for ref, total in self._sums.items()}
+
     def begin(self, variables: Sequence[Any]) -> tf.Tensor:
         """Makes what has not been made; returns the count of batches before this one, int32[]."""
         with ops.init_scope():

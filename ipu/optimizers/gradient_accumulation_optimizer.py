@@ -7,8 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.partition.storage import Storage
 from ipu._names.namespace import public_names
 from ipu.compiler.accumulation_turns import accumulation_turn
+from ipu.compiler.optimizer_state import note_optimizer_state
+from ipu.compiler.storage import OFFLOADS_STATE, SHARDS_STATE, checked_storage
 from ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu.optimizers.accumulators import Accumulators, AccumulatorType
 from ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
@@ -23,6 +26,7 @@ __all__ = [
 
 ADDITIVE = (tf.compat.v1.train.GradientDescentOptimizer, tf.compat.v1.train.MomentumOptimizer)
 """Optimizers that may be called with zeros between updates."""
+ON_TILES = Storage(offload_weight_update_variables=False)
 
 
 class _Accumulating(IpuOptimizer):
@@ -35,8 +39,10 @@ class _Accumulating(IpuOptimizer):
         dtype: AccumulatorType,
         reduction_method: Any,
         name: str,
+        storage: Storage = ON_TILES,
     ) -> None:
         super().__init__(opt, name)
+        self._storage = storage
         if isinstance(num_mini_batches, bool) or not isinstance(num_mini_batches, int) or num_mini_batches < 1:
             raise ConfigurationError(
                 f"Expected num_mini_batches to be a positive integer. Received: {num_mini_batches!r}. Nearest: 1."
@@ -57,6 +63,10 @@ class _Accumulating(IpuOptimizer):
         last = tf.equal(accumulation_turn(count, self._num_mini_batches), self._num_mini_batches - 1)
         applied = self._apply(last, sums, global_step, name)
         self._accumulators.end(count)
+        inner = _innermost(self._opt)
+        note_optimizer_state(
+            inner.get_name(), inner.variables(), self._accumulators.sums, self._storage, self._num_mini_batches
+        )
         return tf.group(applied, name=name or self._name)
 
     def _apply(self, last: tf.Tensor, sums: list[tuple[Any, Any]], global_step: Any, name: str | None) -> Any:
@@ -78,15 +88,20 @@ class GradientAccumulationOptimizerV2(_Accumulating):
     Args:
         opt: an existing `tf.compat.v1.train.Optimizer` to encapsulate.
         num_mini_batches: number of mini-batches the gradients will be accumulated for.
-        offload_weight_update_variables: accepted; variables stay where they are, with the same results.
-        replicated_optimizer_state_sharding: accepted, with the same results.
+        offload_weight_update_variables: whether variables that only the update uses (momenta) lie in remote memory, in
+            the cost report of the function: there they take no tile memory between updates, and their transfers take
+            cycles. None is True, where the system has remote buffers (training a model, section 6.7). Results are the
+            same.
+        replicated_optimizer_state_sharding: whether each replica has its share of what is offloaded; None is the value
+            given for `offload_weight_update_variables`.
         dtype: the data type of the accumulators: None for the variable's type, a DType, or a function that takes the
             variable and returns one. The wrapped optimizer gets gradients of that type.
         name: optional name prefix for the operations created when applying gradients.
         reduction_method: a `GradientAccumulationReductionMethod` or its name; gradients are summed by default.
 
     Raises:
-        ValueError: `num_mini_batches` is no positive integer, or `opt` is no `tf.compat.v1.train.Optimizer`.
+        ValueError: `num_mini_batches` is no positive integer, or `opt` is no `tf.compat.v1.train.Optimizer`; an option
+            is neither True, False nor None, or state that is not offloaded shall be sharded.
         FailedPreconditionError: (when the program is built) it is used outside of a loop, or in one of another number
             of iterations.
     """
@@ -101,9 +116,8 @@ class GradientAccumulationOptimizerV2(_Accumulating):
         name: str = "GradientAccumulationOptimizerV2",
         reduction_method: Any = GradientAccumulationReductionMethod.SUM,
     ) -> None:
-        super().__init__(opt, num_mini_batches, dtype, reduction_method, name)
-        self._offload_weight_update_variables = offload_weight_update_variables
-        self._replicated_optimizer_state_sharding = replicated_optimizer_state_sharding
+        given = {OFFLOADS_STATE: offload_weight_update_variables, SHARDS_STATE: replicated_optimizer_state_sharding}
+        super().__init__(opt, num_mini_batches, dtype, reduction_method, name, checked_storage(given))
 
 
 class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):

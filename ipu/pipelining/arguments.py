@@ -14,8 +14,10 @@ from engine.errors import ConfigurationError, StepCountError, UnsupportedOperati
 from engine.partition.accumulation import Reduction
 from engine.partition.schedule import Devices
 from engine.partition.schedule_checks import check_count, check_pipeline
+from engine.partition.stage_options import StageOptions
 from engine.partition.storage import Storage
 from ipu.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
+from ipu.compiler.storage import checked_storage, placed
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu.pipelining.errors import PipelineCountError, PipelineTypeError
@@ -26,10 +28,9 @@ from ipu.pipelining.options import (
     checked_recomputation,
     checked_reduction,
     checked_schedule,
-    checked_stage_options,
     kind_of,
-    storage_of,
 )
+from ipu.pipelining.stage_options import stage_options_of
 from ipu.pipelining.sums import checked_sum_dtype, names_of, summed_as
 
 logger = logging.getLogger("ipu")
@@ -60,6 +61,7 @@ class PipelineArguments:
     accumulate_outfeed: bool
     accumulate_outfeed_dtype: Any
     storage: Storage
+    options: StageOptions
 
     @property
     def training(self) -> bool:
@@ -102,13 +104,10 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
     stages, devices = _checked_stages(arguments["computational_stages"], arguments["device_mapping"], serialization)
     check_pipeline(kind_of(schedule), len(stages), devices, training=training)
     _check_queues(arguments["infeed_queue"], arguments["outfeed_queue"])
-    for name in ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"):
-        checked_stage_options(name, arguments[name], len(stages))
-    update = arguments["weight_update_poplar_options"]
-    checked_stage_options("weight_update_poplar_options", None if update is None else [update], 1)
+    options = stage_options_of(arguments, len(stages))
     checked_recomputation(arguments["recomputation_mode"], schedule)
     _check_outfeed(arguments, training)
-    storage = storage_of(arguments)
+    storage = placed(checked_storage(arguments), accumulates=training)
     checked_sum_dtype(arguments["accumulate_outfeed_dtype"])
     dtype = arguments["gradient_accumulation_dtype"]
     if dtype is not None and not is_function_of_variables(dtype):
@@ -135,6 +134,7 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
         bool(arguments["accumulate_outfeed"]),
         arguments["accumulate_outfeed_dtype"],
         storage,
+        options,
     )
 
 

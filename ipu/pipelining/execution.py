@@ -104,4 +104,5 @@ class _Scheduled:
             option="gradient_accumulation_count",
             empty_stages=True,
             storage=arguments.storage,
+            options=arguments.options,
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
 from enum import Enum, IntEnum
 from numbers import Integral
 from typing import Any, get_args
@@ -12,7 +10,6 @@ from engine.errors import ConfigurationError
 from engine.partition.accumulation import Reduction
 from engine.partition.schedule import Recomputation, ScheduleKind
 from engine.partition.schedule_checks import recomputation_of
-from engine.partition.storage import Storage
 from ipu.pipelining.errors import PipelineTypeError
 
 
@@ -41,36 +38,6 @@ class RecomputationMode(Enum):
     RecomputeAndBackpropagateInterleaved = 2
 
 
-class PipelineStageOptions:
-    """Options of the Poplar libraries in one stage (Python API, 18.14.6). They change no numbers here.
-
-    Args:
-        convolution_options: a dictionary of option flags for all convolutions of the stage.
-        matmul_options: a dictionary of option flags for all matrix products of the stage.
-        slice_options: a dictionary of option flags for all slices of the stage.
-
-    Raises:
-        TypeError: an argument is neither None nor a dictionary.
-    """
-
-    def __init__(self, convolution_options: Any = None, matmul_options: Any = None, slice_options: Any = None) -> None:
-        self._convolution_options = _options("convolution_options", convolution_options)
-        self._matmul_options = _options("matmul_options", matmul_options)
-        self._slice_options = _options("slice_options", slice_options)
-
-    def __repr__(self) -> str:
-        return (
-            f"PipelineStageOptions(convolution_options={self._convolution_options}, "
-            f"matmul_options={self._matmul_options}, slice_options={self._slice_options})"
-        )
-
-
-def _options(name: str, value: Any) -> dict[str, Any]:
-    if value is not None and not isinstance(value, dict):
-        raise PipelineTypeError(f"Expected {name} to be None or a dictionary of option flags. Received: {value!r}.")
-    return dict(value or {})
-
-
 def checked_schedule(schedule: Any, default: PipelineSchedule = PipelineSchedule.Grouped) -> PipelineSchedule:
     """A member of PipelineSchedule, or its value; `default` for None. Raises PipelineTypeError for anything else."""
     if schedule is None:
@@ -97,24 +64,6 @@ def checked_recomputation(mode: Any, schedule: PipelineSchedule) -> Recomputatio
 def kind_of(schedule: PipelineSchedule) -> ScheduleKind:
     """The engine's name of a schedule."""
     return next(kind for kind in get_args(ScheduleKind) if kind == schedule.name)
-
-
-def checked_stage_options(name: str, options: Any, stages: int) -> None:
-    """Raises for anything but None or a list of one PipelineStageOptions for each stage."""
-    if options is None:
-        return
-    if not isinstance(options, list | tuple):
-        raise PipelineTypeError(f"Expected {name} to be a list or tuple. Received: {options!r}.")
-    wrong = [element for element in options if not isinstance(element, PipelineStageOptions)]
-    if wrong:
-        raise PipelineTypeError(
-            f"Expected all elements of {name} to be PipelineStageOptions. Received: {wrong[0]!r} of type "
-            f"{type(wrong[0]).__name__}."
-        )
-    if len(options) != stages:
-        raise ConfigurationError(
-            f"Expected {name} to have one element for each of {stages} stages. Received: {len(options)}."
-        )
 
 
 def checked_device_mapping(mapping: Any, stages: int) -> tuple[int, ...]:
@@ -152,25 +101,3 @@ def checked_reduction(method: Any) -> Reduction:
         f"Cannot parse {method!r} as one of GradientAccumulationReductionMethod. Expected one of "
         f"{', '.join(map(repr, REDUCTIONS))}. Received: {method!r}."
     )
-
-
-STORAGE = tuple(field.name for field in fields(Storage))
-"""The names of the options that say where data are kept."""
-OFFLOADS_STATE = "offload_weight_update_variables"
-
-
-def storage_of(arguments: Mapping[str, Any]) -> Storage:
-    """Where a pipeline keeps its data, from the arguments of `pipeline()` by name.
-
-    Raises ConfigurationError for anything but True, False or None.
-    """
-    for name in STORAGE:
-        value = arguments.get(name)
-        if not (value is None or isinstance(value, bool)):
-            raise ConfigurationError(f"Expected {name} to be True, False or None. Received: {value!r}.")
-    if arguments.get("replicated_optimizer_state_sharding") and arguments.get(OFFLOADS_STATE) is False:
-        raise ConfigurationError(
-            f"Expected replicated_optimizer_state_sharding only with {OFFLOADS_STATE}. Received: "
-            f"{OFFLOADS_STATE}=False. Leave one of the two out."
-        )
-    return Storage(**{name: arguments.get(name) for name in STORAGE})

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ipu.compiler.fit import with_storage
 from ipu.compiler.pipelining import InferencePipelineProgram, PipelineProgram
 from ipu.compiler.program import build_program
 from ipu.profiling.chip import configured_assumptions, configured_target
 
 if TYPE_CHECKING:
+    from engine.ir import Module
+    from engine.partition.pipeline import Pipelined
     from engine.profile import Account
     from engine.profile.options import Assumptions
+    from engine.profile.pipeline_account import Build
+    from engine.program.program import Program as EngineProgram
     from engine.target import Target
     from ipu.compiler.program import Program
 
@@ -19,8 +26,9 @@ if TYPE_CHECKING:
 def account_of(program: Program, target: Target | None = None, assumptions: Assumptions | None = None) -> Account:
     """What a step of `program` would take, on the chip and with the library options of the present configuration.
 
-    A program that has been made a pipeline is accounted for on all its IPUs, and a step is one execution of it.
-    Raises ConfigurationError for a program on the definitions alone.
+    A program that has been made a pipeline is accounted for on all its IPUs, and a step is one execution of it; so is
+    a function that calls one pipeline, but for what it computes outside of that. Raises ConfigurationError for a
+    program on the definitions alone.
     """
     return accountant_of(program, assumptions)(target or configured_target())
 
@@ -29,13 +37,32 @@ def accountant_of(program: Program, assumptions: Assumptions | None = None) -> C
     """What makes the accounts of a program on one chip after another. Raises as `account_of`."""
     # The engine's account needs its passes, which load Numba: not before somebody asks for it.
     from engine.profile import account
+
+    assumed = assumptions or configured_assumptions()
+    if isinstance(program, PipelineProgram | InferencePipelineProgram):
+        made, assumed = program.pipelined, program.with_storage(assumed)
+        return _of_pipeline(made, program.constants, build_program, program.replicas, assumed)
+    if len(program.traced_pipelines) == 1:
+        (made,) = program.traced_pipelines
+        replicas, storage = program.traced_replicas, made.pipelining.storage
+        assumed = with_storage(assumed, storage, replicas if storage.replicated_optimizer_state_sharding else 1)
+        return _of_pipeline(made, {}, _build_of_one_replica, replicas, assumed)
+    engine_program, assumed = program.chip_program(), program.with_storage(assumed)
+    return lambda target: account(engine_program, target, assumptions=assumed)
+
+
+def _of_pipeline(
+    made: Pipelined, constants: Mapping[int, np.ndarray], build: Build, replicas: int, assumptions: Assumptions
+) -> Callable[[Target], Account]:
     from engine.profile.pipeline_account import PipelineStep, pipeline_accountant
 
-    assumed = program.with_storage(assumptions or configured_assumptions())
-    if isinstance(program, PipelineProgram | InferencePipelineProgram):
-        made = program.pipelined
-        streams = bool(program.storage.offload_activations)
-        step = PipelineStep(made.module.name, made.source, made.schedule, program.constants, streams)
-        return pipeline_accountant(step, build_program, program.replicas, assumed)
-    engine_program = program.chip_program()
-    return lambda target: account(engine_program, target, assumptions=assumed)
+    streams, options = bool(made.pipelining.storage.offload_activations), made.pipelining.options
+    step = PipelineStep(made.module.name, made.source, made.schedule, constants, streams, options)
+    return pipeline_accountant(step, build, replicas, assumptions)
+
+
+def _build_of_one_replica(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> EngineProgram:
+    """The program of a part whose collectives are those of one replica: the account adds the sum of gradients."""
+    from engine.partition.replicate import replicate
+
+    return build_program(replicate(module, roles, 1).module, roles, constants)

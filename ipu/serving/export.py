@@ -102,8 +102,9 @@ def export_pipeline(
 ) -> Callable[..., Any]:
     """Like `export_single_step` for a pipeline of stages, each of which takes what the one before returned.
 
-    The first stage takes `inputs`, then what requests bring; the signature, as input names, is of the latter. What a
-    chip would need to know of the stages is noted in `assets/ipu_serving.json`.
+    The first stage takes `inputs`, then what requests bring; the signature, as input names, is of the latter. The
+    schedule, the mapping, the iterations and the options act in the cost report of the program in `assets/`, which
+    `ipu-profile make` writes: one execution of the pipeline on its IPUs, of `iterations` batches.
 
     Args:
         computational_stages: a list of at least two functions.
@@ -112,8 +113,9 @@ def export_pipeline(
         inputs: values for the first arguments of the first stage, the same for all requests.
         device_mapping: the IPU of each stage; stage k is on IPU k if None.
         pipeline_schedule: Grouped if None.
-        poplar_options: None, or a PipelineStageOptions for each stage; they change no numbers.
-        name: a name for the operations.
+        poplar_options: None, or a PipelineStageOptions for each stage, to which its plans in the cost report keep; they
+            change no numbers.
+        name: the name scope of the operations, "pipeline" if None.
         predict_step_signature: the signature of the first stage, without `inputs`.
 
     Returns:

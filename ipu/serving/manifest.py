@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import InvalidFile
+from engine.partition.stage_options import LibraryOptions, library_options_from
 
 FILE_NAME = "ipu_serving.json"
 FORMAT = 1
@@ -28,10 +30,11 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The stages that a chip would run: the IPU of each, and the schedule's name."""
+    """The stages that a chip would run: the IPU of each, the schedule's name, and options of libraries in each."""
 
     device_mapping: tuple[int, ...]
     schedule: str
+    poplar_options: tuple[LibraryOptions, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,13 @@ def _parsed(fields: dict[str, Any]) -> Manifest:
         iterations=int(fields["iterations"]),
         has_preprocessing=bool(fields["has_preprocessing"]),
         has_postprocessing=bool(fields["has_postprocessing"]),
-        pipeline=pipeline and Pipeline(tuple(pipeline["device_mapping"]), pipeline["schedule"]),
+        pipeline=pipeline and _pipeline(**pipeline),
         **tensors,
     )
+
+
+def _pipeline(device_mapping: list[int], schedule: str, poplar_options: Sequence[Any] = ()) -> Pipeline:
+    return Pipeline(tuple(device_mapping), schedule, tuple(map(library_options_from, poplar_options)))
 
 
 def _tensor(name: str, shape: list[int], dtype: str) -> Tensor:

@@ -9,10 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.partition.backward import STAGE
 from engine.partition.schedule import devices_of
 from engine.partition.schedule_checks import check_count, check_pipeline
 from ipu.pipelining.errors import PipelineTypeError
-from ipu.pipelining.options import checked_device_mapping, checked_schedule, checked_stage_options, kind_of
+from ipu.pipelining.options import checked_device_mapping, checked_schedule, kind_of
+from ipu.pipelining.stage_options import check_stage_options, library_options
 from ipu.serving.manifest import Pipeline
 from ipu.serving.steps import traceable
 
@@ -32,9 +34,9 @@ def checked_pipeline(stages: Any, iterations: int, mapping: Any, schedule: Any, 
     devices = checked_device_mapping(mapping, len(stages))
     kind = kind_of(checked_schedule(schedule))
     check_pipeline(kind, len(stages), devices_of(len(stages), devices), training=False)
-    checked_stage_options("poplar_options", options, len(stages))
+    check_stage_options("poplar_options", options, len(stages))
     check_count(kind, devices_of(len(stages), devices), iterations, training=False, option="iterations")
-    return Pipeline(devices, kind)
+    return Pipeline(devices, kind, tuple(map(library_options, options or ())))
 
 
 def composition(stages: Sequence[Callable[..., Any]], constants: Sequence[Any], name: str) -> Callable[..., Any]:
@@ -51,7 +53,7 @@ def composition(stages: Sequence[Callable[..., Any]], constants: Sequence[Any], 
         for number, (stage, part) in enumerate(zip(stages, parts, strict=True)):
             arguments = results if isinstance(results, list | tuple) else (results,)
             _check_arguments(number, stage, arguments)
-            with tf.name_scope(f"{name}/stage_{number}"):
+            with tf.name_scope(f"{name}/{STAGE}{number}"):
                 results = part(*arguments)
         return results
 

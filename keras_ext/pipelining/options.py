@@ -12,19 +12,20 @@ from typing import Any, ClassVar
 from engine.errors import ConfigurationError
 from engine.partition.schedule import ScheduleKind, devices_of
 from engine.partition.schedule_checks import check_pipeline
+from engine.partition.stage_options import StageOptions
 from engine.partition.storage import Storage
 from ipu._device import current_system
 from ipu.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
+from ipu.compiler.storage import checked_storage, placed
 from ipu.ops.pipelining_ops import pipeline
 from ipu.pipelining.options import (
     RecomputationMode,
     checked_device_mapping,
     checked_recomputation,
     checked_schedule,
-    checked_stage_options,
     kind_of,
-    storage_of,
 )
+from ipu.pipelining.stage_options import stage_options_of
 from ipu.pipelining.sums import checked_sum_dtype
 from keras_ext.accumulation import REDUCTION, REDUCTIONS, checked_reduction, checked_steps
 from keras_ext.extension import Extension, option, options_of
@@ -58,14 +59,13 @@ SET_BY_KERAS = {
 }
 """Arguments of `pipeline()` that a Keras model fills in, and what to do instead."""
 
-STAGE_OPTIONS = ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options")
-
 
 @dataclass(frozen=True)
 class Pipelining:
     """How a model's stages run: the stage of each call of a layer, and the IPU of each stage.
 
-    `recomputation_mode` is None where activations are kept. `storage` moves data on the chip and changes no numbers.
+    `recomputation_mode` is None where activations are kept. `storage` moves data on the chip and `options` are those of
+    its libraries; neither changes numbers.
     """
 
     stages: tuple[StageTree, ...]
@@ -75,6 +75,7 @@ class Pipelining:
     accumulate_outfeed: bool
     storage: Storage
     outfeed_sum_dtype: Any
+    options: StageOptions = StageOptions()
 
     @property
     def ipus(self) -> int:
@@ -172,16 +173,15 @@ def _pipelining_of(model: Any, training: bool) -> Pipelining | None:
     schedule = checked_schedule(arguments.get("pipeline_schedule"))
     check_pipeline(kind_of(schedule), number, devices_of(number, devices), training=training)
     checked_recomputation(mode := arguments.get("recomputation_mode"), schedule)
-    for name in STAGE_OPTIONS:
-        checked_stage_options(name, arguments.get(name), number)
     return Pipelining(
         stages,
         devices,
         kind_of(schedule),
         (mode or RecomputationMode.Auto).name if training and current_system().config.allow_recompute else None,
         bool(option(model, ACCUMULATE_OUTFEED, False)),
-        storage_of(arguments),
+        placed(checked_storage(arguments), accumulates=training),
         outfeed_sum_dtype(model),
+        stage_options_of(arguments, number),
     )
 
 
@@ -262,12 +262,8 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
             )
     schedule = checked_schedule(arguments.get("pipeline_schedule"))
     checked_recomputation(arguments.get("recomputation_mode"), schedule)
-    for name in STAGE_OPTIONS:
-        options = arguments.get(name)
-        checked_stage_options(name, options, len(options) if isinstance(options, list | tuple) else 0)
-    update = arguments.get("weight_update_poplar_options")
-    checked_stage_options("weight_update_poplar_options", None if update is None else [update], 1)
-    storage_of(arguments)
+    stage_options_of(arguments)
+    checked_storage(arguments)
     checked_sum_dtype(arguments.get("accumulate_outfeed_dtype"))
     if arguments.get("continuous_weight_updates"):
         raise NotImplementedError(

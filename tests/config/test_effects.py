@@ -21,6 +21,7 @@ SHOWN_BY = {
     "allow_recompute": "tests/strategy/test_pipelining_schedules.py",
     "auto_select_ipus": "tests/config/test_system.py",
     "device_connection.type": "tests/strategy/test_executable_folders.py",
+    "device_connection.enable_remote_buffers": "tests/keras/test_pipelining_options.py",
     "floating_point_behaviour.inv": FLOATING_POINT,
     "floating_point_behaviour.div0": FLOATING_POINT,
     "floating_point_behaviour.oflo": FLOATING_POINT,

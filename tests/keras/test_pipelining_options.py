@@ -13,11 +13,11 @@ import pytest
 import tensorflow as tf
 
 from engine.partition.schedule import devices_of, make_schedule
-from ipu.config import IPUConfig
+from ipu.compiler.storage import STORAGE
+from ipu.config import DeviceConnectionType, IPUConfig
 from ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu.ipu_strategy import IPUStrategy
 from ipu.ops.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
-from ipu.pipelining.options import STORAGE
 from keras_ext.extension import options_of
 from keras_ext.extensions import PipelineStage
 from keras_ext.pipelining.chart import svg
@@ -111,11 +111,16 @@ def trained_weights(model: Any) -> list[np.ndarray]:
 
 
 @functools.cache
-def accounted(kit_name: str, *flags: str) -> tuple[list[np.ndarray], Any, Any]:
+def accounted(
+    kit_name: str, *flags: str, connection: str = "ALWAYS", remote: bool = False, **others: Any
+) -> tuple[Any, Any, Any]:
     """The weights after training of two replicas on four IPUs, the report and the schedule."""
-    _, model = twins(KITS[kit_name], mlp, [0, 0, 1, 1], 4, **dict.fromkeys(flags, True))
+    _, model = twins(KITS[kit_name], mlp, [0, 0, 1, 1], 4, **dict.fromkeys(flags, True), **others)
     config = IPUConfig()
     config.auto_select_ipus = 4
+    config.device_connection.type = DeviceConnectionType[connection]
+    config.device_connection.version = "ipu2"
+    config.device_connection.enable_remote_buffers = remote
     config.configure_ipu_system()
     return trained_weights(model), pipeline_report(model), model.get_pipeline_schedule()
 
@@ -125,7 +130,9 @@ def test_flags_that_move_data_change_the_account_and_no_numbers(kit: Kit, option
     """Weights are offloaded where they are sharded."""
     name = "keras" if kit.is_keras3 else "tf_keras"
     flags = (option, "replicated_weight_sharding") if option == "offload_weights" else (option,)
-    found = [accounted(name), accounted(name, *flags)]
+    on_tiles = {"offload_weight_update_variables": False}
+    kept = {} if option in ("offload_weight_update_variables", "replicated_optimizer_state_sharding") else on_tiles
+    found = [accounted(name, **on_tiles), accounted(name, *flags, **kept)]
     (weights, plain, rows), (same, moved, others) = found
     for one, other in zip(weights, same, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -145,6 +152,17 @@ def test_flags_that_move_data_change_the_account_and_no_numbers(kit: Kit, option
     assert (other.streaming_bytes, first.tile_bytes - other.tile_bytes) == (streaming, tiles)
     assert moved.tile_bytes_by_ipu[0] < plain.tile_bytes_by_ipu[0]
     assert ("in streaming memory" in moved.table()) == (streaming > 0)
+
+
+@keras3_only
+def test_state_is_offloaded_by_default_where_there_are_remote_buffers(kit: Kit) -> None:
+    """Training a model, section 6.7."""
+    default, without = accounted("keras")[1], accounted("keras", connection="ON_DEMAND")[1]
+    assert accounted("keras", connection="ON_DEMAND", remote=True)[1].transfers == default.transfers
+    for stage, other in zip(default.stages, without.stages, strict=True):
+        assert stage.streaming_bytes == stage.contents.optimizer_state > 0
+        assert other.streaming_bytes == 0 and other.tile_bytes == stage.tile_bytes + stage.streaming_bytes
+    assert default.transfers and without.transfers == ()
 
 
 def test_dtypes_of_sums_change_the_account(kit: Kit) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import ConfigurationError
 from engine.profile import Assumptions, account
-from engine.profile.options import ProductOptions, product_options
+from engine.profile.options import ProductOptions, with_flags
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise, product
 
@@ -38,9 +38,9 @@ def test_a_layer_may_have_options_of_its_own() -> None:
 
 def test_stages_options_stand_over_the_whole() -> None:
     whole = ProductOptions("f16", 0.4)
-    assert product_options({}, whole) == whole
-    assert product_options({"availableMemoryProportion": "0.2"}, whole) == ProductOptions("f16", 0.2)
-    assert product_options({"partialsType": "float"}, whole) == ProductOptions("f32", 0.4)
+    assert with_flags({}, whole) == whole
+    assert with_flags({"availableMemoryProportion": "0.2"}, whole) == ProductOptions("f16", 0.2)
+    assert with_flags({"partialsType": "float"}, whole) == ProductOptions("f32", 0.4)
 
 
 @pytest.mark.parametrize("proportion", [0.6, 0.05, 0.01])

@@ -80,7 +80,7 @@ def test_a_part_costs_what_its_own_program_does() -> None:
     step, found = made()
     pipeline = account_pipeline(step, MK2, build_program).pipeline
     source = found.source
-    for part in part_steps(source.module, source.roles, source.parts, source.placement, source.plans(False)):
+    for part in part_steps(source.module, source.roles, source.parts, source.placement, source.plans("none")):
         verify(part.module)
         numbers = [n for n, role in enumerate(part.roles) if role == "constant"]
         constants = {n: step.constants[part.keys[n][1]] for n in numbers}

@@ -28,8 +28,9 @@ def test_slots_in_streaming_memory() -> None:
     assert there.remote.bytes == {OPTIMIZER_STATE_VARIABLES: SLOTS}
     assert there.remote.moved_bytes == 2 * SLOTS  # there and back
     cycles = 2 * SLOTS / MK2.streaming_memory_bytes_per_second * MK2.clock_hz
-    assert there.host - here.host == pytest.approx(cycles, abs=1)
-    assert there.compute == here.compute
+    assert there.exchange - here.exchange == pytest.approx(cycles, abs=1)
+    assert (there.compute, there.host) == (here.compute, here.host)
+    assert there.cycles == there.compute + there.exchange + there.sync
     saved = here.tiles.always_live_bytes.sum() - there.tiles.always_live_bytes.sum()
     assert saved == SLOTS
     held = [t for t in there.liveness if t.category == "optimizer state"]

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from ipu import pipelining_ops
+from ipu.compiler.storage import STORAGE
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
-from ipu.pipelining.options import STORAGE
 from ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
 from tests.keras.helpers import Kit
 from tests.strategy.helpers import compiled, numbers, replicas

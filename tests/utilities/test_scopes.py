@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python import ipu
 
+from engine.compile import build_program
+from engine.profile import Account, account
+from engine.profile.options import Assumptions
+from engine.target import target
 from ipu.compiler.trace import trace_step
 from tests.collectives.running import on_replicas
 
@@ -20,6 +26,32 @@ def attributes_of(function) -> dict[str, dict]:
     found = [(i.opcode, i.get("frontend_attributes", {})) for c in module.computations() for i in c.instructions]
     # TensorFlow says of products itself which of their operands are gradients.
     return {code: {name: at[name] for name in at if not name.startswith("grad_")} for code, at in found}
+
+
+def accounted(partials: type | None, assumptions: Assumptions) -> Account:
+    """Two products of halves with a convolution between them, which alone are in the scope, in the cost report."""
+
+    def function(x: tf.Tensor) -> tf.Tensor:
+        x = tf.matmul(x, x)
+        with contextlib.nullcontext() if partials is None else ipu.scopes.partials_type(partials):
+            image = tf.reshape(tf.matmul(x, x), (4, 16, 64, 64))
+            x = tf.nn.conv2d(image, tf.ones((3, 3, 64, 64), tf.float16), 1, "SAME")
+        x = tf.reshape(x, (512, 512))
+        return tf.matmul(x, x)
+
+    traced = trace_step(function, [tf.TensorSpec((512, 512), tf.float16)])
+    return account(build_program(traced.module, traced.roles, traced.constants), target("ipu2"), 1, assumptions)
+
+
+def test_partials_types_reach_the_plans() -> None:
+    whole = Assumptions(partials_type="f32")
+    plain, halves, floats = (accounted(kind, whole) for kind in (None, np.float16, np.float32))
+    pairs = [(one, other) for one, other in zip(plain.costs, halves.costs, strict=True) if one.operation.unit == "AMP"]
+    assert [other.compute < one.compute for one, other in pairs] == [False, True, True, False]
+    assert floats.cycles == plain.cycles
+    # A scope is stronger than the options of the whole program.
+    half = Assumptions(partials_type="f16")
+    assert accounted(np.float32, half).cycles > accounted(None, half).cycles
 
 
 def test_frontend_attributes_reach_the_program() -> None:

@@ -1,0 +1,44 @@
+"""Marks of `recomputation_checkpoint`: what they keep of a stage is stored, where its backward part recomputes.
+
+A mark is a custom call that hands on its operand. An imported module has its marks taken out; what computes a marked
+value has the frontend attribute CHECKPOINT instead, which passes leave alone.
+"""
+
+from __future__ import annotations
+
+from engine.ir import Instruction, Module
+from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
+from engine.partition.crossings import CHECKPOINT, MOVED_AGAIN, is_checkpoint
+from engine.passes.inline_calls import inline_calls
+from engine.passes.pipeline import run_passes
+from engine.passes.rewriting import changed, rewrite
+
+
+def with_checkpoints(module: Module) -> Module:
+    """The module without marks, the sources of marked values noted; the same module if it has no marks."""
+    if not any(_is_mark(i) for c in module.computations() for i in c.instructions):
+        return module
+    # A value that is marked inside a function may come from outside of it.
+    module = run_passes(module, (inline_calls,))
+    kept = {_source(i) for c in module.computations() for i in c.instructions if _is_mark(i)}
+
+    def visit(before: Instruction, each: Instruction) -> Instruction | None:
+        if _is_mark(each):
+            return each.operands[0]
+        if before in kept and not is_checkpoint(each):
+            return changed(each, frontend_attributes={**each.get("frontend_attributes", {}), CHECKPOINT: "true"})
+        return None
+
+    return rewrite(module, visit)
+
+
+def _is_mark(instruction: Instruction) -> bool:
+    return target_of(instruction) == RECOMPUTATION_CHECKPOINT
+
+
+def _source(mark: Instruction) -> Instruction:
+    """What computes a marked value: to move it again costs less than to store it twice."""
+    found = mark.operands[0]
+    while found.operands and (_is_mark(found) or found.opcode in MOVED_AGAIN):
+        found = found.operands[0]
+    return found

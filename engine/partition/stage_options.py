@@ -1,0 +1,55 @@
+"""Options of Poplar's libraries for single parts of a pipeline: PipelineStageOptions, as an account takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.partition.schedule import Kind
+
+Flags = tuple[tuple[str, str], ...]
+"""Option flags with their values, as Poplar takes both: text."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryOptions:
+    """The option flags of one part: for its convolutions, its matrix products and its slices."""
+
+    convolution: Flags = ()
+    matmul: Flags = ()
+    slices: Flags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StageOptions:
+    """The options of a pipeline's parts, over those of the whole program: one for each stage, or none.
+
+    `update` is that of all weight updates. A recomputation that is a row of the schedule has the options of the forward
+    part that it repeats; one inside a backward part has those of the backward part.
+    """
+
+    forward: tuple[LibraryOptions, ...] = ()
+    backward: tuple[LibraryOptions, ...] = ()
+    update: LibraryOptions = LibraryOptions()
+
+    def of(self, kind: Kind, stage: int) -> LibraryOptions:
+        """The options of a part."""
+        if kind == "update":
+            return self.update
+        of_stages = self.backward if kind == "backward" else self.forward
+        return of_stages[stage] if of_stages else LibraryOptions()
+
+
+def stage_options_from(plain: Mapping[str, Any]) -> StageOptions:
+    """The options that `dataclasses.asdict`, and maybe JSON, has made plain."""
+    return StageOptions(
+        tuple(library_options_from(each) for each in plain["forward"]),
+        tuple(library_options_from(each) for each in plain["backward"]),
+        library_options_from(plain["update"]),
+    )
+
+
+def library_options_from(plain: Mapping[str, Sequence[Sequence[str]]]) -> LibraryOptions:
+    """The options of one part that have been made plain in the same way."""
+    return LibraryOptions(**{name: tuple((flag, value) for flag, value in flags) for name, flags in plain.items()})

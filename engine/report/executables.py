@@ -1,0 +1,83 @@
+"""The account of an executable file: of one chip's program or, where it was exported as one, of a pipeline's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.compile import build_program
+from engine.errors import InvalidFile
+from engine.files import ExecutableFile
+from engine.partition.pipeline import Pipelining, inference_pipeline
+from engine.partition.stage_options import StageOptions, library_options_from
+from engine.profile.account import Account, account
+from engine.profile.collectives import gradient_bytes
+from engine.profile.levers import levers
+from engine.profile.pipeline_account import PipelineStep, pipeline_accountant
+from engine.program.program import Program
+from engine.report.report import Report, report_on
+from engine.report.verdicts import on_other_chips
+from engine.target import Target
+
+PIPELINE, ITERATIONS = "pipeline", "iterations"
+"""The metadata of an exported pipeline: JSON with the IPU of each stage, the schedule and the options of stages."""
+
+
+@dataclass(frozen=True)
+class Accountant:
+    """Makes the accounts of a program on one chip after another; `program` is that of one chip, None for a pipeline."""
+
+    on: Callable[[Target], Account]
+    program: Program | None = None
+
+
+def accountant_of(executable: ExecutableFile, replicas: int = 1) -> Accountant:
+    """What makes the accounts of a file's program.
+
+    Raises InvalidFile for a description of a pipeline that cannot be read, ConfigurationError and StepCountError for
+    one that cannot be.
+    """
+    if PIPELINE in executable.metadata:
+        return Accountant(_of_pipeline(executable, replicas))
+    program = build_program(executable.module, executable.roles, executable.constants)
+    return Accountant(lambda chip: account(program, chip, replicas), program)
+
+
+def report_of_accounts(accounts: Accountant, chip: Target, name: str) -> Report:
+    """The report on a program on a chip, with the verdicts of other chips."""
+    found, program = accounts.on(chip), accounts.program
+    others = on_other_chips(found, accounts.on)
+    if program is None:
+        return report_on(found, others, name=name)
+    helps = () if found.fits else levers(program, found)
+    return report_on(found, others, name=name, helps=helps, gradients=gradient_bytes(program))
+
+
+def _of_pipeline(executable: ExecutableFile, replicas: int) -> Callable[[Target], Account]:
+    try:
+        pipelining = _pipelining(json.loads(executable.metadata[PIPELINE]), int(executable.metadata[ITERATIONS]))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidFile(
+            f"Expected the stages of a pipeline as they were written. Received: {error!r}. Export the model again."
+        ) from error
+    made = inference_pipeline(executable.module, executable.roles, pipelining)
+    step = PipelineStep(
+        made.module.name, made.source, made.schedule, executable.constants, options=made.pipelining.options
+    )
+    return pipeline_accountant(step, build_program, replicas)
+
+
+def _pipelining(plain: Mapping[str, Any], iterations: int) -> Pipelining:
+    mapping = tuple(int(ipu) for ipu in plain["device_mapping"])
+    options = tuple(map(library_options_from, plain.get("poplar_options", ())))
+    return Pipelining(
+        stages=len(mapping),
+        steps=iterations,
+        schedule=plain["schedule"],
+        device_mapping=mapping,
+        option=ITERATIONS,
+        empty_stages=True,
+        options=StageOptions(forward=options),
+    )
