@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, Protocol
@@ -70,6 +71,7 @@ class StepFunction:
         self._model = weakref.ref(model)
         self._mode = mode
         self._programs = ProgramCache()
+        self._tracing = threading.RLock()
 
     @property
     def framework(self) -> Framework:
@@ -116,7 +118,8 @@ class StepFunction:
         try:
             replicas = replicas_of(model.distribute_strategy)
             optimizer = self._framework.optimizer(model)
-            program = self._programs.get(batches.signature, optimizer, self._step, replicas, updates)
+            with self._tracing:  # two threads that need one program make it once
+                program = self._programs.get(batches.signature, optimizer, self._step, replicas, updates)
         except OutOfTileMemory as error:
             failures.tell(model, error)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,11 @@ class ReplicaRows:
     def name(self) -> str:
         """A name for printouts."""
         return f"{self._variable.name}:replicas"
+
+    @property
+    def execution_lock(self) -> threading.RLock:
+        """That of the variable."""
+        return self._variable.execution_lock
 
     def device_buffer(self) -> DeviceBuffer:
         """The rows, all equal to the variable unless their first one is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -18,11 +19,11 @@ from engine.runtime.feeds import RowFeed
 from ipu._config.enumerations import DeviceConnectionType
 from ipu._device import current_system
 from ipu.compiler.executable_files import store_executable
+from ipu.compiler.execution_locks import Execution
 from ipu.compiler.fit import certainly_fits, check_program, with_storage
 from ipu.compiler.optimizer_state import OptimizerState
 from ipu.compiler.progress import compile_progress
 from ipu.compiler.trace import TracedStep
-from ipu.compiler.variables import Occupation
 from ipu.queues.registry import bound, signatures
 
 if TYPE_CHECKING:
@@ -163,6 +164,8 @@ class Program:
         self._floating_point = current_system().floating_point
         self.latest_run: object = None
         """What the variables it has written know of the latest run; None before it, and where replicas share it."""
+        own = threading.RLock()
+        self._execution = Execution([own, *(variable.execution_lock for variable in traced.variables)])
         self._executable = build_executable(traced.module, traced.roles, traced.constants, self._check_fit)
 
     @property
@@ -229,12 +232,14 @@ class Program:
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps].
 
+        Threads whose programs share variables take turns. Who looks at a variable in another thread waits for the end.
         Raises what a data set that feeds the program raises, tf.errors.OutOfRangeError at its end, and leaves the
         variables alone then; FailedPreconditionError for a queue that is not initialized.
         """
         if not self._queues:
-            return self._run(steps, feeds, outputs, None)
-        with self._occupying(), self._bound_queues() as rings:
+            with self._execution:
+                return self._run(steps, feeds, outputs, None)
+        with self._execution, self._bound_queues() as rings:
             return self._run(steps, feeds, outputs, None, rings)
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
@@ -242,26 +247,13 @@ class Program:
 
         Other threads that look at a variable of the program wait for the end.
         """
-        with self._occupying(), self._bound_queues() as rings:
+        with self._execution, self._bound_queues() as rings:
             return self._run(steps, feeds, "all", observer, rings)
 
     def _bound_queues(self, without: str = "") -> contextlib.AbstractContextManager[dict[str, AnyRing]]:
         """The rings of the program's queues, but for one that the host does not know."""
         queues = {name: signature for name, signature in self._queues.items() if name != without}
         return bound(queues, self._traced.replicas, self._traced.in_turn)
-
-    @contextlib.contextmanager
-    def _occupying(self) -> Iterator[None]:
-        """Other threads that look at a variable of the program wait within."""
-        occupation = Occupation()
-        for variable in self._traced.variables:
-            variable.occupation = occupation
-        try:
-            yield
-        finally:
-            for variable in self._traced.variables:
-                variable.occupation = None
-            occupation.end()
 
     def _run(
         self,

@@ -15,6 +15,7 @@ from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_o
 
 from engine.ir import shape_of
 from engine.runtime.buffers import DeviceBuffer
+from ipu.compiler.execution_locks import execution_lock
 
 T = TypeVar("T")
 # Both Keras run layers symbolically in graphs with this in their name; nothing in them is ever executed.
@@ -71,23 +72,6 @@ def in_symbolic_graph() -> bool:
     return False
 
 
-class Occupation:
-    """An execution that works on variables while other threads may ask for them; these wait for its end."""
-
-    def __init__(self) -> None:
-        self._owner = threading.get_ident()
-        self._over = threading.Event()
-
-    def wait(self) -> None:
-        """Returns at once in the thread that runs the execution, else when it is over."""
-        if threading.get_ident() != self._owner:
-            self._over.wait()
-
-    def end(self) -> None:
-        """Lets everybody go on."""
-        self._over.set()
-
-
 class IPUVariable(resource_variable_ops.ResourceVariable):
     """A resource variable with a host copy (TensorFlow's) and a device copy (the engine's).
 
@@ -103,15 +87,14 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     _buffer: DeviceBuffer | None = None
     _foreign_graphs: weakref.WeakSet[func_graph.FuncGraph] | None = None
     _ipu_device: str | None = None
-    occupation: Occupation | None = None
     written_by: object = None
     """The run of a program that has written the newest value; None where it is somebody else's."""
 
     def device_buffer(self) -> DeviceBuffer:
         """The device copy, holding the newest value."""
-        self._settle()
-        if self._buffer is None or not self._device_is_valid or self._foreign_graphs:
-            self._upload()
+        with self.execution_lock:
+            if self._buffer is None or not self._device_is_valid or self._foreign_graphs:
+                self._upload()
         assert self._buffer is not None
         return self._buffer
 
@@ -130,20 +113,20 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         self._buffer.write(value)
         self._device_is_valid = True
 
-    def _settle(self) -> None:
-        """Waits for the execution that another thread runs with this variable."""
-        occupation = self.occupation
-        if occupation is not None:
-            occupation.wait()
+    @property
+    def execution_lock(self) -> threading.RLock:
+        """What an execution with this variable holds; who looks at the variable in another thread waits for its end."""
+        return execution_lock(self)
 
     def _fetch(self) -> None:
-        self._settle()
-        if self._host_is_valid:
-            return
-        assert self._buffer is not None
-        with ops.init_scope(), context.eager_mode():
-            gen_resource_variable_ops.assign_variable_op(self._raw_handle, ops.convert_to_tensor(self._buffer.read()))
-        self._host_is_valid = True
+        with self.execution_lock:
+            if self._host_is_valid:
+                return
+            assert self._buffer is not None
+            value = self._buffer.read()
+            with ops.init_scope(), context.eager_mode():
+                gen_resource_variable_ops.assign_variable_op(self._raw_handle, ops.convert_to_tensor(value))
+            self._host_is_valid = True
 
     @property
     def _handle(self) -> Any:
@@ -207,25 +190,25 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         """Runs an assignment to the host copy; one that fails changes neither copy."""
         if ops.inside_function():
             return write()
-        self._settle()
-        self._known_use = True
-        try:
-            write()
-        finally:
-            self._known_use = False
-        self._host_is_valid, self._device_is_valid, self.written_by = True, False, None
+        with self.execution_lock:
+            self._known_use = True
+            try:
+                write()
+            finally:
+                self._known_use = False
+            self._host_is_valid, self._device_is_valid, self.written_by = True, False, None
         return self if read_value else None
 
     def _write_to_device(self, value: Any) -> bool:
         """Replaces the device copy by an array that fits exactly; whoever looks for the value fetches it from there."""
-        self._settle()
-        if self._buffer is None or self._foreign_graphs or not isinstance(value, np.ndarray | np.generic):
-            return False
-        if value.shape != self._buffer.shape.dimensions or value.dtype != self._dtype.as_numpy_dtype:
-            return False
-        self._buffer.write(np.asarray(value))
-        self._host_is_valid, self._device_is_valid, self.written_by = False, True, None
-        return True
+        with self.execution_lock:
+            if self._buffer is None or self._foreign_graphs or not isinstance(value, np.ndarray | np.generic):
+                return False
+            if value.shape != self._buffer.shape.dimensions or value.dtype != self._dtype.as_numpy_dtype:
+                return False
+            self._buffer.write(np.asarray(value))
+            self._host_is_valid, self._device_is_valid, self.written_by = False, True, None
+            return True
 
     def _read_variable_op(self, no_copy: bool = False) -> Any:
         return self._read(lambda: super(IPUVariable, self)._read_variable_op(no_copy))
@@ -277,11 +260,14 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 class HostVariable:
     """The same face for a variable from outside the strategy: copied in before, back after each execution."""
 
-    occupation: Occupation | None = None
-
     def __init__(self, variable: Any) -> None:
         self.variable = variable
         self._buffer: DeviceBuffer | None = None
+
+    @property
+    def execution_lock(self) -> threading.RLock:
+        """What an execution with this variable holds."""
+        return execution_lock(self.variable)
 
     def device_buffer(self) -> DeviceBuffer:
         """A device copy of the variable's present value."""

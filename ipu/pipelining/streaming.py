@@ -58,7 +58,7 @@ class StreamingPipelineProgram(InferencePipelineProgram):
         ring = OutfeedRing(shapes, observer.held or suggested_slots(shapes))
         order = _leaves(self.pack(range(len(shapes))))
         following = _Following(observer, ring, order, steps, self._micro_batches)
-        with self._occupying(), self._bound_queues(without=self._queue) as rings:
+        with self._execution, self._bound_queues(without=self._queue) as rings:
             results = self._run(steps // self._micro_batches, feeds, "all", following, {**rings, self._queue: ring})
         return [result.reshape(-1, *result.shape[2:]) for result in results]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.errors import EagerExecutionError
 
 KerasFunction = Callable[..., Any]
+_making = threading.RLock()
 
 
 def serves(strategy: Any) -> bool:
@@ -71,8 +73,9 @@ def making(mode: str, make: Callable[[Any], Any], original: KerasFunction, strat
         if not serves(getattr(self, strategy_attribute)):
             return original(self, force)
         refuse_eager_execution(self)
-        if getattr(self, attribute) is None or force:
-            setattr(self, attribute, make(self))
-        return getattr(self, attribute)
+        with _making:  # tf_keras deletes an attribute before it sets it
+            if getattr(self, attribute) is None or force:
+                setattr(self, attribute, make(self))
+            return getattr(self, attribute)
 
     return make_function

@@ -1,0 +1,94 @@
+"""One model used from several threads: executions take turns, so no step is lost and no memory is shared."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu.ipu_strategy import IPUStrategy
+from tests.interrupting import PATIENCE_SECONDS
+from tests.keras.helpers import Kit, data
+
+FEATURES, STEPS, EPOCHS, STEP = 2000, 40, 2, 2.0**-10
+"""STEP is what an update takes from each weight, without rounding."""
+
+
+def counting_model(kit: Kit) -> Any:
+    """Its loss on ones is the sum of its weights, which begin at zero and have taken -STEP for each step."""
+    keras = kit.keras
+    with IPUStrategy().scope():
+        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+        model = keras.Sequential([keras.Input((FEATURES,)), layer])
+        model.compile(keras.optimizers.SGD(STEP), lambda _, p: tf.reduce_mean(p), steps_per_execution=5)
+    return model
+
+
+def ones(batch: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.ones((STEPS * batch, FEATURES), np.float32), np.zeros((STEPS * batch, 1), np.float32)
+
+
+def in_threads(*works: Callable[[], Any]) -> list[Any]:
+    """What each returns, all begun at once; raises what one of them raises."""
+    results: list[Any] = [None] * len(works)
+    failures: list[BaseException] = []
+    begin = threading.Barrier(len(works))
+
+    def run(number: int) -> None:
+        try:
+            begin.wait(PATIENCE_SECONDS)
+            results[number] = works[number]()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for failure in failures:
+        raise failure
+    return results
+
+
+def test_no_step_of_two_fits_is_lost_and_nothing_is_seen_within_one(kit: Kit) -> None:
+    model = counting_model(kit)
+    sizes = (4, 4, 3)  # the last is a program of its own, with the same variables
+    ended = threading.Event()
+    seen: list[np.ndarray] = []
+    running = [len(sizes)]
+
+    def fit(batch: int) -> None:
+        try:
+            model.fit(*ones(batch), batch_size=batch, epochs=EPOCHS, verbose=0)
+        finally:
+            running[0] -= 1
+            if not running[0]:
+                ended.set()
+
+    def look() -> None:
+        while not ended.is_set():
+            seen.append(model.layers[-1].kernel.numpy())
+            seen.append(model.predict_on_batch(ones(1)[0]))
+
+    in_threads(look, *(lambda batch=batch: fit(batch) for batch in sizes))
+    steps = len(sizes) * STEPS * EPOCHS
+    assert int(model.optimizer.iterations.numpy()) == steps
+    np.testing.assert_array_equal(model.get_weights()[0], np.float32(-STEP * steps))
+    assert seen and all(len(np.unique(values)) == 1 for values in seen)
+
+
+def test_predictions_from_several_threads(kit: Kit) -> None:
+    model = kit.ipu_model(steps_per_execution=3)
+    inputs = [data(60, seed)[0] for seed in range(4)]
+    expected = [model.predict(x, batch_size=10, verbose=0) for x in inputs]
+
+    def predict(x: np.ndarray) -> list[np.ndarray]:
+        return [model.predict(x, batch_size=10, verbose=0) for _ in range(4)]
+
+    for received, right in zip(in_threads(*(lambda x=x: predict(x) for x in inputs)), expected, strict=True):
+        for each in received:
+            np.testing.assert_array_equal(each, right)
