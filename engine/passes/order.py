@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.errors import InternalError
 from engine.ir import Computation, Instruction, Module
 from engine.passes.liveness import Storage, peak_liveness, peak_of, storage_of
+from engine.passes.opcodes import is_repeatable
 from engine.passes.scheduling import clustering, look_ahead, post_order, shortest_path
 
 __all__ = ["peak_liveness", "schedule"]
@@ -56,7 +58,11 @@ def _best(storage: Storage, needs: Needs) -> list[Instruction]:
 
 
 def _by_algorithm(storage: Storage, needs: Needs, options: CompilerOptions) -> list[Instruction]:
-    _list_schedule(storage, needs, as_given)  # the algorithms take it for granted that there is no cycle
+    """The order of an algorithm. What draws from a hidden state does so in the same order as by default."""
+    drawing = [instruction for instruction in _best(storage, needs) if not is_repeatable(instruction)]
+    needs = dict(needs)
+    for earlier, later in pairwise(drawing):
+        needs[later] = tuple(dict.fromkeys((*needs[later], earlier)))
     if options.scheduling == "LOOK_AHEAD":
         return look_ahead(storage, needs, options.lookahead_depth, options.search_space)
     return {"POST_ORDER": post_order, "CLUSTERING": clustering, "SHORTEST_PATH": shortest_path}[options.scheduling](

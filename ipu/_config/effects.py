@@ -61,7 +61,9 @@ EFFECTS: Mapping[str, Effect] = {
         "the host is the device: streamed data have one layout, and the cost report counts no rearrangement"
     ),
     "experimental.enable_remote_buffer_embedding": none("there is no HostEmbedding"),
-    "experimental.enable_prng_stability": none("random numbers never depend on how a program was compiled"),
+    "experimental.enable_prng_stability": none(
+        "random numbers follow from the seed and the program, whatever the order of its instructions"
+    ),
     "experimental.multi_replica_distribution.process_index": none("checked; one process runs all replicas"),
     "experimental.multi_replica_distribution.process_count": none(
         "more than 1 is refused: one process runs all replicas"
@@ -81,7 +83,7 @@ EFFECTS: Mapping[str, Effect] = {
     "matmuls.clear_pass_type": none("plans do not depend on the pass to which a multiplication belongs"),
     "matmuls.poplar_options": cost("see the flags of matrix multiplications below"),
     "norms.use_stable_statistics": none(
-        "the mean is always subtracted before the variance is computed, as with True: as exact as TensorFlow's"
+        "batch norms always subtract the mean before the variance is computed, as with True: as exact as TensorFlow's"
     ),
     "norms.experimental.distributed_batch_norm_replica_group_size": results(
         "batch statistics in training are those of a group of so many replicas"

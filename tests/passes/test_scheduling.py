@@ -8,7 +8,7 @@ import pytest
 
 from engine.compiler_options import CompilerOptions, SchedulingAlgorithm
 from engine.errors import InternalError
-from engine.ir import Module
+from engine.ir import Module, Shape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
 from engine.passes.order import peak_liveness, schedule
@@ -43,6 +43,21 @@ def test_what_must_run_before_does_and_a_cycle_is_told(algorithm: SchedulingAlgo
     assert order.index(second) < order.index(first)
     with pytest.raises(InternalError, match="cycle"):
         schedule(module, {first: [second], second: [first]}, CompilerOptions(algorithm))
+
+
+def test_random_numbers_are_drawn_in_one_order() -> None:
+    b = Builder()
+    low, high = b.constant(0.0), b.constant(1.0)
+    drawn = [
+        b.instruction("rng", Shape("f32", (size,)), (low, high), distribution="RNG_UNIFORM") for size in (8, 64, 1)
+    ]
+    ends = [b.reduce(b.elementwise("tanh", each), low, (0,)) for each in drawn]
+    module = b.module(b.tuple(drawn[1], b.add(ends[1], ends[0]), ends[2]))
+    orders = [
+        [i for i in schedule(module, None, CompilerOptions(algorithm)).entry.instructions if i in drawn]
+        for algorithm in ALGORITHMS
+    ]
+    assert all(order == orders[0] for order in orders)
 
 
 def branches() -> Module:
