@@ -1,10 +1,14 @@
 """Errors that only Keras programs can meet."""
 
-from engine.errors import ConfigurationError
+from engine.errors import ConfigurationError, UnsupportedOperation
 
 
 class EagerExecutionError(ConfigurationError, RuntimeError):
     """A model of the strategy was told to run eagerly, which the engine cannot."""
+
+
+class RaggedInput(UnsupportedOperation, ValueError):
+    """Rows of different lengths, which neither an IPU nor Keras' own layers take."""
 
 
 class IncompleteConfig(ConfigurationError, RuntimeError):

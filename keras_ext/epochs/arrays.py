@@ -9,20 +9,26 @@ import tensorflow as tf
 
 from engine.errors import UnsupportedOperation
 from engine.ir.shape import ELEMENT_TYPES
+from keras_ext.errors import RaggedInput
 
 
 def as_array(value: Any) -> np.ndarray | None:
     """A C-contiguous array in native byte order, without a copy where possible; None for an absent optional.
 
-    Raises UnsupportedOperation for strings, objects, ragged and sparse tensors.
+    Sparse tensors and SciPy's sparse arrays are made dense: programs for an IPU have no others.
+    Raises RaggedInput, also a ValueError, for ragged tensors, and UnsupportedOperation for strings and objects.
     """
     if isinstance(value, tf.experimental.Optional):
         return None
-    if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
-        raise UnsupportedOperation(
-            f"Expected dense arrays. Received: a {type(value).__name__} of shape {value.shape}. "
-            f"Make it dense in the input pipeline: to_tensor() or tf.sparse.to_dense()."
+    if isinstance(value, tf.RaggedTensor):
+        raise RaggedInput(
+            f"Expected dense arrays. Received: a RaggedTensor of shape {value.shape}. "
+            f"Make it dense in the input pipeline, with to_tensor()."
         )
+    if isinstance(value, tf.SparseTensor):
+        value = tf.sparse.to_dense(tf.sparse.reorder(value))
+    elif hasattr(value, "toarray"):
+        value = value.toarray()
     array = value.numpy() if isinstance(value, tf.Tensor) else np.asarray(value)
     array = np.asarray(array, order="C")
     if not array.dtype.isnative:

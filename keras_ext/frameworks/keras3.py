@@ -42,6 +42,7 @@ from keras_ext.frameworks.common import (
     serves,
     with_plain_steps,
 )
+from keras_ext.frameworks.keras3_building import building_batch
 from keras_ext.frameworks.keras3_saving import keep_options
 from keras_ext.frameworks.whole_updates import applying_lists, applying_pairs, once, wrap_overrides
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
@@ -183,6 +184,10 @@ def _sliceable(inputs: Any) -> Any:
 
 
 def _whole_array(sliceable: Any) -> Any:
+    if isinstance(sliceable, array_slicing.TensorflowSparseSliceable):
+        return sliceable.array.sparse
+    if isinstance(sliceable, array_slicing.TensorflowRaggedSliceable):
+        return sliceable.array
     return sliceable.convert_to_numpy(sliceable[slice(None)])
 
 
@@ -262,7 +267,8 @@ def _building_once(original: KerasFunction) -> KerasFunction:
             if _is_built(self):
                 return
             if iterator is not None:
-                iterator, data_batch = None, iterator.first_batch()
+                batch = iterator.first_batch()
+                iterator, data_batch = None, building_batch(self, iterator.data_adapter, batch)
         original(self, iterator, data_batch)
 
     return maybe_symbolic_build
