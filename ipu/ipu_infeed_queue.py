@@ -11,7 +11,7 @@ from engine.ir.device_operations import INFEED
 from ipu._config.deprecation import deprecated_arguments
 from ipu._names.namespace import public_names
 from ipu.compiler.device_calls import ordered_call, require_trace
-from ipu.queues.checks import check_count, check_ordinal
+from ipu.queues.checks import check_count, check_device, check_ordinal
 from ipu.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
 from ipu.queues.feeder import automatic_depth
@@ -34,7 +34,8 @@ class IPUInfeedQueue:
         dataset: a tf.data.Dataset of dense tensors with fully defined shapes and of dtypes int32, float32, float16,
             bool, int8 or uint8.
         feed_name: deprecated; a name unique among all queues; one is made if it is None.
-        device_ordinal: the device whose programs use the queue; None means 0.
+        device_ordinal: the device whose programs use the queue; a program of another device is refused. None is the
+            device of the program that uses it.
         replication_factor: deprecated and ignored; it is the number of replicas of the program.
         data_to_prefetch: deprecated and ignored; use prefetch_depth.
         prefetch_depth: how many elements for each replica to read ahead, up to 255; None or 0 means 3, and
@@ -122,6 +123,7 @@ class IPUInfeedQueue:
     def _dequeue(self) -> Any:
         """The next element, in a function that is traced for the device; raises RuntimeError elsewhere."""
         require_trace("elements of an infeed queue to be taken")
+        check_device("infeed", self._device_ordinal)
         check_feedable(self._element_spec)
         assert self._endpoint is not None
         self._dequeued = True

@@ -21,7 +21,7 @@ from ipu.compiler.device_calls import ordered_call, require_trace
 from ipu.compiler.marks import in_marked_step
 from ipu.compiler.tokens import own_chain
 from ipu.compiler.variables import in_symbolic_graph
-from ipu.queues.checks import check_count, check_ordinal
+from ipu.queues.checks import check_count, check_device, check_ordinal
 from ipu.queues.deprecated_arguments import OUTFEED as DEPRECATED
 from ipu.queues.outfeed import OutfeedEndpoint
 
@@ -47,7 +47,8 @@ class IPUOutfeedQueue:
     Args:
         feed_name: deprecated; a name unique among all queues; one is made if it is None.
         outfeed_mode: an IPUOutfeedMode; None means ALL.
-        device_ordinal: the device whose programs use the queue; None means 0.
+        device_ordinal: the device whose programs use the queue; a program of another device is refused. None is the
+            device of the program that uses it.
         replication_factor: deprecated and ignored; it is the number of replicas of the program.
         io_batch_size: deprecated and ignored.
         buffer_depth: how many elements at least can wait in the device's buffer.
@@ -101,6 +102,7 @@ class IPUOutfeedQueue:
         if in_symbolic_graph():
             return tf.no_op()  # Keras asks for shapes; nothing of the graph is ever executed
         require_trace("an outfeed queue's enqueue")
+        check_device("outfeed", self._device_ordinal)
         leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(tensors)]
         self._check_specs(tensors, [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves])
         self._enter(ops.get_default_graph())

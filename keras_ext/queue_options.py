@@ -32,11 +32,13 @@ class QueueOptions(Extension):
 
         `prefetch_depth` is the number of executions for which tf.data prepares data ahead, 1 to 255; None or 0 means
         3. Without it a super-batch of at most 64 MiB is prepared. Python iterators are read one execution ahead.
+        `device_ordinal` must be that of the model's strategy.
         Raises ConfigurationError, a ValueError, for arguments that IPUInfeedQueue lacks or that Keras fills in.
         """
         _check_names(kwargs, INFEED_ARGUMENTS, INFEED_SET_BY_KERAS, "IPUInfeedQueue")
         _check_number(kwargs, "prefetch_depth", 0, MAXIMAL_DEPTH)
         _check_number(kwargs, "device_ordinal", 0, None)
+        _check_device(kwargs, self.distribute_strategy)
         _check_flag(kwargs, "optimise_latency")
         warn_of_arguments("set_infeed_queue_options", kwargs, deprecated_arguments.INFEED)
         options_of(self)[INFEED] = _plain(kwargs)
@@ -76,6 +78,15 @@ def _check_names(received: dict[str, Any], allowed: tuple[str, ...], filled_in: 
             raise ConfigurationError(
                 f"Expected options of {queue}: {', '.join(allowed)}. Received: {name!r}. Remove it."
             )
+
+
+def _check_device(arguments: dict[str, Any], strategy: Any) -> None:
+    given, own = arguments.get("device_ordinal"), getattr(strategy, "ordinal", 0)
+    if given not in (None, own):
+        raise ConfigurationError(
+            f"Expected device_ordinal to be that of the model's strategy, {own}. Received: {given}. Leave it out, or "
+            f"make the model in the scope of IPUStrategy('/device:IPU:{given}')."
+        )
 
 
 def _check_number(received: dict[str, Any], name: str, least: int, most: int | None) -> None:

@@ -88,7 +88,9 @@ EFFECTS: Mapping[str, Effect] = {
     "norms.experimental.distributed_batch_norm_replica_group_size": results(
         "batch statistics in training are those of a group of so many replicas"
     ),
-    "optimizations.prefetch_data_streams": none("queues read ahead by their prefetch_depth in any case"),
+    "optimizations.prefetch_data_streams": host(
+        "False: infeed queues and Python iterators in fit are read when the program waits for data, not ahead"
+    ),
     "optimizations.combine_embedding_lookups": cost(
         "look-ups in one table that do not depend on each other are planned as one"
     ),

@@ -16,6 +16,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import gen_dataset_ops
 
 from engine.ir.shape import Shape
+from ipu._device import current_system
 from ipu.queues.batching import is_harmless
 
 if TYPE_CHECKING:
@@ -35,12 +36,16 @@ def automatic_depth(shapes: Sequence[Shape], least: int) -> int:
 
 
 class Feeder:
-    """The elements of `dataset`, in order, for programs of one number of replicas; the thread starts with the first."""
+    """The elements of `dataset`, in order, for programs of one number of replicas; the thread starts with the first.
+
+    With IPUConfig.optimizations.prefetch_data_streams it reads ahead; otherwise an element when a program waits for it.
+    """
 
     def __init__(self, dataset: Any, shapes: Sequence[Shape], depth: int) -> None:
         size = sum(shape.bytes for shape in shapes)
         most = max(1, min(AT_ONCE, depth, MOST_BYTES_AT_ONCE // max(size, 1)))
-        self._together = most if is_harmless(dataset) else 1
+        self._ahead = current_system().config.optimizations.prefetch_data_streams
+        self._together = most if self._ahead and is_harmless(dataset) else 1
         with tf.device("/device:CPU:0"), context.eager_mode():
             # Not iter(dataset), which means something else in the strategy's scope.
             self._iterator = iterator_ops.OwnedIterator(
@@ -61,7 +66,7 @@ class Feeder:
 
             self.replicas = replicas
             self.ring = InfeedRing(self._shapes, self._depth * replicas)
-            work = _Work(self._iterator, self._together, self.ring, self._running)
+            work = _Work(self._iterator, self._together, self.ring, self._running, self._ahead)
             self._thread = threading.Thread(target=work.run, name="ipu-infeed", daemon=True)
             self._thread.start()
         self._running.set()
@@ -87,9 +92,10 @@ class Feeder:
 class _Work:
     """What the thread does; it does not know the Feeder, which may be collected meanwhile."""
 
-    def __init__(self, iterator: Any, together: int, ring: InfeedRing, running: threading.Event) -> None:
+    def __init__(self, iterator: Any, together: int, ring: InfeedRing, running: threading.Event, ahead: bool) -> None:
         self._iterator, self._batched, self._ring, self._running = iterator, together > 1, ring, running
-        self._several = AT_ONCE if ring.row_bytes <= SMALL_BYTES and not self._batched else 1
+        self._ahead, self._served = ahead, 0
+        self._several = AT_ONCE if ring.row_bytes <= SMALL_BYTES and not self._batched and ahead else 1
 
     def run(self) -> None:
         """Feeds until the data set or the program's need of it ends."""
@@ -138,6 +144,8 @@ class _Work:
 
         A full ring that a program empties is left alone until half of it is free: fewer turns, no less data ahead.
         """
+        if not self._ahead:
+            return self._wait_for_need()
         nap, wanted = FIRST_NAP, 1
         while not self._ring.closed and self._ring.room() < wanted:
             if self._running.is_set():
@@ -150,6 +158,17 @@ class _Work:
                 self._running.wait()
                 nap = FIRST_NAP
         return not self._ring.closed
+
+    def _wait_for_need(self) -> bool:
+        """Waits until a program waits for an element; False if the ring was closed."""
+        while not self._ring.closed:
+            waits = self._ring.device_waits
+            if waits != self._served:
+                self._served = waits
+                return True
+            self._running.wait()
+            time.sleep(FIRST_NAP)
+        return False
 
 
 def _end_of_dataset() -> tf.errors.OutOfRangeError:

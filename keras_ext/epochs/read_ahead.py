@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ipu._device import current_system
 from keras_ext.epochs.feeds import Batches, FeedIterator, take
 
 PATIENCE = 1.0
@@ -32,6 +33,7 @@ class ReadAhead:
 class ReadAheadIterator(FeedIterator):
     """One pass over a Python iterator: while one group of batches is computed with, a thread reads the next.
 
+    Without IPUConfig.optimizations.prefetch_data_streams it is read when it is asked for.
     Each group has a thread of its own that ends with it, so there is none when nobody asks for more.
     """
 
@@ -53,7 +55,8 @@ class ReadAheadIterator(FeedIterator):
         group = self._group or _Group(self._source, limit)
         self._group = None
         taken = group.batches()
-        self._group = _Group(self._source, limit)
+        if current_system().config.optimizations.prefetch_data_streams:
+            self._group = _Group(self._source, limit)
         return taken
 
     def close(self) -> None:

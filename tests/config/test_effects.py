@@ -33,6 +33,7 @@ SHOWN_BY = {
     "optimizations.math.fast": "tests/config/test_fast_math.py",
     "device_connection.version": "tests/config/test_chips.py",
     "optimizations.maximum_inter_ipu_copies_buffer_size": "tests/profile/test_pipeline_account.py",
+    "optimizations.prefetch_data_streams": "tests/strategy/test_infeeds.py",
     "select_ipus": "tests/config/test_system.py",
     "selection_order": "tests/profile/test_pipeline_account.py",
     "serialization_output_folder": "tests/strategy/test_executable_folders.py",

@@ -104,6 +104,7 @@ def test_own_steps_still_run(kit: Kit) -> None:
         ("set_infeed_queue_options", {"prefetch_depth": 2.0}, "an integer from 0 to 255"),
         ("set_infeed_queue_options", {"prefetch_depth": True}, "an integer"),
         ("set_infeed_queue_options", {"device_ordinal": -1}, "Nearest legal value: 0"),
+        ("set_infeed_queue_options", {"device_ordinal": 1}, "that of the model's strategy, 0"),
         ("set_infeed_queue_options", {"optimise_latency": 1}, "True or False"),
         ("set_outfeed_queue_options", {"outfeed_mode": "all"}, "Keras sets itself"),
         ("set_outfeed_queue_options", {"device_ordinal": 0}, "Keras sets itself"),

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from ipu import loops
+from ipu.config import IPUConfig
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
@@ -19,6 +20,7 @@ from tests.interrupting import PATIENCE_SECONDS, wait_for
 from tests.strategy.helpers import compiled, numbers, replicas
 
 ERRORS = tf.errors
+ANY_DEVICE: dict[str, Any] = {"device_ordinal": None}
 
 
 def taker(queue: IPUInfeedQueue) -> Any:
@@ -50,6 +52,41 @@ def test_elements_come_once_and_in_order_over_several_runs(strategy: IPUStrategy
     _ = queue.initializer
     strategy.run(step, args=(2,))
     np.testing.assert_array_equal(outfeed.dequeue(), [0, 1])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_nothing_is_read_ahead_where_data_streams_are_not_prefetched(count: int) -> None:
+    """IPUConfig.optimizations.prefetch_data_streams: what has been read of a data set is what programs have taken."""
+    config = IPUConfig()
+    config.auto_select_ipus = count
+    config.optimizations.prefetch_data_streams = False
+    config.configure_ipu_system()
+    queue = IPUInfeedQueue(numbers())
+    _ = queue.initializer
+    take = taker(queue)
+    for runs, expected in ((5, 5), (3, 8)):
+        total = IPUStrategyV1().run(take, args=(runs,))
+        assert queue._endpoint is not None and queue._endpoint._feeder is not None
+        assert queue._endpoint._feeder.ring.rows == expected * count
+        first = sum(range((expected - runs) * count, expected * count, count))  # replica 0's
+        assert float(total) == first
+
+
+def test_a_queue_belongs_to_its_device() -> None:
+    config = IPUConfig()
+    config.auto_select_ipus = [1, 1]
+    config.configure_ipu_system()
+    second = IPUStrategyV1("/device:IPU:1")
+    default, own, free = (IPUInfeedQueue(numbers(), **given) for given in ({}, {"device_ordinal": 1}, ANY_DEVICE))
+    for queue in (default, own, free):
+        _ = queue.initializer
+    with pytest.raises(ValueError, match=r"Received: its use in one of /device:IPU:1.*device_ordinal=1, or None"):
+        second.run(taker(default), args=(3,))
+    outfeed = IPUOutfeedQueue(device_ordinal=1)
+    with pytest.raises(ValueError, match=r"outfeed queue of device_ordinal=1.*/device:IPU:0"):
+        IPUStrategyV1().run(compiled(lambda: outfeed.enqueue(tf.constant(1.0))))
+    assert [float(second.run(taker(queue), args=(3,))) for queue in (own, free)] == [3, 3]
+    assert float(IPUStrategyV1().run(taker(default), args=(3,))) == 3
 
 
 @pytest.mark.parametrize("count", [2, 4])
