@@ -10,7 +10,8 @@ from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
 from engine.profile import Account, summary
 from engine.profile.collectives import gradient_bytes
-from engine.profile.scaling import POWERS_OF_TWO, Prediction, predict, workload_of
+from engine.profile.predictions import Predictions
+from engine.profile.scaling import POWERS_OF_TWO, predict, workload_of
 from ipu.compiler.program import Program
 from ipu.profiling.accounts import account_of
 from keras_ext.accumulation import accumulation_of
@@ -46,16 +47,17 @@ def chip_summary(model: Any, mode: Mode = "train") -> str:
 
 def chip_scaling(
     model: Any, mode: Mode = "train", replicas: Iterable[int] = POWERS_OF_TWO, kind: Literal["weak", "strong"] = "weak"
-) -> tuple[Prediction, ...]:
+) -> Predictions:
     """What the program of `chip_account` would do on each number of replicas, by calculation; 1 to 1,024 by default.
 
     A replica of a pipeline has several IPUs. "weak" keeps each replica's micro-batches, "strong" the batch of the first
-    number. `engine.profile.scaling.scaling_table` prints it, with what it assumes. Raises as `chip_account`, and
-    ConfigurationError for numbers of replicas below 1.
+    number. The tuple of `engine.profile.Prediction` shows itself as a table, with what it assumes. Raises as
+    `chip_account`, and ConfigurationError for numbers of replicas below 1.
     """
     found, program = chip_account(model, mode), _latest(model, mode)
     if found.pipeline is not None:
-        return predict(workload_of(found), found.target, replicas, kind)
+        return Predictions(predict(workload_of(found), found.target, replicas, kind), found.target)
     made = accumulation_of(model) if mode == "train" else Accumulation()
     workload = workload_of(found, gradient_bytes(program.engine_program), made.micro_batches)
-    return predict(replace(workload, accumulation=made.steps), found.target, replicas, kind)
+    predictions = predict(replace(workload, accumulation=made.steps), found.target, replicas, kind)
+    return Predictions(predictions, found.target)

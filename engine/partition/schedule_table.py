@@ -1,30 +1,59 @@
-"""A pipeline's schedule for reading: a line for each IPU, a column for each slot."""
+"""The rows of a pipeline's schedule as a table: a line for each IPU, a column for each slot."""
 
 from __future__ import annotations
 
-from engine.partition.schedule import Row, Schedule
+from collections.abc import Iterable
 
-LETTERS = {"forward": "F", "recompute": "R", "backward": "B", "update": "U"}
+from engine.partition.schedule import Kind, Row, Schedule
+from engine.shown import Shown, preformatted
+
+WIDTH = 88
+LETTERS: dict[Kind, str] = {"forward": "F", "recompute": "R", "backward": "B", "update": "U"}
+BUBBLE = "."
 
 
-def schedule_table(schedule: Schedule, most_slots: int | None = None) -> str:
-    """The schedule as text: `F1.0` is the forward pass of stage 1 for micro-batch 0, a dot is a bubble.
-
-    Of a schedule with more than `most_slots` slots the first ones are shown.
+class ScheduleRows(list[Row], Shown):
+    """A list of rows, shown as a table: F1 is the forward pass of micro-batch 1, R, B and U recomputation, backward
+    pass and update, `.` a bubble. Where an IPU has several stages, F2.1 is that of stage 2.
     """
-    slots = schedule.slots if most_slots is None else min(schedule.slots, most_slots)
-    cells = {(row.ipu, row.slot): _cell(row) for row in schedule.rows if row.slot < slots}
-    width = max(len(cell) for cell in [*cells.values(), str(slots - 1)])
-    name = max(len(f"IPU {ipu}") for ipu in schedule.ipus)
-    lines = [" ".join([" " * name, *(f"{slot:>{width}}" for slot in range(slots))])]
-    for ipu in schedule.ipus:
-        row = (f"{cells.get((ipu, slot), '.'):>{width}}" for slot in range(slots))
-        lines.append(" ".join([f"IPU {ipu}".ljust(name), *row]))
-    if slots < schedule.slots:
-        lines.append(f"... {schedule.slots - slots} more slots")
-    return "\n".join(lines)
+
+    def __init__(self, rows: Iterable[Row], title: str = "") -> None:
+        super().__init__(rows)
+        self.title = title
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> ScheduleRows:
+        """The rows of a schedule, with a title that says what it is."""
+        return cls(
+            schedule.rows,
+            f"{schedule.kind} schedule, {schedule.stages} stages on {len(schedule.ipus)} IPUs, "
+            f"{schedule.micro_batches} micro-batches, {schedule.slots} slots",
+        )
+
+    def table(self, width: int | None = WIDTH) -> str:
+        """As many slots as there is room for in `width` characters; all of them for None."""
+        if not self:
+            return "[]"
+        ipus, slots = sorted({row.ipu for row in self}), max(row.slot for row in self) + 1
+        several = len({(row.ipu, row.stage) for row in self}) > len(ipus)
+        cells = {(row.ipu, row.slot): _cell(row, several) for row in self}
+        head = max(len(f"IPU {ipu}") for ipu in ipus)
+        column = 1 + max(map(len, cells.values()))
+        shown = slots if width is None else min(slots, max(1, (width - head) // column))
+        lines = [
+            f"{f'IPU {ipu}':<{head}}"
+            + "".join(f"{cells.get((ipu, slot), BUBBLE):>{column}}" for slot in range(shown)).rstrip()
+            for ipu in ipus
+        ]
+        more = [f"and {slots - shown} more slots"] if shown < slots else []
+        return "\n".join([*([self.title] if self.title else []), *lines, *more])
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.table(None))
+
+    __repr__ = Shown.__repr__
 
 
-def _cell(row: Row) -> str:
-    number = "" if row.micro_batch is None else f".{row.micro_batch}"
-    return f"{LETTERS[row.kind]}{row.stage}{number}"
+def _cell(row: Row, with_stage: bool) -> str:
+    stage = f"{row.stage}." if with_stage and row.micro_batch is not None else ""
+    return f"{LETTERS[row.kind]}{stage}{'' if row.micro_batch is None else row.micro_batch}"

@@ -21,6 +21,7 @@ from engine.profile.streams import host_bytes, host_cycles, samples_of
 from engine.profile.superstep import Superstep, superstep
 from engine.profile.vertices import is_listed, work_of
 from engine.program.program import ComputeSet, Program
+from engine.shown import Shown
 from engine.target import Target
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class ComputeSetCost:
         return self.compute + self.exchange + self.sync
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+@dataclass(frozen=True, slots=True, repr=False)
+class Account(Shown):
     """One step on one target. Cycles are tile clock cycles; each replica is a chip and takes them side by side.
 
     `host_bytes` go from the host and to it: feeds and results, and the rows of queues, turn by turn.
@@ -143,6 +144,13 @@ class Account:
     def fits(self) -> bool:
         """Whether all tiles hold what lies on them, of a pipeline those of every IPU."""
         return self.memory.peak_fullest <= self.target.bytes_per_tile
+
+    def table(self) -> str:
+        """What `engine.profile.summary` says."""
+        # The summary rests on the errors of predictions, which rest on accounts.
+        from engine.profile.summary import summary
+
+        return summary(self)
 
     def top(self, count: int = 5) -> list[tuple[str, int, int]]:
         """The costliest compute sets as (name, how many of that name, cycles), those of one name together.

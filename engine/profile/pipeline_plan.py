@@ -20,6 +20,7 @@ from engine.profile.layer_costs import layer_profile
 from engine.profile.options import Assumptions
 from engine.profile.pipeline_account import Build, PipelineStep, account_pipeline
 from engine.profile.stage_balance import Balance, Balancer, LayerProfile, usable_bytes
+from engine.shown import Shown
 from engine.target import Target
 
 ATTEMPTS = 4
@@ -56,8 +57,8 @@ class PlanOptions:
     assumptions: Assumptions = Assumptions()
 
 
-@dataclass(frozen=True)
-class StagePlan:
+@dataclass(frozen=True, repr=False)
+class StagePlan(Shown):
     """A proposal: `stages[k]` is that of layer k, `account` what the IPUs would make of it, `unsplit` what one IPU
     would of a single micro-batch. `profile` has what layers cost, `balance` the estimate from which cuts were chosen.
     """

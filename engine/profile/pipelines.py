@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.partition.schedule import Kind, Schedule
+from engine.shown import Shown
 
 if TYPE_CHECKING:
     from engine.profile.account import Account, ComputeSetCost
@@ -52,8 +53,8 @@ class TimedRow:
     cycles: int
 
 
-@dataclass(frozen=True, slots=True)
-class IpuAccount:
+@dataclass(frozen=True, slots=True, repr=False)
+class IpuAccount(Shown):
     """One IPU of a pipeline: the account of one run of each of its parts, whose memory has all that waits on it.
 
     `stash_bytes` are those of values that wait for later parts on its tiles, `streamed_bytes` in streaming memory (with
@@ -79,9 +80,18 @@ class IpuAccount:
     def fits(self) -> bool:
         return self.account.fits
 
+    def table(self) -> str:
+        """One line: bytes of the fullest tile, and what share of the time the IPU waits."""
+        memory, room = self.account.memory, self.account.target.bytes_per_tile
+        verdict = "fits" if self.fits else f"DOES NOT FIT, {memory.peak_fullest - room:,} bytes over"
+        return (
+            f"IPU {self.ipu}: fullest tile at {memory.peak_fullest / room:.1%} of {room:,} bytes, {verdict}; "
+            f"waits {self.waits:.0%}"
+        )
 
-@dataclass(frozen=True, slots=True)
-class PipelineAccount:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PipelineAccount(Shown):
     """One execution of a pipeline on one replica: `micro_batches` through all `stages`, and the update.
 
     `compute`, `exchange` (between IPUs and with streaming memory, too) and `sync` are those of the longest row of each
@@ -216,11 +226,4 @@ def pipeline_table(pipeline: PipelineAccount) -> str:
             f"{update.cycles:>12,} {forward.links + sum(p.links for p in backward):>12,} "
             f"{works[stage] / max(1, sum(works)):>6.0%}"
         )
-    for each in pipeline.ipus:
-        memory, room = each.account.memory, each.account.target.bytes_per_tile
-        verdict = "fits" if each.fits else f"DOES NOT FIT, {memory.peak_fullest - room:,} bytes over"
-        lines.append(
-            f"IPU {each.ipu}: fullest tile at {memory.peak_fullest / room:.1%} of {room:,} bytes, {verdict}; "
-            f"waits {each.waits:.0%}"
-        )
-    return "\n".join(lines)
+    return "\n".join([*lines, *(each.table() for each in pipeline.ipus)])

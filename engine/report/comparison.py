@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from engine.report.comparison_text import comparison_text
 from engine.report.matching import renamed, same_layers
 from engine.report.report import Report
+from engine.shown import Shown
 
 THRESHOLD = 0.03
 MOST = 25
@@ -25,8 +26,8 @@ class Line:
         return self.now - self.before
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Shown):
     """What changed from one report to another. More than `threshold` more cycles are a regression.
 
     `layers` are the names of layers that are taken to be the same: what the report of now calls them, and that before.
@@ -66,6 +67,10 @@ class Comparison:
     def text(self) -> str:
         """Tables for a terminal, 88 characters wide."""
         return comparison_text(self.report().data)
+
+    def table(self) -> str:
+        """The text."""
+        return self.text().rstrip()
 
     def report(self) -> Report:
         """The report of now, with the comparison as a section of its own."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,14 @@ from engine.program.program import Program
 from engine.report.data import FORMAT, VERSION, Feeding, Subject, report_data
 from engine.report.page import page, unpacked
 from engine.report.perfetto import trace
-from engine.report.text import text
+from engine.report.text import text, verdicts_text
 from engine.report.verdicts import CHIPS, on_other_chips
+from engine.shown import Shown, preformatted
 from engine.target import Target
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Report:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Report(Shown):
     """What a chip would do with a program. `data` is plain data; docs/report.md says what its keys mean."""
 
     data: dict[str, Any]
@@ -87,12 +87,13 @@ class Report:
             raise InvalidFile(f"Expected a report as JSON in {path}. Received: {error}.") from error
         return cls(checked(data, str(path)))
 
-    def __repr__(self) -> str:
-        return f"<Report on {self.data['name']}: {self.data['target']['title']}, fits: {self.fits}>"
+    def table(self) -> str:
+        """The verdict on each chip, which prompts show."""
+        return verdicts_text(self.data)
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
-        return f"<pre>{escape(self.text())}</pre>"
+        """All of the text, which notebooks show."""
+        return preformatted(self.text())
 
 
 def checked(data: Any, origin: str) -> dict[str, Any]:

@@ -17,11 +17,12 @@ def text(data: dict[str, Any]) -> str:
 
     88 characters wide.
     """
-    parts = (comparison_text(data).rstrip(), _verdicts(data), data["summary"], _advice(data))
+    parts = (comparison_text(data).rstrip(), verdicts_text(data), data["summary"], _advice(data))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _verdicts(data: dict[str, Any]) -> str:
+def verdicts_text(data: dict[str, Any]) -> str:
+    """The verdict on the configured chip, then a line for each chip and what the cycles are."""
     lines = [f"{data['name']}: {_verdict(data)}"]
     lines.append(f"  {'chip':<14}{'':<14}{'worst tile':>12}{'bytes to spare':>16}{'cycles':>14}{'samples/s':>14}")
     for each in data["targets"]:

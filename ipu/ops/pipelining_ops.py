@@ -10,6 +10,7 @@ from tensorflow.python.autograph.impl import api as autograph
 
 from engine.errors import ConfigurationError
 from engine.partition.schedule import Row
+from engine.partition.schedule_table import ScheduleRows
 from ipu._names.namespace import public_names
 from ipu.compiler.traced_pipelines import latest
 from ipu.compiler.variables import tracing
@@ -194,7 +195,7 @@ def get_pipeline_schedule(number: int = 0) -> list[Row]:
             f"Expected the number of a pipeline in the function that was compiled last. Received: {number}, of "
             f"{len(latest)} pipelines. Run a function that calls pipeline() with IPUStrategy.run first."
         )
-    return list(latest[number].schedule.rows)
+    return ScheduleRows.of(latest[number].schedule)
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:

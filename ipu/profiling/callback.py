@@ -25,7 +25,8 @@ _nothing._is_default = True  # type: ignore[attr-defined]
 class ProfileReport:
     """A callback for `fit`, `evaluate` and `predict` that writes a report like `ipu.profile`.
 
-    The report is written after the first epoch and at the end, when it knows the queues; and if the program does not
+    The report is written after the first epoch and at the end, when it knows the queues; one line says then where it
+    is (in the log with verbose=0, or after `keras.utils.disable_interactive_logging()`). And if the program does not
     fit into the chip's memory, before the error is raised. It suits both Keras, as it is no subclass of either.
 
     Args:
@@ -52,6 +53,7 @@ class ProfileReport:
         self.params: dict[str, Any] = {}
         self._training = False
         self._epochs = 0
+        self._files: list[Path] = []
 
     def set_model(self, model: Any) -> None:
         """Keras says whose callback this is."""
@@ -80,6 +82,7 @@ class ProfileReport:
         self._training = False
         listen_no_more(self.model, self._failed)
         self._write("train")
+        self._tell()
 
     def on_test_begin(self, logs: Any = None) -> None:
         """An evaluation begins, maybe one of `fit`."""
@@ -111,13 +114,25 @@ class ProfileReport:
             return  # the report is on what `fit` does
         listen_no_more(self.model, self._failed)
         self._write(mode)
+        self._tell(in_bar=True)
 
     def _write(self, mode: str) -> None:
         # What makes reports loads Numba, which takes long; by now the engine has loaded it.
         from ipu.profiling.making import report_of_model
 
         self.report = report_of_model(self.model, mode, self.name or self.model.name)
-        self.report.save(self.path)
+        self._files = self.report.save(self.path)
+
+    def _tell(self, *, in_bar: bool = False) -> None:
+        """Says where the report is; in the log where the run itself is told to be silent (verbose=0).
+
+        `in_bar` says that a progress bar, where there is one, has not ended its line.
+        """
+        from ipu.profiling.saying import tell_written
+
+        verbose = self.params.get("verbose", 1)
+        if self._files:
+            tell_written(self._files, aloud=verbose != 0, after_bar=in_bar and verbose == 1)
 
     def _failed(self, error: OutOfTileMemory) -> None:
         """Writes the report on what does not fit, and says so in the error."""

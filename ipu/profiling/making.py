@@ -17,6 +17,7 @@ from engine.report.render import prepare
 from ipu.profiling.callback import PATH
 from ipu.profiling.chip import configured_assumptions, configured_target
 from ipu.profiling.programs import is_model, latest_mode, program_of_model
+from ipu.profiling.saying import tell_written
 
 if TYPE_CHECKING:
     from ipu.compiler.program import Program
@@ -34,7 +35,8 @@ def profile(
 ) -> Report:
     """Says what the configured chip would do with a compiled program, without running it.
 
-    Writes one self-contained page to `path`, and beside it the same as .json, .trace.json (for Perfetto) and .txt.
+    Writes one self-contained page to `path`, and beside it the same as .json, .trace.json (for Perfetto) and .txt, and
+    prints where (logs it after `keras.utils.disable_interactive_logging()`).
     If the program does not fit into the chip's memory, all that is written before the error is raised.
 
     Args:
@@ -70,7 +72,7 @@ def profile(
         before = baseline if isinstance(baseline, Report) else Report.load(Path(baseline))
         report = compare(before, report).report()
     if path is not None:
-        report.save(Path(path))
+        tell_written(report.save(Path(path)))
     return report
 
 

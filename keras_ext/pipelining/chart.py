@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -29,7 +30,21 @@ STYLE = (
 )
 
 
-def write_chart(schedule: Schedule, name: str, path: str | PathLike[str]) -> None:
+@dataclass(frozen=True, repr=False)
+class PipelineChart:
+    """A chart that has been written to `path`; notebooks show its `svg`."""
+
+    path: Path
+    svg: str
+
+    def __repr__(self) -> str:
+        return f"<Chart of a pipeline in {self.path}>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+def write_chart(schedule: Schedule, name: str, path: str | PathLike[str]) -> PipelineChart:
     """Writes the chart to a file; raises ConfigurationError for a path that ends otherwise than in .svg or .html."""
     target = Path(path)
     if target.suffix.lower() not in (".svg", ".html"):
@@ -37,10 +52,11 @@ def write_chart(schedule: Schedule, name: str, path: str | PathLike[str]) -> Non
             f"Expected a path that ends in .svg or .html. Received: {str(path)!r}. Nearest: "
             f"{str(target.with_suffix('.svg'))!r}."
         )
-    chart = svg(schedule, name)
+    drawn = chart = svg(schedule, name)
     if target.suffix.lower() == ".html":
         chart = f'<!DOCTYPE html>\n<meta charset="utf-8">\n<title>{escape(name)}</title>\n{chart}'
     target.write_text(chart, encoding="utf-8")
+    return PipelineChart(target, drawn)
 
 
 def svg(schedule: Schedule, name: str) -> str:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from engine.partition.schedule import ScheduleKind, devices_of
 from engine.partition.schedule_checks import check_count, check_pipeline, legal_count, recomputation_of
+from engine.shown import Shown
 from engine.target import Target, target
 from ipu._device import current_system
 from ipu.compiler.accumulation import variable_numbers
@@ -41,8 +42,8 @@ MICRO_BATCHES_OF_STAGE = 4
 """So many micro-batches for each stage, at least, are planned with where nobody says how many."""
 
 
-@dataclass(frozen=True, eq=False)
-class PipelinePlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class PipelinePlan(Shown):
     """A proposed assignment of a model's layers to the stages of a pipeline, one on each IPU.
 
     Attributes:

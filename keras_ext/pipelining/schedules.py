@@ -8,8 +8,9 @@ from typing import Any
 from engine.partition.pipeline import Pipelined
 from engine.partition.pipeline_report import PipelineReport
 from engine.partition.schedule import Row, Schedule
+from engine.partition.schedule_table import ScheduleRows
 from keras_ext.extension import Extension
-from keras_ext.pipelining.chart import write_chart
+from keras_ext.pipelining.chart import PipelineChart, write_chart
 from keras_ext.pipelining.errors import StageAssignmentError
 
 _LATEST = "_ipu_latest_schedules"
@@ -21,18 +22,22 @@ class PipelineSchedules(Extension):
     def get_pipeline_schedule(self, mode: str | None = None) -> list[Row]:
         """The rows (slot, ipu, stage, kind, micro_batch) of one execution of the pipeline that ran last.
 
+        The list shows itself as a table with a line for each IPU.
+
         `mode` is "train", "test" or "predict" for that of the last `fit`, `evaluate` or `predict`. Raises
         RuntimeError for a model that has not run as a pipeline.
         """
-        return list(schedule_of(self, mode).rows)
+        return ScheduleRows.of(schedule_of(self, mode))
 
-    def plot_pipeline(self, path: str | PathLike[str], mode: str | None = None) -> None:
+    def plot_pipeline(self, path: str | PathLike[str] = "pipeline.svg", mode: str | None = None) -> PipelineChart:
         """Draws the schedule that ran last as a Gantt chart, a line for each IPU, to a file of SVG or HTML.
+
+        Returns the chart, which notebooks show, with its `path`.
 
         `mode` is as for `get_pipeline_schedule`. Raises RuntimeError for a model that has not run as a pipeline,
         ValueError for a path that ends otherwise than in .svg or .html.
         """
-        write_chart(schedule_of(self, mode), self.name, path)  # type: ignore[attr-defined]
+        return write_chart(schedule_of(self, mode), self.name, path)  # type: ignore[attr-defined]
 
 
 def note_pipeline(model: Any, mode: str, program: Any) -> None:

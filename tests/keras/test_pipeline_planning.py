@@ -188,6 +188,7 @@ def test_without_training(kit: Kit) -> None:
     with IPUStrategy().scope():
         model = mlp(kit)
     plan = model.plan_pipeline(2, batch_size=BATCH, print_fn=None)
+    assert repr(plan) == plan.table() and plan.table().splitlines()[0] in plan._repr_html_()
     assert not plan.account.pipeline.training and plan.account.pipeline.micro_batches == 8
     plan.apply()
     model.compile(steps_per_execution=8)

@@ -291,13 +291,19 @@ def test_stages_of_a_subclass_come_back(kit: Kit, with_input: bool, tmp_path: Pa
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_schedule_is_drawn(kit: Kit, tmp_path: Path) -> None:
+def test_a_schedule_is_drawn(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data(8 * BATCH)
     _, model = twins(kit, mlp, [0, 0, 1, 1], 4)
     with pytest.raises(RuntimeError, match="has run as a pipeline"):
         model.plot_pipeline(tmp_path / "early.svg")
     model.fit(x, y, batch_size=BATCH, verbose=0)
-    model.plot_pipeline(tmp_path / "pipeline.svg")
+    monkeypatch.chdir(tmp_path)
+    chart = model.plot_pipeline()
+    assert chart.path == Path("pipeline.svg") and "pipeline.svg" in repr(chart)
+    assert chart._repr_svg_() == (tmp_path / "pipeline.svg").read_text()
+    rows = model.get_pipeline_schedule()
+    assert repr(rows).splitlines()[0].startswith("Grouped schedule, 2 stages on 2 IPUs, 4 micro-batches")
+    assert [line.split()[:3] for line in repr(rows).splitlines()[1:]] == [["IPU", "0", "F0"], ["IPU", "1", "."]]
     model.plot_pipeline(tmp_path / "pipeline.html")
     assert (tmp_path / "pipeline.html").read_text().startswith("<!DOCTYPE html>")
     with pytest.raises(ValueError, match=r"\.svg or \.html"):

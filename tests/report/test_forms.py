@@ -44,5 +44,11 @@ def test_the_trace_has_every_superstep_in_order() -> None:
     assert [event["args"]["not always live"] for event in counters] == data["liveness"]["live_bytes"]
 
 
+def test_a_prompt_shows_the_verdicts() -> None:
+    lines = repr(report()).splitlines()
+    assert lines[0].startswith("dense step: fits on Mk2 GC200") and len(lines) < 12
+    assert report().text().startswith(repr(report()))
+
+
 def test_a_notebook_shows_the_text() -> None:
     assert report()._repr_html_().startswith("<pre>dense step: fits")

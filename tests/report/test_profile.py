@@ -43,11 +43,14 @@ def test_the_names_stand_where_they_are_documented() -> None:
     assert {"profile", "ProfileReport"} <= set(dir(ipu))
 
 
-def test_profile_of_a_model(kit: Kit, tmp_path: Path) -> None:
+def test_profile_of_a_model(kit: Kit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = kit.ipu_model()
     x, y = data()
     model.fit(x, y, batch_size=8, verbose=0)
+    capsys.readouterr()
     report = ipu.profile(model, path=tmp_path / "report.html")
+    told = capsys.readouterr().out
+    assert told == f"Report written to {tmp_path / 'report.html'} (and .json, .trace.json, .txt)\n"
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted("report" + form for form in FORMS)
     assert report.data["name"] == model.name and report.data["speed"]["samples_per_step"] == 8
     assert any("dense" in row["name"] for row in report.data["operations"])
@@ -104,6 +107,32 @@ def test_the_callback_reports_on_fit(kit: Kit, tmp_path: Path) -> None:
     assert callback.report.data["host"]["measured"]["executions"] == 6
     backward = [row["name"] for row in callback.report.data["operations"] if "(backward)" in row["name"]]
     assert backward
+
+
+@pytest.mark.parametrize("aloud", [True, False])
+def test_the_callback_says_once_where_the_report_is(
+    kit: Kit, tmp_path: Path, aloud: bool, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """On stdout after the run's progress; in the log for a silent run, and where Keras is told to use logs."""
+    model = kit.ipu_model()
+    x, y = data()
+    with caplog.at_level("INFO", "ipu"):
+        callbacks = [ipu.ProfileReport(tmp_path / "r.html")]
+        model.fit(x, y, epochs=2, verbose=2 if aloud else 0, callbacks=callbacks)
+        model.predict(x, verbose=1 if aloud else 0, callbacks=callbacks)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "Report written" in line]
+    logged = [record.getMessage() for record in caplog.records if "Report written" in record.getMessage()]
+    assert (len(lines), len(logged)) == ((2, 0) if aloud else (0, 2))
+    assert all(str(tmp_path / "r.html") in line for line in lines + logged)
+    if not aloud:
+        return
+    assert all(line.startswith("Report written") for line in lines)
+    kit.keras.utils.disable_interactive_logging()
+    try:
+        ipu.profile(model, path=tmp_path / "s.html")
+    finally:
+        kit.keras.utils.enable_interactive_logging()
+    assert "Report written" not in capsys.readouterr().out
 
 
 def test_the_callback_reports_early(kit: Kit, tmp_path: Path) -> None:

@@ -1,0 +1,79 @@
+"""What prompts and notebooks show of accounts, plans and schedules: short tables."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from engine.partition.schedule import Row
+from engine.partition.schedule_table import ScheduleRows
+from engine.profile import account, summary
+from engine.profile.pipelines import pipeline_table
+from engine.profile.predictions import Predictions
+from engine.profile.scaling import predict, scaling_table, workload_of
+from engine.target import target
+from tests.profile.programs import dense_step
+from tests.profile.test_pipeline_account import accounted
+
+MK2 = target("ipu2")
+
+
+def check(shown: Any, text: str) -> None:
+    """It is shown as this text, short enough for a terminal, and in a notebook with its columns."""
+    assert repr(shown) == text
+    assert len(text.splitlines()) <= 32 and max(map(len, text.splitlines())) <= 88
+    html = shown._repr_html_()
+    assert html.startswith("<pre>") and html.endswith("</pre>")
+
+
+def test_accounts() -> None:
+    found = account(dense_step(), MK2)
+    check(found, summary(found))
+    pipelined, _ = accounted()
+    check(pipelined, summary(pipelined))
+    check(pipelined.pipeline, pipeline_table(pipelined.pipeline))
+    check(pipelined.pipeline.ipus[1], pipeline_table(pipelined.pipeline).splitlines()[-2])
+
+
+def test_predictions_are_a_tuple_still() -> None:
+    plain = predict(workload_of(account(dense_step(), MK2), 4000), MK2)
+    shown = Predictions(plain, MK2)
+    check(shown, scaling_table(plain, MK2))
+    assert shown == plain and shown[1:3] == plain[1:3] and isinstance(shown, tuple)
+    for again in (copy.copy(shown), pickle.loads(pickle.dumps(shown))):
+        assert again == plain and again.target == MK2
+
+
+@pytest.mark.parametrize("kind", ["Grouped", "Interleaved", "Sequential"])
+def test_a_schedule_has_a_line_for_each_ipu(kind: str) -> None:
+    _, made = accounted(kind)
+    schedule = made.schedule
+    rows = ScheduleRows.of(schedule)
+    assert rows == list(schedule.rows) and copy.copy(rows) == rows
+    assert pickle.loads(pickle.dumps(rows)).title == rows.title
+    title, *lines = rows.table(None).splitlines()
+    assert title.startswith(f"{kind} schedule, 3 stages on 3 IPUs, 6 micro-batches")
+    cells = [line.split()[2:] for line in lines]
+    letters = {"forward": "F", "recompute": "R", "backward": "B", "update": "U"}
+    for row in schedule.rows:
+        number = "" if row.micro_batch is None else row.micro_batch
+        assert cells[row.ipu][row.slot] == f"{letters[row.kind]}{number}"
+    assert sum(cell != "." for line in cells for cell in line) == len(schedule.rows)
+    check(rows, rows.table())
+
+
+def test_long_schedules_are_cut_and_say_so() -> None:
+    rows = ScheduleRows(Row(slot, slot % 2, slot % 2, "forward", slot) for slot in range(200))
+    shown = repr(rows).splitlines()
+    assert len(shown) == 3 and max(map(len, shown)) <= 88 and shown[2].startswith("and ")
+    cut = len(shown[1].split()) - 2
+    assert shown[2] == f"and {200 - cut} more slots"
+    assert "F199" in rows._repr_html_()
+
+
+def test_stages_that_share_an_ipu_are_told_apart() -> None:
+    rows = ScheduleRows([Row(0, 0, 0, "forward", 3), Row(1, 0, 1, "backward", 3), Row(2, 0, 0, "update", None)])
+    assert repr(rows) == "IPU 0 F0.3 B1.3    U" and repr(ScheduleRows([])) == "[]"
