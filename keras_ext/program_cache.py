@@ -17,7 +17,7 @@ from ipu.compiler.accumulation import accumulated
 from ipu.compiler.marks import AccumulatorType, marking
 from ipu.compiler.pipelining import InferencePipelineProgram, PipelineProgram
 from ipu.compiler.program import Program
-from ipu.compiler.replication import alone
+from ipu.compiler.replication import alone, without_groups
 from ipu.compiler.trace import graph_of, trace_step
 from ipu.pipelining.streaming import Streamed, StreamingPipelineProgram
 from keras_ext.epochs.feeds import BatchSignature
@@ -91,17 +91,18 @@ def compile_step(
     """Traces a step that takes one nested batch, and compiles it, or the step that makes one of `updates`."""
     flat_step, specs = _flat(step, signature)
     if updates is None:
-        return Program(alone(trace_step(flat_step, specs), replicas))
+        return Program(without_groups(alone(trace_step(flat_step, specs), replicas)))
     traceable: Callable[..., Any] = flat_step
     if updates.streaming and updates.pipelining is not None:
         traceable = Streamed(flat_step, len(updates.pipelining.devices) - 1)
     with marking(updates.accumulator_type) as marks:
         traced = alone(trace_step(traceable, specs), replicas)
-    once, metrics = marks.updated_once.values(), updates.metric_variables()
+    once, metrics = list(marks.updated_once.values()), list(updates.metric_variables())
     if updates.pipelining is None:
         shards = updates.accumulation.replicas if updates.storage.replicated_optimizer_state_sharding else 1
         traced = replace(traced, storage=updates.storage, state_shards=shards)
         return Program(accumulated(traced, updates.accumulation, once=once, metrics=metrics))
+    traced = without_groups(traced, pipelined=True)
     pipelining = engine_pipelining(updates.pipelining, updates.accumulation)
     if marks.updated_once:
         return PipelineProgram(traced, pipelining, once=once, metrics=metrics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from engine.partition.copies import Copies, with_own_names
 from engine.partition.loop_attributes import attributes_of_loop
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX, MicroBatch
+from engine.partition.together import CopiesTogether
 
 
 class MicroBatchLoop:
@@ -49,21 +50,21 @@ class MicroBatchLoop:
         }
         shape = TupleShape(tuple(i.shape for i in self.initial))
         body = _Body(shape, self.accumulation, counter)
-        turn = body.turn
-        new = {p: body.element(place) for p, place in given.items()}
-        new |= {p: turn.feed(array, p) for p, array in new.items() if self._is_feed(p)}
+        of, last = self._copies(body, given, states, set(rows)), len(body.micro_batches) - 1
+        following = {counter: body.next_turn()}
+        for mark, place in zip(parts.marks, gradients, strict=True):
+            total = body.element(place)
+            for k, micro_batch in enumerate(body.micro_batches):
+                total = micro_batch.accumulated(mark, total, of(k, mark.operands[0]))
+            following[place] = total
         for number, place in states.items():
             state = body.element(place)
-            new[self.module.entry.parameters[number]] = turn.row(state) if number in rows else state
-        copies = Copies(body.builder, new)
-        following = {counter: body.next_index()}
-        for mark, place in zip(parts.marks, gradients, strict=True):
-            following[place] = turn.accumulated(mark, body.element(place), copies.of(mark.operands[0]))
-        for number, place in states.items():
-            value = copies.of(parts.moving[number])
-            following[place] = turn.with_row(body.element(place), value) if number in rows else value
+            for k, micro_batch in enumerate(body.micro_batches):
+                value = of(k, parts.moving[number])
+                state = micro_batch.with_row(state, value) if number in rows else value
+            following[place] = state
         for value, place in zip(parts.last, lasts, strict=True):
-            following[place] = copies.of(value)
+            following[place] = of(last, value)
         loop = self._while(body, shape, following)
         for mark, place in zip(parts.marks, gradients, strict=True):
             total = entry.get_tuple_element(loop, place)
@@ -71,6 +72,27 @@ class MicroBatchLoop:
             self.reduced[mark] = total if same else entry.convert(total, mark.array_shape.element_type)
         self.last = {v: entry.get_tuple_element(loop, place) for v, place in zip(parts.last, lasts, strict=True)}
         self.moved = {number: entry.get_tuple_element(loop, place) for number, place in states.items()}
+
+    def _copies(
+        self, body: _Body, given: Mapping[Instruction, int], states: Mapping[int, int], rows: Collection[int]
+    ) -> Callable[[int, Instruction], Instruction]:
+        """Gives what stands for an instruction in the k-th of a turn's micro-batches."""
+        parameters, elements = self.module.entry.parameters, {p: body.element(place) for p, place in given.items()}
+        stands = []
+        for k, micro_batch in enumerate(body.micro_batches):
+            new = {p: micro_batch.feed(array, p) if self._is_feed(p) else array for p, array in elements.items()}
+            for number, place in states.items():
+                state = body.element(place)
+                if number in rows:
+                    new[parameters[number]] = micro_batch.row(state)
+                elif k == 0:
+                    new[parameters[number]] = state
+            stands.append(new)
+        if len(stands) == 1:
+            copies = Copies(body.builder, stands[0])
+            return lambda k, instruction: copies.of(instruction)
+        shared = {parameters[n]: value for n, value in self.parts.moving.items() if n not in rows}
+        return CopiesTogether(body.builder, stands, shared).of
 
     def _is_feed(self, parameter: Instruction) -> bool:
         return self.roles[parameter["parameter_number"]] == "feed"
@@ -89,7 +111,7 @@ class MicroBatchLoop:
         elements = [following.get(place) or body.element(place) for place in range(len(self.initial))]
         condition = Builder("more_micro_batches")
         counted = condition.get_tuple_element(condition.parameter_of(shape), body.counter)
-        limit = condition.constant(self.accumulation.micro_batches, INDEX)
+        limit = condition.constant(self.accumulation.micro_batches // self.accumulation.together, INDEX)
         called = (
             with_own_names(body.builder.build(body.builder.tuple(*elements))),
             condition.build(condition.compare(counted, limit, "LT")),
@@ -106,7 +128,8 @@ class _Body:
         self.counter = counter
         self._state = self.builder.parameter_of(shape)
         self._elements: dict[int, Instruction] = {}
-        self.turn = MicroBatch(self.builder, accumulation, self.element(counter))
+        self.turn = self.element(counter)
+        self.micro_batches = [MicroBatch(self.builder, accumulation, index) for index in self._indices(accumulation)]
 
     def element(self, place: int) -> Instruction:
         """An element of the state."""
@@ -114,6 +137,14 @@ class _Body:
             self._elements[place] = self.builder.get_tuple_element(self._state, place)
         return self._elements[place]
 
-    def next_index(self) -> Instruction:
-        """The number of the micro-batch after this one."""
-        return self.builder.add(self.turn.index, self.builder.constant(1, INDEX))
+    def next_turn(self) -> Instruction:
+        """The number of the turn after this one."""
+        return self.builder.add(self.turn, self.builder.constant(1, INDEX))
+
+    def _indices(self, accumulation: Accumulation) -> list[Instruction]:
+        """The numbers of the micro-batches of this turn."""
+        together = accumulation.together
+        if together == 1:
+            return [self.turn]
+        first = self.builder.multiply(self.turn, self.builder.constant(together, INDEX))
+        return [first, *(self.builder.add(first, self.builder.constant(k, INDEX)) for k in range(1, together))]

@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.partition.accumulation import Accumulation
+from engine.partition.batch_norm_groups import statistics
 from engine.partition.copies import Copies, with_own_names
 from engine.partition.loop import MicroBatchLoop
 from engine.partition.marks import Cut, cut
@@ -52,10 +54,21 @@ def repeat(
     metrics that replicas cannot share.
     """
     module = run_passes(module, BEFORE)
+    _check_statistics(module)
     parts = cut(module, roles, once, names or {})
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names or {})
     repetition = Repetition(module, roles, accumulation, parts, kinds)
     return repetition.run(MicroBatchLoop(repetition.entry, module, roles, accumulation, parts))
+
+
+def _check_statistics(module: Module) -> None:
+    inner = [i for i in statistics(module) if i not in set(module.entry.instructions)]
+    if inner:
+        raise ConfigurationError(
+            f"Expected batch normalisation over several replicas outside of loops and branches. Received: "
+            f"{inner[0].op_name or inner[0].name} inside one. Set "
+            f"norms.experimental.distributed_batch_norm_replica_group_size = 1, or normalise outside of it."
+        )
 
 
 class Loop(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.ir import Shape
 from engine.partition.accumulation import Accumulation
+from engine.partition.batch_norm_groups import for_one, group_of
 from engine.partition.repeat import repeat
 from engine.runtime.buffers import DeviceBuffer
 from ipu.compiler.trace import TracedStep
@@ -54,7 +55,7 @@ class ReplicaRows:
 
 
 def accumulated(
-    traced: TracedStep, accumulation: Accumulation, *, once: Iterable[Any], metrics: Iterable[Any]
+    traced: TracedStep, accumulation: Accumulation, *, once: Collection[Any], metrics: Collection[Any]
 ) -> TracedStep:
     """The step of `accumulation.micro_batches` of the batches of `traced`, which was traced with marks.
 
@@ -62,6 +63,11 @@ def accumulated(
     Raises ConfigurationError for steps that cannot be cut at their gradients, and for metrics that replicas cannot
     share.
     """
+    group = group_of(traced.module)
+    if group > 1:
+        # A chip has one of the replicas that make their micro-batches together.
+        one = accumulated(replace(traced, module=for_one(traced.module)), accumulation, once=once, metrics=metrics)
+        traced, accumulation = replace(traced, alone=one), replace(accumulation, together=group)
     numbers = variable_numbers(traced)
     repeated = repeat(
         traced.module,

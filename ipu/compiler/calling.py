@@ -16,6 +16,7 @@ from engine.ir.device_operations import is_collective
 from engine.runtime.feeds import RowFeed
 from ipu._device import current_system
 from ipu.compiler.baking import Baked, bake, baking_possible, compilable
+from ipu.compiler.batch_norm import group_size
 from ipu.compiler.function_trace import function_trace
 from ipu.compiler.program import Program
 from ipu.compiler.refusals import ShapeFromValues
@@ -31,7 +32,8 @@ class EngineFunction:
     """
 
     def __init__(self, function: polymorphic_function.Function) -> None:
-        self._compiled = compilable(function)
+        self._function = weakref.ref(function)  # it keeps this object alive, not the other way around
+        self._compiled, self._group = compilable(function), group_size()
         self._programs: dict[tuple[int, int], tuple[Any, Program]] = {}
         self._shaped_by_values: dict[int, Any] = {}
         self._always_bakes = False
@@ -105,6 +107,9 @@ class EngineFunction:
 
     def _concrete(self, arguments: Any) -> Any:
         args, kwargs = arguments
+        function = self._function()
+        if self._group != group_size() and function is not None:  # layers have asked for it when they were traced
+            self._compiled, self._group = compilable(function), group_size()
         with engine_trace() as used, function_trace():
             concrete = self._compiled.get_concrete_function(*args, **kwargs)
         self._used.update(used)

@@ -12,6 +12,7 @@ from engine.ir.device_operations import (
     ALL_GATHER,
     ALL_TO_ALL,
     ASSUME_EQUAL,
+    BATCH_NORM,
     CROSS_REPLICA_MEAN,
     CROSS_REPLICA_SUM,
     REDUCE_SCATTER,
@@ -32,6 +33,13 @@ def cross_replica_sum(x: Any, group: int | None = None, name: str | None = None)
 def cross_replica_mean(x: Any, group: int | None = None, name: str | None = None) -> tf.Tensor:
     """The mean over a group's replicas; its gradient is the mean of all replicas' gradients."""
     return _same_shape(CROSS_REPLICA_MEAN, cross_replica_mean, x, group, name or "cross_replica_mean")
+
+
+def statistic(x: Any, group: int) -> tf.Tensor:
+    """The sum over a group's replicas of what a batch normalisation sums over its batch."""
+    x = _operand(x, "x")
+    config = {"replica_group_size": group, BATCH_NORM: True}
+    return _operation(CROSS_REPLICA_SUM, x, list(x.shape), config, lambda dy: statistic(dy, group), "statistic")
 
 
 def all_gather(x: Any, group: int, name: str | None = None) -> tf.Tensor:

@@ -220,7 +220,8 @@ class Program:
 
     def _of_one_replica(self, program: EngineProgram) -> EngineProgram:
         alone = self._traced.alone
-        return program if alone is None or self._traced.replicas == 1 else _one_replica(alone)
+        several = self._traced.replicas > 1 or self._traced.in_turn > 1
+        return _one_replica(alone) if several and alone is not None else program
 
     @cached_property
     def _plain_program(self) -> EngineProgram:

@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError, StepCountError
 from engine.ir.device_operations import OUTFEED, is_collective, queue_of, target_of
+from engine.partition.batch_norm_groups import group_of, is_statistic
 from engine.partition.replicate import replicate
 from ipu.compiler.accumulation import ReplicaRows
+from ipu.compiler.batch_norm import OPTION, in_a_pipeline
 from ipu.compiler.trace import TracedStep
 
 
@@ -25,7 +27,9 @@ def alone(traced: TracedStep, replicas: int) -> TracedStep:
 
     Raises ConfigurationError for collectives of more than one replica.
     """
-    found = [i for c in traced.module.computations() for i in c.instructions if is_collective(i)]
+    _check_groups(traced, replicas)
+    collectives = (i for c in traced.module.computations() for i in c.instructions if is_collective(i))
+    found = [i for i in collectives if not is_statistic(i)]
     if found and replicas > 1:
         raise ConfigurationError(
             f"Expected Keras models without operations between replicas: fit, evaluate and predict reduce gradients "
@@ -42,6 +46,31 @@ def alone(traced: TracedStep, replicas: int) -> TracedStep:
     _check_queues(traced, replicas)
     traced = replicated(traced, 1) if found else traced
     return replace(traced, in_turn=replicas)
+
+
+def without_groups(traced: TracedStep, pipelined: bool = False) -> TracedStep:
+    """A step, or micro-batch of a pipeline, whose replicas are not run together.
+
+    Raises ConfigurationError for batch normalisations over groups of replicas.
+    """
+    if group_of(traced.module) == 1:
+        return traced
+    if pipelined:
+        raise in_a_pipeline()
+    raise ConfigurationError(
+        f"Expected batch normalisation over several replicas in fit alone. Received: a layer called with "
+        f"training=True in evaluate or predict, with {OPTION} = {group_of(traced.module)}. Set it to 1."
+    )
+
+
+def _check_groups(traced: TracedStep, replicas: int) -> None:
+    """Raises ConfigurationError for batch normalisations over groups that do not divide the replicas."""
+    group = group_of(traced.module)
+    if replicas % group:
+        nearest = max(size for size in range(1, min(group, replicas) + 1) if replicas % size == 0)
+        raise ConfigurationError(
+            f"Expected {OPTION} to divide the number of replicas, {replicas}. Received: {group}. Nearest: {nearest}."
+        )
 
 
 def _check_queues(traced: TracedStep, replicas: int) -> None:

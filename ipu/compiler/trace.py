@@ -15,6 +15,7 @@ from engine.errors import UnsupportedOperation
 from engine.ir import Module
 from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
 from engine.partition.storage import Storage
+from ipu.compiler.batch_norm import with_groups
 from ipu.compiler.handles import HandleVariable, is_variable
 from ipu.compiler.hlo import import_hlo
 from ipu.compiler.optimizer_state import OptimizerState, optimizer_state_of
@@ -103,6 +104,7 @@ def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
         resources[number] = _variable(by_handle.get(id(tensor)), tensor)
     imported = import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
     module, pipelines = with_traced_pipelines(_with_checkpoints(imported))
+    module = with_groups(module, bool(pipelines))
     updated = [variable for number, variable in resources.items() if number in module.aliases]
     pack = concrete.function_type.pack_output
     ipus = ipus_of_function(concrete.graph, pipelines)

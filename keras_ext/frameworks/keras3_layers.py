@@ -6,8 +6,10 @@ import functools
 from typing import Any
 
 import tensorflow as tf
-from keras.src.layers import RandomCrop
+from keras.src.backend import epsilon
+from keras.src.layers import BatchNormalization, RandomCrop
 
+from ipu.compiler.batch_norm import group_moments, over_group
 from ipu.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction
 
@@ -15,6 +17,22 @@ from keras_ext.frameworks.common import KerasFunction
 def install() -> None:
     """Wraps the layers at class level; elsewhere than in a step of the engine they do what they did."""
     RandomCrop.transform_images = _with_static_size(RandomCrop.transform_images)
+    BatchNormalization._moments = _over_groups(BatchNormalization._moments)
+
+
+def _over_groups(original: KerasFunction) -> KerasFunction:
+    """Mean and variance over the batches of a group of replicas, where the configuration has groups."""
+
+    @functools.wraps(original)
+    def moments(self: Any, inputs: Any, mask: Any) -> Any:
+        if not over_group():
+            return original(self, inputs, mask)
+        if mask is None:
+            return group_moments(inputs, self._reduction_axes)
+        # Keras adds epsilon to the number of elements that are not masked.
+        return group_moments(inputs, self._reduction_axes, tf.expand_dims(mask, -1), epsilon=epsilon())
+
+    return moments
 
 
 def _with_static_size(original: KerasFunction) -> KerasFunction:

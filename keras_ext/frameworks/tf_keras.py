@@ -14,12 +14,14 @@ from tf_keras.src.engine import data_adapter
 from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential
 from tf_keras.src.engine.training import Model
+from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers import optimizer as optimizers
 from tf_keras.src.optimizers import optimizer_v1, sgd
 from tf_keras.src.optimizers.legacy import optimizer_v2
 from tf_keras.src.utils.generic_utils import Progbar
 
+from ipu.compiler.batch_norm import group_moments, over_group
 from ipu.compiler.variables import tracing
 from keras_ext import extension, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
@@ -121,6 +123,9 @@ def install() -> None:
     tensorboard.install(TensorBoard)
     runs.install(Model, lambda model: serves(getattr(model, "_distribution_strategy", None)))
     tf_keras_backup.install()
+    BatchNormalizationBase._no_sync_calculate_mean_and_var = _over_groups(
+        BatchNormalizationBase._no_sync_calculate_mean_and_var
+    )
     sgd.SGD.update_step = _without_idle_velocities(sgd.SGD.update_step)
     loss_scale_optimizer.strategy_supports_loss_scaling = _supporting_loss_scaling(
         loss_scale_optimizer.strategy_supports_loss_scaling
@@ -188,6 +193,19 @@ def _without_idle_velocities(original: KerasFunction) -> KerasFunction:
             original(self, gradient, variable)
 
     return update_step
+
+
+def _over_groups(original: KerasFunction) -> KerasFunction:
+    """Mean and variance over the batches of a group of replicas, where the configuration has groups."""
+
+    @functools.wraps(original)
+    def moments(self: Any, inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> Any:
+        if not over_group():
+            return original(self, inputs, reduction_axes, keep_dims, mask=mask)
+        weights = None if mask is None else tf.expand_dims(mask, -1)
+        return group_moments(inputs, reduction_axes, weights, keep_dims)
+
+    return moments
 
 
 def _supporting_loss_scaling(original: KerasFunction) -> KerasFunction:

@@ -1,0 +1,125 @@
+"""Batch normalisation over groups of replicas: its sums over a batch become sums over the batches of a group.
+
+A statistic is a cross-replica sum that says so, `is_statistic`. It is all-reduced in the forward and in the backward
+pass; the gradients of scale and offset are those of the replica's own batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+
+from engine.ir import Instruction, Module
+from engine.ir.device_operations import BATCH_NORM, CROSS_REPLICA_SUM, config_of, target_of
+from engine.passes import construct
+from engine.passes.expand_batch_norm import Normalization
+from engine.passes.inline_calls import inline_calls
+from engine.passes.rewriting import make, rewrite
+from engine.passes.splats import splat_value
+
+TRAINING = ("batch-norm-training", "batch-norm-grad")
+VARIANCE = 2
+"""The variance's place among the results of batch-norm-training."""
+
+
+def over_groups(module: Module, group: int) -> Module:
+    """The module with the statistics of batch-norm-training and -grad of `group` replicas together."""
+    if group == 1 or not any(i.opcode in TRAINING for c in module.computations() for i in c.instructions):
+        return module
+    # Unbiased variances first: afterwards nothing says whose they are.
+    module = rewrite(module, lambda _, each: _unbiased(each, group) if each.opcode == "multiply" else None)
+    return inline_calls(rewrite(module, lambda _, each: _expanded(each, group) if each.opcode in TRAINING else None))
+
+
+def statistics(module: Module) -> Iterator[Instruction]:
+    """The cross-replica sums that are statistics, in loops and branches too."""
+    return (i for c in module.computations() for i in c.instructions if is_statistic(i))
+
+
+def is_statistic(instruction: Instruction) -> bool:
+    """Whether an instruction is a statistic of a group."""
+    return target_of(instruction) == CROSS_REPLICA_SUM and bool(config_of(instruction).get(BATCH_NORM))
+
+
+def group_of(module: Module) -> int:
+    """How many replicas have statistics together, 1 for a module without any."""
+    return max((config_of(i)["replica_group_size"] for i in statistics(module)), default=1)
+
+
+def for_one(module: Module) -> Module:
+    """The module of one replica without the others: what it computes, without the exchange."""
+    return rewrite(module, lambda _, each: each.operands[0] if is_statistic(each) else None)
+
+
+class _OverGroup(Normalization):
+    """The same where means are over the batches of a group."""
+
+    def __init__(self, instruction: Instruction, group: int) -> None:
+        super().__init__(instruction)
+        self.group, self.own = group, self.count
+        self.count *= group
+
+    def together(self, own: Instruction) -> Instruction:
+        """The sum over the group's replicas."""
+        config = json.dumps({"replica_group_size": self.group, BATCH_NORM: True})
+        return make(
+            self.like,
+            *("custom-call", own.shape, (own,)),
+            custom_call_target=CROSS_REPLICA_SUM,
+            backend_config=config,
+            custom_call_has_side_effect=False,
+        )
+
+    def mean(self, operand: Instruction) -> Instruction:
+        return self.apply("divide", self.together(self.sum(operand)), self.number(self.count))
+
+
+def _expanded(instruction: Instruction, group: int) -> Instruction:
+    made = _OverGroup(instruction, group)
+    return (_training if instruction.opcode == "batch-norm-training" else _gradient)(made)
+
+
+def _training(made: _OverGroup) -> Instruction:
+    """(normalised operand, mean, biased variance)."""
+    operand, scale, offset = (made.widened(o) for o in made.like.operands)
+    mean = made.mean(operand)
+    centred = made.centred(operand, mean)
+    variance = made.mean(made.apply("multiply", centred, centred))
+    return made.results(made.normalized(centred, scale, offset, variance), mean, variance)
+
+
+def _gradient(made: _OverGroup) -> Instruction:
+    """Of (operand, scale, mean, variance, gradient): the gradients of operand, scale and offset."""
+    operand, scale, mean, variance, gradient = (made.widened(o) for o in made.like.operands)
+    inverse = made.apply("divide", made.number(1), made.deviation(variance))
+    centred = made.centred(operand, mean)
+    of_offset = made.sum(gradient)
+    of_scale = made.apply("multiply", made.sum(made.apply("multiply", gradient, centred)), inverse)
+    count = made.number(made.count)
+    slope = made.apply("divide", made.apply("multiply", made.together(of_scale), inverse), count)
+    level = made.spread(made.apply("divide", made.together(of_offset), count))
+    inner = made.apply("subtract", gradient, level)
+    inner = made.apply("subtract", inner, made.apply("multiply", centred, made.spread(slope)))
+    of_operand = made.apply("multiply", made.spread(made.apply("multiply", scale, inverse)), inner)
+    return made.results(of_operand, of_scale, of_offset)
+
+
+def _unbiased(product: Instruction, group: int) -> Instruction | None:
+    """TensorFlow's n / (n - 1) times a variance of n elements, for those of the group."""
+    for variance, factor in (product.operands, product.operands[::-1]):
+        if variance.opcode != "get-tuple-element" or variance["tuple_index"] != VARIANCE:
+            continue
+        (source,) = variance.operands
+        if source.opcode != "batch-norm-training" or (value := splat_value(factor)) is None:
+            continue
+        count = Normalization(source).count
+        if value != np.array(count / max(1, count - 1), value.dtype):
+            continue
+        elements = count * group
+        unbiased = np.array(elements / (elements - 1), value.dtype)
+        return construct.elementwise(
+            product, "multiply", variance, construct.splat_of(product, unbiased, product.array_shape)
+        )
+    return None

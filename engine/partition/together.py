@@ -1,0 +1,82 @@
+"""Copies of a gradient part for the micro-batches of several replicas, which wait for each other at collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.errors import ConfigurationError
+from engine.ir import Instruction
+from engine.ir.builder import Builder
+from engine.partition.batch_norm_groups import is_statistic
+from engine.partition.collectives import meet
+from engine.passes.rewriting import changed
+
+Wanted = tuple[int, Instruction]
+"""An instruction, and the place of the replica in its group."""
+
+
+class CopiesTogether:
+    """Copies what is asked for, once for each replica, around what stands for parameters already.
+
+    `stands` has that for each replica. Of variables that replicas share, `states` has the new values by parameter:
+    what one replica makes of such a variable the next one takes.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        stands: Sequence[dict[Instruction, Instruction]],
+        states: Mapping[Instruction, Instruction],
+    ) -> None:
+        self._builder, self._new, self._states = builder, stands, states
+
+    def of(self, place: int, instruction: Instruction) -> Instruction:
+        """What stands for an instruction of one replica.
+
+        Raises ConfigurationError where a statistic needs what another replica makes of the statistic first.
+        """
+        pending: list[Wanted] = [(place, instruction)]
+        begun: set[Wanted] = set()
+        while pending:
+            wanted = pending[-1]
+            if wanted[1] in self._new[wanted[0]]:
+                pending.pop()
+                continue
+            missing = [each for each in self._needed(wanted) if each[1] not in self._new[each[0]]]
+            if not missing:
+                self._add(wanted)
+            elif wanted in begun:
+                raise _in_a_circle(wanted[1])
+            else:
+                pending += missing
+            begun.add(wanted)
+        return self._new[place][instruction]
+
+    def _needed(self, wanted: Wanted) -> list[Wanted]:
+        place, instruction = wanted
+        if instruction in self._states:
+            return [(place - 1, self._states[instruction])]
+        places = range(len(self._new)) if is_statistic(instruction) else [place]
+        return [(each, operand) for each in places for operand in instruction.operands]
+
+    def _add(self, wanted: Wanted) -> None:
+        place, instruction = wanted
+        if instruction in self._states:
+            self._new[place][instruction] = self._new[place - 1][self._states[instruction]]
+        elif is_statistic(instruction):
+            (operand,) = instruction.operands
+            results = meet(self._builder, instruction, [new[operand] for new in self._new])
+            for new, result in zip(self._new, results, strict=True):
+                new[instruction] = result
+        else:
+            copy = changed(instruction, operands=[self._new[place][operand] for operand in instruction.operands])
+            self._builder.instructions.append(copy)
+            self._new[place][instruction] = copy
+
+
+def _in_a_circle(instruction: Instruction) -> ConfigurationError:
+    return ConfigurationError(
+        f"Expected batch normalisation over replicas of values that do not depend on variables which the replicas "
+        f"change one after the other. Received: {instruction.op_name or instruction.name}. Set "
+        f"norms.experimental.distributed_batch_norm_replica_group_size = 1."
+    )
