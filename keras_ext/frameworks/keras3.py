@@ -43,6 +43,7 @@ from keras_ext.frameworks.common import (
     with_plain_steps,
 )
 from keras_ext.frameworks.keras3_building import building_batch
+from keras_ext.frameworks.keras3_loss_errors import error_of_loss
 from keras_ext.frameworks.keras3_saving import keep_options
 from keras_ext.frameworks.whole_updates import applying_lists, applying_pairs, once, wrap_overrides
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
@@ -261,6 +262,7 @@ def _building_once(original: KerasFunction) -> KerasFunction:
 
     @functools.wraps(original)
     def maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+        batch = None
         if isinstance(self.distribute_strategy, IPUStrategyV1):
             _adopt_optimizer(self)
         if serves(self._distribute_strategy):
@@ -269,7 +271,13 @@ def _building_once(original: KerasFunction) -> KerasFunction:
             if iterator is not None:
                 batch = iterator.first_batch()
                 iterator, data_batch = None, building_batch(self, iterator.data_adapter, batch)
-        original(self, iterator, data_batch)
+        try:
+            original(self, iterator, data_batch)
+        except ValueError:
+            of_loss = error_of_loss(self, data_batch if batch is None else batch)
+            if of_loss is None:
+                raise
+            raise of_loss from None
 
     return maybe_symbolic_build
 

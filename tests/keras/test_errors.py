@@ -188,3 +188,34 @@ def test_one_strategy_for_another(kit: Kit) -> None:
             still_works(model)
     with IPUStrategy().scope():
         still_works(model)
+
+
+@pytest.mark.parametrize("labels", [(), (28,), (28, 1)])
+@pytest.mark.parametrize("metrics", [[], ["accuracy"]])
+def test_sparse_labels_for_sequences_are_as_in_plain_keras(kit: Kit, labels: tuple[int, ...], metrics: list) -> None:
+    """A model on data [28, 1] has an output for each of 28 steps; one label for all of them is refused by the loss."""
+    generator = np.random.default_rng(1)
+    x = generator.random((8, 28, 1), np.float32)
+    y = generator.integers(0, 3, (8, *labels))
+
+    def trained() -> Any:
+        kit.keras.utils.set_random_seed(4)
+        model = kit.keras.Sequential([kit.keras.layers.Dense(4, "relu"), kit.keras.layers.Dense(3, "softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=metrics)
+        return model.fit(x, y, batch_size=4, shuffle=False, verbose=0).history
+
+    if labels:
+        expected = trained()
+        with IPUStrategy().scope():
+            received = trained()
+        assert set(received) == set(expected)
+        for name in expected:
+            np.testing.assert_allclose(received[name], expected[name], rtol=1e-5)
+        return
+    with pytest.raises(ValueError) as plain:
+        trained()
+    with pytest.raises(ValueError) as here, IPUStrategy().scope():
+        trained()
+    # tf_keras puts a traceback around the message where AutoGraph has converted its step.
+    assert str(here.value).strip() in str(plain.value)
+    assert ("target.shape=(4,)" if kit.is_keras3 else "labels.shape=(4,)") in str(here.value)

@@ -1,0 +1,32 @@
+"""What the loss of a Keras 3 model says of labels that do not fit its outputs, where Keras asks metrics first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras.src import backend, tree
+from keras.src.trainers.data_adapters import data_adapter_utils
+
+
+def error_of_loss(model: Any, batch: Any) -> ValueError | None:
+    """What the model's loss says of a batch, None if it takes it.
+
+    Where Keras builds nothing beforehand it computes the loss first; here it would ask metrics, which know less.
+    """
+    if batch is None:
+        return None
+    inputs, labels, weights = data_adapter_utils.unpack_x_y_sample_weight(tree.map_structure(_symbolic, batch))
+    try:
+        with model.distribute_strategy.scope():
+            outputs = backend.compute_output_spec(model, inputs, training=False)
+            backend.compute_output_spec(
+                model._compute_loss, inputs, labels, outputs, sample_weight=weights, training=False
+            )
+    except ValueError as error:
+        return error
+    return None
+
+
+def _symbolic(array: Any) -> Any:
+    return None if array is None else keras.KerasTensor(array.shape, backend.standardize_dtype(array.dtype))
