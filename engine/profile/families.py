@@ -79,6 +79,29 @@ def lookup_of(compute_set: ComputeSet) -> Lookup | None:
     return _lookup_in(compute_set, elements // effort.lookups, False)
 
 
+def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
+    """The look-up or update of rows that a dynamic slice along one dimension is; None for all others.
+
+    Where a slice begins in each iteration may be known beforehand: then there is nothing to look up.
+    """
+    updates = "dynamic-update-slice" in compute_set.effort.elements
+    if not updates and "dynamic-slice" not in compute_set.effort.elements or isinstance(compute_set.codelet, Nest):
+        return None
+    array, box = (
+        (compute_set.writes[0], compute_set.reads[0]) if updates else (compute_set.reads[0], compute_set.writes[0])
+    )
+    table, rows = array.buffer.shape, box.buffer.shape
+    if array.slot is not None or table.rank != rows.rank:
+        return None
+    sliced = [d for d in range(table.rank) if table.dimensions[d] != rows.dimensions[d]]
+    if len(sliced) != 1:
+        return None
+    lookups = rows.dimensions[sliced[0]]
+    away = not updates and array.buffer.kind != "variable"
+    width = rows.elements // max(1, lookups)
+    return Lookup(table.dimensions[sliced[0]], max(1, width), lookups, table.dtype.itemsize, updates, away)
+
+
 def lookup_step(lookup: Lookup, target: Target, assumptions: Assumptions) -> Superstep:
     """What its plan costs."""
     plan = plan_lookup(lookup, target, assumptions.slice_proportion())

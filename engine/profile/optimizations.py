@@ -17,6 +17,8 @@ class Optimizations:
         merge_infeeds: one sync for all arrays of an infeed's element, in place of one for each.
         combine_lookups: look-ups in one table that do not depend on each other are planned as one.
         combine_products: products that share an operand, and do not depend on each other, are planned as one.
+        replace_dynamic_slices: dynamic slices and their updates along one dimension are planned as look-ups of rows,
+            the array staying where it is, if that takes fewer cycles than to lay the whole array out anew.
         reduce_many_bytes: reductions that read so many bytes together, and do not depend on each other, share
             their syncs and the start-up of their exchanges.
         cross_replica_sum_bytes: gradients of so many bytes together, at most, are summed over replicas at once; 0: each
@@ -29,6 +31,7 @@ class Optimizations:
     merge_infeeds: bool = False
     combine_lookups: bool = False
     combine_products: bool = False
+    replace_dynamic_slices: bool = True
     reduce_many_bytes: int = 0
     cross_replica_sum_bytes: int = 0
     inter_ipu_copies_bytes: int = 0

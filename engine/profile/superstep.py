@@ -10,7 +10,7 @@ from engine.emit.nest import Nest
 from engine.errors import InternalError
 from engine.profile.convolution import Convolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
-from engine.profile.families import Superstep, family_step
+from engine.profile.families import Superstep, dynamic_lookup_of, family_step, lookup_step
 from engine.profile.mapping import Spread, spread
 from engine.profile.matmul import Product
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions, ProductOptions
@@ -32,7 +32,12 @@ def superstep(
     """What a compute set costs, given where everything lies that it reads."""
     if compute_set.effort.multiply_adds and kind_of(compute_set.effort.element_type) != "integer":
         return _matrix_product(compute_set, layouts, target, assumptions)
-    return family_step(compute_set, layouts, target, assumptions) or _element_wise(compute_set, layouts, target)
+    found = family_step(compute_set, layouts, target, assumptions) or _element_wise(compute_set, layouts, target)
+    lookup = dynamic_lookup_of(compute_set) if assumptions.optimizations.replace_dynamic_slices else None
+    if lookup is None:
+        return found
+    planned = lookup_step(lookup, target, assumptions)
+    return min(found, planned, key=lambda step: step.compute + step.exchange + step.sync)
 
 
 def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> Superstep:

@@ -115,7 +115,7 @@ EFFECTS: Mapping[str, Effect] = {
     "optimizations.triangular_solve_expander_block_size": cost("the block that one tile processes"),
     "optimizations.cholesky_block_size": cost("the block that one tile processes"),
     "optimizations.enable_fast_math": results("the same as optimizations.math.fast"),
-    "optimizations.enable_dynamic_slice_replacement": none("dynamic slices are planned as copies"),
+    "optimizations.enable_dynamic_slice_replacement": cost("slices along one dimension are planned as look-ups"),
     "optimizations.math.fast": results(
         "constants are combined, and one reciprocal of what has fewer elements takes the place of divisions by it: "
         "NaN, infinities and the last bits may differ; programs loaded from files are as without it"

@@ -58,6 +58,7 @@ def configured_optimizations() -> Optimizations:
         merge_infeeds=settings.merge_infeed_io_copies,
         combine_lookups=settings.combine_embedding_lookups,
         combine_products=settings.combine_matmuls,
+        replace_dynamic_slices=settings.enable_dynamic_slice_replacement,
         reduce_many_bytes=settings.maximum_reduce_many_buffer_size,
         cross_replica_sum_bytes=settings.maximum_cross_replica_sum_buffer_size,
         inter_ipu_copies_bytes=settings.maximum_inter_ipu_copies_buffer_size,

@@ -70,6 +70,15 @@ def infeeds() -> Program:
 
 
 @cache
+def dynamic_slice() -> Program:
+    """One of 20,000 rows."""
+    b = Builder("dynamic_slice")
+    table, start, zero = b.parameter("f32", (20_000, 64)), b.parameter("s32", ()), b.constant(0, "s32")
+    row = b.instruction("dynamic-slice", Shape("f32", (1, 64)), (table, start, zero), dynamic_slice_sizes=(1, 64))
+    return build_program(b.module(b.tuple(row)), ["variable", "feed"], {})
+
+
+@cache
 def momentum() -> Program:
     """A training step with slots."""
     return deep_step()
@@ -159,6 +168,7 @@ LOOK_AHEAD = (("scheduling.algorithm", SchedulingAlgorithm.LOOK_AHEAD),)
 
 CASES: dict[str, Case] = {
     "optimizations.maximum_cross_replica_sum_buffer_size": Case(10**6, momentum, sync, "<", replicas=16),
+    "optimizations.enable_dynamic_slice_replacement": Case(False, dynamic_slice, cycles, ">"),
     "scheduling.algorithm": Case(SchedulingAlgorithm.POST_ORDER, two_branches, live, "!="),
     "scheduling.maximum_scheduler_lookahead_depth": Case(0, two_branches, live, ">", LOOK_AHEAD),
     "scheduling.maximum_scheduler_search_space_size": Case(1, two_branches, live, ">", LOOK_AHEAD),

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.compile import build_program
-from engine.ir import GatherDimensionNumbers
+from engine.ir import GatherDimensionNumbers, Shape
 from engine.ir.builder import Builder
-from engine.profile import account
+from engine.profile import Assumptions, account
+from engine.profile.optimizations import Optimizations
 from engine.profile.slices import Lookup, plan_lookup
 from engine.target import target
 
@@ -82,3 +83,32 @@ def test_a_gather_of_rows_is_planned(lookups: int) -> None:
     cost = next(each for each in account(program, MK2).costs if each.method == "slices")
     assert (cost.compute, cost.exchange, cost.sync) == (plan.compute, plan.exchange, plan.sync)
     assert np.isfinite(cost.cycles)
+
+
+@pytest.mark.parametrize("updates", [False, True])
+def test_a_dynamic_slice_is_a_look_up_of_its_rows(updates: bool) -> None:
+    b = Builder("slice")
+    table, rows = b.parameter("f32", (20_000, 64)), b.parameter("f32", (3, 64))
+    starts = (b.parameter("s32", ()), b.constant(0, "s32"))
+    if updates:
+        made = b.instruction("dynamic-update-slice", Shape("f32", (20_000, 64)), (table, rows, *starts))
+        module = b.module(b.tuple(made), aliases={0: 0})
+    else:
+        shape = Shape("f32", (3, 64))
+        made = b.instruction("dynamic-slice", shape, (table, *starts), dynamic_slice_sizes=shape.dimensions)
+        module = b.module(b.tuple(made))
+    program = build_program(module, ["variable", "feed", "feed"], {})
+    plan = plan_lookup(Lookup(20_000, 64, 3, 4, updates), MK2)
+    found = account(program, MK2)
+    assert found.cycles == plan.compute + plan.exchange + plan.sync
+    options = Assumptions(optimizations=Optimizations(replace_dynamic_slices=False))
+    assert account(program, MK2, assumptions=options).exchange > (0 if updates else 100 * found.exchange)
+
+
+def test_a_dynamic_slice_along_two_dimensions_is_none() -> None:
+    b = Builder("slice")
+    table, starts = b.parameter("f32", (200, 64)), [b.parameter("s32", ()) for _ in range(2)]
+    made = b.instruction("dynamic-slice", Shape("f32", (3, 8)), (table, *starts), dynamic_slice_sizes=(3, 8))
+    program = build_program(b.module(b.tuple(made)), ["variable", "feed", "feed"], {})
+    options = Assumptions(optimizations=Optimizations(replace_dynamic_slices=False))
+    assert account(program, MK2).cycles == account(program, MK2, assumptions=options).cycles
