@@ -21,7 +21,9 @@ def typed_name(frame: FrameType) -> tuple[str | None, bool]:
     if frame.f_code.co_code[frame.f_lasti] not in OPCODES:
         return None, False
     steps = list(dis.get_instructions(frame.f_code))
-    now = next(number for number, step in enumerate(steps) if step.offset == frame.f_lasti)
+    now = next((number for number, step in enumerate(steps) if step.offset == frame.f_lasti), None)
+    if now is None:
+        return None, False
     if steps[now].opname in ATTRIBUTES:
         return _expression(steps, now), False
     if steps[now].opname == "IMPORT_NAME":

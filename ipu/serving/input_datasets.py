@@ -27,7 +27,7 @@ def signatures(
     """
     if dataset is None or preprocessing_step is None or _has_signature(preprocessing_step, preprocessing_signature):
         return Signatures(predict_signature, dataset, preprocessing_signature)
-    preprocessing_signature = signature_of(dataset)
+    preprocessing_signature = signature_of(dataset, preprocessing_step)
     if not _has_signature(predict_step, predict_signature):
         step = checked_step(preprocessing_step, preprocessing_signature, "preprocessing_step")
         predict_signature = result_specs(step)

@@ -46,7 +46,7 @@ def checked_step(function: Any, signature: Any, what: str, dataset: Any = None, 
     if signature is not None and dataset is not None:
         raise ConfigurationError(f"Expected one of a signature of the {what} and input_dataset. Received: both.")
     if signature is None and dataset is not None:
-        signature = signature_of(dataset)
+        signature = signature_of(dataset, function)
     if signature is None:
         signature = getattr(function, "input_signature", None)
     if signature is None:
@@ -93,13 +93,18 @@ def _tracing_anew(function: Callable[..., Any], autograph: bool = True) -> Calla
     return call
 
 
-def signature_of(dataset: Any) -> list[Any]:
-    """The specs of a data set's elements, one for each argument; raises ExportTypeError for anything else."""
+def signature_of(dataset: Any, function: Callable[..., Any]) -> list[Any]:
+    """The specs of a data set's elements, one for each argument of the function.
+
+    Those of a dictionary with the names of the arguments come in the order of these. Raises ExportTypeError for
+    anything but a data set.
+    """
     if not isinstance(dataset, tf.data.Dataset):
         raise ExportTypeError(f"Expected input_dataset to be a tf.data.Dataset. Received: {dataset!r}.")
     element = dataset.element_spec
     if isinstance(element, dict):
-        return list(element.values())
+        names = list(inspect.signature(getattr(function, "python_function", function)).parameters)
+        return [element[name] for name in (names if set(names) == set(element) else element)]
     return list(element) if isinstance(element, tuple | list) else [element]
 
 

@@ -205,6 +205,11 @@ def test_signatures_of_data_sets_and_functions(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         run(np.full((2, 3), 3.0, np.float32), np.ones((2, 3), np.float32)), [np.full((2, 3), 2)]
     )
+    columns = tf.data.Dataset.from_tensors({"x": np.ones((2, 3), np.float32), "scale": np.int32(1)})
+    run = serving.export_single_step(
+        lambda scale, x: tf.cast(scale, tf.float32) * x, str(tmp_path / "3"), tf.constant(2), input_dataset=columns
+    )
+    np.testing.assert_array_equal(run(scale=3, x=np.ones((2, 3), np.float32)), [np.full((2, 3), 3)])
     function = tf.function(lambda x: 2 * x, input_signature=[tf.TensorSpec((2,), tf.int32)])
     run = serving.export_single_step(function, str(tmp_path / "2"), 1)
     np.testing.assert_array_equal(run(np.array([1, 2], np.int32)), [[2, 4]])
