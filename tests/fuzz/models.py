@@ -48,7 +48,7 @@ def check(random: RandomModel) -> str:
         return f"other variables: {sorted({*received} ^ {*keras_alone})}"
     lines = []
     for path, expected in keras_alone.items():
-        line = _difference(random.policy, path, received[path], expected, truth[path])
+        line = difference(random.policy, path, received[path], expected, truth[path])
         if line:
             lines.append(line)
     return "\n".join(lines) or "same"
@@ -103,7 +103,7 @@ def _compiled(random: RandomModel, policy: str, **options: Any) -> keras.Model:
     return model
 
 
-def _difference(policy: str, path: str, received: np.ndarray, expected: np.ndarray, truth: np.ndarray) -> str:
+def difference(policy: str, path: str, received: np.ndarray, expected: np.ndarray, truth: np.ndarray) -> str:
     """`expected` is of Keras in the model's types, `truth` of Keras in float64."""
     if received.shape != expected.shape:
         return f"{path}: {list(received.shape)}, not {list(expected.shape)}"

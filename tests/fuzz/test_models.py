@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.fuzz.keras_models import RandomModel
-from tests.fuzz.models import check
+from tests.fuzz.models import check, difference
 
 SEEDS, MORE_SEEDS = (2, 10), range(20, 40)
 
@@ -34,3 +35,14 @@ def test_a_seed_gives_the_same_model() -> None:
     one.optimizer(), other.optimizer()
     assert str(one) == str(other)
     assert one.x.tobytes() == other.x.tobytes()
+
+
+def test_wrong_weights_slots_and_counts_are_seen() -> None:
+    truth = np.linspace(-1, 1, 7)
+    rounded = truth.astype(np.float32).astype(np.float64)
+    wrong = rounded + np.eye(7)[3] * 0.01
+    infinite = np.where(truth > 0.9, np.inf, rounded)
+    assert not difference("float32", "0 kernel", rounded[::1], rounded, truth)
+    assert "off by 0.01" in difference("float32", "0 kernel", wrong, rounded, truth)
+    assert "not finite" in difference("mixed_float16", "5 momentum", infinite, rounded, truth)
+    assert "3.0, not 2.0" in difference("float32", "4 iteration", *map(np.float64, (3, 2, 2)))
