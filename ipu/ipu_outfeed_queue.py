@@ -94,6 +94,9 @@ class IPUOutfeedQueue:
     def enqueue(self, tensors: Any) -> Any:
         """Hands over a tensor, or a tuple, list or dict of tensors, also nested; returns the operation that does it.
 
+        Layers and optimizers of Keras models may call it: in `fit` a layer enqueues for each micro-batch, and what
+        depends on accumulated gradients is enqueued once for each update. Where Keras asks for shapes it does nothing.
+
         Raises:
             ValueError: a second call in one graph, or nothing to hand over.
             RuntimeError: called outside of a tf.function that runs on the device.

@@ -40,8 +40,9 @@ class AccumulationOptions(Extension):
 
         Each replica takes that many batches with the same weights. Their gradients are reduced, summed over replicas
         and applied once. The reduction is "sum", "mean" or "running_mean". Of the further arguments `dtype` is the type
-        gradients are accumulated in: one for all, or a function of the variable. `offload_weight_update_variables`
-        and `replicated_optimizer_state_sharding` change the cost report alone: the optimizer's state lies in remote
+        gradients are accumulated in: one for all, or a function of the variable; an optimizer with an apply_gradients
+        or update_step of its own is given gradients in it. `offload_weight_update_variables` and
+        `replicated_optimizer_state_sharding` change the cost report alone: the optimizer's state lies in remote
         memory, and its transfers take cycles, unless the first is False (training a model, section 6.7).
 
         Raises ConfigurationError, a ValueError, for arguments out of range and for those that Keras fills in.

@@ -13,6 +13,7 @@ from engine.partition.replicate import replicate
 from ipu.compiler.accumulation import ReplicaRows
 from ipu.compiler.batch_norm import OPTION, in_a_pipeline
 from ipu.compiler.trace import TracedStep
+from ipu.queues.registry import puts_replicas_together
 
 
 class AccumulationLoopError(StepCountError, tf.errors.FailedPreconditionError):
@@ -81,7 +82,8 @@ def _check_queues(traced: TracedStep, replicas: int) -> None:
     while pending:
         caller = pending.pop()
         for inside in (i for computation in caller.called for i in computation.instructions):
-            if target_of(inside) == OUTFEED and caller.opcode != "call":
+            is_in_turn = target_of(inside) == OUTFEED and puts_replicas_together(queue_of(inside))
+            if is_in_turn and caller.opcode != "call":
                 raise ConfigurationError(
                     f"Expected Keras models to enqueue once in each step where they have {replicas} replicas. "
                     f"Received: an enqueue to outfeed queue {queue_of(inside)!r} ({inside.op_name or inside.name}) "

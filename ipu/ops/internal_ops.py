@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +13,9 @@ from engine.ir.device_operations import OUTFEED
 from ipu._names.namespace import public_names
 from ipu.compiler.device_calls import ordered_call, require_trace
 from ipu.compiler.loop_context import current_counter
+from ipu.compiler.marks import in_marked_step
+from ipu.compiler.tokens import own_chain
+from ipu.compiler.variables import in_symbolic_graph
 from ipu.queues.printer import Printer
 
 __all__ = ["get_current_iteration_counter", "print_tensor"]
@@ -27,19 +31,24 @@ def print_tensor(input: Any, name: str = "") -> tf.Tensor:
 
     Returns:
         The input as a tensor whose computation includes the printing to the standard error. It is printed whether the
-        tensor is used or not; with R > 1 replicas as one array [R, ...].
+        tensor is used or not; with R > 1 replicas as one array [R, ...]. Replicas of a Keras model print one after the
+        other.
 
     Raises:
         RuntimeError: called outside of a tf.function that runs on the device.
     """
-    require_trace("print_tensor")
     tensor = tf.convert_to_tensor(input)
+    if in_symbolic_graph():
+        return tf.identity(tensor)  # Keras asks for shapes; nothing of the graph is ever executed
+    require_trace("print_tensor")
     graph = ops.get_default_graph()
     path = graph.unique_name("print_tensor", mark_as_used=True)
     printer = Printer(f"{path}/{name}" if name else path)
     # Programs know the printer by name only: it lives as long as the traced function.
     graph._ipu_printers = [*getattr(graph, "_ipu_printers", []), printer]
-    _, operation = ordered_call(OUTFEED, [tensor], {"queue": printer.name})
+    # In a step of Keras that is cut, layers, stages and the optimizer print when each comes by.
+    with own_chain(printer.name) if in_marked_step() else contextlib.nullcontext():
+        _, operation = ordered_call(OUTFEED, [tensor], {"queue": printer.name})
     with tf.control_dependencies([operation]):
         return tf.identity(tensor)
 

@@ -28,6 +28,8 @@ class OutfeedEndpoint:
     """Rows that programs have enqueued and nobody has taken yet; of those only the last if `last_only`."""
 
     _may_be_synthetic = True
+    puts_replicas_together = True
+    """Whether rows of replicas that run one after the other become one."""
 
     def __init__(self, name: str | None, last_only: bool, depth: int) -> None:
         self._last_only, self._depth = last_only, depth
@@ -123,7 +125,7 @@ class OutfeedEndpoint:
         return [leaf[:whole].reshape(-1, self._in_turn, *leaf.shape[1:]) for leaf in rows] if whole else None
 
     def _received(self, rows: Rows) -> None:
-        if self._in_turn > 1:
+        if self._in_turn > 1 and self.puts_replicas_together:
             complete = self._of_replicas(rows)
             if complete is None:
                 return

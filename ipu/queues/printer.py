@@ -13,6 +13,7 @@ class Printer(OutfeedEndpoint):
     """Writes each row to the standard error after `title` and a colon."""
 
     _may_be_synthetic = False
+    puts_replicas_together = False
 
     def __init__(self, title: str) -> None:
         self._title = title

@@ -70,6 +70,11 @@ def remember(endpoint: Endpoint) -> None:
         register(endpoint, "", endpoint.name)
 
 
+def puts_replicas_together(name: str) -> bool:
+    """Whether an outfeed makes one row of those of replicas that run one after the other."""
+    return getattr(_endpoints.get(name), "puts_replicas_together", True)
+
+
 def signatures(module: Module) -> dict[str, QueueSignature]:
     """What the module exchanges by each queue it uses."""
     return {queue_of(operation): queue_signature(operation) for operation in queue_operations(module)}

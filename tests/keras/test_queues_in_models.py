@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategy
+from ipu.ops.internal_ops import print_tensor
 from tests.keras.helpers import FEATURES, Kit, keras3_only
 from tests.keras.micro_batches import configure
 from tests.keras.pipelines import set_stages
@@ -171,3 +172,34 @@ def test_an_enqueue_in_a_branch_of_replicas_is_refused_and_the_model_stays_usabl
     model.fit(x, y, batch_size=BATCH, verbose=0)
     positive = sum(float(x[start : start + BATCH].sum()) > 0 for start in range(0, len(x), BATCH))
     assert queue.dequeue().shape == (positive, BATCH, FEATURES)
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_layers_and_optimizers_print(kit: Kit, pipelined: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    class Printed(kit.keras.layers.Layer):  # type: ignore[name-defined]
+        def call(self, x: Any) -> Any:
+            return print_tensor(x, self.name)
+
+    method = "apply" if kit.is_keras3 else "apply_gradients"
+
+    def printing(self: Any, given: Any, *arguments: Any, **named: Any) -> Any:
+        given = list(given)
+        print_tensor(given[0] if kit.is_keras3 else given[0][0], "gradient")
+        return getattr(kit.keras.optimizers.SGD, method)(self, given, *arguments, **named)
+
+    layers = kit.keras.layers
+    configure(2 if pipelined else 1)
+    with IPUStrategy().scope():
+        made = [layers.Dense(1, name="one"), Printed(name="first"), layers.Dense(1), Printed(name="second")]
+        model = kit.keras.Sequential([layers.Input((2,)), *made])
+        optimizer = type("Printing", (kit.keras.optimizers.SGD,), {method: printing})(0.1)
+        model.compile(optimizer, "mse", steps_per_execution=4)
+    if pipelined:
+        set_stages(model, (0, 0, 1, 1))
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    else:
+        model.set_gradient_accumulation_options(2)
+    model.fit(np.ones((4, 2), np.float32), np.ones((4, 1), np.float32), batch_size=1, verbose=0)
+    printed = capfd.readouterr().err
+    counts = [printed.count(f"{name}: ") for name in ("first", "second", "gradient")]
+    assert counts == [4, 4, 1 if pipelined else 2]
