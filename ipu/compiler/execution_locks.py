@@ -19,6 +19,11 @@ def execution_lock(variable: Any) -> threading.RLock:
     return vars(variable).setdefault(_ATTRIBUTE, threading.RLock()) if found is None else found
 
 
+def execution_of(variables: Iterable[Any]) -> Execution:
+    """A context in which no other thread's execution has one of these variables."""
+    return Execution(variable.execution_lock for variable in variables)
+
+
 class Execution:
     """A context that holds locks, in one order for all threads; one thread may enter it again."""
 

@@ -12,6 +12,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from engine.files import ExecutableFile
 from ipu.compiler.calling import EngineFunction, for_device
 from ipu.compiler.executable_files import signature_of
+from ipu.compiler.execution_locks import execution_of
 from ipu.compiler.tokens import is_token
 from ipu.compiler.trace import TracedStep, bind
 from ipu.compiler.variables import HostVariable, IPUVariable
@@ -55,13 +56,14 @@ def executable_file(
     numbers = [number for number, role in enumerate(roles) if role == "variable"]
     constants, variables = dict(traced.constants), dict[int, np.ndarray]()
     names: dict[int, str] = {}
-    for number, variable in zip(numbers, traced.variables, strict=True):
-        names[number] = _unused(_name(variable), set(names.values()))
-        if is_token(variable) or (freeze and number in module.aliases):
-            variables[number] = np.array(variable.device_buffer().read())
-        elif freeze:
-            roles[number] = "constant"
-            constants[number] = np.array(variable.device_buffer().read())
+    with execution_of(traced.variables):
+        for number, variable in zip(numbers, traced.variables, strict=True):
+            names[number] = _unused(_name(variable), set(names.values()))
+            if is_token(variable) or (freeze and number in module.aliases):
+                variables[number] = np.array(variable.device_buffer().read())
+            elif freeze:
+                roles[number] = "constant"
+                constants[number] = np.array(variable.device_buffer().read())
     taken = set(module.aliases.values())
     inputs = [p.array_shape for p, role in zip(module.entry.parameters, roles, strict=True) if role == "feed"]
     outputs = [result.array_shape for k, result in enumerate(module.results) if k not in taken]

@@ -91,10 +91,9 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     """The run of a program that has written the newest value; None where it is somebody else's."""
 
     def device_buffer(self) -> DeviceBuffer:
-        """The device copy, holding the newest value."""
-        with self.execution_lock:
-            if self._buffer is None or not self._device_is_valid or self._foreign_graphs:
-                self._upload()
+        """The device copy, holding the newest value; who asks holds the lock, as executions do."""
+        if self._buffer is None or not self._device_is_valid or self._foreign_graphs:
+            self._upload()
         assert self._buffer is not None
         return self._buffer
 
