@@ -25,6 +25,7 @@ class Batches:
         self.program, self.found = program, found
         fed = [dimensions_of(t) for t in found.liveness if t.category == STREAM_BUFFERS]
         self.size = next((dimensions[0] for dimensions in fed if dimensions), 0)
+        self._layouts = Layouts(program.compute_sets)
         self._variables = {tuple(sorted(b.shape.dimensions)) for b in program.variables.values()}
 
     def has_rows(self, dimensions: tuple[int, ...]) -> bool:
@@ -55,7 +56,7 @@ class Batches:
         target, assumptions = self.found.target, self.found.assumptions
         if held < WORTH_PLANNING * target.bytes_per_tile:
             return 1.0
-        convolution = planned_of(compute_set, Layouts(self.program.compute_sets))
+        convolution = planned_of(compute_set, self._layouts)
         dimensions = convolution.size
         # The batch is among the rows of a product, or, where a gradient is summed over it, among the terms.
         if dimensions.batch % self.size == 0:

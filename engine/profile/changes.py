@@ -62,6 +62,7 @@ class Estimator:
         self.accumulates = bool(backward_begin(program)) and not summed and bool(self._accumulators(found))
         self._accounts = {found.assumptions: found}
         self._peaks: dict[Change, int] = {}
+        self._scaled: dict[tuple[Assumptions, int], list[Piece]] = {}
 
     def alone(self) -> list[Lever]:
         """Each change by itself."""
@@ -142,7 +143,7 @@ class Estimator:
         found, compute_sets = self._account(change.assumptions), len(self.program.compute_sets)
         pieces = list(found.tiles.pieces)
         if change.batch:
-            pieces = Batches(self.program, found).scaled(change.batch)
+            pieces = self._smaller(found, change.batch)
         if change.half_precision:
             pieces = self._in_halves(found, pieces)
         if change.ipus > 1:
@@ -150,10 +151,17 @@ class Estimator:
             splits = split(self.program, changed, change.ipus)
             return max(_peak(pieces, fixed, compute_sets) for pieces, fixed in splits)
         if change.accumulates:
-            pieces += self._accumulators(found)
+            pieces = [*pieces, *self._accumulators(found)]
         if pieces == list(found.tiles.pieces):
             return found.memory.peak_fullest
         return _peak(pieces, found.tiles.fixed, compute_sets)
+
+    def _smaller(self, found: Account, batch: int) -> list[Piece]:
+        """The pieces with a smaller batch; plans of products take long, and several changes share them."""
+        key = found.assumptions, batch
+        if key not in self._scaled:
+            self._scaled[key] = Batches(self.program, found).scaled(batch)
+        return self._scaled[key]
 
     def _account(self, assumptions: Assumptions | None) -> Account:
         wanted = assumptions or self.found.assumptions
