@@ -21,6 +21,12 @@ def told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> p
     return caplog
 
 
+class Model(QueueOptions):
+    """A model as far as its queues are concerned."""
+
+    distribute_strategy = None
+
+
 def data() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(tf.zeros([2])).repeat()
 
@@ -52,7 +58,7 @@ def test_outfeed_queues(told: pytest.LogCaptureFixture) -> None:
 
 
 def test_options_of_the_queues_of_keras(told: pytest.LogCaptureFixture) -> None:
-    model = QueueOptions()
+    model = Model()
     model.set_infeed_queue_options(prefetch_depth=2)
     model.set_outfeed_queue_options(buffer_depth=2)
     assert told.messages == []
