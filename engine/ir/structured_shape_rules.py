@@ -149,6 +149,10 @@ def _gather(instruction: Instruction) -> AnyShape:
     window = [size for d, size in enumerate(sizes) if d not in absent]
     require(len(window) == len(n.offset_dims), f"Expected {len(window)} offset dims. Received: {n.offset_dims}.")
     rank = len(batch) + len(window)
+    require(
+        len({*n.offset_dims}) == len(window) and all(0 <= d < rank for d in n.offset_dims),
+        f"Expected different offset dims below {rank}. Received: {n.offset_dims}.",
+    )
     offsets = dict(zip(n.offset_dims, window, strict=True))
     remaining = iter(batch)
     return operand.with_dimensions(tuple(offsets[d] if d in offsets else next(remaining) for d in range(rank)))

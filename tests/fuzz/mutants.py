@@ -180,12 +180,11 @@ def main() -> int:
     ends: Counter[str] = Counter()
     start = time.perf_counter()
     for seed in range(first, first + arguments.count):
-        mutant = Mutant(seed)
         if arguments.print:
-            print(print_module(mutant.module))
+            print(print_module(Mutant(seed).module))
             continue
         faulthandler.dump_traceback_later(HANGS_SECONDS, exit=True)
-        ends[_end(mutant, check_by_xla if arguments.xla else check)] += 1
+        ends[_end(seed, check_by_xla if arguments.xla else check)] += 1
         done = sum(ends.values())
         if done % 50 == 0 or done == arguments.count:
             rate = (time.perf_counter() - start) / done
@@ -194,14 +193,17 @@ def main() -> int:
     return 1 if ends["FAILED"] else 0
 
 
-def _end(mutant: Mutant, run: Callable[[Mutant], str]) -> str:
+def _end(seed: int, run: Callable[[Mutant], str]) -> str:
+    mutant = None
     try:
+        mutant = Mutant(seed)
         end = run(mutant)
     except Exception as error:  # every other error is a fault, and the next module is tried
         end = repr(error)
     if end in ENDS:
         return end
-    print(f"FAILED --seed {mutant.seed} --count 1: {end:.1500}\nfirst: {first_wrong(mutant, run)}", flush=True)
+    where = "its making" if mutant is None else first_wrong(mutant, run)
+    print(f"FAILED --seed {seed} --count 1: {end:.1500}\nfirst: {where}", flush=True)
     return "FAILED"
 
 

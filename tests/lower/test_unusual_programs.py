@@ -9,7 +9,15 @@ import pytest
 
 from engine.errors import InternalError
 from engine.evaluate import evaluate
-from engine.ir import Computation, ConvolutionDimensionNumbers, DotDimensionNumbers, Module, Shape, WindowDimension
+from engine.ir import (
+    Computation,
+    ConvolutionDimensionNumbers,
+    DotDimensionNumbers,
+    GatherDimensionNumbers,
+    Module,
+    Shape,
+    WindowDimension,
+)
 from engine.ir.builder import Builder, binary_computation
 from engine.ir.verifier import verify
 from tests.engine.running import check, fast
@@ -119,6 +127,15 @@ def _grouped_twice() -> Module:
     return b.module()
 
 
+def _gathered_outside() -> Module:
+    b = Builder()
+    x, ids = b.parameter("f32", (5, 3)), b.parameter("s32", (2, 1))
+    numbers = GatherDimensionNumbers((3,), (0,), (0,), 1)
+    made = {"gather_dimension_numbers": numbers, "gather_slice_sizes": (1, 3)}
+    b.instruction("gather", Shape("f32", (2, 3)), (x, ids), **made)
+    return b.module()
+
+
 def _dot(left: str, right: str, kind: str) -> Module:
     b = Builder()
     x, y = b.parameter(left, (4, 8)), b.parameter(right, (8, 3))
@@ -148,8 +165,9 @@ def _converted() -> Module:
         (_elementwise("maximum", "c64", 2), "in maximum. Received: c64"),
         (_elementwise("compare", "c64", 2, direction="LT"), "Expected EQ or NE of complex numbers. Received: LT"),
         (_grouped_twice(), "Expected groups of features or of the batch. Received: 4 and 2"),
+        (_gathered_outside(), "Expected different offset dims below 2. Received: .3,."),
     ],
-    ids=["dot", "convert", "and", "tanh", "maximum", "compare", "groups"],
+    ids=["dot", "convert", "and", "tanh", "maximum", "compare", "groups", "gather"],
 )
 def test_ops_on_what_they_are_not_defined_for_are_refused(module: Module, message: str) -> None:
     with pytest.raises(InternalError, match=message):
