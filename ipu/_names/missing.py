@@ -8,7 +8,7 @@ from types import FrameType
 
 from ipu._names.documented import NOT_HERE
 from ipu._names.errors import MissingImport, MissingName
-from ipu._names.removed import REMOVED
+from ipu._names.other_releases import OTHER_RELEASES
 from ipu._names.typed import typed_name
 
 KERAS = ("keras.ipu", "tf_keras.ipu", "tensorflow.keras.ipu", "tf.keras.ipu", "keras_ext")
@@ -45,7 +45,7 @@ def message(typed: str, documented: str, module: str = "", names: Iterable[str] 
     parts = documented.split(".")
     for end in range(len(parts), 1, -1):
         known = ".".join(parts[:end])
-        for table, why in ((NOT_HERE, "is not here yet"), (REMOVED, "was removed")):
+        for table, why in ((NOT_HERE, "is not here yet"), (OTHER_RELEASES, "only other releases have")):
             if known in table:
                 return f"Expected a name that exists here. Received: {where}, which {why}. Use {table[known]}."
     nearest = difflib.get_close_matches(name, list(names), 1)

@@ -1,10 +1,10 @@
-"""Names of other releases, and what to use instead."""
+"""Names that only earlier or later releases have, and what to use instead."""
 
 _REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStrategy"
 _CTC = "keras.losses.CTC"
 _OPTIMIZERS = "the optimizers of keras.optimizers, and set_gradient_accumulation_options of the model"
 
-REMOVED = {
+OTHER_RELEASES = {
     "ipu.autoshard": "keras.ipu.PipelineStage, or ipu.pipelining_ops.pipeline",
     "ipu.autoshard_cnn": "keras.ipu.PipelineStage, or ipu.pipelining_ops.pipeline",
     "ipu.control_flow_ops": "operations in their order: the engine keeps it",
@@ -15,7 +15,6 @@ REMOVED = {
     "ipu.gradient_accumulation_optimizer.GradientAccumulationOptimizerV1": "GradientAccumulationOptimizerV2",
     "ipu.internal_ops.block_recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
     "ipu.internal_ops.recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
-    "ipu.keras.layers": "the layers of keras.layers",
     "ipu.keras.layers.AssumeEqualAcrossReplicas": "ipu.cross_replica_ops.assume_equal_across_replicas",
     "ipu.keras.layers.CTCInferenceLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
     "ipu.keras.layers.CTCPredictionsLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
