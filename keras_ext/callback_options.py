@@ -20,10 +20,12 @@ class CallbackOptions(Extension):
 
         Asynchronous callbacks are called in order from a thread of their own while the engine goes on. A step takes a
         batch in each replica and has one call, with the metrics of all replicas, or their predictions in the order of
-        the data; `params["steps"]`, progress bars and `steps_per_execution` count these steps, too. The steps that are
-        accumulated in an update share its logs, and are reported when it is complete. A callback that looks
-        at a variable of the model waits for the end of the execution. An exception or `model.stop_training` ends the
-        execution after a whole step; steps that were complete by then are still reported, but for an exception.
+        the data; `params["steps"]`, progress bars and `steps_per_execution` count these steps, too. Steps that
+        accumulate gradients are reported one by one, too, with logs of their own, before the update; only where logs
+        are made of updated variables, they are the update's for all its steps. A callback that looks at a variable of
+        the model waits for the end of the execution. An exception or `model.stop_training` ends the execution after a
+        whole step, with accumulation or stages after a whole update; steps that were complete by then are still
+        reported, but for an exception, and for other steps of the same update.
 
         Raises ConfigurationError for anything but a bool.
         """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
 
+from engine.errors import ConfigurationError
 from engine.garbage import collector_paused
 from engine.partition.accumulation import Accumulation
 from engine.partition.pipeline import Pipelining as EnginePipelining
@@ -19,7 +20,12 @@ from ipu.compiler.pipelining import InferencePipelineProgram, PipelineProgram
 from ipu.compiler.program import Program
 from ipu.compiler.replication import alone, without_groups
 from ipu.compiler.trace import graph_of, trace_step
-from ipu.pipelining.streaming import Streamed, StreamingPipelineProgram
+from ipu.pipelining.streaming import (
+    Streamed,
+    StreamingAccumulation,
+    StreamingPipelineProgram,
+    StreamingTrainingPipeline,
+)
 from keras_ext.epochs.feeds import BatchSignature
 from keras_ext.pipelining.options import Pipelining
 
@@ -28,7 +34,7 @@ from keras_ext.pipelining.options import Pipelining
 class Updates:
     """What a step of several batches depends on; `metric_variables` gives TensorFlow's, once it is traced.
 
-    With `streaming` an inference pipeline hands over each micro-batch's results while others are on their way.
+    With `streaming` each micro-batch's results are handed over while others are on their way.
     """
 
     accumulation: Accumulation
@@ -37,6 +43,7 @@ class Updates:
     metric_variables: Callable[[], Iterable[Any]] = field(compare=False)
     storage: Storage = Storage()
     streaming: bool = False
+    training: bool = False
 
 
 class ProgramCache:
@@ -92,22 +99,41 @@ def compile_step(
     flat_step, specs = _flat(step, signature)
     if updates is None:
         return Program(without_groups(alone(trace_step(flat_step, specs), replicas)))
+    if updates.streaming and updates.training:
+        try:
+            return _compile_updates(flat_step, specs, replicas, updates)
+        except ConfigurationError:
+            # Logs that are made of updated variables are there once for each update.
+            updates = replace(updates, streaming=False)
+    return _compile_updates(flat_step, specs, replicas, updates)
+
+
+def _compile_updates(
+    flat_step: Callable[..., Any], specs: Sequence[tf.TensorSpec], replicas: int, updates: Updates
+) -> Program:
     traceable: Callable[..., Any] = flat_step
-    if updates.streaming and updates.pipelining is not None:
-        traceable = Streamed(flat_step, len(updates.pipelining.devices) - 1)
+    if updates.streaming:
+        last = None if updates.pipelining is None else len(updates.pipelining.devices) - 1
+        traceable = Streamed(flat_step, last, updates.training)
     with marking(updates.accumulator_type) as marks:
         traced = alone(trace_step(traceable, specs), replicas)
+    queue = traceable.queue if isinstance(traceable, Streamed) and traceable.enqueues else None
     once, metrics = list(marks.updated_once.values()), list(updates.metric_variables())
     if updates.pipelining is None:
         shards = updates.accumulation.replicas if updates.storage.replicated_optimizer_state_sharding else 1
         traced = replace(traced, storage=updates.storage, state_shards=shards)
-        return Program(accumulated(traced, updates.accumulation, once=once, metrics=metrics))
+        repeated = accumulated(traced, updates.accumulation, once=once, metrics=metrics)
+        if queue is not None:
+            return StreamingAccumulation(repeated, updates.accumulation.micro_batches, queue)
+        return Program(repeated)
     traced = without_groups(traced, pipelined=True)
     pipelining = engine_pipelining(updates.pipelining, updates.accumulation)
+    if marks.updated_once and queue is not None:
+        return StreamingTrainingPipeline(traced, pipelining, queue, once=once, metrics=metrics)
     if marks.updated_once:
         return PipelineProgram(traced, pipelining, once=once, metrics=metrics)
-    if isinstance(traceable, Streamed):
-        return StreamingPipelineProgram(traced, pipelining, traceable.queue, metrics=metrics)
+    if queue is not None:
+        return StreamingPipelineProgram(traced, pipelining, queue, metrics=metrics)
     return InferencePipelineProgram(traced, pipelining, metrics=metrics)
 
 

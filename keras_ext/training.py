@@ -149,8 +149,9 @@ class StepFunction:
             return None
         accumulator_type = (accumulator_type_of if pipelining is None else accumulator_type_of_pipeline)(model)
         metrics, storage = (lambda: framework.metric_variables(model)), storage_of(model)
-        streaming = observed and not training and pipelining is not None
-        return Updates(accumulation, accumulator_type, pipelining, metrics, storage, streaming)
+        # Of replicas without stages and accumulation an update is one step, whose results are those of the engine's.
+        streaming = observed and (pipelining is not None or (training and accumulation.steps > 1))
+        return Updates(accumulation, accumulator_type, pipelining, metrics, storage, streaming, training)
 
     def _logs(self, program: Program, results: list[np.ndarray]) -> Any:
         """What callbacks are told of a step, given its results with an axis of the engine's steps in it."""
@@ -163,7 +164,7 @@ class StepFunction:
 
         Raises what a callback raises, after a whole step.
         """
-        if self._mode == "train":  # an update is one step of the engine
+        if self._mode == "train" and not program.streams:  # an update is one step of the engine
             steps, together = accumulation_of(self.model).steps, 1
         else:  # a batch is
             steps, together = 1, self._replicas()

@@ -157,6 +157,9 @@ def _notice_wide_types(traced: TracedStep) -> None:
 class Program:
     """An executable bound to variables, which stay on the device from one call to the next."""
 
+    streams = False
+    """Whether `run_observed` tells of each micro-batch of an update."""
+
     def __init__(self, traced: TracedStep) -> None:
         self._traced = traced
         _notice_wide_types(traced)

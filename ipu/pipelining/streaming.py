@@ -1,7 +1,11 @@
-"""Inference pipelines that hand over the results of each micro-batch when it leaves the last stage, for callbacks."""
+"""Programs that enqueue the results of each micro-batch as soon as they are there, for callbacks.
+
+Of a pipeline they are there when a micro-batch leaves the last stage, of accumulation after its gradients.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +17,9 @@ from engine.ir.device_operations import OUTFEED
 from engine.partition.pipeline import Pipelining
 from engine.runtime.feeds import RowFeed
 from ipu.compiler.device_calls import ordered_call
-from ipu.compiler.pipelining import InferencePipelineProgram
+from ipu.compiler.pipelining import InferencePipelineProgram, PipelineProgram
+from ipu.compiler.program import Program
+from ipu.compiler.tokens import own_chain
 from ipu.compiler.trace import TracedStep
 from ipu.pipelining.micro_batch import in_stage
 
@@ -24,19 +30,75 @@ if TYPE_CHECKING:
 _numbers = itertools.count()
 
 
-class Streamed:
-    """A step to trace that also enqueues its results, in the last stage of a pipeline."""
+CHAIN = "callbacks"
+"""The chain of what training steps enqueue: side effects of the update need not come first."""
 
-    def __init__(self, step: Callable[..., Any], last_stage: int) -> None:
+
+class Streamed:
+    """A step to trace that also enqueues its results, in the last stage of a pipeline if it is one.
+
+    `enqueues` says, once it has been traced, whether there are any.
+    """
+
+    enqueues = False
+
+    def __init__(self, step: Callable[..., Any], last_stage: int | None, training: bool) -> None:
+        self._training = training
         self.queue = f"ipu_callbacks_{next(_numbers)}"
         self._step, self._last_stage = step, last_stage
 
     def __call__(self, *arrays: tf.Tensor) -> Any:
         """What the step returns."""
         results = self._step(*arrays)
-        with in_stage(self._last_stage):
-            ordered_call(OUTFEED, [tf.convert_to_tensor(leaf) for leaf in _leaves(results)], {"queue": self.queue})
+        leaves = [tf.convert_to_tensor(leaf) for leaf in _leaves(results)]
+        self.enqueues = bool(leaves)
+        if leaves:
+            with contextlib.ExitStack() as stack:
+                if self._last_stage is not None:
+                    stack.enter_context(in_stage(self._last_stage))
+                if self._training:
+                    stack.enter_context(own_chain(CHAIN))
+                ordered_call(OUTFEED, leaves, {"queue": self.queue})
         return results
+
+
+class StreamingAccumulation(Program):
+    """A `Streamed` training step with the gradients of `micro_batches` accumulated: a step is an update.
+
+    An observer is told of each micro-batch, and ends a call with a whole update.
+    """
+
+    streams = True
+
+    def __init__(self, accumulated: TracedStep, micro_batches: int, queue: str) -> None:
+        super().__init__(accumulated)
+        self._micro_batches, self._queue = micro_batches, queue
+
+    def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
+        """The results of `steps` updates, those of their last micro-batches."""
+        return _run_streaming(self, steps, feeds, observer, self._queue, self._micro_batches)
+
+
+class StreamingTrainingPipeline(PipelineProgram):
+    """The pipeline of a `Streamed` training step, in the same way."""
+
+    streams = True
+
+    def __init__(
+        self,
+        traced: TracedStep,
+        pipelining: Pipelining,
+        queue: str,
+        *,
+        once: Iterable[Any] = (),
+        metrics: Iterable[Any] = (),
+    ) -> None:
+        super().__init__(traced, pipelining, once=once, metrics=metrics)
+        self._micro_batches, self._queue = pipelining.steps * pipelining.replicas, queue
+
+    def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
+        """The results of `steps` updates, those of their last micro-batches."""
+        return _run_streaming(self, steps, feeds, observer, self._queue, self._micro_batches)
 
 
 class StreamingPipelineProgram(InferencePipelineProgram):
@@ -49,18 +111,28 @@ class StreamingPipelineProgram(InferencePipelineProgram):
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
         """The results of `steps` micro-batches.
 
-        Told to stop, the pipeline still comes to the end of an execution. About as many results as the observer may
-        have untaken wait for it in the ring besides.
+        Told to stop, the pipeline still comes to the end of an execution.
         """
-        from engine.runtime.rings import OutfeedRing, suggested_slots
-
-        shapes = self._queues[self._queue].shapes
-        ring = OutfeedRing(shapes, observer.held or suggested_slots(shapes))
-        order = _leaves(self.pack(range(len(shapes))))
-        following = _Following(observer, ring, order, steps, self._micro_batches)
-        with self._execution, self._bound_queues(without=self._queue) as rings:
-            results = self._run(steps // self._micro_batches, feeds, "all", following, {**rings, self._queue: ring})
+        executions = steps // self._micro_batches
+        results = _run_streaming(self, executions, feeds, observer, self._queue, self._micro_batches)
         return [result.reshape(-1, *result.shape[2:]) for result in results]
+
+
+def _run_streaming(
+    program: Program, executions: int, feeds: list[RowFeed], observer: Observer, queue: str, micro_batches: int
+) -> list[np.ndarray]:
+    """The results of executions, of `micro_batches` each, while `observer` is told of these.
+
+    About as many results as the observer may have untaken wait for it in the ring besides.
+    """
+    from engine.runtime.rings import OutfeedRing, suggested_slots
+
+    shapes = program._queues[queue].shapes
+    ring = OutfeedRing(shapes, observer.held or suggested_slots(shapes))
+    order = _leaves(program.pack(range(len(shapes))))
+    following = _Following(observer, ring, order, executions * micro_batches, micro_batches)
+    with program._execution, program._bound_queues(without=queue) as rings:
+        return program._run(executions, feeds, "all", following, {**rings, queue: ring})
 
 
 class _Following:

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit, data
 from tests.keras.micro_batches import configure
+from tests.keras.pipelines import loss_of
 
 X, Y = data(80)
 STEPS = 10
@@ -205,15 +207,88 @@ def test_every_kind_of_model(kit: Kit, keras: Any) -> None:
         assert callback.calls == every_step(STEPS)
 
 
-def test_the_batches_of_an_update_share_their_logs(kit: Kit, keras: Any) -> None:
-    callback = recorder(keras)
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("depth", [None, 1])
+def test_each_step_of_an_update_has_logs_of_its_own(kit: Kit, keras: Any, replicas: int, depth: int | None) -> None:
+    """Until the first update they are those of an evaluation, in the end those of a run without callbacks."""
+    configure(replicas)
+    steps, accumulated = STEPS // replicas, 5
+    callback, evaluation = recorder(keras), recorder(keras)
+    twin, model = kit.ipu_model(steps_per_execution=steps), asynchronous(kit, steps_per_execution=steps)
+    twin.set_weights(model.get_weights())
+    twin.set_asynchronous_callbacks(True)
+    run(twin, "evaluate", evaluation)
+    twin.set_asynchronous_callbacks(False)
+    for each in (twin, model):
+        each.set_gradient_accumulation_options(accumulated)
+    if depth is not None:
+        model.set_outfeed_queue_options(buffer_depth=depth)
+    expected, history = run(twin, "fit", recorder(keras)).history, run(model, "fit", callback).history
+    assert callback.calls == every_step(steps) and callback.threads == {"ipu-callbacks"}
+    assert history == expected
+    for received, wanted in zip(callback.logs[:accumulated], evaluation.logs, strict=False):
+        assert received.keys() == wanted.keys()
+        for name in received:
+            np.testing.assert_allclose(received[name], wanted[name], rtol=1e-6)
+    assert len({float(logs["loss"]) for logs in callback.logs}) == steps
+    for one, other in zip(model.get_weights(), twin.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    run(model, "fit", recorder(keras))  # the same program again
+
+
+def test_callbacks_come_before_the_update(kit: Kit, keras: Any) -> None:
+    """With room for one result the micro-batches of an update wait for the callbacks of those before."""
+    counts: list[int] = []
     model = asynchronous(kit)
     model.set_gradient_accumulation_options(5)
-    run(model, "fit", callback)
-    assert callback.calls == every_step(STEPS)
-    losses = [float(logs["loss"]) for logs in callback.logs]
-    assert len(set(losses[:5])) == len(set(losses[5:])) == 1
-    assert losses[0] != losses[5]
+    model.set_outfeed_queue_options(buffer_depth=1)
+    iterations = kit.variable(model.optimizer.iterations)
+
+    def look(batch: int, logs: Any, model: Any) -> None:
+        time.sleep(0.02)
+        counts.append(int(iterations._buffer.read()) if iterations._buffer is not None else 0)
+
+    run(model, "fit", recorder(keras, look))
+    assert counts[:3] == [0, 0, 0] and len(counts) == STEPS
+
+
+def test_logs_of_updated_variables_are_those_of_the_update(kit: Kit, keras: Any) -> None:
+    """They are there once for each, so its steps share them; a step without logs is reported as well."""
+
+    class Own(keras.Model):  # type: ignore[name-defined, misc]
+        tells = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = keras.layers.Dense(3)
+
+        def call(self, x: Any) -> Any:
+            return self.head(x)
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            x, _ = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(self(x, training=True)))
+            self.optimizer.apply_gradients(
+                zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables, strict=True)
+            )
+            if not self.tells:
+                return {}
+            return {"loss": loss, "updated": tf.reduce_sum(tf.convert_to_tensor(self.head.kernel))}
+
+    for tells in (True, False):
+        with IPUStrategy().scope():
+            model = Own()
+            model.compile("sgd", loss_of(kit), steps_per_execution=STEPS)
+        model.tells = tells
+        model.set_asynchronous_callbacks(True)
+        model.set_gradient_accumulation_options(5)
+        callback = recorder(keras)
+        run(model, "fit", callback)
+        assert callback.calls == every_step(STEPS)
+        if tells:
+            sums = [float(logs["updated"]) for logs in callback.logs]
+            assert len(set(sums[:5])) == len(set(sums[5:])) == 1 and sums[0] != sums[5]
 
 
 @pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
@@ -249,5 +324,5 @@ def test_stops_after_a_whole_update_of_replicas(kit: Kit, keras: Any) -> None:
     model.set_outfeed_queue_options(buffer_depth=1)
     callback = recorder(keras, stop)
     model.fit(X[:64], Y[:64], batch_size=4, shuffle=False, verbose=0, callbacks=[callback])
-    assert callback.calls == every_step(4)
+    assert callback.calls == every_step(3), "nothing is told of the rest of the second update"
     assert int(kit.variable(model.optimizer.iterations).numpy()) == 2

@@ -31,7 +31,8 @@ def models_for(kit: Kit, steps: int = STEPS, **pipelining: Any) -> tuple[Any, An
 def run(model: Any, method: str, callback: Any, steps: int = STEPS) -> Any:
     x, y = data(steps * BATCH)
     given = (x,) if method == "predict" else (x, y)
-    return getattr(model, method)(*given, batch_size=BATCH, verbose=0, callbacks=[callback])
+    more = {"shuffle": False} if method == "fit" else {}
+    return getattr(model, method)(*given, batch_size=BATCH, verbose=0, callbacks=[callback], **more)
 
 
 def assert_same_calls(received: Any, expected: Any, steps: int = STEPS) -> None:
@@ -58,6 +59,23 @@ def test_each_step_with_its_own_logs(kit: Kit, method: str, schedule: PipelineSc
     once = recorder(kit.keras)
     np.testing.assert_array_equal(run(pipelined, method, once), results[0])
     assert once.calls == [("begin", 0), ("end", STEPS - 1)]
+
+
+@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_each_step_of_fit(kit: Kit, schedule: PipelineSchedule, replicas: int) -> None:
+    """The logs are those of the model without stages that accumulates as much."""
+    received, results = [], []
+    config = IPUConfig()
+    for model, ipus in zip(twins(kit, mlp, [0, 0, 1, 1], 4, pipeline_schedule=schedule), (1, 2), strict=True):
+        config.auto_select_ipus = ipus * replicas
+        config.configure_ipu_system()
+        model.set_asynchronous_callbacks(True)
+        received.append(recorder(kit.keras))
+        results.append(run(model, "fit", received[-1], steps=8 * replicas).history)
+    assert results[0] == results[1]
+    assert_same_calls(received[1], received[0], 8)
+    assert len({float(logs["loss"]) for logs in received[1].logs}) == 8
 
 
 @pytest.mark.parametrize("method", ["evaluate", "predict"])
