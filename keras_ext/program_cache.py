@@ -124,7 +124,9 @@ def _compile_updates(
         traced = replace(traced, storage=updates.storage, state_shards=shards)
         repeated = accumulated(traced, updates.accumulation, once=once, metrics=metrics)
         if queue is not None:
-            return StreamingAccumulation(repeated, updates.accumulation.micro_batches, queue)
+            return StreamingAccumulation(
+                repeated, updates.accumulation.micro_batches, updates.accumulation.replicas, queue
+            )
         return Program(repeated)
     traced = without_groups(traced, pipelined=True)
     pipelining = engine_pipelining(updates.pipelining, updates.accumulation)

@@ -70,13 +70,13 @@ class StreamingAccumulation(Program):
 
     streams = True
 
-    def __init__(self, accumulated: TracedStep, micro_batches: int, queue: str) -> None:
+    def __init__(self, accumulated: TracedStep, micro_batches: int, replicas: int, queue: str) -> None:
         super().__init__(accumulated)
-        self._micro_batches, self._queue = micro_batches, queue
+        self._micro_batches, self._replicas, self._queue = micro_batches, replicas, queue
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
         """The results of `steps` updates, those of their last micro-batches."""
-        return _run_streaming(self, steps, feeds, observer, self._queue, self._micro_batches)
+        return _run_streaming(self, steps, feeds, observer, self._queue, self._micro_batches, self._replicas)
 
 
 class StreamingTrainingPipeline(PipelineProgram):
@@ -98,7 +98,7 @@ class StreamingTrainingPipeline(PipelineProgram):
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
         """The results of `steps` updates, those of their last micro-batches."""
-        return _run_streaming(self, steps, feeds, observer, self._queue, self._micro_batches)
+        return _run_streaming(self, steps, feeds, observer, self._queue, self._micro_batches, self.replicas)
 
 
 class StreamingPipelineProgram(InferencePipelineProgram):
@@ -114,12 +114,18 @@ class StreamingPipelineProgram(InferencePipelineProgram):
         Told to stop, the pipeline still comes to the end of an execution.
         """
         executions = steps // self._micro_batches
-        results = _run_streaming(self, executions, feeds, observer, self._queue, self._micro_batches)
+        results = _run_streaming(self, executions, feeds, observer, self._queue, self._micro_batches, self.replicas)
         return [result.reshape(-1, *result.shape[2:]) for result in results]
 
 
 def _run_streaming(
-    program: Program, executions: int, feeds: list[RowFeed], observer: Observer, queue: str, micro_batches: int
+    program: Program,
+    executions: int,
+    feeds: list[RowFeed],
+    observer: Observer,
+    queue: str,
+    micro_batches: int,
+    replicas: int,
 ) -> list[np.ndarray]:
     """The results of executions, of `micro_batches` each, while `observer` is told of these.
 
@@ -130,7 +136,7 @@ def _run_streaming(
     shapes = program._queues[queue].shapes
     ring = OutfeedRing(shapes, observer.held or suggested_slots(shapes))
     order = _leaves(program.pack(range(len(shapes))))
-    following = _Following(observer, ring, order, executions * micro_batches, micro_batches)
+    following = _Following(observer, ring, order, executions * micro_batches, micro_batches, replicas)
     with program._execution, program._bound_queues(without=queue) as rings:
         return program._run(executions, feeds, "all", following, {**rings, queue: ring})
 
@@ -141,14 +147,20 @@ class _Following:
     held = 0
 
     def __init__(
-        self, observer: Observer, ring: OutfeedRing, order: Sequence[int], steps: int, micro_batches: int
+        self,
+        observer: Observer,
+        ring: OutfeedRing,
+        order: Sequence[int],
+        steps: int,
+        micro_batches: int,
+        replicas: int,
     ) -> None:
         self._observer, self._ring, self._order = observer, ring, order
-        self._steps, self._micro_batches = steps, micro_batches
+        self._steps, self._micro_batches, self._replicas = steps, micro_batches, replicas
 
     def begin(self, call: RunningCall) -> None:
         """The engine is about to begin."""
-        self._streamed = _StreamedCall(call, self._ring, self._order, self._steps)
+        self._streamed = _StreamedCall(call, self._ring, self._order, self._steps, self._replicas)
         self._observer.begin(self._streamed)  # type: ignore[arg-type]
 
     def end(self, completed: int) -> None:
@@ -160,8 +172,8 @@ class _Following:
 class _StreamedCall:
     """A call under way, counted in micro-batches: their results come through a ring, in the order of its leaves."""
 
-    def __init__(self, call: RunningCall, ring: OutfeedRing, order: Sequence[int], steps: int) -> None:
-        self._call, self._ring, self._order = call, ring, order
+    def __init__(self, call: RunningCall, ring: OutfeedRing, order: Sequence[int], steps: int, replicas: int) -> None:
+        self._call, self._ring, self._order, self._replicas = call, ring, order, replicas
         self.results: list[np.ndarray] = [np.empty(0)] * len(order)
         for number, shape in zip(order, ring.shapes, strict=True):
             self.results[number] = np.empty((steps, *shape.dimensions), shape.dtype)
@@ -170,7 +182,8 @@ class _StreamedCall:
 
     def completed(self) -> int:
         """How many micro-batches are complete."""
-        if self.ended or self._received == self._taken:
+        # An observer takes those of all replicas together: until they are there, it cannot have taken what came.
+        if self.ended or self._received - self._taken < self._replicas:
             rows = self._ring.take() or []
             count = len(rows[0]) if rows else 0
             for number, leaf in zip(self._order, rows, strict=False):

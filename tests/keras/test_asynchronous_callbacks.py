@@ -325,4 +325,5 @@ def test_stops_after_a_whole_update_of_replicas(kit: Kit, keras: Any) -> None:
     callback = recorder(keras, stop)
     model.fit(X[:64], Y[:64], batch_size=4, shuffle=False, verbose=0, callbacks=[callback])
     assert callback.calls == every_step(3), "nothing is told of the rest of the second update"
-    assert int(kit.variable(model.optimizer.iterations).numpy()) == 2
+    # The third update may have begun by then, and ends.
+    assert int(kit.variable(model.optimizer.iterations).numpy()) in (2, 3)
