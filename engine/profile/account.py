@@ -210,7 +210,7 @@ def account(
         tiles=held.tiles,
         liveness=held.liveness,
         costs=costs,
-        between_ipus=all_reduce_cycles(sums, target, replicas),
+        between_ipus=all_reduce_cycles(sums, target, replicas, assumptions.optimizations.syncless_collectives),
         gradient_sums=sums,
         host_bytes=(fed, returned),
         host=host_cycles(fed, returned, target),

@@ -32,7 +32,7 @@ def gradient_sums(program: Program, assumptions: Assumptions) -> tuple[int, ...]
     return waiting_together(gradient_sizes(program), assumptions.optimizations.cross_replica_sum_bytes)
 
 
-def all_reduce_cycles(sums: Iterable[int], target: Target, replicas: int) -> tuple[int, int]:
+def all_reduce_cycles(sums: Iterable[int], target: Target, replicas: int, syncless: bool = False) -> tuple[int, int]:
     """Exchange and sync cycles of the sums of so many bytes over replicas (engine.profile.links)."""
-    found = all_reduce_each(sums, replicas, target)
+    found = all_reduce_each(sums, replicas, target, syncless=syncless)
     return ceil(found.transfer * target.clock_hz), ceil(found.syncs * target.clock_hz)

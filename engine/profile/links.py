@@ -69,9 +69,12 @@ def transfer_cycles(size: int, source: int, destination: int, target: Target, se
     return ceil(size / link_rate(source, destination, target, selection) * target.clock_hz)
 
 
-def all_reduce(size: int, replicas: int, target: Target, ipus_per_replica: int = 1) -> AllReduce:
+def all_reduce(
+    size: int, replicas: int, target: Target, ipus_per_replica: int = 1, syncless: bool = False
+) -> AllReduce:
     """The sum of `size` bytes over replicas, all of which have it afterwards: by ring or tree, whichever is faster.
 
+    A `syncless` one has a sync at its beginning only, in place of one for each of its steps.
     Of replicas of several IPUs those of the same stage have a sum of their own, all at once.
     More IPUs than IPU-Links join go in three steps: scattered sums within each domain, sums of a share over domains
     through the gateways, and gathering within each domain.
@@ -80,20 +83,22 @@ def all_reduce(size: int, replicas: int, target: Target, ipus_per_replica: int =
         return NOTHING
     domain = min(replicas, max(1, target.ipus_per_link_domain // ipus_per_replica))
     latency = target.external_sync_cycles(domain * ipus_per_replica) / target.clock_hz
-    within = _fastest(size, domain, target.link_bytes_per_second * GRADIENT_LINKS, latency)
+    within = _fastest(size, domain, target.link_bytes_per_second * GRADIENT_LINKS, latency, syncless)
     domains = -(-replicas // domain)
     if domains == 1:
         return within
     across = _fastest(
-        -(-size // domain), domains, target.gateway_link_bytes_per_second, target.gateway_link_latency_seconds
+        -(-size // domain), domains, target.gateway_link_bytes_per_second, target.gateway_link_latency_seconds, syncless
     )
     name = f"{within.algorithm} over IPU-Links, {across.algorithm} over GW-Links"
     return AllReduce(within.transfer + across.transfer, within.syncs + across.syncs, name)
 
 
-def all_reduce_each(sizes: Iterable[int], replicas: int, target: Target, ipus_per_replica: int = 1) -> AllReduce:
+def all_reduce_each(
+    sizes: Iterable[int], replicas: int, target: Target, ipus_per_replica: int = 1, syncless: bool = False
+) -> AllReduce:
     """Several such sums, one after the other; the algorithms are named in the order of their first use."""
-    sums = [all_reduce(size, replicas, target, ipus_per_replica) for size in sizes if size > 0]
+    sums = [all_reduce(size, replicas, target, ipus_per_replica, syncless) for size in sizes if size > 0]
     names = dict.fromkeys(each.algorithm for each in sums)
     if not sums:
         return NOTHING
@@ -111,11 +116,11 @@ def waiting_together(sizes: Iterable[int], most: int) -> tuple[int, ...]:
     return tuple(groups)
 
 
-def _fastest(size: int, members: int, rate: float, latency: float) -> AllReduce:
+def _fastest(size: int, members: int, rate: float, latency: float, syncless: bool) -> AllReduce:
     if members <= 1:
         return NOTHING
     steps = 2 * (members - 1)
-    ring = AllReduce(steps / members * size / rate, steps * latency, "ring")
+    ring = AllReduce(steps / members * size / rate, (1 if syncless else steps) * latency, "ring")
     levels = 2 * ceil(log2(members))
-    tree = AllReduce(levels * size / rate, levels * latency, "tree")
+    tree = AllReduce(levels * size / rate, (1 if syncless else levels) * latency, "tree")
     return min(ring, tree, key=lambda each: each.seconds)

@@ -23,6 +23,7 @@ class Optimizations:
             their syncs and the start-up of their exchanges.
         cross_replica_sum_bytes: gradients of so many bytes together, at most, are summed over replicas at once; 0: each
             by itself.
+        syncless_collectives: whether sums over replicas have a sync at their beginning only.
         inter_ipu_copies_bytes: so many bytes, at most, come from other IPUs in one copy; 0: each array in its own.
         selection_order: which IPU of the ladder a shard of a replica is on.
     """
@@ -34,6 +35,7 @@ class Optimizations:
     replace_dynamic_slices: bool = True
     reduce_many_bytes: int = 0
     cross_replica_sum_bytes: int = 0
+    syncless_collectives: bool = False
     inter_ipu_copies_bytes: int = 0
     selection_order: SelectionOrder = "AUTO"
 

@@ -282,7 +282,8 @@ class _Accounting:
     def _reduction(self, stage: int) -> tuple[int, AllReduce]:
         """The bytes of the sums of gradients that a stage makes, and what it takes to add those of all replicas."""
         sums = self._gradient_sums(stage)
-        return sum(sums), all_reduce_each(sums, self.replicas, self.target, len(self.schedule.ipus))
+        syncless = self.assumptions.optimizations.syncless_collectives
+        return sum(sums), all_reduce_each(sums, self.replicas, self.target, len(self.schedule.ipus), syncless)
 
     def _gradient_sums(self, stage: int) -> tuple[int, ...]:
         """Bytes of each sum of a stage over replicas."""

@@ -29,7 +29,7 @@ class Workload:
     update, after `accumulation` micro-batches and, in a pipeline, `ramp_seconds` in which it fills and drains.
 
     `gradient_bytes` are those that each IPU of a replica adds up over replicas, the most of its `ipus_per_replica`, in
-    sums of `gradient_sums` bytes (one sum if they are not known).
+    sums of `gradient_sums` bytes (one sum if they are not known), `syncless` or not.
     `host_seconds` are of a micro-batch's transfers, which are beside compute if `overlapped`. `bytes` are on the
     fullest IPU.
     """
@@ -46,6 +46,7 @@ class Workload:
     bytes: int = 0
     fits: bool = True
     gradient_sums: tuple[int, ...] = ()
+    syncless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ def workload_of(account: Account, gradient_bytes: int | None = None, accumulatio
             bytes=account.memory.peak_fullest,
             fits=account.fits,
             gradient_sums=account.gradient_sums if sum(account.gradient_sums) == gradient_bytes else (),
+            syncless=account.assumptions.optimizations.syncless_collectives,
         )
     updates = [part for part in pipeline.parts if part.kind == "update"]
     update = max((part.compute + part.exchange for part in updates), default=0)
@@ -106,6 +108,7 @@ def workload_of(account: Account, gradient_bytes: int | None = None, accumulatio
         bytes=account.memory.peak_fullest,
         fits=account.fits,
         gradient_sums=max(pipeline.gradient_sums, key=sum, default=()),
+        syncless=account.assumptions.optimizations.syncless_collectives,
     )
 
 
@@ -135,7 +138,7 @@ def predict(
 
 def _predicted(workload: Workload, target: Target, replicas: int, accumulation: float) -> Prediction:
     sizes = workload.gradient_sums or (workload.gradient_bytes,)
-    sums = all_reduce_each(sizes, replicas, target, workload.ipus_per_replica)
+    sums = all_reduce_each(sizes, replicas, target, workload.ipus_per_replica, workload.syncless)
     busy = accumulation * workload.work_seconds + workload.ramp_seconds + workload.update_seconds + sums.seconds
     host = accumulation * workload.host_seconds
     seconds = max(busy, host) if workload.overlapped else busy + host

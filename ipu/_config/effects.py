@@ -48,7 +48,7 @@ EFFECTS: Mapping[str, Effect] = {
     "selection_order": cost("HOOF puts other shards on partner IPUs; the ladder's links make all other orders alike"),
     "serialization_output_folder": host("compiled programs are written there as .poplar_exec files"),
     "compilation_poplar_options": cost("see the flags of the engine below"),
-    "gcl_poplar_options": none("see the flags of collectives below"),
+    "gcl_poplar_options": cost("see the flags of collectives below"),
     "auto_select_ipus": results("as many replicas as IPUs, or as fit a pipeline or a sharded model"),
     "select_ipus": results("as auto_select_ipus, by the number of IPUs behind each Id"),
     "convolutions.poplar_options": cost("see the flags of convolutions below"),

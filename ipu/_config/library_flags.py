@@ -75,11 +75,11 @@ SLICE = Library(
 POOLING = Library("poolings", {}, ("optimizeForSpeed", "poolUseIntrospectiveMapping"))
 GCL = Library(
     "collectives",
-    {},
+    {"useSynclessCollectives": "cost report: 'true' leaves sums over replicas one sync each"},
     tuple(
         "link-topology maxBroadcastSize maxBytesPerTile method shuffle syncful.maxBroadcastSize syncful.method "
-        "syncful.useForwardingToSupportStridedCopies syncful.useOptimisedLayout topology useReplicatedImplementation "
-        "useSynclessCollectives".split()
+        "syncful.useForwardingToSupportStridedCopies syncful.useOptimisedLayout topology "
+        "useReplicatedImplementation".split()
     ),
 )
 REPORT = Library(

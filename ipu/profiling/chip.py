@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.errors import ConfigurationError
 from engine.target import Target, target
 from ipu._device import current_system, on_ipu_model
 from ipu.profiling.engine_flags import stack_bytes
@@ -11,6 +12,8 @@ from ipu.profiling.engine_flags import stack_bytes
 if TYPE_CHECKING:
     from engine.profile.optimizations import Optimizations
     from engine.profile.options import Assumptions
+
+SYNCLESS = "useSynclessCollectives"
 
 
 def configured_target() -> Target:
@@ -61,6 +64,19 @@ def configured_optimizations() -> Optimizations:
         replace_dynamic_slices=settings.enable_dynamic_slice_replacement,
         reduce_many_bytes=settings.maximum_reduce_many_buffer_size,
         cross_replica_sum_bytes=settings.maximum_cross_replica_sum_buffer_size,
+        syncless_collectives=_is_syncless(),
         inter_ipu_copies_bytes=settings.maximum_inter_ipu_copies_buffer_size,
         selection_order=order.name,
     )
+
+
+def _is_syncless() -> bool:
+    """What the flag useSynclessCollectives of gcl_poplar_options says; "auto" is taken for "false"."""
+    given = current_system().config.gcl_poplar_options.get(SYNCLESS, "auto")
+    text = str(given).lower()
+    if text not in ("true", "false", "auto", "hybrid"):
+        raise ConfigurationError(
+            f"Expected the GCL flag {SYNCLESS} to be 'true', 'false', 'auto' or 'hybrid'. Received: {given!r}. "
+            "Use 'auto', or leave it out."
+        )
+    return text == "true"

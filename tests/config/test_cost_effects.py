@@ -164,6 +164,7 @@ OVERLAPPED = (("io_tiles.num_io_tiles", 32), ("io_tiles.place_ops_on_io_tiles", 
 OFFLOADED = Storage(offload_weight_update_variables=True)
 DETACHED = (("device_connection.type", DeviceConnectionType.ON_DEMAND),)
 
+SYNCLESS = {"useSynclessCollectives": "true"}
 LOOK_AHEAD = (("scheduling.algorithm", SchedulingAlgorithm.LOOK_AHEAD),)
 
 CASES: dict[str, Case] = {
@@ -179,6 +180,7 @@ CASES: dict[str, Case] = {
     "optimizations.maximum_reduce_many_buffer_size": Case(10**6, sums, sync, "<"),
     "optimizations.merge_infeed_io_copies": Case(True, infeeds, sync, "<"),
     "compilation_poplar_options": Case({"target.workerStackSizeInBytes": "4096"}, halves, peak, ">"),
+    "gcl_poplar_options": Case(SYNCLESS, momentum, sync, "<", replicas=16),
     "matmuls.poplar_options": Case({"partialsType": "half"}, halves, cycles, "<"),
     "convolutions.poplar_options": Case({"availableMemoryProportion": "0.01"}, convolution, cycles, ">"),
     "slices.poplar_options": Case({"availableMemoryProportion": 0.01}, look_up, cycles, ">"),
@@ -194,6 +196,7 @@ CASES: dict[str, Case] = {
 """By the option."""
 SMALL, LARGE = {"availableMemoryProportion": "0.01"}, "4096"
 FLAGS: dict[tuple[str, str], Case] = {
+    ("gcl_poplar_options", "useSynclessCollectives"): Case(SYNCLESS, momentum, sync, "<", replicas=16),
     ("matmuls.poplar_options", "availableMemoryProportion"): Case(SMALL, halves, cycles, ">"),
     ("matmuls.poplar_options", "partialsType"): Case({"partialsType": "half"}, halves, cycles, "<"),
     ("convolutions.poplar_options", "availableMemoryProportion"): Case(SMALL, convolution, cycles, ">"),

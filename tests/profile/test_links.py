@@ -66,6 +66,11 @@ def test_stages_of_a_replica_leave_fewer_replicas_to_a_rack() -> None:
     assert "GW" not in all_reduce(10**7, 16, MK2, ipus_per_replica=4).algorithm
 
 
+def test_a_syncless_sum_has_one_sync() -> None:
+    found, plain = all_reduce(50_000_000, 16, MK2, syncless=True), all_reduce(50_000_000, 16, MK2)
+    assert found.syncs == pytest.approx(plain.syncs / 30) and found.transfer == plain.transfer
+
+
 def test_nothing_to_sum() -> None:
     assert all_reduce(10**6, 1, MK2).seconds == all_reduce(0, 8, MK2).seconds == 0
 
