@@ -6,6 +6,7 @@ import operator
 from enum import Enum
 from typing import SupportsIndex
 
+from engine.errors import UnsupportedOperation
 from ipu._config.legacy_functions import (
     auto_select_ipus,
     create_ipu_config,
@@ -120,17 +121,25 @@ def reset_ipu_seed(
         seed: the new seed; of an integer of more than 64 bits the lowest 64 count.
         device: the device to which the seed will be applied.
         cpu_device: the CPU device which is on the same hardware as the IPU device.
-        experimental_identical_replicas: accepted; replicas draw one after the other from the one generator. What is
-            the same on all replicas is rounded once for all of them, so that it stays the same.
+        experimental_identical_replicas: must be False where the device has several IPUs: replicas draw one after the
+            other from the one generator, different numbers. What is the same on all replicas is rounded once for all
+            of them, so that it stays the same.
 
     Raises:
         TypeError: `seed` is no integer.
         ValueError: `device` names no IPU device, or one that is not configured.
+        NotImplementedError: `experimental_identical_replicas` for a device of several IPUs.
     """
     from engine.ops.random import seed as seed_hidden_generator  # not at the top: configuring needs no NumPy
     from engine.ops.rounding import seed_rounding
 
-    device_named(device)
+    ipus = device_named(device).ipus
+    if experimental_identical_replicas and ipus > 1:
+        raise UnsupportedOperation(
+            f"Expected experimental_identical_replicas=False: replicas draw different random numbers here. Received: "
+            f"True for {device} of {ipus} IPUs. Leave it out for a device of one replica; for the same numbers on all "
+            f"replicas draw from a seed that is an argument or a constant, with tf.random.stateless_uniform."
+        )
     try:
         value = operator.index(seed)
     except TypeError:

@@ -196,9 +196,10 @@ def account(
         )
         assumptions = replace(assumptions, overlapped_io=False)
     names = buffer_names(program)
+    runs = [n * (1 + (at in held.again)) for at, n in enumerate(runs_of(program))]
     costs = tuple(
         _cost(s, c, label_of(s, names), live, n)
-        for s, c, live, n in zip(program.compute_sets, steps, held.memory.live_bytes, runs_of(program), strict=True)
+        for s, c, live, n in zip(program.compute_sets, steps, held.memory.live_bytes, runs, strict=True)
     )
     fed, returned = host_bytes(program)
     sums = gradient_sums(program, assumptions)

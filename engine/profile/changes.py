@@ -21,6 +21,7 @@ SINGLE = "f32["
 IPUS = (2, 4, 8, 16)
 """Numbers of IPUs that pipelines are tried on."""
 HALF_PRECISION = "half precision (mixed_float16)"
+RECOMPUTATION = "recomputation of activations (IPUConfig.allow_recompute)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,14 @@ class Estimator:
         return replace(change, batch=sizes[min(fitting, len(sizes) - 1)])
 
     def options(self) -> list[Assumptions]:
-        """Half the memory for products, and offloaded state of the optimizer, where the program has these."""
+        """Half the memory for products, offloaded state of the optimizer and recomputation, as the program has them."""
         assumptions, found = self.found.assumptions, []
         if any(compute_set.effort.multiply_adds for compute_set in self.program.compute_sets):
             found.append(halved(assumptions))
         if OPTIMIZER_STATE_VARIABLES not in assumptions.offloaded:
             found.append(offloading(assumptions))
+        if not assumptions.recomputes and backward_begin(self.program):
+            found.append(replace(assumptions, recomputes=True))
         return found
 
     def pipeline(self, change: Change | None = None) -> Change | None:
@@ -135,6 +138,7 @@ class Estimator:
             found += [f"availableMemoryProportion {then:g} in place of {now:g}"] if then != now else []
             offloads = change.assumptions.offloaded - before.offloaded
             found += ["optimizer state in streaming memory"] if offloads else []
+            found += [RECOMPUTATION] if change.assumptions.recomputes and not before.recomputes else []
         if change.ipus > 1:
             found.append(f"pipelining over {change.ipus} IPUs")
         return " + ".join(found)

@@ -16,6 +16,7 @@ from engine.profile.lives import Lives, lives_on_chip
 from engine.profile.mapping import Placement, Placer
 from engine.profile.names import buffer_names, layer_in, layer_of, readable_name
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
+from engine.profile.recomputation import recomputation
 from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, stretches, uses_of
 from engine.profile.superstep import Superstep
 from engine.program.program import Buffer, Program
@@ -55,7 +56,8 @@ class Memory:
 class MemoryAccount:
     """All that is known of memory: in short, tile by tile, and array by array.
 
-    `streams_fit` is False where I/O tiles cannot hold the buffers of streams, which are on all other tiles then.
+    `streams_fit` is False where I/O tiles cannot hold the buffers of streams, which are on all other tiles then. The
+    compute sets of `again` run twice, as what they make is recomputed.
     """
 
     memory: Memory
@@ -63,6 +65,7 @@ class MemoryAccount:
     liveness: tuple[LiveTensor, ...]
     remote: RemoteMemory
     streams_fit: bool = True
+    again: frozenset[int] = frozenset()
 
 
 def account_memory(
@@ -146,10 +149,21 @@ class _Accountant:
                 self._piece(name, layer_of(compute_set.op_name), "", where, at, at, EXCHANGE_BUFFERS)
         with_code, stacks = self.assumptions.code_bytes, self.assumptions.stack_bytes
         fixed = fixed_bytes(self.program.compute_sets, self.supersteps, places, self.target, with_code, stacks)
+        again = self._recompute(fixed)
         tiles = tile_memory(self.pieces, fixed, self.last + 1)
         memory = self._memory(always, fixed, tiles)
         remote = remote_memory(self.program, self.offloaded, self.assumptions, self.in_place)
-        return MemoryAccount(memory, tiles, tuple(self.tensors), remote, self.streams_fit)
+        return MemoryAccount(memory, tiles, tuple(self.tensors), remote, self.streams_fit, again)
+
+    def _recompute(self, fixed: dict[str, np.ndarray]) -> frozenset[int]:
+        """Drops activations that are made again, where that is wanted; returns the compute sets that run twice."""
+        found = recomputation(self.program, self.pieces, fixed) if self.assumptions.recomputes else None
+        if found is None:
+            return frozenset()
+        pairs = zip(found.sources, found.pieces, strict=True)
+        self.tensors = [replace(self.tensors[n], first=max(p.first, 0), last=p.last) for n, p in pairs]
+        self.pieces = found.pieces
+        return found.again
 
     def _homes(self) -> dict[Buffer, int]:
         """On how many tiles the plan of the first product that reads a variable wants it."""

@@ -55,6 +55,7 @@ class Assumptions:
         state_shards: the replicas over which offloaded variables of the optimizer are shared out.
         state_interval: iterations of the loop around an optimizer for each of its updates.
         optimizations: what the compiler merges, and where shards are.
+        recomputes: whether a training step on one chip drops activations and makes them again (allow_recompute).
 
     Raises:
         ConfigurationError: a proportion that is not above 0, an unknown type, or I/O tiles that cannot be.
@@ -77,6 +78,7 @@ class Assumptions:
     state_shards: int = 1
     state_interval: int = 1
     optimizations: Optimizations = NO_OPTIMIZATIONS
+    recomputes: bool = False
 
     def __post_init__(self) -> None:
         given = (self.available_memory_proportion, self.convolution_memory_proportion, self.slice_memory_proportion)

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isqrt
+from typing import TYPE_CHECKING
 
-from engine.profile.account import Account
+import numpy as np
+
 from engine.profile.categories import ACTIVATIONS
 from engine.profile.liveness import Piece, follow
 from engine.profile.names import BACKWARD
 from engine.program.program import Buffer, Program
 
+if TYPE_CHECKING:
+    from engine.profile.account import Account
+
 PARTS = (2, 4, 7, 10, 14, 20)
 """Numbers of parts that are tried besides the root of the number of compute sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """What lives when with recomputation: `pieces`, and for each the number of that which it was without.
+
+    `again` are the compute sets that run a second time.
+    """
+
+    pieces: list[Piece]
+    sources: list[int]
+    again: frozenset[int]
 
 
 def backward_begin(program: Program) -> int:
@@ -22,7 +40,13 @@ def backward_begin(program: Program) -> int:
 
 
 def recomputed(program: Program, found: Account) -> list[Piece]:
-    """The pieces of an account with recomputation; empty for a program without a backward pass.
+    """The pieces of an account with recomputation; empty for a program without a backward pass."""
+    made = recomputation(program, found.tiles.pieces, found.tiles.fixed)
+    return [] if made is None else made.pieces
+
+
+def recomputation(program: Program, pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray]) -> Recomputation | None:
+    """What recomputation makes of pieces, beside `fixed` bytes of tiles; None for a program without a backward pass.
 
     The forward pass is cut into equal parts: of some numbers of them that which keeps the fullest tile emptiest. What a
     later part reads is kept. All else that the backward pass reads is dropped after the forward pass and made again
@@ -30,29 +54,36 @@ def recomputed(program: Program, found: Account) -> list[Piece]:
     """
     middle = backward_begin(program)
     if not middle:
-        return []
+        return None
     reads = _reads(program)
-    ways = [_in_parts(found, middle, reads, parts) for parts in sorted({isqrt(middle), *PARTS}) if 0 < parts <= middle]
-    return min(ways, key=lambda pieces: follow(pieces, found.tiles.fixed, len(program.compute_sets))[1].max())
+    counts = sorted({isqrt(middle), *PARTS})
+    ways = [_in_parts(program, pieces, middle, reads, parts) for parts in counts if 0 < parts <= middle]
+    return min(ways, key=lambda way: follow(way.pieces, fixed, len(program.compute_sets))[1].max())
 
 
-def _in_parts(found: Account, middle: int, reads: dict[Buffer | None, list[int]], parts: int) -> list[Piece]:
+def _in_parts(
+    program: Program, pieces: Sequence[Piece], middle: int, reads: dict[Buffer | None, list[int]], parts: int
+) -> Recomputation:
     each = -(-middle // parts)
-    pieces, dropped = [], []
-    for piece in found.tiles.pieces:
+    found, dropped = [], []
+    for number, piece in enumerate(pieces):
         crosses = 0 <= piece.first < middle <= piece.last and piece.category == ACTIVATIONS
         forward = [at for at in reads.get(piece.buffer, ()) if at < middle] if crosses else []
         if not crosses or any(at // each > piece.first // each for at in forward):
-            pieces.append(piece)
+            found.append(piece)
         else:
-            pieces.append(replace(piece, last=max(forward, default=piece.first)))
-            dropped.append(piece)
+            found.append(replace(piece, last=max(forward, default=piece.first)))
+            dropped.append((number, piece))
     # All activations of a part are made again at once, for the first of the backward pass that reads one.
     begins: dict[int, int] = {}
-    for piece in dropped:
+    for _, piece in dropped:
         first = min((at for at in reads.get(piece.buffer, ()) if at >= middle), default=piece.last)
         begins[piece.first // each] = min(begins.get(piece.first // each, first), first)
-    return pieces + [replace(piece, first=begins[piece.first // each]) for piece in dropped]
+    found += [replace(piece, first=begins[piece.first // each]) for _, piece in dropped]
+    sources = [*range(len(pieces)), *(number for number, _ in dropped)]
+    gone = {piece.buffer for _, piece in dropped}
+    made = (at for at in range(middle) if any(s.buffer in gone for s in program.compute_sets[at].writes))
+    return Recomputation(found, sources, frozenset(made))
 
 
 def _reads(program: Program) -> dict[Buffer | None, list[int]]:

@@ -44,7 +44,10 @@ NO_REPORTS = "there are no Poplar reports; ipu.profile and ipu.ProfileReport mak
 NO_VERIFICATION = "data reach the device within one process, where nothing is to be verified"
 
 EFFECTS: Mapping[str, Effect] = {
-    "allow_recompute": cost("backward parts of pipelines compute their stage's activations again; the numbers stay"),
+    "allow_recompute": cost(
+        "backward parts of pipelines compute their stage's activations again; elsewhere the forward pass is cut into "
+        "equal parts, whose activations are dropped and made again part by part; the numbers stay"
+    ),
     "selection_order": cost("HOOF puts other shards on partner IPUs; the ladder's links make all other orders alike"),
     "serialization_output_folder": host("compiled programs are written there as .poplar_exec files"),
     "compilation_poplar_options": cost("see the flags of the engine below"),

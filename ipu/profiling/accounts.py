@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,6 +58,8 @@ def _of_pipeline(
     from engine.profile.pipeline_account import PipelineStep, pipeline_accountant
 
     streams, options = bool(made.pipelining.storage.offload_activations), made.pipelining.options
+    # What a pipeline recomputes is in its parts.
+    assumptions = replace(assumptions, recomputes=False)
     step = PipelineStep(made.module.name, made.source, made.schedule, constants, streams, options)
     return pipeline_accountant(step, build, replicas, assumptions)
 

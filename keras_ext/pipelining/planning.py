@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -183,7 +183,7 @@ class PipelinePlanning(Extension):
             steps,
             kind,
             recomputation_of(mode.name if recomputes else None, kind),
-            configured_assumptions(),
+            replace(configured_assumptions(), recomputes=False),
         )
         on = configured_target() if chip is None else target(chip) if isinstance(chip, str) else chip
         traced = _traced(self, training, batch)

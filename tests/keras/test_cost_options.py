@@ -66,3 +66,25 @@ def test_flags_that_no_library_has(arguments: dict[str, Any], said: str) -> None
     with pytest.raises(ValueError, match="Expected the keys of") as raised:
         PipelineStageOptions(**arguments)
     assert said in str(raised.value) and next(iter(arguments)) in str(raised.value)
+
+
+def test_recomputation_of_a_model_without_stages(kit: Kit) -> None:
+    """IPUConfig.allow_recompute: the same weights, fewer bytes, more cycles."""
+    found = []
+    for allowed in (False, True):
+        config = IPUConfig()
+        config.allow_recompute = allowed
+        config.configure_ipu_system()
+        layers = kit.keras.layers
+        kit.keras.utils.set_random_seed(3)
+        hidden = [layers.Dense(64, "tanh") for _ in range(8)]
+        chain = [layers.Input((64,)), *hidden]
+        model = kit.ipu_model(lambda chain=chain: kit.keras.Sequential(chain))
+        model.compile(kit.keras.optimizers.SGD(0.01), "mse")
+        x = np.ones((1024, 64), np.float32)
+        model.fit(x, x, batch_size=1024, verbose=0)
+        found.append((chip_account(model), model.get_weights()))
+    (kept, weights), (again, same) = found
+    for one, other in zip(weights, same, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert max(again.memory.live_bytes) < max(kept.memory.live_bytes) and again.cycles > kept.cycles

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.profile import Account, Assumptions, Lever, account, levers
-from engine.profile.changes import IPUS, Change, Estimator
+from engine.profile.changes import IPUS, RECOMPUTATION, Change, Estimator
 from engine.profile.liveness import follow
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES
 from engine.profile.recomputation import recomputed
@@ -62,14 +62,14 @@ def test_half_precision_saves_what_half_the_bytes_of_activations_are(deep: tuple
 
 
 def test_recomputation_keeps_about_the_root_of_the_activations(deep: tuple[Account, dict[str, Lever]]) -> None:
-    """Stages of pipelines recompute; one IPU does not, so that it is no lever there."""
+    """IPUConfig.allow_recompute, on one IPU too."""
     found, helps = deep
     program, one = deep_step(4096, 128, 8), 4096 * 128 * 4 / SMALL.tiles
-    pieces = recomputed(program, found)
+    pieces = recomputed(program, account(program, SMALL))
     kept = int(follow(pieces, found.tiles.fixed, len(program.compute_sets))[1].max())
     assert 2 * one < found.memory.peak_fullest - kept <= 7 * one + 64
     assert kept > found.memory.always_live_fullest + 2 * one
-    assert not any("recomputation" in what for what in helps)
+    assert helps[RECOMPUTATION].saves == found.memory.peak_fullest - kept
 
 
 def test_options_are_whole_new_accounts() -> None:
