@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,9 +34,9 @@ class ReplicaRows:
         return f"{self._variable.name}:replicas"
 
     @property
-    def execution_lock(self) -> threading.RLock:
-        """That of the variable."""
-        return self._variable.execution_lock
+    def lock_holder(self) -> Any:
+        """What has the lock that executions with the variable hold."""
+        return self._variable.lock_holder
 
     def device_buffer(self) -> DeviceBuffer:
         """The rows, all equal to the variable unless their first one is."""

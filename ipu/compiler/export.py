@@ -12,7 +12,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from engine.files import ExecutableFile
 from ipu.compiler.calling import EngineFunction, for_device
 from ipu.compiler.executable_files import signature_of
-from ipu.compiler.execution_locks import execution_of
+from ipu.compiler.execution_locks import Execution
 from ipu.compiler.tokens import is_token
 from ipu.compiler.trace import TracedStep, bind
 from ipu.compiler.variables import HostVariable, IPUVariable
@@ -56,7 +56,7 @@ def executable_file(
     numbers = [number for number, role in enumerate(roles) if role == "variable"]
     constants, variables = dict(traced.constants), dict[int, np.ndarray]()
     names: dict[int, str] = {}
-    with execution_of(traced.variables):
+    with Execution(traced.variables):
         for number, variable in zip(numbers, traced.variables, strict=True):
             names[number] = _unused(_name(variable), set(names.values()))
             if is_token(variable) or (freeze and number in module.aliases):

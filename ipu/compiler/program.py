@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -167,8 +166,7 @@ class Program:
         self._floating_point = current_system().floating_point
         self.latest_run: object = None
         """What the variables it has written know of the latest run; None before it, and where replicas share it."""
-        own = threading.RLock()
-        self._execution = Execution([own, *(variable.execution_lock for variable in traced.variables)])
+        self._execution = Execution(traced.variables)
         self._executable = build_executable(traced.module, traced.roles, traced.constants, self._check_fit)
 
     @property

@@ -15,7 +15,7 @@ from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_o
 
 from engine.ir import shape_of
 from engine.runtime.buffers import DeviceBuffer
-from ipu.compiler.execution_locks import execution_lock
+from ipu.compiler.execution_locks import execution_lock, found_lock
 
 T = TypeVar("T")
 # Both Keras run layers symbolically in graphs with this in their name; nothing in them is ever executed.
@@ -117,8 +117,17 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         """What an execution with this variable holds; who looks at the variable in another thread waits for its end."""
         return execution_lock(self)
 
+    @property
+    def lock_holder(self) -> Any:
+        """What has that lock."""
+        return self
+
+    def _alone(self) -> contextlib.AbstractContextManager[Any]:
+        """Within, no other thread's execution has the variable."""
+        return found_lock(self) or contextlib.nullcontext()
+
     def _fetch(self) -> None:
-        with self.execution_lock:
+        with self._alone():
             if self._host_is_valid:
                 return
             assert self._buffer is not None
@@ -189,7 +198,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         """Runs an assignment to the host copy; one that fails changes neither copy."""
         if ops.inside_function():
             return write()
-        with self.execution_lock:
+        with self._alone():
             self._known_use = True
             try:
                 write()
@@ -200,7 +209,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     def _write_to_device(self, value: Any) -> bool:
         """Replaces the device copy by an array that fits exactly; whoever looks for the value fetches it from there."""
-        with self.execution_lock:
+        with self._alone():
             if self._buffer is None or self._foreign_graphs or not isinstance(value, np.ndarray | np.generic):
                 return False
             if value.shape != self._buffer.shape.dimensions or value.dtype != self._dtype.as_numpy_dtype:
@@ -264,9 +273,9 @@ class HostVariable:
         self._buffer: DeviceBuffer | None = None
 
     @property
-    def execution_lock(self) -> threading.RLock:
-        """What an execution with this variable holds."""
-        return execution_lock(self.variable)
+    def lock_holder(self) -> Any:
+        """What has the lock that executions with the variable hold."""
+        return self.variable
 
     def device_buffer(self) -> DeviceBuffer:
         """A device copy of the variable's present value."""

@@ -16,7 +16,7 @@ from engine.errors import ConfigurationError
 from engine.files import ExecutableFile, Signature, TensorInfo, write_executable
 from engine.ir import Module
 from engine.runtime.feeds import RowFeed
-from ipu.compiler.execution_locks import execution_of
+from ipu.compiler.execution_locks import Execution
 from ipu.compiler.program import build_executable
 from ipu.compiler.replication import alone
 from ipu.compiler.trace import trace_step
@@ -57,7 +57,7 @@ def freeze_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) ->
             f"that updates {names}. Make layers stateless."
         )
     numbers = [number for number, role in enumerate(traced.roles) if role == "variable"]
-    with execution_of(traced.variables):
+    with Execution(traced.variables):
         values = {n: variable.device_buffer().read() for n, variable in zip(numbers, traced.variables, strict=True)}
     roles = ["constant" if role == "variable" else role for role in traced.roles]
     return FrozenStep(traced.module, roles, {**traced.constants, **values})
