@@ -147,6 +147,8 @@ class Mutation:
             return False
         literal = np.array(instruction["literal"])
         value = self.one_of(SPECIAL if literal.dtype.kind in "fcV" else INTEGERS)
+        if not np.isfinite(value) and any(i.opcode == "fft" for i in self.module.entry.instructions):
+            return False  # a spectrum of infinities may be NaN or infinite, as terms are grouped
         value = np.asarray(value % 128 if literal.dtype.kind == "u" else value).astype(literal.dtype)
         if self.rng.random() < 0.5 or not literal.size:
             literal[...] = value
