@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -50,6 +51,8 @@ from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_repl
 from keras_ext.saving import ConfigKeeper
 from keras_ext.training import EpochFunction, Mode, PredictFunction
 from keras_ext.updates import check_batches, check_executions
+
+_building = threading.RLock()
 
 
 class Keras3:
@@ -262,19 +265,24 @@ def _building_once(original: KerasFunction) -> KerasFunction:
 
     @functools.wraps(original)
     def maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
-        batch = None
         if isinstance(self.distribute_strategy, IPUStrategyV1):
             _adopt_optimizer(self)
-        if serves(self._distribute_strategy):
-            if _is_built(self):
-                return
-            if iterator is not None:
-                batch = iterator.first_batch()
-                iterator, data_batch = None, building_batch(self, iterator.data_adapter, batch)
+        if not serves(self._distribute_strategy):
+            return original(self, iterator, data_batch)
+        if not _is_built(self):
+            with _building:  # another thread may build the same model
+                if not _is_built(self):
+                    build(self, iterator, data_batch)
+
+    def build(model: Any, iterator: Any, data_batch: Any) -> None:
+        batch = data_batch
+        if iterator is not None:
+            batch = iterator.first_batch()
+            data_batch = building_batch(model, iterator.data_adapter, batch)
         try:
-            original(self, iterator, data_batch)
+            original(model, None, data_batch)
         except ValueError:
-            of_loss = error_of_loss(self, data_batch if batch is None else batch)
+            of_loss = error_of_loss(model, batch)
             if of_loss is None:
                 raise
             raise of_loss from None

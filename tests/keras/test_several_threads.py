@@ -93,3 +93,13 @@ def test_predictions_from_several_threads(kit: Kit) -> None:
     for received, right in zip(in_threads(*(lambda x=x: predict(x) for x in inputs)), expected, strict=True):
         for each in received:
             np.testing.assert_array_equal(each, right)
+
+
+def test_first_fits_of_a_model_that_is_not_built(kit: Kit) -> None:
+    keras, steps = kit.keras, 6
+    with IPUStrategy().scope():
+        model = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=["mae"], steps_per_execution=steps)
+    x = np.ones((4 * steps, 5), np.float32)
+    in_threads(*(lambda: model.fit(x, x[:, :1], batch_size=4, verbose=0) for _ in range(3)))
+    assert int(model.optimizer.iterations.numpy()) == 3 * steps
