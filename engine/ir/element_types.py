@@ -13,9 +13,9 @@ ORDERED = FLOATS | INTEGERS | PRED
 
 TAKEN: dict[str, frozenset[str]] = {
     **dict.fromkeys(("ceil", "floor", "round-nearest-even", "round-nearest-afz", "reduce-precision"), FLOATS),
-    **dict.fromkeys(("erf", "erfc", "is-finite", "cbrt", "stochastic-convert"), FLOATS),
+    **dict.fromkeys(("erf", "erfc", "is-finite"), FLOATS),
     **dict.fromkeys(("exponential", "exponential-minus-one", "log", "log-plus-one", "logistic"), FLOATS | COMPLEX),
-    **dict.fromkeys(("cosine", "sine", "tan", "tanh", "sqrt", "rsqrt", "atan2"), FLOATS | COMPLEX),
+    **dict.fromkeys(("cosine", "sine", "tan", "tanh", "sqrt", "rsqrt", "cbrt", "atan2"), FLOATS | COMPLEX),
     **dict.fromkeys(("real", "imag", "cholesky", "triangular-solve"), FLOATS | COMPLEX),
     **dict.fromkeys(("popcnt", "count-leading-zeros"), INTEGERS),
     **dict.fromkeys(("shift-left", "shift-right-logical", "shift-right-arithmetic"), INTEGERS),

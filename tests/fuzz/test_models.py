@@ -8,6 +8,9 @@ import pytest
 from tests.fuzz.keras_models import RandomModel
 from tests.fuzz.models import check, difference
 
+# Keras builds layers in eager mode, in which NumPy warns of float16 that overflow.
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+
 SEEDS, MORE_SEEDS = (2, 10), range(20, 40)
 
 
