@@ -1,4 +1,4 @@
-"""Which element types each elementwise op takes, as XLA's shape inference has it."""
+"""Which element types each elementwise op takes: those for which it has a definition here, much as in XLA."""
 
 from __future__ import annotations
 

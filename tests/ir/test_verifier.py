@@ -190,6 +190,10 @@ def test_each_rule_refuses_what_contradicts_it(opcode: str) -> None:
         verify(WRONG[opcode])
 
 
+def test_random_bits_round_floats() -> None:
+    verify(of("stochastic-convert", Shape("f16", (2, 5)), TEN, Shape("u32", (2, 5)), overflow="clip"))
+
+
 def test_missing_attribute_is_named() -> None:
     with pytest.raises(InternalError, match=r"dimensions.*transpose"):
         verify(of("transpose", TEN, TEN))
