@@ -42,7 +42,7 @@ def divide(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("subtract")
 def subtract(instruction: Instruction) -> Instruction | None:
-    """A number from itself, and nothing."""
+    """A number from itself, and zero."""
     x, y = instruction.operands
     if not is_float(x):
         return None
@@ -52,25 +52,29 @@ def subtract(instruction: Instruction) -> Instruction | None:
 @RULES.on("add")
 @either_order
 def add(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """Nothing; and two constants one after the other, which are one."""
+    """Zero; and two constants one after the other, which are one."""
     if is_float(x) and is_splat_of(other, 0):
         return x
-    return _reassociated(instruction, x, other, np.add)
+    return _reassociated(instruction, x, other, np.add, _is_finite)
 
 
 @RULES.on("multiply")
 @either_order
 def multiply(instruction: Instruction, x: Instruction, factor: Instruction) -> Instruction | None:
-    """By nothing; and by two constants one after the other, which are one."""
+    """By zero; and by two constants one after the other, which are one."""
     if is_float(x) and is_splat_of(factor, 0):
         return factor
-    return _reassociated(instruction, x, factor, np.multiply)
+    return _reassociated(instruction, x, factor, np.multiply, _has_reciprocals)
 
 
 def _reassociated(
-    instruction: Instruction, x: Instruction, second: Instruction, combine: Callable[..., np.ndarray]
+    instruction: Instruction,
+    x: Instruction,
+    second: Instruction,
+    combine: Callable[..., np.ndarray],
+    is_in_range: Callable[[np.ndarray], bool],
 ) -> Instruction | None:
-    """(y op first) op second as y op (first op second), for constants with one value each."""
+    """(y op first) op second as y op (first op second), for constants with one value each and a result in range."""
     if not is_float(x) or x.opcode != instruction.opcode:
         return None
     value = splat_value(second)
@@ -79,7 +83,10 @@ def _reassociated(
     for y, first in (x.operands, x.operands[::-1]):
         other = splat_value(first)
         if other is not None and splat_value(y) is None:
-            both = np.asarray(combine(other, value), instruction.array_shape.dtype).reshape(())
+            with np.errstate(all="ignore"):
+                both = np.asarray(combine(other, value), instruction.array_shape.dtype).reshape(())
+            if not is_in_range(both):
+                continue
             constant = construct.splat_of(instruction, both, instruction.array_shape)
             return construct.elementwise(instruction, instruction.opcode, y, constant)
     return None
@@ -87,6 +94,10 @@ def _reassociated(
 
 def _splat(like: Instruction, value: float) -> Instruction:
     return construct.splat_of(like, np.array(value, like.array_shape.dtype), like.array_shape)
+
+
+def _is_finite(value: np.ndarray) -> bool:
+    return bool(np.isfinite(np.asarray(value, np.float64)))
 
 
 def _has_reciprocals(literal: np.ndarray) -> bool:

@@ -33,6 +33,10 @@ CASES: dict[str, tuple[Make, list[str]]] = {
     "times nothing": (lambda b, x, v: b.multiply(x, splat(b, 0.0)), []),
     "sums": (lambda b, x, v: b.add(b.add(x, splat(b, 0.1)), splat(b, 0.2)), ["add"]),
     "products": (lambda b, x, v: b.multiply(splat(b, 3.0), b.multiply(splat(b, 0.7), x)), ["multiply"]),
+    "products out of range": (
+        lambda b, x, v: b.multiply(b.multiply(x, splat(b, 1e-30)), splat(b, 1e-30)),
+        ["multiply", "multiply"],
+    ),
     "others": (lambda b, x, v: b.subtract(b.multiply(x, x), splat(b, 2.0)), ["multiply", "subtract"]),
 }
 
