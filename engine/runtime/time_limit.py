@@ -6,6 +6,8 @@ import math
 import time
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.errors import CallTimeout, ConfigurationError
 
 
@@ -33,9 +35,9 @@ def time_limit(seconds: float | None) -> TimeLimit | None:
     """A limit that begins now, none for None. Raises ConfigurationError for what is no time above 0."""
     if seconds is None:
         return None
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or not math.isfinite(seconds) or seconds <= 0:
+    is_number = isinstance(seconds, int | float | np.integer | np.floating) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds < math.inf:
         raise ConfigurationError(
             f"Expected timeout to be a number of seconds above 0, or None for no limit. Received: {seconds!r}."
         )
-    return TimeLimit(seconds, time.monotonic() + seconds)
+    return TimeLimit(float(seconds), time.monotonic() + float(seconds))
