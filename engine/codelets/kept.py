@@ -40,8 +40,9 @@ def path_of(function: Callable[..., Any], name: str) -> Path:
 
 @cache
 def _sources(file: str) -> bytes:
-    """A hash of the file of a function, which may lie outside the folder of codelets, and of what that imports."""
-    return sources.digest(Path(file))
+    """A hash of a file outside the folder of codelets and of its imports; the cache's folder is named by all others."""
+    path = Path(file)
+    return b"" if path.is_relative_to(Path(__file__).parent) else sources.digest(path)
 
 
 def identity(value: Any) -> Any:
