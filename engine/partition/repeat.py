@@ -62,7 +62,8 @@ def repeat(
 
 
 def _check_statistics(module: Module) -> None:
-    inner = [i for i in statistics(module) if i not in set(module.entry.instructions)]
+    outside = set(module.entry.instructions)
+    inner = [i for i in statistics(module) if i not in outside]
     if inner:
         raise ConfigurationError(
             f"Expected batch normalisation over several replicas outside of loops and branches. Received: "
