@@ -1,4 +1,4 @@
-"""The loop over the micro-batches of one update: each turn is the gradient part of a training step."""
+"""The loop over the micro-batches of one update: each iteration is the gradient part of a training step."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MicroBatchLoop:
         shape = TupleShape(tuple(i.shape for i in self.initial))
         body = _Body(shape, self.accumulation, counter)
         of, last = self._copies(body, given, states, set(rows)), len(body.micro_batches) - 1
-        following = {counter: body.next_turn()}
+        following = {counter: body.next_iteration()}
         for mark, place in zip(parts.marks, gradients, strict=True):
             total = body.element(place)
             for k, micro_batch in enumerate(body.micro_batches):
@@ -76,7 +76,7 @@ class MicroBatchLoop:
     def _copies(
         self, body: _Body, given: Mapping[Instruction, int], states: Mapping[int, int], rows: Collection[int]
     ) -> Callable[[int, Instruction], Instruction]:
-        """Gives what stands for an instruction in the k-th of a turn's micro-batches."""
+        """Gives what stands for an instruction in the k-th of an iteration's micro-batches."""
         parameters, elements = self.module.entry.parameters, {p: body.element(place) for p, place in given.items()}
         stands = []
         for k, micro_batch in enumerate(body.micro_batches):
@@ -121,14 +121,14 @@ class MicroBatchLoop:
 
 
 class _Body:
-    """The body of the loop, and where its turn finds its data."""
+    """The body of the loop, and where its iteration finds its data."""
 
     def __init__(self, shape: TupleShape, accumulation: Accumulation, counter: int) -> None:
         self.builder = Builder("micro_batch")
         self.counter = counter
         self._state = self.builder.parameter_of(shape)
         self._elements: dict[int, Instruction] = {}
-        self.turn = self.element(counter)
+        self.iteration = self.element(counter)
         self.micro_batches = [MicroBatch(self.builder, accumulation, index) for index in self._indices(accumulation)]
 
     def element(self, place: int) -> Instruction:
@@ -137,14 +137,14 @@ class _Body:
             self._elements[place] = self.builder.get_tuple_element(self._state, place)
         return self._elements[place]
 
-    def next_turn(self) -> Instruction:
-        """The number of the turn after this one."""
-        return self.builder.add(self.turn, self.builder.constant(1, INDEX))
+    def next_iteration(self) -> Instruction:
+        """The number of the iteration after this one."""
+        return self.builder.add(self.iteration, self.builder.constant(1, INDEX))
 
     def _indices(self, accumulation: Accumulation) -> list[Instruction]:
-        """The numbers of the micro-batches of this turn."""
+        """The numbers of the micro-batches of this iteration."""
         together = accumulation.together
         if together == 1:
-            return [self.turn]
-        first = self.builder.multiply(self.turn, self.builder.constant(together, INDEX))
+            return [self.iteration]
+        first = self.builder.multiply(self.iteration, self.builder.constant(together, INDEX))
         return [first, *(self.builder.add(first, self.builder.constant(k, INDEX)) for k in range(1, together))]
