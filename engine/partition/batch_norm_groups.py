@@ -14,7 +14,7 @@ import numpy as np
 from engine.ir import Instruction, Module
 from engine.ir.device_operations import BATCH_NORM, CROSS_REPLICA_SUM, config_of, target_of
 from engine.passes import construct
-from engine.passes.expand_batch_norm import Normalization
+from engine.passes.expand_batch_norm import Normalization, gradients, training
 from engine.passes.inline_calls import inline_calls
 from engine.passes.rewriting import make, rewrite
 from engine.passes.splats import splat_value
@@ -58,7 +58,7 @@ class _OverGroup(Normalization):
 
     def __init__(self, instruction: Instruction, group: int) -> None:
         super().__init__(instruction)
-        self.group, self.own = group, self.count
+        self.group = group
         self.count *= group
 
     def together(self, own: Instruction) -> Instruction:
@@ -72,38 +72,10 @@ class _OverGroup(Normalization):
             custom_call_has_side_effect=False,
         )
 
-    def mean(self, operand: Instruction) -> Instruction:
-        return self.apply("divide", self.together(self.sum(operand)), self.number(self.count))
-
 
 def _expanded(instruction: Instruction, group: int) -> Instruction:
     made = _OverGroup(instruction, group)
-    return (_training if instruction.opcode == "batch-norm-training" else _gradient)(made)
-
-
-def _training(made: _OverGroup) -> Instruction:
-    """(normalised operand, mean, biased variance)."""
-    operand, scale, offset = (made.widened(o) for o in made.like.operands)
-    mean = made.mean(operand)
-    centred = made.centred(operand, mean)
-    variance = made.mean(made.apply("multiply", centred, centred))
-    return made.results(made.normalized(centred, scale, offset, variance), mean, variance)
-
-
-def _gradient(made: _OverGroup) -> Instruction:
-    """Of (operand, scale, mean, variance, gradient): the gradients of operand, scale and offset."""
-    operand, scale, mean, variance, gradient = (made.widened(o) for o in made.like.operands)
-    inverse = made.apply("divide", made.number(1), made.deviation(variance))
-    centred = made.centred(operand, mean)
-    of_offset = made.sum(gradient)
-    of_scale = made.apply("multiply", made.sum(made.apply("multiply", gradient, centred)), inverse)
-    count = made.number(made.count)
-    slope = made.apply("divide", made.apply("multiply", made.together(of_scale), inverse), count)
-    level = made.spread(made.apply("divide", made.together(of_offset), count))
-    inner = made.apply("subtract", gradient, level)
-    inner = made.apply("subtract", inner, made.apply("multiply", centred, made.spread(slope)))
-    of_operand = made.apply("multiply", made.spread(made.apply("multiply", scale, inverse)), inner)
-    return made.results(of_operand, of_scale, of_offset)
+    return (training if instruction.opcode == "batch-norm-training" else gradients)(made)
 
 
 def _unbiased(product: Instruction, group: int) -> Instruction | None:

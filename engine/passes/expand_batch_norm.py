@@ -60,8 +60,12 @@ class Normalization:
         body = binary_computation("add", self.element_type)
         return make(self.like, "reduce", self.features, (operand, zero), (body,), dimensions=dimensions)
 
+    def together(self, own: Instruction) -> Instruction:
+        """The sum of a statistic over all that is normalised together, from that over the operand."""
+        return own
+
     def mean(self, operand: Instruction) -> Instruction:
-        return self.apply("divide", self.sum(operand), self.number(self.count))
+        return self.apply("divide", self.together(self.sum(operand)), self.number(self.count))
 
     def centred(self, operand: Instruction, mean: Instruction) -> Instruction:
         return self.apply("subtract", operand, self.spread(mean))
@@ -87,8 +91,12 @@ class Normalization:
 @RULES.on("batch-norm-training")
 def expand_training(instruction: Instruction) -> Instruction:
     """(normalised operand, mean, biased variance)."""
-    made = Normalization(instruction)
-    operand, scale, offset = (made.widened(o) for o in instruction.operands)
+    return training(Normalization(instruction))
+
+
+def training(made: Normalization) -> Instruction:
+    """The results of batch-norm-training."""
+    operand, scale, offset = (made.widened(o) for o in made.like.operands)
     mean = made.mean(operand)
     centred = made.centred(operand, mean)
     variance = made.mean(made.apply("multiply", centred, centred))
@@ -107,15 +115,19 @@ def expand_inference(instruction: Instruction) -> Instruction:
 @RULES.on("batch-norm-grad")
 def expand_gradient(instruction: Instruction) -> Instruction:
     """Of (operand, scale, mean, variance, gradient): the gradients of operand, scale and offset."""
-    made = Normalization(instruction)
-    operand, scale, mean, variance, gradient = (made.widened(o) for o in instruction.operands)
+    return gradients(Normalization(instruction))
+
+
+def gradients(made: Normalization) -> Instruction:
+    """The results of batch-norm-grad; those of scale and offset are of the operand alone."""
+    operand, scale, mean, variance, gradient = (made.widened(o) for o in made.like.operands)
     inverse = made.apply("divide", made.number(1), made.deviation(variance))
     centred = made.centred(operand, mean)
     of_offset = made.sum(gradient)
     of_scale = made.apply("multiply", made.sum(made.apply("multiply", gradient, centred)), inverse)
     count = made.number(made.count)
-    slope = made.apply("divide", made.apply("multiply", of_scale, inverse), count)
-    level = made.spread(made.apply("divide", of_offset, count))
+    slope = made.apply("divide", made.apply("multiply", made.together(of_scale), inverse), count)
+    level = made.spread(made.apply("divide", made.together(of_offset), count))
     inner = made.apply("subtract", gradient, level)
     inner = made.apply("subtract", inner, made.apply("multiply", centred, made.spread(slope)))
     of_operand = made.apply("multiply", made.spread(made.apply("multiply", scale, inverse)), inner)
