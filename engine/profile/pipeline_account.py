@@ -140,6 +140,9 @@ class _Accounting:
             host_bytes=(fed, returned),
             host=host_cycles(fed, returned, self.target),
             samples_per_replica=samples,
+            assumptions=replace(
+                fullest.assumptions, overlapped_io=all(each.account.assumptions.overlapped_io for each in ipus)
+            ),
             assumed=tuple(sorted({opcode for each in ipus for opcode in each.account.assumed})),
             unknown_loops=sum(each.account.unknown_loops for each in ipus),
             pipeline=pipeline,
