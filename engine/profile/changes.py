@@ -154,7 +154,7 @@ class Estimator:
             changed = replace(found, tiles=replace(found.tiles, pieces=tuple(pieces)))
             splits = split(self.program, changed, change.ipus)
             return max(_peak(pieces, fixed, compute_sets) for pieces, fixed in splits)
-        if change.accumulates:
+        if change.accumulates and change.batch:
             pieces = [*pieces, *self._accumulators(found)]
         if pieces == list(found.tiles.pieces):
             return found.memory.peak_fullest
