@@ -34,7 +34,7 @@ from keras_ext.pipelining.options import Pipelining
 class Updates:
     """What a step of several batches depends on; `metric_variables` gives TensorFlow's, once it is traced.
 
-    With `streaming` each micro-batch's results are handed over while others are on their way.
+    With `streaming` each micro-batch's results are reported while others are under way.
     """
 
     accumulation: Accumulation
@@ -64,7 +64,7 @@ class ProgramCache:
 
     def other_than(self, signature: BatchSignature) -> BatchSignature | None:
         """The signature of the last program made, if there is one but none for `signature`."""
-        signatures = [known for known, _ in self._programs]
+        signatures = [known for known, _ in list(self._programs)]  # another thread may make a program meanwhile
         return None if signature in signatures or not signatures else signatures[-1]
 
     def get(

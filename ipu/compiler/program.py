@@ -234,7 +234,7 @@ class Program:
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps].
 
-        Threads whose programs share variables take turns. Who looks at a variable in another thread waits for the end.
+        Executions that share variables are serialized. Another thread that reads one of them waits for the end.
         Raises what a data set that feeds the program raises, tf.errors.OutOfRangeError at its end, and leaves the
         variables alone then; FailedPreconditionError for a queue that is not initialized.
         """

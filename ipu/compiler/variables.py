@@ -187,12 +187,13 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             return read()
         if _tracing.watcher is not None:
             _tracing.watcher(self)
-        self._fetch()
-        self._known_use = True
-        try:
-            return read()
-        finally:
-            self._known_use = False
+        with self._alone():  # `_known_use` is for this thread, and the copy stays the newest meanwhile
+            self._fetch()
+            self._known_use = True
+            try:
+                return read()
+            finally:
+                self._known_use = False
 
     def _write(self, write: Callable[[], Any], read_value: bool) -> Any:
         """Runs an assignment to the host copy; one that fails changes neither copy."""
@@ -206,6 +207,14 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
                 self._known_use = False
             self._host_is_valid, self._device_is_valid, self.written_by = True, False, None
         return self if read_value else None
+
+    def _update(self, write: Callable[[], Any], read_value: bool) -> Any:
+        """The same for an assignment that begins with the present value, which no execution changes meanwhile."""
+        if ops.inside_function():
+            return write()
+        with self._alone():
+            self._fetch()
+            return self._write(write, read_value)
 
     def _write_to_device(self, value: Any) -> bool:
         """Replaces the device copy by an array that fits exactly; whoever looks for the value fetches it from there."""
@@ -248,9 +257,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Adds `delta` to the value."""
-        if not ops.inside_function():
-            self._fetch()
-        return self._write(
+        return self._update(
             lambda: super(IPUVariable, self).assign_add(delta, use_locking, name, read_value), read_value
         )
 
@@ -258,9 +265,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Subtracts `delta` from the value."""
-        if not ops.inside_function():
-            self._fetch()
-        return self._write(
+        return self._update(
             lambda: super(IPUVariable, self).assign_sub(delta, use_locking, name, read_value), read_value
         )
 

@@ -162,7 +162,7 @@ class Batcher:
 
 
 def _end_of(batch: list[Part]) -> float | None:
-    """Until when somebody waits for a batch; None for no end."""
+    """The latest deadline of a batch's requests; None if one has none."""
     ends = [part.end for part in batch if part.end is not None]
     return max(ends) if len(ends) == len(batch) else None
 

@@ -270,15 +270,14 @@ def _building_once(original: KerasFunction) -> KerasFunction:
         if not serves(self._distribute_strategy):
             return original(self, iterator, data_batch)
         if not _is_built(self):
+            # Not within the lock: data may come from a thread that builds a model of its own.
+            batch = data_batch if iterator is None else iterator.first_batch()
             with _building:  # another thread may build the same model
                 if not _is_built(self):
-                    build(self, iterator, data_batch)
+                    build(self, iterator, batch)
 
-    def build(model: Any, iterator: Any, data_batch: Any) -> None:
-        batch = data_batch
-        if iterator is not None:
-            batch = iterator.first_batch()
-            data_batch = building_batch(model, iterator.data_adapter, batch)
+    def build(model: Any, iterator: Any, batch: Any) -> None:
+        data_batch = batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
         try:
             original(model, None, data_batch)
         except ValueError:

@@ -10,11 +10,11 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 
 
 def error_of_loss(model: Any, batch: Any) -> ValueError | None:
-    """What the model's loss says of a batch, None if it takes it.
+    """What the model's loss says of a batch, None if it takes it, and for a model without a loss.
 
     Where Keras builds nothing beforehand it computes the loss first; here it would ask metrics, which know less.
     """
-    if batch is None:
+    if batch is None or model._compile_loss is None:
         return None
     inputs, labels, weights = data_adapter_utils.unpack_x_y_sample_weight(tree.map_structure(_symbolic, batch))
     try:
