@@ -1,6 +1,8 @@
 """All tests, in a few runs of pytest one after the other.
 
-python -m tests [PYTEST ARGUMENT ...]
+python -m tests [--all [--seed N]] [PYTEST ARGUMENT ...]
+
+With --all tests marked `explore` run too, and seeds and Hypothesis examples change from run to run; --seed repeats one.
 
 TensorFlow keeps some ten megabytes of every model that was ever traced, so one process for all tests would need more
 memory than many machines have. The closing line adds up those of the runs.
@@ -8,12 +10,17 @@ memory than many machines have. The closing line adds up those of the runs.
 
 from __future__ import annotations
 
+import argparse
+import os
 import re
+import secrets
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+
+from tests.exploring import SEED
 
 HERE = Path(__file__).parent
 KERAS = "keras"
@@ -52,8 +59,23 @@ def run(paths: list[Path], arguments: list[str]) -> tuple[int, Counter[str]]:
     return process.returncode, counts
 
 
+def exploring(arguments: list[str]) -> list[str]:
+    """Pytest's arguments; with --all the environment says what else to run, and a line how to repeat it."""
+    parser = argparse.ArgumentParser(prog="python -m tests", allow_abbrev=False, add_help=False)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--seed", type=int)
+    options, rest = parser.parse_known_args(arguments)
+    if not options.all:
+        return rest
+    seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+    os.environ[SEED] = str(seed)
+    print(f"Repeat this run with: python -m tests --all --seed {seed}", flush=True)
+    return [*rest, f"--hypothesis-seed={seed}"]
+
+
 def main(arguments: list[str]) -> int:
     """The highest exit code of the runs; not to have found a test counts only if none has."""
+    arguments = exploring(arguments)
     start, codes, total = time.monotonic(), [], Counter[str]()
     for paths in groups():
         code, counts = run(paths, arguments)

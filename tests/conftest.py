@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from tests import exploring
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 # A shell starts jobs in the background with Ctrl-C ignored: tests that send one would wait for ever.
@@ -20,11 +22,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile(
     "repeatable",
     deadline=None,
-    derandomize=True,
+    derandomize=exploring.seed() is None,
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out tests marked `explore`, but with --all, and where they are named one by one."""
+    if exploring.seed() is not None or any("::" in argument for argument in config.args):
+        return
+    left_out = [item for item in items if item.get_closest_marker("explore")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("explore")]
 
 
 @pytest.fixture(autouse=True)

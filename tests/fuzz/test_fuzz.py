@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.exploring import more_seeds
 from tests.fuzz.generate import LEAST, generate
 from tests.fuzz.oracle import check
 from tests.fuzz.runs import RefusedByXLA
 from tests.fuzz.shrink import report
 
-SEEDS, MORE_SEEDS = range(24), range(24, 100)
+SEEDS, MORE_SEEDS = range(24), more_seeds(range(24, 100), 50)
 
 
 def run(seed: int) -> None:
@@ -29,7 +30,7 @@ def test_random_program(seed: int) -> None:
     run(seed)
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 @pytest.mark.parametrize("seed", MORE_SEEDS)
 def test_more_random_programs(seed: int) -> None:
     run(seed)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.exploring import more_seeds
 from tests.fuzz.keras_models import RandomModel
 from tests.fuzz.models import check, difference
 
 # Keras builds layers in eager mode, in which NumPy warns of float16 that overflow.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 
-SEEDS, MORE_SEEDS = (2, 10), range(20, 40)
+SEEDS, MORE_SEEDS = (2, 10), more_seeds(range(20, 40), 20)
 
 
 def run(seed: int) -> None:
@@ -25,7 +26,7 @@ def test_random_models_train_as_in_keras(seed: int) -> None:
     run(seed)
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 @pytest.mark.parametrize("seed", MORE_SEEDS)
 def test_more_random_models(seed: int) -> None:
     run(seed)

@@ -6,15 +6,26 @@ import numpy as np
 import pytest
 
 from engine.ir.printer import print_module
+from tests.exploring import more_seeds
 from tests.fuzz import mutants
 from tests.fuzz.mutants import ENDS, Mutant, check, check_by_xla, first_wrong
 
-SEEDS = range(36)
+SEEDS, MORE_SEEDS = range(36), more_seeds(range(36, 240), 1200)
 
 
 @pytest.mark.parametrize("start", SEEDS[::12])
 def test_changed_modules_run_as_their_definitions_say(start: int) -> None:
-    for seed in range(start, start + 12):
+    run(range(start, start + 12))
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("start", MORE_SEEDS[::12])
+def test_more_changed_modules_run_as_their_definitions_say(start: int) -> None:
+    run(range(start, start + 12))
+
+
+def run(seeds: range) -> None:
+    for seed in seeds:
         mutant = Mutant(seed)
         end = check(mutant)
         assert end in ENDS, f"{seed}: {end}\n{first_wrong(mutant)}"
