@@ -23,9 +23,11 @@ class CallbackOptions(Extension):
         the data; `params["steps"]`, progress bars and `steps_per_execution` count these steps, too. Steps that
         accumulate gradients are reported one by one, too, with logs of their own, before the update; only where logs
         are made of updated variables, they are the update's for all its steps. A callback that looks at a variable of
-        the model waits for the end of the execution. An exception or `model.stop_training` ends the execution after a
-        whole step, with accumulation or stages after a whole update; steps that were complete by then are still
-        reported, but for an exception, and for other steps of the same update.
+        the model (`get_weights()`, the learning rate, `ModelCheckpoint` with `save_freq`) waits for the end of the
+        execution and sees the value after it; meanwhile the engine goes on, whatever `buffer_depth` is. An exception or
+        `model.stop_training` ends the execution after a whole step, with accumulation or stages after a whole update;
+        steps that were complete by then are still reported, but for an exception, and for other steps of the same
+        update.
 
         Raises ConfigurationError for anything but a bool.
         """

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from ipu.compiler.execution_locks import while_waiting
+
 if TYPE_CHECKING:
     from engine.runtime.observer import RunningCall
 
@@ -25,7 +27,7 @@ class CallbackThread:
     """Observes one call of the engine, and reports its steps in order, each once it is complete.
 
     `together` of the engine's steps are one step to report; the engine waits while `depth` of those have not been
-    taken, unless that is 0.
+    taken, unless that is 0. It does not wait for a report that itself waits for the engine, to look at a variable.
     """
 
     def __init__(self, report: Report, depth: int = 0, together: int = 1) -> None:
@@ -70,10 +72,16 @@ class CallbackThread:
         # The scope of a strategy belongs to a thread.
         with contextlib.nullcontext() if self._strategy is None else self._strategy.scope():
             try:
-                self._follow()
+                with while_waiting(self._go_on):
+                    self._follow()
             except BaseException as failure:  # raised again by `finish`, in the thread that runs the model
                 self._failure = failure
                 self._call.stop()
+
+    def _go_on(self) -> None:
+        """A report waits for the end of an execution, which may be the one it is about."""
+        if not self._ended.is_set():
+            self._call.go_on()
 
     def _follow(self) -> None:
         reported, sleep = 0, SHORTEST_SLEEP

@@ -46,7 +46,8 @@ class QueueOptions(Extension):
     def set_outfeed_queue_options(self, **kwargs: Any) -> None:
         """Sets the options of the outfeed queues of `fit`, `evaluate` and `predict`.
 
-        `buffer_depth` is the number of steps whose results wait for asynchronous callbacks before the engine does.
+        `buffer_depth` is the number of steps whose results wait for asynchronous callbacks before the engine does,
+        but for a callback that looks at a variable, and so waits for the engine.
         Raises ConfigurationError, a ValueError, for arguments that IPUOutfeedQueue lacks or that Keras fills in.
         """
         _check_names(kwargs, OUTFEED_ARGUMENTS, OUTFEED_SET_BY_KERAS, "IPUOutfeedQueue")

@@ -25,6 +25,13 @@ class RunningCall:
         """Says how many steps' results nobody needs any longer; an engine that waits for it goes on."""
         self._state[State.TAKEN] = steps
 
+    def go_on(self) -> None:
+        """Lets the engine go on as if all results were taken, until the next `taken`.
+
+        Who takes results and waits for the end of the call calls this again and again meanwhile.
+        """
+        self._state[State.TAKEN] = self._state[State.STEPS]
+
     def stop(self) -> None:
         """Asks the engine to end at its next step boundary."""
         request_stop(self._state)

@@ -3,15 +3,60 @@
 Each variable has a lock; an execution holds those of all its variables and that of its program, taken in one order. So
 threads that train one model lose no step, and whoever looks at a variable sees it as after a whole execution. Variables
 whose first program is one have one lock together: a program takes few.
+
+An execution that waits for a thread, as for a callback that takes the results of its steps, must not wait for one that
+itself waits for its locks: such a thread says what to do meanwhile, so that the execution goes on (`while_waiting`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 _ATTRIBUTE = "_ipu_execution_lock"
+POLL_SECONDS = 5e-4
+
+
+class _Thread(threading.local):
+    """What this thread does again and again while it waits for a lock; None where it only waits."""
+
+    meanwhile: Callable[[], object] | None = None
+
+
+_thread = _Thread()
+
+
+@contextlib.contextmanager
+def while_waiting(meanwhile: Callable[[], object]) -> Iterator[None]:
+    """Within, this thread calls `meanwhile` again and again whenever it waits for another thread's execution."""
+    outer, _thread.meanwhile = _thread.meanwhile, meanwhile
+    try:
+        yield
+    finally:
+        _thread.meanwhile = outer
+
+
+def holding(lock: threading.RLock) -> contextlib.AbstractContextManager[Any]:
+    """A context that holds the lock of a variable or program."""
+    # Elsewhere the lock itself: its context is C code, which Ctrl-C cannot leave half entered or half left.
+    return lock if _thread.meanwhile is None else _Waiting(lock, _thread.meanwhile)
+
+
+class _Waiting:
+    """A context that holds a lock, and calls a function while it waits for it."""
+
+    def __init__(self, lock: threading.RLock, meanwhile: Callable[[], object]) -> None:
+        self._lock, self._meanwhile = lock, meanwhile
+
+    def __enter__(self) -> None:
+        while not self._lock.acquire(timeout=POLL_SECONDS):
+            self._meanwhile()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 def execution_lock(variable: Any) -> threading.RLock:
@@ -30,7 +75,7 @@ def locked_by(variable: Any, lock: threading.RLock) -> threading.RLock:
 
 
 class Execution:
-    """A context in which no other thread's execution has one of these variables, or is of the same program.
+    """Calls functions while no other thread's execution has one of these variables, or is of the same program.
 
     Variables of a program have a `lock_holder`: the variable itself, or the one it stands for.
     """
@@ -39,17 +84,14 @@ class Execution:
         own, together = threading.RLock(), threading.RLock()
         self._locks = sorted({own, *(locked_by(each.lock_holder, together) for each in variables)}, key=id)
 
-    def __enter__(self) -> None:
-        held = 0
-        try:
-            for lock in self._locks:
-                lock.acquire()
-                held += 1
-        except BaseException:  # an interruption while another thread's execution is waited for
-            for lock in self._locks[:held]:
-                lock.release()
-            raise
+    def alone(self, run: Callable[[], T]) -> T:
+        """What `run` returns, called with all locks held. However it ends, none of them stays held."""
+        return _holding_all(self._locks, run)
 
-    def __exit__(self, *_: object) -> None:
-        for lock in self._locks:
-            lock.release()
+
+def _holding_all(locks: list[threading.RLock], run: Callable[[], T]) -> T:
+    # Nested contexts of single locks: Ctrl-C may come between any two lines of a context of Python's own.
+    if not locks:
+        return run()
+    with holding(locks[0]):
+        return _holding_all(locks[1:], run)

@@ -56,14 +56,16 @@ def executable_file(
     numbers = [number for number, role in enumerate(roles) if role == "variable"]
     constants, variables = dict(traced.constants), dict[int, np.ndarray]()
     names: dict[int, str] = {}
-    with Execution(traced.variables):
-        for number, variable in zip(numbers, traced.variables, strict=True):
-            names[number] = _unused(_name(variable), set(names.values()))
-            if is_token(variable) or (freeze and number in module.aliases):
-                variables[number] = np.array(variable.device_buffer().read())
-            elif freeze:
-                roles[number] = "constant"
-                constants[number] = np.array(variable.device_buffer().read())
+    numbered = list(zip(numbers, traced.variables, strict=True))
+    kept = [(number, variable) for number, variable in numbered if freeze or is_token(variable)]
+    values = Execution(traced.variables).alone(lambda: {n: np.array(each.device_buffer().read()) for n, each in kept})
+    for number, variable in numbered:
+        names[number] = _unused(_name(variable), set(names.values()))
+        if is_token(variable) or (freeze and number in module.aliases):
+            variables[number] = values[number]
+        elif freeze:
+            roles[number] = "constant"
+            constants[number] = values[number]
     taken = set(module.aliases.values())
     inputs = [p.array_shape for p, role in zip(module.entry.parameters, roles, strict=True) if role == "feed"]
     outputs = [result.array_shape for k, result in enumerate(module.results) if k not in taken]

@@ -239,18 +239,21 @@ class Program:
         variables alone then; FailedPreconditionError for a queue that is not initialized.
         """
         if not self._queues:
-            with self._execution:
-                return self._run(steps, feeds, outputs, None)
-        with self._execution, self._bound_queues() as rings:
-            return self._run(steps, feeds, outputs, None, rings)
+            return self._execution.alone(lambda: self._run(steps, feeds, outputs, None))
+        return self._execution.alone(lambda: self._run_bound(steps, feeds, outputs, None))
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
         """Runs up to `steps` steps while `observer` follows; returns the flat results of all that were made.
 
         Other threads that look at a variable of the program wait for the end.
         """
-        with self._execution, self._bound_queues() as rings:
-            return self._run(steps, feeds, "all", observer, rings)
+        return self._execution.alone(lambda: self._run_bound(steps, feeds, "all", observer))
+
+    def _run_bound(
+        self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"], observer: Observer | None
+    ) -> list[np.ndarray]:
+        with self._bound_queues() as rings:
+            return self._run(steps, feeds, outputs, observer, rings)
 
     def _bound_queues(self, without: str = "") -> contextlib.AbstractContextManager[dict[str, AnyRing]]:
         """The rings of the program's queues, but for one that the host does not know."""

@@ -15,7 +15,7 @@ from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_o
 
 from engine.ir import shape_of
 from engine.runtime.buffers import DeviceBuffer
-from ipu.compiler.execution_locks import execution_lock, found_lock
+from ipu.compiler.execution_locks import execution_lock, found_lock, holding
 
 T = TypeVar("T")
 # Both Keras run layers symbolically in graphs with this in their name; nothing in them is ever executed.
@@ -124,7 +124,8 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     def _alone(self) -> contextlib.AbstractContextManager[Any]:
         """Within, no other thread's execution has the variable."""
-        return found_lock(self) or contextlib.nullcontext()
+        lock = found_lock(self)
+        return contextlib.nullcontext() if lock is None else holding(lock)
 
     def _fetch(self) -> None:
         with self._alone():

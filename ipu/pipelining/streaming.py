@@ -137,8 +137,12 @@ def _run_streaming(
     ring = OutfeedRing(shapes, observer.held or suggested_slots(shapes))
     order = _leaves(program.pack(range(len(shapes))))
     following = _Following(observer, ring, order, executions * micro_batches, micro_batches, replicas)
-    with program._execution, program._bound_queues(without=queue) as rings:
-        return program._run(executions, feeds, "all", following, {**rings, queue: ring})
+
+    def run() -> list[np.ndarray]:
+        with program._bound_queues(without=queue) as rings:
+            return program._run(executions, feeds, "all", following, {**rings, queue: ring})
+
+    return program._execution.alone(run)
 
 
 class _Following:
@@ -184,16 +188,23 @@ class _StreamedCall:
         """How many micro-batches are complete."""
         # An observer takes those of all replicas together: until they are there, it cannot have taken what came.
         if self.ended or self._received - self._taken < self._replicas:
-            rows = self._ring.take() or []
-            count = len(rows[0]) if rows else 0
-            for number, leaf in zip(self._order, rows, strict=False):
-                self.results[number][self._received : self._received + count] = leaf
-            self._received += count
+            self._receive()
         return self._received
+
+    def _receive(self) -> None:
+        rows = self._ring.take() or []
+        count = len(rows[0]) if rows else 0
+        for number, leaf in zip(self._order, rows, strict=False):
+            self.results[number][self._received : self._received + count] = leaf
+        self._received += count
 
     def taken(self, steps: int) -> None:
         """Says how many micro-batches' results nobody needs any longer."""
         self._taken = steps
+
+    def go_on(self) -> None:
+        """Lets the engine go on: takes what is in the ring, whether or not the observer has had what came before."""
+        self._receive()
 
     def stop(self) -> None:
         """Asks the engine to end with its execution, of which nobody will look at what comes yet."""

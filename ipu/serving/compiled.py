@@ -57,8 +57,8 @@ def freeze_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) ->
             f"that updates {names}. Make layers stateless."
         )
     numbers = [number for number, role in enumerate(traced.roles) if role == "variable"]
-    with Execution(traced.variables):
-        values = {n: variable.device_buffer().read() for n, variable in zip(numbers, traced.variables, strict=True)}
+    variables = list(zip(numbers, traced.variables, strict=True))
+    values = Execution(traced.variables).alone(lambda: {n: each.device_buffer().read() for n, each in variables})
     roles = ["constant" if role == "variable" else role for role in traced.roles]
     return FrozenStep(traced.module, roles, {**traced.constants, **values})
 
