@@ -30,13 +30,12 @@ hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out tests marked `explore`, but with --all, and where they are named one by one."""
+    """Leaves out tests that only --all runs, but where tests are named one by one."""
     if exploring.seed() is not None or any("::" in argument for argument in config.args):
         return
-    left_out = [item for item in items if item.get_closest_marker("explore")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("explore")]
+    if left_out := exploring.left_out(items):
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import md5
+from typing import Any, TypeVar
 
+import pytest
+
+T = TypeVar("T")
 SEED = "SOFTWARE_IPU_TESTS_SEED"
 """The variable that holds the seed of such a run; a run of the usual tests has none."""
 
@@ -18,3 +25,43 @@ def more_seeds(fixed: range, changing: int) -> list[int]:
     """For a test marked `explore`: the fixed seeds, and so many that follow from the seed of the run."""
     base = seed()
     return [*fixed, *(() if base is None else range(base, base + changing))]
+
+
+def sample(cases: Iterable[T], count: int) -> list[T]:
+    """`count` of `cases`, always the same ones, from the first to the last; all of them under --all.
+
+    For loops inside of a test, and for lists of one parameter. A grid of parameters, also those of fixtures, is
+    thinned as a whole by `@pytest.mark.sample(count)`.
+    """
+    every = list(cases)
+    if seed() is not None or count >= len(every):
+        return every
+    step = (len(every) - 1) / max(1, count - 1)
+    return [every[round(index * step)] for index in range(count)]
+
+
+def left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """The tests marked `explore`, and what a mark `sample(count)` leaves out of the cases of each test function."""
+    out = {item for item in items if item.get_closest_marker("explore")}
+    functions: dict[tuple[pytest.Item | None, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item not in out:
+            functions[item.parent, getattr(item, "originalname", item.name)].append(item)
+    for cases in functions.values():
+        mark = cases[0].get_closest_marker("sample")
+        if mark and hasattr(cases[0], "callspec"):
+            out.update(set(cases).difference(_chosen(cases, *mark.args)))
+    return out
+
+
+def _chosen(cases: list[Any], count: int) -> Iterator[Any]:
+    """`count` cases, each that with most values of parameters that the ones before it have not.
+
+    Ties are settled by a hash of the name: cases that lie at equal steps in a grid may share a parameter's value.
+    """
+    values = {case: {(name, id(value)) for name, value in case.callspec.params.items()} for case in cases}
+    seen: set[tuple[str, int]] = set()
+    for _ in range(min(count, len(values))):
+        best = max(values, key=lambda case: (len(values[case] - seen), md5(case.name.encode()).digest()))
+        seen |= values.pop(best)
+        yield best
