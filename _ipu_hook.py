@@ -95,7 +95,7 @@ class MissingFinder:
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         """None, or the error that an import statement raises."""
         if (real_name(name) or name).partition(".")[0] in PACKAGES:
-            from ipu._names.finding import refuse
+            from ipu._internal.names.finding import refuse
 
             refuse(name)
 

@@ -20,7 +20,7 @@ from engine.compile import build_program
 from engine.profile import Account, Assumptions, account
 from engine.profile.validation import whole_models
 from engine.target import target
-from ipu.compiler.trace import trace_step
+from ipu._internal.compiler.trace import trace_step
 
 VOCABULARY = 30_522
 MASKED_SHARE = 20 / 128

@@ -10,7 +10,7 @@ import _ipu_hook
 _ipu_hook.install()
 
 
-HOMES = {"ProfileReport": "ipu.profiling", "profile": "ipu.profiling"}
+HOMES = {"ProfileReport": "ipu._internal.profiling.callback", "profile": "ipu._internal.profiling.making"}
 NAMES = (
     *HOMES,
     "all_to_all_op",
@@ -47,7 +47,7 @@ NAMES = (
 
 def __getattr__(name: str) -> Any:
     """Imports the submodule `name`, so that `ipu.config` works after `from tensorflow.python import ipu`."""
-    from ipu._names.namespace import attribute  # not before a name is used
+    from ipu._internal.names.namespace import attribute  # not before a name is used
 
     return attribute(__name__, NAMES, HOMES, name)
 

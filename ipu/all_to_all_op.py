@@ -1,6 +1,6 @@
 """The documented path of `ipu.ops.all_to_all_op`."""
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from ipu.ops.all_to_all_op import all_gather, all_to_all
 
 __all__ = ["all_gather", "all_to_all"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from ipu.ops.application_compile_op import experimental_application_compile_op
 
 __all__ = ["experimental_application_compile_op"]

@@ -1,6 +1,6 @@
 """Configuration utilities: the public names of `tensorflow.python.ipu.config`."""
 
-from ipu._config.enumerations import (
+from ipu._internal.config.enumerations import (
     DeviceConnectionType,
     ExecutionProfileType,
     MergeRemoteBuffersBehaviour,
@@ -8,11 +8,11 @@ from ipu._config.enumerations import (
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
-from ipu._config.ipu_config import IPUConfig
-from ipu._config.legacy import IpuOptions, KeyId, VerificationOptions
-from ipu._config.metadata import AttributeMetadata
-from ipu._device import configure_ipu_system, get_ipu_config, reset_ipu_configuration
-from ipu._names.namespace import public_names
+from ipu._internal.config.ipu_config import IPUConfig
+from ipu._internal.config.legacy import IpuOptions, KeyId, VerificationOptions
+from ipu._internal.config.metadata import AttributeMetadata
+from ipu._internal.device import configure_ipu_system, get_ipu_config, reset_ipu_configuration
+from ipu._internal.names.namespace import public_names
 
 __all__ = [
     "AttributeMetadata",

@@ -1,6 +1,6 @@
 """An alternative path of `ipu.optimizers.cross_replica_optimizer` (Python API, table 18.1)."""
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from ipu.optimizers.cross_replica_optimizer import (
     CrossReplicaOptimizer,
 )

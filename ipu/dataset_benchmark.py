@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]
 

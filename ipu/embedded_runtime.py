@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from ipu.ops.embedded_runtime import (
     RuntimeContext,
     embedded_runtime_call,

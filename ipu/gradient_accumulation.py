@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 
 __all__ = ["GradientAccumulationReductionMethod"]
 

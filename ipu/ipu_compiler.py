@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 
-from ipu._names.namespace import public_names
-from ipu.compiler.device_calls import require_trace
+from ipu._internal.compiler.device_calls import require_trace
+from ipu._internal.names.namespace import public_names
 
 __all__ = ["compile"]
 

@@ -8,14 +8,14 @@ import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph
 
 from engine.ir.device_operations import INFEED
-from ipu._config.deprecation import deprecated_arguments
-from ipu._names.namespace import public_names
-from ipu.compiler.device_calls import ordered_call, require_trace
-from ipu.queues.checks import check_count, check_device, check_ordinal
-from ipu.queues.deprecated_arguments import INFEED as DEPRECATED
-from ipu.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
-from ipu.queues.feeder import automatic_depth
-from ipu.queues.infeed import InfeedEndpoint
+from ipu._internal.compiler.device_calls import ordered_call, require_trace
+from ipu._internal.config.deprecation import deprecated_arguments
+from ipu._internal.names.namespace import public_names
+from ipu._internal.queues.checks import check_count, check_device, check_ordinal
+from ipu._internal.queues.deprecated_arguments import INFEED as DEPRECATED
+from ipu._internal.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
+from ipu._internal.queues.feeder import automatic_depth
+from ipu._internal.queues.infeed import InfeedEndpoint
 
 __all__ = ["IPUInfeedQueue", "IPUIterator", "IPUOwnedIterator"]
 

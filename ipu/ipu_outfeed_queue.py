@@ -15,15 +15,15 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from engine.ir.device_operations import OUTFEED
-from ipu._config.deprecation import warn_of_arguments
-from ipu._names.namespace import public_names
-from ipu.compiler.device_calls import ordered_call, require_trace
-from ipu.compiler.marks import in_marked_step
-from ipu.compiler.tokens import own_chain
-from ipu.compiler.variables import in_symbolic_graph
-from ipu.queues.checks import check_count, check_device, check_ordinal
-from ipu.queues.deprecated_arguments import OUTFEED as DEPRECATED
-from ipu.queues.outfeed import OutfeedEndpoint
+from ipu._internal.compiler.device_calls import ordered_call, require_trace
+from ipu._internal.compiler.marks import in_marked_step
+from ipu._internal.compiler.tokens import own_chain
+from ipu._internal.compiler.variables import in_symbolic_graph
+from ipu._internal.config.deprecation import warn_of_arguments
+from ipu._internal.names.namespace import public_names
+from ipu._internal.queues.checks import check_count, check_device, check_ordinal
+from ipu._internal.queues.deprecated_arguments import OUTFEED as DEPRECATED
+from ipu._internal.queues.outfeed import OutfeedEndpoint
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "IPUOutfeedQueueIterator", "ScopedIPUOutfeedQueue"]
 

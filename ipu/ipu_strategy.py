@@ -14,12 +14,12 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-from ipu._names.namespace import public_names
-from ipu.compiler import dataset_iterators, direct_calls
-from ipu.compiler.calling import call_on_engine, refuse_doubles
-from ipu.compiler.replica_reduction import reduced
-from ipu.compiler.variables import IPUVariable
-from ipu.serving.exported_functions import exported_function
+from ipu._internal.compiler import dataset_iterators, direct_calls
+from ipu._internal.compiler.calling import call_on_engine, refuse_doubles
+from ipu._internal.compiler.replica_reduction import reduced
+from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.names.namespace import public_names
+from ipu._internal.serving.exported_functions import exported_function
 
 __all__ = ["IPUExtendedV1", "IPUStrategy", "IPUStrategyV1"]
 

@@ -10,11 +10,11 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 
-from ipu._names.namespace import public_names
-from ipu.compiler.loop_context import loop_body
+from ipu._internal.compiler.loop_context import loop_body
+from ipu._internal.names.namespace import public_names
+from ipu._internal.queues.elements import arguments_of
+from ipu._internal.queues.signatures import accepts, requirement
 from ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipu.queues.elements import arguments_of
-from ipu.queues.signatures import accepts, requirement
 
 __all__ = ["repeat", "while_loop"]
 

@@ -1,6 +1,6 @@
 """An alternative path of `ipu.optimizers.map_gradient_optimizer` (Python API, table 18.1)."""
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from ipu.optimizers.map_gradient_optimizer import (
     MapGradientOptimizer,
 )

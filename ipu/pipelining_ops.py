@@ -1,6 +1,6 @@
 """The documented path of `ipu.ops.pipelining_ops`."""
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from ipu.ops.pipelining_ops import (
     OptimizerFunctionOutput,
     PipelineSchedule,

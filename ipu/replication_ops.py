@@ -1,6 +1,6 @@
 """The documented path of `ipu.ops.replication_ops`."""
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from ipu.ops.replication_ops import replication_index
 
 __all__ = ["replication_index"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 
 __all__ = ["dependencies", "get_shard_from_colocation", "has_attr", "propagate_sharding"]
 

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import SupportsIndex
 
 from engine.errors import UnsupportedOperation
-from ipu._config.legacy_functions import (
+from ipu._internal.config.legacy_functions import (
     auto_select_ipus,
     create_ipu_config,
     select_ipus,
@@ -29,9 +29,9 @@ from ipu._config.legacy_functions import (
     set_transfer_options,
     set_verification_options,
 )
-from ipu._device import device_named, on_ipu_model, synthetic_data_categories
-from ipu._exporting import export_dataset_to_file, export_inputs_to_file, move_variable_initialization_to_cpu
-from ipu._names.namespace import public_names
+from ipu._internal.device import device_named, on_ipu_model, synthetic_data_categories
+from ipu._internal.exporting import export_dataset_to_file, export_inputs_to_file, move_variable_initialization_to_cpu
+from ipu._internal.names.namespace import public_names
 from ipu.config import (
     DeviceConnectionType,
     ExecutionProfileType,

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, get_args
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation, Reduction
 from engine.partition.storage import Storage
-from ipu.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
-from ipu.compiler.storage import checked_storage, placed
+from ipu._internal.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
+from ipu._internal.compiler.storage import checked_storage, placed
 from keras_ext.extension import Extension, option, options_of
 from keras_ext.replication import replicas_of
 

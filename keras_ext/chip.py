@@ -12,8 +12,8 @@ from engine.profile import Account, summary
 from engine.profile.collectives import gradient_bytes
 from engine.profile.predictions import Predictions
 from engine.profile.scaling import POWERS_OF_TWO, predict, workload_of
-from ipu.compiler.program import Program
-from ipu.profiling.accounts import account_of
+from ipu._internal.compiler.program import Program
+from ipu._internal.profiling.accounts import account_of
 from keras_ext.accumulation import accumulation_of
 from keras_ext.training import Mode, StepFunction
 

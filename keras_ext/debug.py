@@ -1,5 +1,5 @@
 """Switches for finding faults."""
 
-from ipu.compiler.program import use_definitions
+from ipu._internal.compiler.program import use_definitions
 
 __all__ = ["use_definitions"]

@@ -13,14 +13,14 @@ from engine.garbage import collector_paused
 from engine.partition.accumulation import Accumulation
 from engine.partition.pipeline import Pipelining as EnginePipelining
 from engine.partition.storage import Storage
-from ipu._device import current_system
-from ipu.compiler.accumulation import accumulated
-from ipu.compiler.marks import AccumulatorType, marking
-from ipu.compiler.pipelining import InferencePipelineProgram, PipelineProgram
-from ipu.compiler.program import Program
-from ipu.compiler.replication import alone, without_groups
-from ipu.compiler.trace import graph_of, trace_step
-from ipu.pipelining.streaming import (
+from ipu._internal.compiler.accumulation import accumulated
+from ipu._internal.compiler.marks import AccumulatorType, marking
+from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
+from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.replication import alone, without_groups
+from ipu._internal.compiler.trace import graph_of, trace_step
+from ipu._internal.device import current_system
+from ipu._internal.pipelining.streaming import (
     Streamed,
     StreamingAccumulation,
     StreamingPipelineProgram,

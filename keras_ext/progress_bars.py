@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any
 
-from ipu._own_lines import before_notices
+from ipu._internal.own_lines import before_notices
 
 _open = False
 

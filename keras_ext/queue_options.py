@@ -6,8 +6,8 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 from engine.errors import ConfigurationError
-from ipu._config.deprecation import warn_of_arguments
-from ipu.queues import deprecated_arguments
+from ipu._internal.config.deprecation import warn_of_arguments
+from ipu._internal.queues import deprecated_arguments
 from keras_ext.extension import Extension, option, options_of
 
 INFEED, OUTFEED = "infeed_kwargs", "outfeed_kwargs"

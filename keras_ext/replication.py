@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from engine.errors import StepCountError
-from ipu._device import current_system
+from ipu._internal.device import current_system
 from keras_ext.epochs.feeds import Batches, BatchSignature, FeedIterator, take
 
 logger = logging.getLogger("ipu")

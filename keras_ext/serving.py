@@ -12,11 +12,11 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 
 from engine.errors import ConfigurationError
-from ipu.serving.counts import checked_count
-from ipu.serving.directory import check_directory
-from ipu.serving.exporting import Export, export_step
-from ipu.serving.manifest import Pipeline
-from ipu.serving.steps import Step
+from ipu._internal.serving.counts import checked_count
+from ipu._internal.serving.directory import check_directory
+from ipu._internal.serving.exporting import Export, export_step
+from ipu._internal.serving.manifest import Pipeline
+from ipu._internal.serving.steps import Step
 from keras_ext.extension import Extension
 from keras_ext.pipelining.micro_batches import check_pipeline_count
 from keras_ext.pipelining.options import pipelining_of

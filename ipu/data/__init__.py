@@ -1,5 +1,5 @@
 """Data sets: the package of `tensorflow.python.ipu.data`."""
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 
 __getattr__, __dir__ = public_names(__name__, ("ops",))

@@ -1,6 +1,6 @@
 """Operations for use in functions that run on the IPU, a module for each documented module, loaded when used."""
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 
 __getattr__, __dir__ = public_names(
     __name__,

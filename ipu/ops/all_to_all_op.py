@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu._names.namespace import public_names
-from ipu.compiler import collectives
+from ipu._internal.compiler import collectives
+from ipu._internal.names.namespace import public_names
 
 __all__ = ["all_gather", "all_to_all"]
 

@@ -12,9 +12,9 @@ from tensorflow.python.eager import context
 
 from engine.errors import ConfigurationError
 from engine.files import SUFFIX, write_executable
-from ipu._names.namespace import public_names
-from ipu.compiler.export import executable_file, traced_function
-from ipu.compiler.program import build_executable
+from ipu._internal.compiler.export import executable_file, traced_function
+from ipu._internal.compiler.program import build_executable
+from ipu._internal.names.namespace import public_names
 
 __all__ = ["experimental_application_compile_op"]
 

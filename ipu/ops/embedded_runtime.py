@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from engine.files import TensorInfo
-from ipu._names.namespace import public_names
-from ipu.compiler.file_runtime import Runtime, start
+from ipu._internal.compiler.file_runtime import Runtime, start
+from ipu._internal.names.namespace import public_names
 
 __all__ = [
     "RuntimeContext",

@@ -10,13 +10,13 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from engine.ir.device_operations import OUTFEED
-from ipu._names.namespace import public_names
-from ipu.compiler.device_calls import ordered_call, require_trace
-from ipu.compiler.loop_context import current_counter
-from ipu.compiler.marks import in_marked_step
-from ipu.compiler.tokens import own_chain
-from ipu.compiler.variables import in_symbolic_graph
-from ipu.queues.printer import Printer
+from ipu._internal.compiler.device_calls import ordered_call, require_trace
+from ipu._internal.compiler.loop_context import current_counter
+from ipu._internal.compiler.marks import in_marked_step
+from ipu._internal.compiler.tokens import own_chain
+from ipu._internal.compiler.variables import in_symbolic_graph
+from ipu._internal.names.namespace import public_names
+from ipu._internal.queues.printer import Printer
 
 __all__ = ["get_current_iteration_counter", "print_tensor"]
 

@@ -11,15 +11,15 @@ from tensorflow.python.autograph.impl import api as autograph
 from engine.errors import ConfigurationError
 from engine.partition.schedule import Row
 from engine.partition.schedule_table import ScheduleRows
-from ipu._names.namespace import public_names
-from ipu.compiler.traced_pipelines import latest
-from ipu.compiler.variables import tracing
-from ipu.pipelining.arguments import checked_arguments
-from ipu.pipelining.checkpoints import checkpointed
-from ipu.pipelining.errors import PipelineRuntimeError, PipelineTypeError
-from ipu.pipelining.execution import run_pipeline
-from ipu.pipelining.options import PipelineSchedule, RecomputationMode
-from ipu.pipelining.stage_options import PipelineStageOptions
+from ipu._internal.compiler.traced_pipelines import latest
+from ipu._internal.compiler.variables import tracing
+from ipu._internal.names.namespace import public_names
+from ipu._internal.pipelining.arguments import checked_arguments
+from ipu._internal.pipelining.checkpoints import checkpointed
+from ipu._internal.pipelining.errors import PipelineRuntimeError, PipelineTypeError
+from ipu._internal.pipelining.execution import run_pipeline
+from ipu._internal.pipelining.options import PipelineSchedule, RecomputationMode
+from ipu._internal.pipelining.stage_options import PipelineStageOptions
 
 __all__ = [
     "OptimizerFunctionOutput",

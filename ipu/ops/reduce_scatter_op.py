@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from engine.partition.collectives import OPERATIONS
-from ipu._names.namespace import public_names
-from ipu.compiler import collectives
+from ipu._internal.compiler import collectives
+from ipu._internal.names.namespace import public_names
 
 __all__ = ["reduce_scatter"]
 PREFIX = "COLLECTIVE_OP_"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ipu._names.namespace import public_names
-from ipu.compiler import collectives
+from ipu._internal.compiler import collectives
+from ipu._internal.names.namespace import public_names
 
 __all__ = ["replication_index"]
 

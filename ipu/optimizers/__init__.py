@@ -1,6 +1,6 @@
 """Optimizer classes for the IPU: the public names of `tensorflow.python.ipu.optimizers` (Python API, 18.15)."""
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu.optimizers.gradient_accumulation_optimizer import (
     CrossReplicaGradientAccumulationOptimizer,

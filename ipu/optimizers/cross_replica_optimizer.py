@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu._names.namespace import public_names
-from ipu.compiler.collectives import cross_replica_mean
-from ipu.compiler.replica_reduction import already_reduced
+from ipu._internal.compiler.collectives import cross_replica_mean
+from ipu._internal.compiler.replica_reduction import already_reduced
+from ipu._internal.names.namespace import public_names
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 
 __all__ = ["CrossReplicaOptimizer"]

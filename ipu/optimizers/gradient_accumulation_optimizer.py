@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from engine.partition.storage import Storage
-from ipu._names.namespace import public_names
-from ipu.compiler.accumulation_turns import accumulation_turn
-from ipu.compiler.optimizer_state import note_optimizer_state
-from ipu.compiler.storage import OFFLOADS_STATE, SHARDS_STATE, checked_storage
+from ipu._internal.accumulators import Accumulators, AccumulatorType
+from ipu._internal.compiler.accumulation_turns import accumulation_turn
+from ipu._internal.compiler.optimizer_state import note_optimizer_state
+from ipu._internal.compiler.storage import OFFLOADS_STATE, SHARDS_STATE, checked_storage
+from ipu._internal.names.namespace import public_names
 from ipu.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu.optimizers.accumulators import Accumulators, AccumulatorType
 from ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 
 __all__ = ["IpuOptimizer"]
 

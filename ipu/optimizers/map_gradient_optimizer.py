@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 
 __all__ = ["MapGradientOptimizer"]

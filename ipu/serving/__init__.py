@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 
 _HOMES = {
-    "export_keras": "ipu.serving.export",
-    "export_pipeline": "ipu.serving.export",
-    "export_single_step": "ipu.serving.export",
+    "export_keras": "ipu._internal.serving.export",
+    "export_pipeline": "ipu._internal.serving.export",
+    "export_single_step": "ipu._internal.serving.export",
 }
 __all__ = ["export_keras", "export_pipeline", "export_single_step"]
 

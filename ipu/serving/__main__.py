@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> None:
     try:
-        from ipu.serving.application import Application, Limits
-        from ipu.serving.server import bound_socket, serve
+        from ipu._internal.serving.application import Application, Limits
+        from ipu._internal.serving.server import bound_socket, serve
     except ModuleNotFoundError as error:
         if error.name not in PACKAGES:
             raise
@@ -59,7 +59,7 @@ def _serve(options: argparse.Namespace) -> None:
             f"Expected the packages that the server needs. Received: no module {error.name!r}. Install them: pip "
             "install 'software-ipu[serving]'."
         ) from error
-    from ipu.serving.servable import open_servables
+    from ipu._internal.serving.servable import open_servables
 
     begin = time.perf_counter()
     servables = open_servables(options.directory, options.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from keras_ext.accumulation import AccumulationOptions
 from keras_ext.callback_options import CallbackOptions
 from keras_ext.pipelining.assigning import StageAssignments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 from keras_ext.extensions.model_extensions import ModelExtension
 from keras_ext.pipelining.assignments import (
     SequentialLayerPipelineStageAssignment,

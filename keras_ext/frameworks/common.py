@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import StepCountError
-from ipu.compiler.variables import tracing
+from ipu._internal.compiler.variables import tracing
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.errors import EagerExecutionError
 

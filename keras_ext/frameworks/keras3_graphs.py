@@ -16,7 +16,7 @@ from keras.src.models.sequential import Sequential
 from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
 
-from ipu.compiler.variables import tracing
+from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.pipelining import graphs
 from keras_ext.pipelining.assigned import may_have_stages

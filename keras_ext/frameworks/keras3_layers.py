@@ -9,8 +9,8 @@ import tensorflow as tf
 from keras.src.backend import epsilon
 from keras.src.layers import BatchNormalization, RandomCrop
 
-from ipu.compiler.batch_norm import group_moments, over_group
-from ipu.compiler.variables import tracing
+from ipu._internal.compiler.batch_norm import group_moments, over_group
+from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction
 
 

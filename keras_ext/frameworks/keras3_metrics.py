@@ -10,7 +10,7 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.metrics.metric import Metric
 from keras.src.metrics.reduction_metrics import Mean, Sum
 
-from ipu.compiler.variables import IPUVariable
+from ipu._internal.compiler.variables import IPUVariable
 from keras_ext.frameworks.common import KerasFunction
 
 

@@ -21,8 +21,8 @@ from tf_keras.src.optimizers import optimizer_v1, sgd
 from tf_keras.src.optimizers.legacy import optimizer_v2
 from tf_keras.src.utils.generic_utils import Progbar
 
-from ipu.compiler.batch_norm import group_moments, over_group
-from ipu.compiler.variables import tracing
+from ipu._internal.compiler.batch_norm import group_moments, over_group
+from ipu._internal.compiler.variables import tracing
 from keras_ext import extension, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import tf_keras_backup, tf_keras_graphs

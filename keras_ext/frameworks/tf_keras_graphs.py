@@ -16,7 +16,7 @@ from tf_keras.src.engine.node import Node
 from tf_keras.src.engine.sequential import Sequential
 from tf_keras.src.engine.training import Model
 
-from ipu.compiler.variables import tracing
+from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.pipelining import graphs
 from keras_ext.pipelining.assigned import may_have_stages

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ipu.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
+from ipu._internal.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
 from keras_ext.frameworks.common import KerasFunction, dense
 
 KERAS = ("keras.", "tf_keras.", "tensorflow.")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu.compiler.variables import IPUVariable
-from ipu.pipelining.sums import names_of, summed_as
+from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.pipelining.sums import names_of, summed_as
 from keras_ext.pipelining.assigned import is_pipelined
 from keras_ext.pipelining.options import accumulates_outfeed, outfeed_sum_dtype
 

@@ -13,13 +13,13 @@ from engine.partition.schedule import ScheduleKind, devices_of
 from engine.partition.schedule_checks import check_count, check_pipeline, legal_count, recomputation_of
 from engine.shown import Shown
 from engine.target import Target, target
-from ipu._device import current_system
-from ipu.compiler.accumulation import variable_numbers
-from ipu.compiler.marks import marking
-from ipu.compiler.program import build_program
-from ipu.compiler.replication import alone
-from ipu.compiler.trace import trace_step
-from ipu.pipelining.options import RecomputationMode, checked_schedule, kind_of
+from ipu._internal.compiler.accumulation import variable_numbers
+from ipu._internal.compiler.marks import marking
+from ipu._internal.compiler.program import build_program
+from ipu._internal.compiler.replication import alone
+from ipu._internal.compiler.trace import trace_step
+from ipu._internal.device import current_system
+from ipu._internal.pipelining.options import RecomputationMode, checked_schedule, kind_of
 from keras_ext.accumulation import REDUCTION, REDUCTIONS
 from keras_ext.extension import Extension, option
 from keras_ext.pipelining.batch_specs import batch_specs
@@ -166,7 +166,7 @@ class PipelinePlanning(Extension):
             RuntimeError: a subclass of `Model` that has not been built.
         """
         from engine.profile.pipeline_plan import PlanOptions, plan_stages
-        from ipu.profiling.chip import configured_assumptions, configured_target
+        from ipu._internal.profiling.chip import configured_assumptions, configured_target
 
         number = _checked_ipus(num_ipus)
         training = getattr(self, "optimizer", None) is not None if training is None else training

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from engine.partition.accumulation import Accumulation
-from ipu.compiler.variables import tracing
+from ipu._internal.compiler.variables import tracing
 from keras_ext.epochs.feeds import Batches
 from keras_ext.pipelining.assigned import is_without_stages
 from keras_ext.pipelining.calls import calls_of, has_scopes_inside

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu.compiler.variables import watching_reads
+from ipu._internal.compiler.variables import watching_reads
 from keras_ext.pipelining.errors import StageAssignmentError, StageScopeError
 from keras_ext.pipelining.graphs import graphs_of, replaced
 from keras_ext.pipelining.opening import opens_inside

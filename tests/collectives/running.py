@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from engine.runtime.feeds import RowFeed
-from ipu.compiler.program import Program
-from ipu.compiler.replication import replicated
-from ipu.compiler.trace import trace_step
+from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.replication import replicated
+from ipu._internal.compiler.trace import trace_step
 
 
 class OnReplicas:

@@ -18,8 +18,8 @@ from engine.evaluate import evaluate
 from engine.ir import Module, Shape
 from engine.ir.printer import print_module
 from engine.ir.verifier import verify
-from ipu.compiler.hlo import import_hlo
-from ipu.compiler.hlo_attributes import literal_to_numpy
+from ipu._internal.compiler.hlo import import_hlo
+from ipu._internal.compiler.hlo_attributes import literal_to_numpy
 from tests.compiler.hlo_cases import CASES, Case
 
 

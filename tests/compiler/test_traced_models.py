@@ -13,7 +13,7 @@ from engine.compile import compile_module
 from engine.evaluate import EvaluatedExecutable
 from engine.ir import Module
 from engine.runtime.feeds import RowFeed
-from ipu.compiler.hlo import import_hlo
+from ipu._internal.compiler.hlo import import_hlo
 from tests.engine.running import assert_near, buffers
 from tests.program.machine import Machine
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
-from ipu._config.effects import EFFECTS, KINDS, OLDER, Effect
-from ipu._config.library_flags import LIBRARIES, REPORT, Library
+from ipu._internal.config.effects import EFFECTS, KINDS, OLDER, Effect
+from ipu._internal.config.library_flags import LIBRARIES, REPORT, Library
 
 WIDTH = 110
 

@@ -17,13 +17,13 @@ from engine.ir.builder import Builder
 from engine.partition.storage import Storage
 from engine.profile import Account, account
 from engine.program.program import Program
-from ipu._config.effects import EFFECTS
-from ipu._config.library_flags import LIBRARIES
-from ipu.compiler.fit import with_storage
-from ipu.compiler.program import build_program as configured_build
+from ipu._internal.compiler.fit import with_storage
+from ipu._internal.compiler.program import build_program as configured_build
+from ipu._internal.config.effects import EFFECTS
+from ipu._internal.config.library_flags import LIBRARIES
+from ipu._internal.profiling.chip import configured_assumptions, configured_target
+from ipu._internal.profiling.engine_flags import SUPERVISOR_STACK, WORKER_STACK
 from ipu.config import DeviceConnectionType, IPUConfig, SchedulingAlgorithm
-from ipu.profiling.chip import configured_assumptions, configured_target
-from ipu.profiling.engine_flags import SUPERVISOR_STACK, WORKER_STACK
 from tests.config.test_tree import write
 from tests.engine.queue_programs import sums as queue_sums
 from tests.profile.programs import elementwise, product

@@ -7,8 +7,8 @@ import logging
 import pytest
 import tensorflow as tf
 
-from ipu._config import deprecation
-from ipu._config.deprecation import deprecated_arguments
+from ipu._internal.config import deprecation
+from ipu._internal.config.deprecation import deprecated_arguments
 from ipu.ipu_infeed_queue import IPUInfeedQueue, IPUIterator
 from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from keras_ext.queue_options import QueueOptions

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ipu._config.effects import EFFECTS, KINDS, OLDER
-from ipu._config.legacy import IpuOptions
-from ipu._config.library_flags import LIBRARIES, REPORTS
+from ipu._internal.config.effects import EFFECTS, KINDS, OLDER
+from ipu._internal.config.legacy import IpuOptions
+from ipu._internal.config.library_flags import LIBRARIES, REPORTS
 from ipu.config import IPUConfig
 from tests.config.test_cost_effects import CASES
 from tests.examples.pages import pieces

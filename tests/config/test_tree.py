@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ipu._config.category import Category, option
+from ipu._internal.config.category import Category, option
 from ipu.config import (
     AttributeMetadata,
     DeviceConnectionType,

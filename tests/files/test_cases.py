@@ -13,8 +13,8 @@ from engine.files.executable_file import from_bytes, to_bytes
 from engine.files.modules import read_module, write_module
 from engine.ir import Module
 from engine.ir.printer import print_module
-from ipu.compiler.executable_files import unnamed_file
-from ipu.compiler.hlo import import_hlo
+from ipu._internal.compiler.executable_files import unnamed_file
+from ipu._internal.compiler.hlo import import_hlo
 from tests.compiler.hlo_cases import CASES, Case
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.errors import FloatingPointException
-from ipu.compiler.program import use_definitions
+from ipu._internal.compiler.program import use_definitions
 from ipu.config import IPUConfig, StochasticRoundingBehaviour, configure_ipu_system
 from ipu.ipu_strategy import IPUStrategy
 from ipu.utils import create_ipu_config, reset_ipu_seed, set_floating_point_behaviour_options
@@ -170,7 +170,7 @@ def test_replicas_stay_the_same(keras: Any, behaviour: StochasticRoundingBehavio
 
 
 def test_the_older_function_and_set_all() -> None:
-    from ipu._device import current_system
+    from ipu._internal.device import current_system
 
     options = set_floating_point_behaviour_options(create_ipu_config(), inv=False, nanoo=False)
     configure_ipu_system(options)

@@ -14,7 +14,7 @@ from engine.compile import build_program
 from engine.errors import UnsupportedOperation
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
-from ipu.compiler.trace import trace_step
+from ipu._internal.compiler.trace import trace_step
 from tests.engine.running import buffers
 from tests.fuzz.program import Program
 

@@ -16,7 +16,7 @@ import tf_keras
 
 from engine.compile import build_program
 from engine.program.program import ComputeSet, Program
-from ipu.compiler.trace import trace_step
+from ipu._internal.compiler.trace import trace_step
 from ipu.ipu_strategy import IPUStrategy
 from keras_ext.frameworks.keras3 import Keras3
 from keras_ext.frameworks.tf_keras import TFKeras

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from engine.partition.schedule import devices_of, make_schedule
-from ipu.compiler.storage import STORAGE
+from ipu._internal.compiler.storage import STORAGE
 from ipu.config import DeviceConnectionType, IPUConfig
 from ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu.ipu_strategy import IPUStrategy

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu.compiler import progress
+from ipu._internal.compiler import progress
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit

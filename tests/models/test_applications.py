@@ -19,7 +19,7 @@ import tensorflow as tf
 from engine.compile import build_program
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, Program
-from ipu.compiler.trace import trace_step
+from ipu._internal.compiler.trace import trace_step
 from ipu.ipu_strategy import IPUStrategy
 from keras_ext.frameworks.keras3 import Keras3
 from tests.differential.frameworks import Framework, framework

@@ -15,9 +15,9 @@ import tf_keras
 
 import ipu
 from engine.errors import IPUError
-from ipu._names.documented import NOT_HERE
-from ipu._names.missing import documented_name
-from ipu._names.other_releases import OTHER_RELEASES
+from ipu._internal.names.documented import NOT_HERE
+from ipu._internal.names.missing import documented_name
+from ipu._internal.names.other_releases import OTHER_RELEASES
 
 STAGES = ("FunctionalLayerPipelineStageAssignment", "ModelLayerPipelineStageAssignment", "PipelineStage")
 LISTED = {

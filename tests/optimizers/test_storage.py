@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow.python import ipu
 
 from engine.profile import Account
-from ipu.compiler.calling import program_of_function
-from ipu.profiling.accounts import account_of
+from ipu._internal.compiler.calling import program_of_function
+from ipu._internal.profiling.accounts import account_of
 
 train = tf.compat.v1.train
 WIDTH, ITERATIONS, BATCHES = 32, 8, 4

@@ -10,7 +10,7 @@ import pytest
 
 from engine.passes.order import peak_liveness, schedule
 from engine.passes.pipeline import run_passes
-from ipu.compiler.hlo import import_hlo
+from ipu._internal.compiler.hlo import import_hlo
 from tests.passes.checking import alive, assert_same_results
 
 DATA = Path(__file__).parent / "data"

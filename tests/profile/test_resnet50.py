@@ -22,7 +22,7 @@ def program() -> Iterator[Program]:
     import keras
     import tensorflow as tf
 
-    from ipu.compiler.trace import trace_step
+    from ipu._internal.compiler.trace import trace_step
 
     keras.mixed_precision.set_dtype_policy("mixed_float16")
     try:

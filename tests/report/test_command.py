@@ -90,7 +90,7 @@ def test_make_writes_all_forms_and_print_prints(tmp_path: Path, capsys: pytest.C
 
 
 def test_make_compiles_an_executable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from ipu.compiler.executable_files import unnamed_file
+    from ipu._internal.compiler.executable_files import unnamed_file
 
     b = Builder("doubling")
     x = b.parameter("f32", (1000,))

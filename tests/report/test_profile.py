@@ -21,7 +21,7 @@ from engine.profile import account, out_of_tile_memory
 from engine.report import Report
 from engine.report.comparison import compare
 from engine.target import target
-from ipu.compiler.program import Program
+from ipu._internal.compiler.program import Program
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import HANGS_SECONDS
 from tests.keras.helpers import FEATURES, KITS, Kit, data

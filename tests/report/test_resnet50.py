@@ -19,7 +19,7 @@ BYTES = 2_000_000
 
 @pytest.mark.slow
 def test_the_report_is_small_and_soon_made(tmp_path: Path) -> None:
-    from ipu.profiling.programs import program_of_model
+    from ipu._internal.profiling.programs import program_of_model
 
     kit = KITS["keras"]
     model = kit.ipu_model(

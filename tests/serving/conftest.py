@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ipu._internal.serving import server
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
-from ipu.serving import server
 from tests.interrupting import PATIENCE_SECONDS
 from tests.keras.helpers import KITS, Kit
 from tests.serving.helpers import PATIENT, Client, export_mlp, running

@@ -13,10 +13,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from ipu._internal.serving.application import Application, Limits
+from ipu._internal.serving.servable import open_servables
+from ipu._internal.serving.server import bound_socket, server
 from ipu.ipu_strategy import IPUStrategy
-from ipu.serving.application import Application, Limits
-from ipu.serving.servable import open_servables
-from ipu.serving.server import bound_socket, server
 from tests.interrupting import PATIENCE_SECONDS, wait_for
 
 PATIENT = Limits(read_timeout=PATIENCE_SECONDS, predict_timeout=PATIENCE_SECONDS)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu.serving.batching import Batcher
-from ipu.serving.errors import RequestError
-from ipu.serving.manifest import Manifest, Tensor
-from ipu.serving.servable import Arrays, Servable
+from ipu._internal.serving.batching import Batcher
+from ipu._internal.serving.errors import RequestError
+from ipu._internal.serving.manifest import Manifest, Tensor
+from ipu._internal.serving.servable import Arrays, Servable
 from tests.interrupting import PATIENCE_SECONDS
 
 BATCH = 4

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu.serving.manifest import read_manifest
+from ipu._internal.serving.manifest import read_manifest
 from tests.keras.helpers import Kit
 
 PROGRAMS = Path(__file__).parent / "chapter_programs"

@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from engine import load
 from ipu import serving
+from ipu._internal.serving.manifest import read_manifest
 from ipu.embedded_runtime import embedded_runtime_call, embedded_runtime_start
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
-from ipu.serving.manifest import read_manifest
 from tests.interrupting import HANGS_SECONDS
 from tests.keras.helpers import FEATURES, MODELS, Kit, assert_close, data
 

@@ -17,9 +17,9 @@ from engine.report.executables import accountant_of
 from engine.report.report import Report
 from engine.target import target
 from ipu import serving
+from ipu._internal.serving.manifest import read_manifest
 from ipu.ipu_strategy import IPUStrategyV1
 from ipu.ops.pipelining_ops import PipelineSchedule, PipelineStageOptions
-from ipu.serving.manifest import read_manifest
 from tests.keras.helpers import KITS
 
 WIDTH, BATCH = 128, 16

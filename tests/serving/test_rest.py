@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu.serving.errors import RequestError
-from ipu.serving.manifest import Manifest, Tensor
-from ipu.serving.rest import format_response, parse_request
+from ipu._internal.serving.errors import RequestError
+from ipu._internal.serving.manifest import Manifest, Tensor
+from ipu._internal.serving.rest import format_response, parse_request
 
 DTYPES = ("float32", "float16", "int32", "uint8", "bool", "string")
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu._internal.serving import server
+from ipu._internal.serving.application import Application
+from ipu._internal.serving.batching import Batcher
 from ipu.ipu_strategy import IPUStrategy
-from ipu.serving import server
-from ipu.serving.application import Application
-from ipu.serving.batching import Batcher
 from tests.interrupting import PATIENCE_SECONDS, wait_for
 from tests.keras.helpers import TOLERANCE, Kit
 from tests.serving.helpers import BATCH, FEATURES, PATIENT, Client, running, samples

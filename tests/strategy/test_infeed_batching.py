@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu._internal.queues.batching import is_harmless
 from ipu.ipu_strategy import IPUStrategyV1
-from ipu.queues.batching import is_harmless
 from tests.strategy.helpers import compiled
 
 Dataset = tf.data.Dataset

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from engine.errors import UnsupportedOperation
-from ipu.compiler.variables import IPUVariable
+from ipu._internal.compiler.variables import IPUVariable
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
 
 
@@ -133,7 +133,7 @@ def test_gradients(strategy: IPUStrategyV1) -> None:
 
 
 def test_no_program_outlives_its_function(strategy: IPUStrategyV1) -> None:
-    from ipu.compiler import calling
+    from ipu._internal.compiler import calling
 
     @tf.function
     def step() -> tf.Tensor:

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from ipu import internal_ops, loops
-from ipu.compiler.loop_context import current_trip_count, inside_loop
-from ipu.compiler.program import use_definitions
+from ipu._internal.compiler.loop_context import current_trip_count, inside_loop
+from ipu._internal.compiler.program import use_definitions
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1

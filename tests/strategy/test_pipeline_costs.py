@@ -10,15 +10,15 @@ import pytest
 import tensorflow as tf
 
 from engine.profile import Account
-from ipu.compiler.calling import program_of_function
-from ipu.compiler.traced_pipelines import latest
+from ipu._internal.compiler.calling import program_of_function
+from ipu._internal.compiler.traced_pipelines import latest
+from ipu._internal.profiling.accounts import account_of
+from ipu._internal.profiling.making import report_of_compiled
 from ipu.config import IPUConfig
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategy
 from ipu.ops.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
-from ipu.profiling.accounts import account_of
-from ipu.profiling.making import report_of_compiled
 
 BATCH, WIDTH, COUNT = 16, 128, 4
 WEIGHT = WIDTH * WIDTH * 4

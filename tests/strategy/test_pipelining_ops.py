@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError, StepCountError
 from ipu import pipelining_ops
-from ipu.compiler.storage import STORAGE
+from ipu._internal.compiler.storage import STORAGE
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1

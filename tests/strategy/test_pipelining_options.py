@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from ipu import pipelining_ops
-from ipu.compiler.storage import STORAGE
+from ipu._internal.compiler.storage import STORAGE
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from ipu.pipelining.sums import names_of, summed_as
+from ipu._internal.pipelining.sums import names_of, summed_as
 
 Pair = namedtuple("Pair", ("first", "second"))
 

@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 
 from engine.profile.pipelines import IpuAccount
-from ipu.compiler.calling import program_of_function
-from ipu.compiler.traced_pipelines import latest
+from ipu._internal.compiler.calling import program_of_function
+from ipu._internal.compiler.traced_pipelines import latest
+from ipu._internal.profiling.accounts import account_of
 from ipu.config import IPUConfig
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -24,7 +25,6 @@ from ipu.ops.pipelining_ops import (
     pipeline,
     recomputation_checkpoint,
 )
-from ipu.profiling.accounts import account_of
 
 BATCH, WIDTH, LAYERS = 256, 32, 6
 ACTIVATION = BATCH * WIDTH * 4

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from engine.errors import ConfigurationError, UnsupportedOperation
-from ipu.compiler import calling
-from ipu.compiler.variables import IPUVariable
+from ipu._internal.compiler import calling
+from ipu._internal.compiler.variables import IPUVariable
 from ipu.cross_replica_ops import cross_replica_sum
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1

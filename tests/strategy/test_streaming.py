@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.ir import Shape
 from engine.runtime.rings import OutfeedRing
-from ipu.pipelining.streaming import _StreamedCall
+from ipu._internal.pipelining.streaming import _StreamedCall
 
 
 def test_rows_of_replicas_come_one_by_one() -> None:

@@ -14,7 +14,7 @@ from engine.compile import build_program
 from engine.profile import Account, account
 from engine.profile.options import Assumptions
 from engine.target import target
-from ipu.compiler.trace import trace_step
+from ipu._internal.compiler.trace import trace_step
 from tests.collectives.running import on_replicas
 
 X = np.float32([[1, 2], [3, 4]])

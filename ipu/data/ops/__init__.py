@@ -1,5 +1,5 @@
 """Data set wrappers, a module for each documented module, loaded when used."""
 
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 
 __getattr__, __dir__ = public_names(__name__, ("dataset_ops",))

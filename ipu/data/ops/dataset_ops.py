@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
 from engine.errors import ConfigurationError
-from ipu._names.namespace import public_names
+from ipu._internal.names.namespace import public_names
 
 __all__ = ["BufferDataset"]
 

@@ -1,0 +1,1 @@
+"""What the documented names are made of; its names change between releases."""

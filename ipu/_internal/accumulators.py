@@ -1,0 +1,65 @@
+"""The variables in which optimizers accumulate gradients, and what is added to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from ipu._internal.compiler.marks import is_function_of_variables
+from ipu.gradient_accumulation import GradientAccumulationReductionMethod as Method
+
+AccumulatorType = tf.DType | Callable[[Any], Any] | None
+
+
+class Accumulators:
+    """A sum for each variable, of the gradients since the last update, and how many they are."""
+
+    def __init__(self, batches: int, dtype: AccumulatorType, method: Method, name: str) -> None:
+        self._batches, self._dtype, self._method, self._name = batches, dtype, method, name
+        self._sums: dict[Any, Any] = {}
+        self._count: Any = None
+
+    @property
+    def sums(self) -> dict[str, Any]:
+        """The sums that have been made, by the names of their variables."""
+        return {ref.deref().name: total for ref, total in self._sums.items()}
+
+    def begin(self, variables: Sequence[Any]) -> tf.Tensor:
+        """Makes what has not been made; returns the count of batches before this one, int32[]."""
+        with ops.init_scope():
+            if self._count is None:
+                self._count = tf.Variable(0, dtype=tf.int32, trainable=False, name=f"{self._name}/count")
+            for variable in variables:
+                if variable.ref() not in self._sums:
+                    self._sums[variable.ref()] = tf.Variable(
+                        tf.zeros(variable.shape, self._type(variable)),
+                        trainable=False,
+                        name=f"{variable.name.partition(':')[0]}/{self._name}",
+                    )
+        return self._count.read_value()
+
+    def add(self, variable: Any, gradient: Any, count: tf.Tensor) -> tf.Tensor:
+        """A variable's gradients together with this one, which the first batch of an update has for itself."""
+        total = self._sums[variable.ref()]
+        gradient = tf.cast(tf.convert_to_tensor(gradient), total.dtype)
+        if self._method is Method.MEAN:
+            gradient = gradient / tf.cast(self._batches, total.dtype)
+        so_far = total.read_value()
+        if self._method is Method.RUNNING_MEAN:
+            number = tf.cast(count + 1, tf.float32)
+            so_far = so_far * tf.cast((number - 1) / number, total.dtype)
+            gradient = gradient / tf.cast(number, total.dtype)
+        accumulated = tf.where(tf.equal(count, 0), gradient, so_far + gradient)
+        total.assign(accumulated, read_value=False)
+        return accumulated
+
+    def end(self, count: tf.Tensor) -> None:
+        """Counts a batch; that of an update's last starts anew."""
+        self._count.assign(tf.math.floormod(count + 1, self._batches), read_value=False)
+
+    def _type(self, variable: Any) -> tf.DType:
+        wanted = self._dtype(variable) if is_function_of_variables(self._dtype) else self._dtype
+        return variable.dtype.base_dtype if wanted is None else tf.as_dtype(wanted)

@@ -1,0 +1,107 @@
+"""Makes a traced training step one of many micro-batches, with the variables that replicas need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from engine.ir import Shape
+from engine.partition.accumulation import Accumulation
+from engine.partition.batch_norm_groups import for_one, group_of
+from engine.partition.repeat import repeat
+from engine.runtime.buffers import DeviceBuffer
+from ipu._internal.compiler.trace import TracedStep
+from ipu._internal.compiler.variables import HostVariable, IPUVariable
+
+
+class ReplicaRows:
+    """The replicas' own values of a variable, [replicas, ...]: the variable itself shows replica 0's.
+
+    They live as long as the program. When the variable has been changed by anybody else, all replicas start from it.
+    """
+
+    def __init__(self, variable: IPUVariable | HostVariable, replicas: int) -> None:
+        self._variable = variable
+        self._replicas = replicas
+        self._buffer: DeviceBuffer | None = None
+
+    @property
+    def name(self) -> str:
+        """A name for printouts."""
+        return f"{self._variable.name}:replicas"
+
+    @property
+    def lock_holder(self) -> Any:
+        """What has the lock that executions with the variable hold."""
+        return self._variable.lock_holder
+
+    def device_buffer(self) -> DeviceBuffer:
+        """The rows, all equal to the variable unless their first one is."""
+        first = self._variable.device_buffer()
+        if self._buffer is None:
+            shape = first.shape
+            self._buffer = DeviceBuffer(Shape(shape.element_type, (self._replicas, *shape.dimensions)))
+        elif self._buffer.begins_with(first):
+            return self._buffer
+        self._buffer.write(np.broadcast_to(first.read(), self._buffer.shape.dimensions))
+        return self._buffer
+
+    def device_written(self, run: object = None) -> None:
+        """Nothing to do: the host never sees the rows."""
+
+
+def accumulated(
+    traced: TracedStep, accumulation: Accumulation, *, once: Collection[Any], metrics: Collection[Any]
+) -> TracedStep:
+    """The step of `accumulation.micro_batches` of the batches of `traced`, which was traced with marks.
+
+    `once` are the TensorFlow variables of the optimizers, `metrics` those of metrics.
+    Raises ConfigurationError for steps that cannot be cut at their gradients, and for metrics that replicas cannot
+    share.
+    """
+    group = group_of(traced.module)
+    if group > 1:
+        # A chip has one of the replicas that make their micro-batches together.
+        one = accumulated(replace(traced, module=for_one(traced.module)), accumulation, once=once, metrics=metrics)
+        traced, accumulation = replace(traced, alone=one), replace(accumulation, together=group)
+    numbers = variable_numbers(traced)
+    repeated = repeat(
+        traced.module,
+        traced.roles,
+        accumulation,
+        once=numbers.of(once),
+        metrics=numbers.of(metrics),
+        names=numbers.names,
+    )
+    rows = [ReplicaRows(numbers.variables[number], accumulation.replicas) for number in repeated.rows]
+    return replace(traced, module=repeated.module, roles=repeated.roles, variables=[*traced.variables, *rows])
+
+
+@dataclass(frozen=True, slots=True)
+class VariableNumbers:
+    """The variables of a traced step by the numbers of their parameters."""
+
+    variables: dict[int, IPUVariable | HostVariable]
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Their names, for messages."""
+        return {number: _tensorflow_variable(variable).name for number, variable in self.variables.items()}
+
+    def of(self, wanted: Iterable[Any]) -> set[int]:
+        """The numbers of those TensorFlow variables that the step has."""
+        numbers = {id(_tensorflow_variable(variable)): number for number, variable in self.variables.items()}
+        return {numbers[id(variable)] for variable in wanted if id(variable) in numbers}
+
+
+def variable_numbers(traced: TracedStep) -> VariableNumbers:
+    """The variables of a step as it was traced."""
+    parameters = [number for number, role in enumerate(traced.roles) if role == "variable"]
+    return VariableNumbers(dict(zip(parameters, traced.variables, strict=True)))
+
+
+def _tensorflow_variable(variable: IPUVariable | HostVariable) -> Any:
+    return variable if isinstance(variable, IPUVariable) else variable.variable

@@ -1,0 +1,107 @@
+"""Integer scalars among a function's arguments that become constants of its program: shapes may depend on them."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import converter
+from tensorflow.python.autograph.impl import api as autograph
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+from engine.errors import IPUError
+from ipu._internal.compiler.refusals import ShapeFromValues
+
+_may_bake: ContextVar[bool] = ContextVar("may_bake", default=False)
+
+
+@contextlib.contextmanager
+def baking_possible(possible: bool) -> Iterator[None]:
+    """A trace of which another one, with constants for integer arguments, may be made instead."""
+    token = _may_bake.set(possible)
+    try:
+        yield
+    finally:
+        _may_bake.reset(token)
+
+
+def want_values(what: str) -> None:
+    """Ends a trace by ShapeFromValues if another one may know the value of `what`; else does nothing."""
+    if _may_bake.get():
+        raise ShapeFromValues(f"Expected {what} as a number. Received: a tensor. Give an argument of the function.")
+
+
+class Baked:
+    """A value and its dtype in place of a tensor; TensorFlow traces anew for each object of this class."""
+
+    def __init__(self, value: int, dtype: tf.DType) -> None:
+        self.value, self.dtype = value, dtype
+
+    def tensor(self) -> tf.Tensor:
+        """The constant."""
+        return tf.constant(self.value, self.dtype)
+
+
+def bake(arguments: Any, known: dict[tuple[Any, ...], Baked]) -> Any:
+    """The structure with integer scalar tensors replaced, or None if it has none; `known` keeps an object for each."""
+
+    def leaf(value: Any) -> Any:
+        if not _is_integer_scalar(value):
+            return value
+        key = (int(value), value.dtype)
+        return known.setdefault(key, Baked(*key))
+
+    if not any(_is_integer_scalar(value) for value in tf.nest.flatten(arguments)):
+        return None
+    return tf.nest.map_structure(leaf, arguments)
+
+
+def compilable(function: polymorphic_function.Function) -> polymorphic_function.Function:
+    """The function to be compiled as a whole: arguments may be Baked, operations it returns are None, as they run."""
+    inner, options = function.python_function, function._experimental_autograph_options
+
+    @autograph.autograph_artifact
+    def call(*arguments: Any, **named: Any) -> Any:
+        if any(isinstance(value, Baked) for value in tf.nest.flatten((arguments, named))):
+            arguments, named = tf.nest.map_structure(_tensor, (arguments, named))
+        if function_autograph:
+            conversion = converter.ConversionOptions(recursive=True, optional_features=options, user_requested=True)
+            try:
+                result = autograph.converted_call(inner, arguments, named, options=conversion)
+            except IPUError as error:
+                # AutoGraph would make an error of a class of its own of it.
+                vars(error).pop("ag_error_metadata", None)
+                raise
+        else:
+            result = inner(*arguments, **named)
+        if any(isinstance(value, tf.Operation) for value in tf.nest.flatten(result)):
+            result = tf.nest.map_structure(_without_operation, result)
+        return result
+
+    function_autograph = function._autograph
+    call.__name__ = getattr(inner, "__name__", type(inner).__name__)
+    call.__doc__ = getattr(inner, "__doc__", None)
+    call.__signature__ = inspect.signature(inner)  # type: ignore[attr-defined]
+    return tf.function(
+        call,
+        input_signature=function.input_signature,
+        autograph=function_autograph,
+        jit_compile=True,
+        reduce_retracing=False,
+    )
+
+
+def _is_integer_scalar(value: Any) -> bool:
+    return tf.is_tensor(value) and value.dtype.is_integer and value.shape.rank == 0 and hasattr(value, "numpy")
+
+
+def _tensor(value: Any) -> Any:
+    return value.tensor() if isinstance(value, Baked) else value
+
+
+def _without_operation(value: Any) -> Any:
+    return None if isinstance(value, tf.Operation) else value

@@ -1,0 +1,75 @@
+"""Statistics of batch normalisations over groups of replicas, `norms.experimental.distributed_batch_norm_...`.
+
+What XLA knows as a batch normalisation is replaced in the program; layers that compute moments themselves ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from engine.ir import Module
+from ipu._internal.compiler.collectives import statistic
+from ipu._internal.compiler.variables import in_symbolic_graph, tracing
+from ipu._internal.device import current_system
+
+OPTION = "norms.experimental.distributed_batch_norm_replica_group_size"
+
+
+def group_size() -> int:
+    """How many replicas have statistics together in the configuration in force."""
+    return int(current_system().config.norms.experimental.distributed_batch_norm_replica_group_size)
+
+
+def over_group() -> bool:
+    """Whether moments that are being traced are those of a group."""
+    return tracing() and group_size() > 1 and not in_symbolic_graph()
+
+
+def group_moments(
+    x: tf.Tensor, axes: Sequence[int], weights: Any = None, keepdims: bool = False, epsilon: float = 0.0
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mean and biased variance of `x` over `axes` and the replicas of a group, in the dtype of `x`.
+
+    `weights` of a shape that broadcasts against `x` say how often each element counts; `epsilon` is added to their sum.
+    """
+    group = group_size()
+    wide = tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
+    weights = tf.ones([], wide.dtype) if weights is None else tf.cast(weights, wide.dtype)
+
+    def total(value: tf.Tensor) -> tf.Tensor:
+        return statistic(tf.reduce_sum(value, axes, keepdims=True), group)
+
+    count = total(tf.broadcast_to(weights, wide.shape)) + epsilon
+    mean = total(wide * weights) / count
+    variance = total(tf.square(wide - mean) * weights) / count
+    if not keepdims:
+        mean, variance = tf.squeeze(mean, axes), tf.squeeze(variance, axes)
+    return tf.cast(mean, x.dtype), tf.cast(variance, x.dtype)
+
+
+def with_groups(module: Module, has_pipelines: bool) -> Module:
+    """The module of a traced function with the statistics of groups of replicas.
+
+    Raises ConfigurationError for them in a function with pipelines, where the option does not apply.
+    """
+    if (group := group_size()) == 1:
+        return module
+    # The engine's passes load Numba, which takes long: not before there is a group.
+    from engine.partition.batch_norm_groups import group_of, over_groups
+
+    module = over_groups(module, group)
+    if has_pipelines and group_of(module) > 1:
+        raise in_a_pipeline()
+    return module
+
+
+def in_a_pipeline() -> ConfigurationError:
+    """The error for statistics of several replicas in a pipeline."""
+    return ConfigurationError(
+        f"Expected no batch normalisation over several replicas in a pipeline. Received: {OPTION} = {group_size()}. "
+        f"Set it to 1, or train without pipelining."
+    )

@@ -1,0 +1,205 @@
+"""Runs a tf.function on the engine: one program for each of its concrete functions."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import function_type_utils, polymorphic_function
+
+from engine.ir.device_operations import is_collective
+from engine.runtime.feeds import RowFeed
+from ipu._internal.compiler.baking import Baked, bake, baking_possible, compilable
+from ipu._internal.compiler.batch_norm import group_size
+from ipu._internal.compiler.function_trace import function_trace
+from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.refusals import ShapeFromValues
+from ipu._internal.compiler.storage import placed
+from ipu._internal.compiler.trace import TracedStep, bind
+from ipu._internal.compiler.variables import IPUVariable, engine_trace
+from ipu._internal.device import current_system
+
+
+class EngineFunction:
+    """A tf.function traced for the engine, with the programs of its concrete functions.
+
+    Integer scalars on which shapes or schedules depend become constants, each value with a program of its own.
+    """
+
+    def __init__(self, function: polymorphic_function.Function) -> None:
+        self._function = weakref.ref(function)  # it keeps this object alive, not the other way around
+        self._compiled, self._group = compilable(function), group_size()
+        self._programs: dict[tuple[int, int], tuple[Any, Program]] = {}
+        self._shaped_by_values: dict[int, Any] = {}
+        self._always_bakes = False
+        self._baked: dict[tuple[Any, ...], Baked] = {}
+        self._used: dict[int, IPUVariable] = {}
+        self._version = current_system().version
+        self._lock = threading.RLock()
+
+    def __call__(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        ordinal: int,
+        check: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """The function's result for these arguments on /device:IPU:<ordinal>, as tensors; `check` sees it before."""
+        arguments = tf.nest.map_structure(_as_tensor, (args, kwargs))
+        with self._lock:
+            arguments, concrete, program = self._prepared(arguments, ordinal, check)
+        bound = function_type_utils.canonicalize_function_inputs(
+            *arguments, self._compiled.function_type, self._compiled._default_values
+        )
+        bound = concrete.function_type.bind(*bound.args, **bound.kwargs)
+        flat = concrete.function_type.unpack_inputs(bound)
+        feeds = [RowFeed(np.ascontiguousarray(np.asarray(value))) for value in flat]
+        feeds = [RowFeed(feed.array[None]) if feed.array.ndim == 0 else feed for feed in feeds]
+        with _device_locks[ordinal]:
+            results = program.run(1, feeds)
+        return program.pack([tf.constant(result) for result in results])
+
+    def program(self, args: tuple[Any, ...], kwargs: dict[str, Any], ordinal: int = 0) -> Program:
+        """The program for these arguments, compiled now if there is none."""
+        with self._lock:
+            return self._prepared(tf.nest.map_structure(_as_tensor, (args, kwargs)), ordinal, None)[2]
+
+    def latest_program(self) -> Program | None:
+        """The program made last; None before the first."""
+        return next((program for _, program in reversed(self._programs.values())), None)
+
+    def _prepared(self, arguments: Any, ordinal: int, check: Callable[[Any], None] | None) -> tuple[Any, Any, Program]:
+        """The arguments as the function takes them, the concrete function for them, and its program."""
+        arguments, concrete = self._traced(arguments)
+        if check is not None:
+            check(concrete.structured_outputs)
+        if id(concrete) not in self._shaped_by_values:
+            try:
+                return arguments, concrete, self._program(concrete, ordinal)
+            except ShapeFromValues:
+                if self._compiled.input_signature is not None or bake(arguments, self._baked) is None:
+                    raise
+                self._shaped_by_values[id(concrete)] = concrete
+        arguments = bake(arguments, self._baked)
+        concrete = self._concrete(arguments)
+        return arguments, concrete, self._program(concrete, ordinal)
+
+    def _traced(self, arguments: Any) -> tuple[Any, Any]:
+        """The arguments, with integer scalars Baked if the trace wants values, and the concrete function for them."""
+        may_bake = self._compiled.input_signature is None
+        if not self._always_bakes:
+            try:
+                with baking_possible(may_bake and bake(arguments, self._baked) is not None):
+                    return arguments, self._concrete(arguments)
+            except ShapeFromValues:
+                self._always_bakes = True
+        arguments = bake(arguments, self._baked) or arguments
+        return arguments, self._concrete(arguments)
+
+    def concrete(self, arguments: Any) -> tuple[Any, dict[int, IPUVariable]]:
+        """The concrete function for (args, kwargs), and the variables by handle that `bind` asks for."""
+        return self._concrete(arguments), self._used
+
+    def _concrete(self, arguments: Any) -> Any:
+        args, kwargs = arguments
+        function = self._function()
+        if self._group != group_size() and function is not None:  # layers have asked for it when they were traced
+            self._compiled, self._group = compilable(function), group_size()
+        with engine_trace() as used, function_trace():
+            concrete = self._compiled.get_concrete_function(*args, **kwargs)
+        self._used.update(used)
+        return concrete
+
+    def _program(self, concrete: Any, ordinal: int) -> Program:
+        system = current_system()
+        if self._version != system.version:
+            self._programs.clear()
+            self._version = system.version
+        key = (id(concrete), ordinal)
+        if key not in self._programs:
+            traced = for_device(bind(concrete, self._used), ordinal)
+            self._programs[key] = (concrete, Program(traced))
+        return self._programs[key][1]
+
+
+class _Locks(dict[int, threading.RLock]):
+    """One for each device: a device runs one program at a time."""
+
+    def __missing__(self, ordinal: int) -> threading.RLock:
+        return self.setdefault(ordinal, threading.RLock())
+
+
+_device_locks = _Locks()
+_functions: weakref.WeakKeyDictionary[Any, EngineFunction] = weakref.WeakKeyDictionary()
+
+
+def call_on_engine(
+    function: polymorphic_function.Function,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    ordinal: int = 0,
+    check: Callable[[Any], None] | None = None,
+) -> Any:
+    """Calls a tf.function on the engine; the same function and shapes twice is one compilation."""
+    if function not in _functions:
+        _functions[function] = EngineFunction(function)
+    return _functions[function](args, kwargs, ordinal, check)
+
+
+def program_of_function(
+    function: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Program | None:
+    """The program of a function: the one for these arguments, compiled now if there is none, or that compiled last.
+
+    A plain function becomes a tf.function. None without arguments for one that has no program, or is no function.
+    """
+    if args or kwargs:
+        made = function if isinstance(function, polymorphic_function.Function) else tf.function(function)
+        if made not in _functions:
+            _functions[made] = EngineFunction(made)
+        return _functions[made].program(args, kwargs or {})
+    try:
+        found = _functions.get(function)
+    except TypeError:  # what cannot be referred to weakly is no function
+        return None
+    return None if found is None else found.latest_program()
+
+
+def refuse_doubles(structure: Any) -> None:
+    """Raises TypeError for tensors and arrays of 64-bit floats; Python's own numbers are constants."""
+    for value in tf.nest.flatten(structure):
+        if getattr(value, "dtype", None) == tf.float64 and isinstance(value, np.ndarray | np.generic | tf.Tensor):
+            raise TypeError(
+                "Unsupported data type for input/output: float64. Expected float32, float16, int32 or bool. "
+                "Received: a tensor of 64-bit floats. Cast it with tf.cast(x, tf.float32)."
+            )
+
+
+def for_device(traced: TracedStep, ordinal: int) -> TracedStep:
+    """The step for the replicas of a device, which exchange what its collective operations say.
+
+    Each takes one IPU, and with pipelines as many as these need, as far as IPUs have been configured: a program that
+    has not gets them. Raises ConfigurationError for IPUs that do not divide among replicas.
+    """
+    system = current_system()
+    replicas = system.device(ordinal).replicas(traced.ipus if system.configured else 1)
+    if traced.state is not None:
+        storage = placed(traced.state.storage)
+        shards = replicas if storage.replicated_optimizer_state_sharding else 1
+        traced = replace(traced, storage=storage, state_shards=shards)
+    collective = any(is_collective(i) for c in traced.module.computations() for i in c.instructions)
+    if replicas == 1 and not collective:
+        return traced
+    # The engine's passes load Numba, which takes long: not before there is a program.
+    from ipu._internal.compiler.replication import replicated
+
+    return replicated(traced, replicas)
+
+
+def _as_tensor(value: Any) -> Any:
+    return tf.constant(value) if isinstance(value, np.ndarray | np.generic) else value

@@ -1,0 +1,30 @@
+"""`iter(dataset)` in an IPUStrategy's scope: an iterator whose elements are taken on the device."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from ipu._internal.compiler.direct_calls import caller_is_library
+
+
+def install() -> None:
+    """Lets tf.data ask the strategy in scope; libraries, as Keras' `fit`, get TensorFlow's own iterators."""
+    original = tf.data.Dataset.__iter__
+    if getattr(original, "_ipu_installed", False):
+        return
+
+    @functools.wraps(original)
+    def iterate(self: Any) -> Any:
+        if tf.distribute.has_strategy() and tf.executing_eagerly():
+            strategy = tf.distribute.get_strategy()
+            if getattr(strategy, "_enable_dataset_iterators", False) and not caller_is_library(1):
+                from ipu.ipu_infeed_queue import IPUOwnedIterator
+
+                return IPUOwnedIterator(self, device_ordinal=strategy.ordinal)
+        return original(self)
+
+    iterate._ipu_installed = True  # type: ignore[attr-defined]
+    tf.data.Dataset.__iter__ = iterate

@@ -1,0 +1,59 @@
+"""Operations of the device's own inside traced functions: custom calls, and those that happen in program order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from ipu._internal.compiler.tokens import device_token
+from ipu._internal.compiler.variables import tracing
+
+
+def device_call(
+    target: str,
+    operands: Sequence[Any],
+    config: dict[str, Any],
+    results: Sequence[tf.TensorSpec],
+    has_side_effect: bool = False,
+) -> list[Any]:
+    """One tensor for each of `results`, from a custom call. It has no gradient: wrap it in tf.custom_gradient."""
+    tensors = gen_xla_ops.xla_custom_call_v2(
+        list(operands),
+        target,
+        json.dumps(config),
+        has_side_effect,
+        [spec.dtype for spec in results],
+        [spec.shape for spec in results],
+    )
+    for tensor, spec in zip(tensors, results, strict=True):
+        tensor.set_shape(spec.shape)
+    return list(tensors)
+
+
+def ordered_call(
+    target: str, operands: Sequence[Any], config: dict[str, Any], results: Sequence[tf.TensorSpec] = ()
+) -> tuple[list[Any], Any]:
+    """The results of a custom call that happens in program order, and an operation to depend on.
+
+    It takes the token of the device of the strategy in scope as its last operand, and gives it as its last result.
+    """
+    token = device_token()
+    fixed = [tf.stop_gradient(operand) for operand in operands]
+    specs = [*results, tf.TensorSpec([], tf.int32)]
+    *tensors, moved = device_call(target, [*fixed, token.read_value()], config, specs, has_side_effect=True)
+    return tensors, token.assign(moved, read_value=False)
+
+
+def require_trace(what: str) -> None:
+    """Raises RuntimeError unless a function is being traced for the engine."""
+    if not tracing():
+        raise RuntimeError(
+            f"Expected {what} inside a tf.function that runs on the IPU. Received: a call "
+            f"{'outside of any tf.function' if tf.executing_eagerly() else 'in a function that runs elsewhere'}. "
+            f"Call it in a function given to IPUStrategy.run, or in a tf.function(jit_compile=True) called in the "
+            f"strategy's scope."
+        )

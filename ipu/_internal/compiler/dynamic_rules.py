@@ -1,0 +1,254 @@
+"""What becomes of dynamic sizes in each operation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from engine.ir import GatherDimensionNumbers, Instruction, ScatterDimensionNumbers
+from engine.passes.opcodes import ELEMENTWISE
+from engine.passes.rewriting import changed
+from ipu._internal.compiler.dynamic_dimensions import Resolver, Sizes, on, refused, resolve_dynamic_dimensions
+
+# From here it comes with its rules.
+__all__ = ["resolve_dynamic_dimensions"]
+Resolved = tuple[Instruction, Sizes]
+
+
+@on("set-dimension-size")
+def _set(made: Resolver, instruction: Instruction) -> Resolved:
+    operand, size = instruction.operands
+    (dimension,) = instruction["dimensions"]
+    # A copy: the operand itself keeps the sizes that it has.
+    copied = made.make("copy", operand.shape, operand)
+    return copied, {**made.sizes_of(operand), dimension: size}
+
+
+@on("get-dimension-size")
+def _get(made: Resolver, instruction: Instruction) -> Resolved:
+    (operand,) = instruction.operands
+    (dimension,) = instruction["dimensions"]
+    size = made.sizes_of(operand).get(dimension)
+    return size or made.number(operand.array_shape.dimensions[dimension]), {}
+
+
+@on("copy", *ELEMENTWISE)
+def _elementwise(made: Resolver, instruction: Instruction) -> Resolved:
+    return instruction, made.sizes_of(*instruction.operands)
+
+
+@on("transpose")
+def _transpose(made: Resolver, instruction: Instruction) -> Resolved:
+    sizes = made.sizes_of(*instruction.operands)
+    return instruction, {new: sizes[old] for new, old in enumerate(instruction["dimensions"]) if old in sizes}
+
+
+@on("broadcast")
+def _broadcast(made: Resolver, instruction: Instruction) -> Resolved:
+    sizes = made.sizes_of(*instruction.operands)
+    return instruction, {instruction["dimensions"][d]: size for d, size in sizes.items()}
+
+
+@on("slice")
+def _slice(made: Resolver, instruction: Instruction) -> Resolved:
+    return instruction, _whole(made, instruction, instruction.array_shape.dimensions)
+
+
+@on("pad")
+def _pad(made: Resolver, instruction: Instruction) -> Resolved:
+    for d in made.sizes_of(instruction.operands[0]):
+        padding = instruction["padding_config"][d]
+        if (padding.edge_padding_low, padding.edge_padding_high, padding.interior_padding) != (0, 0, 0):
+            raise refused(instruction, d)
+    return instruction, made.sizes_of(instruction.operands[0])
+
+
+@on("concatenate")
+def _concatenate(made: Resolver, instruction: Instruction) -> Resolved:
+    sizes = made.sizes_of(*instruction.operands)
+    return instruction, _other_than(instruction, sizes, instruction["dimensions"])
+
+
+@on("reverse")
+def _reverse(made: Resolver, instruction: Instruction) -> Resolved:
+    sizes = made.sizes_of(*instruction.operands)
+    return instruction, _other_than(instruction, sizes, instruction["dimensions"])
+
+
+@on("sort")
+def _sort(made: Resolver, instruction: Instruction) -> Resolved:
+    sizes = made.sizes_of(*instruction.operands)
+    return instruction, _other_than(instruction, sizes, instruction["dimensions"])
+
+
+@on("tuple")
+def _tuple(made: Resolver, instruction: Instruction) -> Resolved:
+    """Of arrays that all have the same sizes."""
+    first, *others = (made.sizes_of(operand) for operand in instruction.operands)
+    if any(sizes != first for sizes in others):
+        raise refused(instruction, min({d for sizes in (first, *others) for d in sizes}))
+    return instruction, first
+
+
+@on("get-tuple-element")
+def _element(made: Resolver, instruction: Instruction) -> Resolved:
+    return instruction, made.sizes_of(*instruction.operands)
+
+
+@on("reshape")
+def _reshape(made: Resolver, instruction: Instruction) -> Resolved:
+    (operand,) = instruction.operands
+    before, after = operand.array_shape.dimensions, instruction.array_shape.dimensions
+    sizes: Sizes = {}
+    for d, size in made.sizes_of(operand).items():
+        place = place_after_reshape(before, after, d)
+        if place is None:
+            raise refused(instruction, d)
+        new, factor, divisor = place
+        size = made.make("multiply", size.shape, size, made.number(factor)) if factor != 1 else size
+        sizes[new] = made.make("divide", size.shape, size, made.number(divisor)) if divisor != 1 else size
+    return instruction, sizes
+
+
+@on("dynamic-reshape")
+def _dynamic_reshape(made: Resolver, instruction: Instruction) -> Resolved:
+    """The sizes among its operands follow from those of the array."""
+    array = instruction.operands[0]
+    reshaped = made.make("reshape", instruction.shape, array)
+    return reshaped, _reshape(made, changed(reshaped, operands=(array,)))[1]
+
+
+@on("reduce")
+def _reduce(made: Resolver, instruction: Instruction) -> Resolved:
+    """What does not count becomes the initial value, which a reduction may take any number of times."""
+    half = len(instruction.operands) // 2
+    arrays, starts = instruction.operands[:half], instruction.operands[half:]
+    sizes, reduced = made.sizes_of(*arrays), set(instruction["dimensions"])
+    inner = {d: size for d, size in sizes.items() if d in reduced}
+    masked = [made.masked(array, inner, start) for array, start in zip(arrays, starts, strict=True)]
+    outer = {d - sum(r < d for r in reduced): size for d, size in sizes.items() if d not in reduced}
+    return made.with_operands(instruction, (*masked, *starts)), outer
+
+
+@on("dot")
+def _dot(made: Resolver, instruction: Instruction) -> Resolved:
+    """What does not count becomes zero where it would be summed over."""
+    numbers = instruction["dot_dimension_numbers"]
+    sides = (
+        (numbers.lhs_contracting_dimensions, numbers.lhs_batch_dimensions),
+        (numbers.rhs_contracting_dimensions, numbers.rhs_batch_dimensions),
+    )
+    contracted: Sizes = {}
+    for operand, (contracting, _) in zip(instruction.operands, sides, strict=True):
+        own = made.sizes_of(operand)
+        contracted |= {place: own[d] for place, d in enumerate(contracting) if d in own}
+    operands: list[Instruction] = []
+    sizes: Sizes = {}
+    place = len(numbers.lhs_batch_dimensions)
+    for operand, (contracting, batch) in zip(instruction.operands, sides, strict=True):
+        own, zero = made.sizes_of(operand), made.number(0, operand.array_shape.element_type)
+        operands.append(made.masked(operand, {contracting[p]: size for p, size in contracted.items()}, zero))
+        sizes |= {p: own[d] for p, d in enumerate(batch) if d in own}
+        for d in _without(range(operand.array_shape.rank), (*contracting, *batch)):
+            sizes |= {place: own[d]} if d in own else {}
+            place += 1
+    return made.with_operands(instruction, operands), sizes
+
+
+@on("gather")
+def _gather(made: Resolver, instruction: Instruction) -> Resolved:
+    """Indices beyond their size fetch some row or other; the operand is fetched whole or one by one."""
+    numbers, slices = instruction["gather_dimension_numbers"], instruction["gather_slice_sizes"]
+    operand, indices = instruction.operands
+    own, of_indices = made.sizes_of(operand), made.sizes_of(indices)
+    rank = instruction.array_shape.rank
+    batch = dict(zip(_index_dimensions(numbers, indices), _without(range(rank), numbers.offset_dims), strict=True))
+    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    offsets = dict(zip(_without(range(len(slices)), gone), numbers.offset_dims, strict=True))
+    sizes = {batch[d]: size for d, size in _other_than(instruction, of_indices, (numbers.index_vector_dim,)).items()}
+    for d, size in own.items():
+        if d in offsets and slices[d] == operand.array_shape.dimensions[d]:
+            sizes[offsets[d]] = size
+        elif slices[d] != 1:
+            raise refused(instruction, d)
+    return instruction, sizes
+
+
+@on("scatter")
+def _scatter(made: Resolver, instruction: Instruction) -> Resolved:
+    """What does not count is scattered to index -1, where nothing is."""
+    numbers, count = instruction["scatter_dimension_numbers"], len(instruction.operands) // 2
+    arrays, indices = instruction.operands[:count], instruction.operands[count]
+    updates = instruction.operands[count + 1 :]
+    scattered_dims = _without(range(updates[0].array_shape.rank), numbers.update_window_dims)
+    places = dict(zip(scattered_dims, _index_dimensions(numbers, indices), strict=True))
+    of_updates = _other_than(instruction, made.sizes_of(*updates), numbers.update_window_dims)
+    sizes = _other_than(instruction, made.sizes_of(indices), (numbers.index_vector_dim,))
+    sizes |= {places[d]: size for d, size in of_updates.items()}
+    if sizes and (count > 1 or not numbers.scatter_dims_to_operand_dims):
+        raise refused(instruction, next(iter(sizes)))
+    of_result = made.sizes_of(*arrays)
+    if sizes:
+        indices = _signed(made, indices)
+        indices = made.masked(indices, sizes, made.number(-1, indices.array_shape.element_type))
+    scattered = made.with_operands(
+        instruction, (*arrays, indices, *updates), indices_are_sorted=False, unique_indices=False
+    )
+    return scattered, of_result
+
+
+def _signed(made: Resolver, indices: Instruction) -> Instruction:
+    shape = indices.array_shape
+    return made.make("convert", shape.with_type("s64"), indices) if shape.element_type[0] == "u" else indices
+
+
+def _index_dimensions(numbers: GatherDimensionNumbers | ScatterDimensionNumbers, indices: Instruction) -> list[int]:
+    return _without(range(indices.array_shape.rank), (numbers.index_vector_dim,))
+
+
+def _without(dimensions: Iterable[int], others: Sequence[int]) -> list[int]:
+    return [d for d in dimensions if d not in others]
+
+
+def _other_than(instruction: Instruction, sizes: Sizes, dimensions: Sequence[int]) -> Sizes:
+    """The sizes, none of which may belong to one of these dimensions."""
+    for d in dimensions:
+        if d in sizes:
+            raise refused(instruction, d)
+    return sizes
+
+
+def _whole(made: Resolver, instruction: Instruction, kept: Sequence[int]) -> Sizes:
+    """The operand's sizes, where all of each dynamic dimension is kept."""
+    operand = instruction.operands[0]
+    sizes = made.sizes_of(operand)
+    return _other_than(instruction, sizes, [d for d in sizes if kept[d] != operand.array_shape.dimensions[d]])
+
+
+def place_after_reshape(before: Sequence[int], after: Sequence[int], d: int) -> tuple[int, int, int] | None:
+    """Where dimension d goes, and the factor and the divisor of its size; None if what counts would be scattered.
+
+    What counts stays together at the start where d is the first of the dimensions it is merged with or split into.
+    """
+    if tuple(before[: d + 1]) == tuple(after[: d + 1]):
+        return d, 1, 1
+    from_end = len(before) - d
+    if tuple(before[d:]) == tuple(after[len(after) - from_end :]) and len(after) >= from_end:
+        return len(after) - from_end, 1, 1
+    outer = math.prod(before[:d])
+    for new in range(len(after)):
+        if math.prod(after[:new]) == outer and after[new] > 1:
+            one, other = before[d], after[new]
+            if other % one == 0 and math.prod(before[d + 1 :]) % (other // one) == 0:
+                return _merged(before, after, d, new)
+            return (new, 1, one // other) if one % other == 0 else None
+    return None
+
+
+def _merged(before: Sequence[int], after: Sequence[int], d: int, new: int) -> tuple[int, int, int] | None:
+    """Dimension d and whole dimensions behind it, as one."""
+    factor = after[new] // before[d]
+    for end in range(d + 1, len(before) + 1):
+        if math.prod(before[d + 1 : end]) == factor:
+            return new, factor, 1
+    return None

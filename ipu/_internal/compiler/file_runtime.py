@@ -1,0 +1,124 @@
+"""Programs from files that are called from many threads: without queues, or with one infeed and one outfeed."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.errors import ConfigurationError
+from engine.files import ExecutableFile, TensorInfo, read_executable, tensor_info
+from engine.ir.device_operations import QueueSignature, queue_of, queue_operations, queue_signature
+from engine.loaded import LoadedExecutable, compile_file, device_buffers
+from engine.runtime.feeds import RowFeed
+from engine.runtime.rings import AnyRing, InfeedRing, OutfeedRing
+from engine.values import as_array
+from ipu._internal.compiler.request_stream import RequestStream
+
+SLOTS = 64
+"""Requests, and results, that wait in a ring."""
+DIRECTIONS = ("infeed", "outfeed")
+Values = Sequence[Any] | Mapping[str, Any]
+
+
+class Runtime(Protocol):
+    """A started program."""
+
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+    def call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """One request, from any thread."""
+
+
+def start(path: str, values: Values, timeout: float) -> Runtime:
+    """Loads and starts the program of a file; `values` are those of its variables, and of arguments beside queues.
+
+    Raises OSError, InvalidFile, ConfigurationError for values that do not fit, TypeError for other dtypes.
+    """
+    file = read_executable(path)
+    queues = {queue_of(each): queue_signature(each) for each in queue_operations(file.module)}
+    if not queues:
+        return PlainRuntime(file, _by_name(values, list(file.missing())), path)
+    return QueueRuntime(file, queues, values, timeout, path)
+
+
+class PlainRuntime:
+    """A program that takes its inputs and gives its outputs directly."""
+
+    def __init__(self, file: ExecutableFile, weights: Mapping[str, Any], origin: str) -> None:
+        self._program = LoadedExecutable(file, weights, origin)
+        self.inputs, self.outputs = self._program.inputs, self._program.outputs
+
+    def call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """One run of the program."""
+        results = self._program.run(arrays)
+        assert isinstance(results, list)
+        return results
+
+
+class QueueRuntime:
+    """A program that takes requests from an infeed and puts results into an outfeed, run again and again.
+
+    A program that needs more requests than there are, because it is a pipeline, gets zeros after `timeout` seconds.
+    """
+
+    def __init__(
+        self,
+        file: ExecutableFile,
+        queues: Mapping[str, QueueSignature],
+        values: Values,
+        timeout: float,
+        origin: str,
+    ) -> None:
+        names = {direction: [n for n, q in queues.items() if q.direction == direction] for direction in DIRECTIONS}
+        if any(len(each) != 1 for each in names.values()):
+            raise ConfigurationError(f"Expected a program with one infeed and one outfeed. Received: {names}.")
+        (infeed,), (outfeed,) = names["infeed"], names["outfeed"]
+        self.inputs = _leaves("input", queues[infeed])
+        self.outputs = _leaves("output", queues[outfeed])
+        into, out_of = InfeedRing(queues[infeed].shapes, SLOTS), OutfeedRing(queues[outfeed].shapes, SLOTS)
+        rings: dict[str, AnyRing] = {infeed: into, outfeed: out_of}
+        feeds, variables = _start_values(file, values)
+        executable = compile_file(file, origin)
+        self._stream = RequestStream(into, out_of, timeout)
+        run = partial(executable.run, 1, feeds, variables, queues=rings)
+        # The threads know the stream, not this object: when nobody needs it any longer they end.
+        weakref.finalize(self, self._stream.close)
+        for work in (partial(self._stream.serve, run), self._stream.fill_up):
+            threading.Thread(target=work, daemon=True, name=f"requests of {origin}").start()
+
+    def call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Waits for the result of this request; raises what ended the program, if it has ended."""
+        return self._stream.request(arrays)
+
+
+def _leaves(kind: str, signature: QueueSignature) -> tuple[TensorInfo, ...]:
+    return tuple(tensor_info(f"{kind}_{k}", shape) for k, shape in enumerate(signature.shapes))
+
+
+def _by_name(values: Values, names: list[str]) -> dict[str, Any]:
+    """The values under their names; raises ConfigurationError unless there is one for each."""
+    if not isinstance(values, Mapping) and len(values) == len(names):
+        return dict(zip(names, values, strict=True))
+    if not isinstance(values, Mapping) or set(values) != set(names):
+        received = sorted(values) if isinstance(values, Mapping) else f"{len(values)} values"
+        raise ConfigurationError(f"Embedded application runtime expects the inputs {names}. Received: {received}.")
+    return dict(values)
+
+
+def _start_values(file: ExecutableFile, values: Values) -> tuple[list[RowFeed], list[Any]]:
+    """Arguments of the function, the same for every run, and the buffers of variables."""
+    missing = list(file.missing())
+    named = _by_name(values, [*(info.name for info in file.signature.inputs), *missing])
+    feeds = []
+    for info in file.signature.inputs:
+        array = as_array(named[info.name], info.name, info.dtype)
+        if array.shape != info.shape:
+            raise ConfigurationError(f"Expected {info.name!r} to be {list(info.shape)}. Received: {list(array.shape)}.")
+        feeds.append(RowFeed(array if array.ndim else array[None]))
+    return feeds, device_buffers(file, {name: named[name] for name in missing})

@@ -1,0 +1,99 @@
+"""The check before a program runs: does it fit into the tile memory of the configured chip."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.errors import ConfigurationError, OutOfTileMemory
+from engine.partition.storage import Storage
+from ipu._internal.compiler.storage import has_remote_buffers
+from ipu._internal.profiling.chip import configured_assumptions, configured_target
+from ipu._internal.profiling.engine_flags import engine_flags
+
+if TYPE_CHECKING:
+    from engine.profile import Account
+    from engine.profile.options import Assumptions
+    from engine.program.program import Program
+
+logger = logging.getLogger("ipu")
+ALLOW = "debug.allowOutOfMemory"
+_warned: set[str] = set()
+
+
+def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int, interval: int = 1) -> Assumptions:
+    """The assumptions for a model that offloads, and divides what it offloads of optimizers among so many replicas.
+
+    An optimizer in a loop updates in one of `interval` iterations. Nothing is offloaded where the configuration says
+    that the system which will run the program cannot.
+    """
+    from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES
+
+    if not has_remote_buffers():
+        return assumptions
+    offloaded = set(assumptions.offloaded)
+    if storage.offloads_optimizer_state:
+        offloaded.add(OPTIMIZER_STATE_VARIABLES)
+    if storage.offload_gradient_accumulation_buffers:
+        offloaded.add(GRADIENT_ACCUMULATORS)
+    return replace(assumptions, offloaded=frozenset(offloaded), state_shards=state_shards, state_interval=interval)
+
+
+def check_program(program: Program, stored: Callable[[Assumptions], Assumptions] = lambda each: each) -> None:
+    """Raises OutOfTileMemory for a program that the configured chip cannot hold, or warns of it.
+
+    `stored` adds to the assumptions what is in streaming memory.
+
+    It warns where Poplar's option debug.allowOutOfMemory is set, in IPUConfig.compilation_poplar_options or in the JSON
+    of the environment variable POPLAR_ENGINE_OPTIONS. Raises ConfigurationError for an option that is no truth value.
+    """
+    from engine.profile.fit import check_fit
+
+    assumptions = stored(configured_assumptions())
+    _allowing(lambda allowed: check_fit(program, configured_target(), assumptions, proposing=not allowed))
+
+
+def check_account(account: Account) -> None:
+    """The same for a pipeline that is accounted for on all of its IPUs."""
+    from engine.profile.fit import out_of_tile_memory
+
+    def check(_: bool) -> None:
+        if not account.fits:
+            raise out_of_tile_memory(account)
+
+    _allowing(check)
+
+
+def certainly_fits(program: Program) -> bool:
+    """Whether there is no need to look: the program is small for one configured chip, however it is spread."""
+    from engine.profile.fit import certainly_fits
+
+    return certainly_fits(program, configured_target(), configured_assumptions())
+
+
+def _allowing(check: Callable[[bool], None]) -> None:
+    """Runs a check, told whether its error would only be a warning; each warning is given once in a process."""
+    allowed = out_of_memory_is_allowed()
+    try:
+        check(allowed)
+    except OutOfTileMemory as error:
+        if not allowed:
+            raise
+        text = str(error).splitlines()[0]
+        if text not in _warned:
+            _warned.add(text)
+            logger.warning("The program would not fit a chip, and runs here as %s is set. %s", ALLOW, text)
+
+
+def out_of_memory_is_allowed() -> bool:
+    """What debug.allowOutOfMemory says; the environment is stronger than the configuration.
+
+    Raises ConfigurationError for a value that is neither true nor false, or an environment that is not JSON or has
+    a flag that the engine lacks.
+    """
+    given = engine_flags().get(ALLOW, False)
+    if str(given).lower() not in ("true", "false"):
+        raise ConfigurationError(f"Expected the Poplar option {ALLOW} to be 'true' or 'false'. Received: {given!r}.")
+    return str(given).lower() == "true"

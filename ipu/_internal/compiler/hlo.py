@@ -1,0 +1,81 @@
+"""Imports an HloModuleProto, as TensorFlow serialises it, into the engine's intermediate representation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tensorflow.compiler.xla.service import hlo_pb2
+
+from engine.errors import InternalError, UnsupportedOperation
+from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
+from engine.ir.shape import NUMPY_TYPES
+from ipu._internal.compiler.dynamic_rules import resolve_dynamic_dimensions
+from ipu._internal.compiler.hlo_attributes import PRIMITIVE_TYPES, Proto, read_attributes
+
+
+def import_hlo(serialized: bytes) -> Module:
+    """The module in the bytes of an HloModuleProto (the compiler's stage "hlo_serialized").
+
+    Parameter k is input k of the traced function; `aliases` maps an updated parameter to its result.
+    Dimensions are static: a dynamic one is computed as large as it may be, its size beside it.
+    Raises UnsupportedOperation where that cannot be, and for element types the engine does not have.
+    """
+    proto = hlo_pb2.HloModuleProto.FromString(serialized)
+    computations: dict[int, Computation] = {}
+    waiting = {computation.id: computation for computation in proto.computations}
+
+    def computation_of(identifier: int) -> Computation:
+        if identifier not in computations:
+            computations[identifier] = _computation(waiting[identifier], computation_of)
+        return computations[identifier]
+
+    entry = computation_of(proto.entry_computation_id)
+    return resolve_dynamic_dimensions(Module(proto.name, entry, _aliases(proto)))
+
+
+def _aliases(proto: Proto) -> dict[int, int]:
+    """An empty result index means that the module has exactly one result, and its root is no tuple."""
+    aliases = {}
+    for entry in proto.input_output_alias.entries:
+        if entry.parameter_shape_index or len(entry.output_shape_index) > 1:
+            raise InternalError(
+                f"Expected an alias between a whole parameter and a whole result. "
+                f"Received: parameter {entry.parameter_number}{list(entry.parameter_shape_index)} "
+                f"for result {list(entry.output_shape_index)}."
+            )
+        aliases[entry.parameter_number] = entry.output_shape_index[0] if entry.output_shape_index else 0
+    return aliases
+
+
+def _computation(proto: Proto, computation_of: Callable[[int], Computation]) -> Computation:
+    """A serialised computation lists operands before their users."""
+    by_id: dict[int, Instruction] = {}
+    for each in proto.instructions:
+        by_id[each.id] = Instruction(
+            name=each.name,
+            opcode=each.opcode,
+            shape=_shape(each.shape, each),
+            operands=tuple(by_id[operand] for operand in each.operand_ids),
+            attributes=read_attributes(each),
+            called=tuple(computation_of(callee) for callee in each.called_computation_ids),
+            op_name=each.metadata.op_name,
+        )
+    return Computation(proto.name, list(by_id.values()), by_id[proto.root_id])
+
+
+def _shape(shape: Proto, instruction: Proto) -> AnyShape:
+    """The logical shape; layouts say where elements lie in memory, never what an operation means."""
+    element_type = PRIMITIVE_TYPES[shape.element_type]
+    if element_type == "tuple":
+        return TupleShape(tuple(_shape(element, instruction) for element in shape.tuple_shapes))
+    if element_type == "token":
+        return TupleShape()
+    origin = f"{instruction.opcode} %{instruction.name}" + (
+        f" from {instruction.metadata.op_name}" if instruction.metadata.op_name else ""
+    )
+    if element_type not in NUMPY_TYPES:
+        raise UnsupportedOperation(
+            f"Expected an element type among {', '.join(NUMPY_TYPES)}. Received: {element_type} in {origin}. "
+            f"Cast to one of them (float16 is the nearest to an 8-bit float)."
+        )
+    return Shape(element_type, tuple(shape.dimensions))

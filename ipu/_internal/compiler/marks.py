@@ -1,0 +1,176 @@
+"""Marks each gradient on its way into an optimizer, while a step is traced that will be cut there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.framework.auto_control_deps_utils import get_read_write_resource_inputs
+from tensorflow.python.ops import gen_resource_variable_ops
+from tensorflow.python.ops.resource_variable_ops import get_eager_safe_handle_data
+
+from engine.errors import ConfigurationError
+from engine.ir.device_operations import PIPELINE_TURN, UPDATED_ONCE
+from engine.ir.shape import ELEMENT_TYPES
+from engine.partition.marks import GRADIENT, mark_config
+from ipu._internal.compiler.variables import IPUVariable, used_with
+
+AccumulatorType = tf.DType | Callable[[Any], tf.DType | None] | None
+"""The type gradients are accumulated in: one for all, or for each variable; None is the gradient's own."""
+
+
+@dataclass
+class Marks:
+    """What is marked in one trace: `updated_once` are the TensorFlow variables that optimizers update, by id."""
+
+    accumulator_type: AccumulatorType = None
+    updated_once: dict[int, Any] = field(default_factory=dict)
+    inside: bool = False
+
+
+class _Marking(threading.local):
+    marks: Marks | None = None
+
+
+_marking = _Marking()
+
+
+@contextlib.contextmanager
+def marking(accumulator_type: AccumulatorType = None) -> Iterator[Marks]:
+    """Steps traced within have marks."""
+    outer, _marking.marks = _marking.marks, Marks(accumulator_type)
+    try:
+        yield _marking.marks
+    finally:
+        _marking.marks = outer
+
+
+def in_marked_step() -> bool:
+    """Whether a step is being traced that will be cut."""
+    return _marking.marks is not None
+
+
+@contextlib.contextmanager
+def optimizing() -> Iterator[Marks | None]:
+    """An optimizer applies gradients within: the marks, if they are wanted from it.
+
+    None where no marks are wanted: outside `marking`, and for an optimizer inside another one. The variables that
+    operations made within write are updated once.
+    """
+    marks = _marking.marks
+    if marks is None or marks.inside:
+        yield None
+        return
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    marks.inside = True
+    try:
+        yield marks
+    finally:
+        marks.inside = False
+    note_updated_once(written_variables(graph, graph.get_operations()[before:]))
+
+
+def mark_gradient(marks: Marks, gradient: Any, variable: Any) -> Any:
+    """A gradient in the dtype in which it is accumulated, marked; None if there is none.
+
+    `variable` is the Keras variable it belongs to.
+    """
+    if gradient is None:
+        return None
+    gradient = tf.convert_to_tensor(gradient)
+    wanted = marks.accumulator_type
+    if is_function_of_variables(wanted):
+        wanted = wanted(variable)
+    if wanted is not None:
+        accumulator_element_type(wanted)
+        gradient = tf.cast(gradient, wanted)
+    return _passed(GRADIENT, gradient, mark_config(getattr(variable, "path", None) or variable.name, None))
+
+
+def as_of_variable(gradient: Any, variable: Any) -> Any:
+    """A gradient in its variable's dtype, as stock optimizers take it, where another one was asked for accumulators."""
+    marks = _marking.marks
+    if marks is None or marks.accumulator_type is None or not tf.is_tensor(gradient):
+        return gradient
+    return tf.cast(gradient, variable.dtype)
+
+
+def mark_total(tensor: tf.Tensor) -> tf.Tensor:
+    """What the sum of a tensor over the micro-batches of an update is, after the last one."""
+    return _passed(GRADIENT, tensor, mark_config(tensor.name, None, total=True))
+
+
+def mark_pipeline_turn(turn: tf.Tensor, config: str) -> tf.Tensor:
+    """The number of a loop's turn, in a loop that is to become a pipeline."""
+    return _passed(PIPELINE_TURN, turn, config)
+
+
+def mark_updated_once(value: tf.Tensor) -> tf.Tensor:
+    """The new value of a variable that changes once in each execution of a pipeline."""
+    return _passed(UPDATED_ONCE, value, "")
+
+
+def mark_written_once(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
+    """Marks what variables that these operations write are afterwards; returns the operations that do that."""
+    writing = [operation for operation in operations if operation.type != "ReadVariableOp"]
+    written = {each.ref(): each for operation in writing for each in operation.inputs if each.dtype == tf.resource}
+    with tf.control_dependencies(list(operations)):
+        return [_rewritten(handle) for handle in written.values()]
+
+
+def _rewritten(handle: tf.Tensor) -> tf.Operation:
+    (data,) = get_eager_safe_handle_data(handle).shape_and_type
+    value = gen_resource_variable_ops.read_variable_op(handle, tf.as_dtype(data.dtype))
+    return gen_resource_variable_ops.assign_variable_op(handle, mark_updated_once(value))
+
+
+def _passed(target: str, tensor: tf.Tensor, config: str) -> tf.Tensor:
+    """A tensor that has passed a custom call which the engine takes out."""
+    (same,) = gen_xla_ops.xla_custom_call_v2([tensor], target, config, False, [tensor.dtype], [tensor.shape])
+    same.set_shape(tensor.shape)
+    return same
+
+
+def is_function_of_variables(accumulator_type: Any) -> bool:
+    """Whether a type must be asked for with each variable."""
+    return callable(accumulator_type) and not isinstance(accumulator_type, type | tf.DType)
+
+
+def accumulator_element_type(dtype: Any) -> str:
+    """HLO's name of a type to accumulate in; raises ConfigurationError for anything but floating-point types."""
+    try:
+        kind = tf.as_dtype(dtype)
+    except TypeError:
+        kind = tf.string
+    if not kind.is_floating or np.dtype(kind.as_numpy_dtype) not in ELEMENT_TYPES:
+        raise ConfigurationError(
+            f"Expected the dtype of accumulators to be None, a floating-point type or a function of a variable that "
+            f"returns one. Received: {dtype!r}. Nearest: tf.float32."
+        )
+    return ELEMENT_TYPES[np.dtype(kind.as_numpy_dtype)]
+
+
+def written_variables(graph: Any, operations: Iterable[tf.Operation]) -> list[Any]:
+    """TensorFlow's variables that some operations of a graph write, those in their branches and loops too."""
+    inputs = {id(t) for operation in operations for t in get_read_write_resource_inputs(operation)[1]}
+    handles = {id(outer) for outer, inner in getattr(graph, "captures", ()) if id(inner) in inputs}
+    return [*used_with(handles), *(v for v in getattr(graph, "variables", ()) if id(_host_handle(v)) in handles)]
+
+
+def _host_handle(variable: Any) -> Any:
+    return None if isinstance(variable, IPUVariable) else getattr(variable, "_handle", None)
+
+
+def note_updated_once(variables: Iterable[Any]) -> None:
+    """Notes TensorFlow variables that an optimizer updates, within `marking`."""
+    if _marking.marks is not None:
+        # Mixed precision puts a variable that casts around one that it has as `_variable`.
+        inner = [getattr(variable, "_variable", variable) for variable in variables]
+        _marking.marks.updated_once.update({id(variable): variable for variable in inner})

@@ -1,0 +1,138 @@
+"""Makes a traced step a pipeline, and runs it: what is a step for callers is one update, or one micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from engine.partition.pipeline import Pipelined, Pipelining, inference_pipeline, pipeline
+from engine.partition.shared_variables import check_shared_variables
+from engine.partition.stage_options import StageOptions
+from engine.runtime.feeds import RowFeed
+from ipu._internal.compiler.accumulation import ReplicaRows, variable_numbers
+from ipu._internal.compiler.fit import certainly_fits, check_account
+from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.trace import TracedStep
+
+if TYPE_CHECKING:
+    from engine.program.program import Program as EngineProgram
+    from engine.runtime.observer import Observer, RunningCall
+
+
+class PipelineProgram(Program):
+    """A training step traced with marks as a pipeline: a step is one update.
+
+    `pipelined` has the schedule that is executed, and the account of what waits where. `once` are the TensorFlow
+    variables of the optimizers, `metrics` those of metrics. Raises ConfigurationError, StepCountError and
+    UnsupportedOperation as `engine.partition.pipeline.pipeline`.
+    """
+
+    def __init__(
+        self, traced: TracedStep, pipelining: Pipelining, *, once: Iterable[Any] = (), metrics: Iterable[Any] = ()
+    ) -> None:
+        numbers = variable_numbers(traced)
+        self.replicas, self.storage = pipelining.replicas, pipelining.storage
+        self.pipelined = pipeline(
+            traced.module,
+            traced.roles,
+            pipelining,
+            once=numbers.of(once),
+            metrics=numbers.of(metrics),
+            names=numbers.names,
+        )
+        check_shared_variables(self.pipelined, numbers.names)
+        super().__init__(_with_rows(_stored(traced, pipelining), self.pipelined, pipelining.replicas))
+
+    def _check_fit(self, program: EngineProgram) -> None:
+        """Raises OutOfTileMemory for a pipeline of which an IPU cannot hold its part."""
+        _check_ipus(self, program)
+
+
+class InferencePipelineProgram(Program):
+    """A step without an update as a pipeline. A step is a micro-batch for callers, who run whole executions."""
+
+    def __init__(self, traced: TracedStep, pipelining: Pipelining, *, metrics: Iterable[Any] = ()) -> None:
+        numbers = variable_numbers(traced)
+        self.replicas, self.storage = pipelining.replicas, pipelining.storage
+        self._micro_batches = pipelining.steps * pipelining.replicas
+        self.pipelined = inference_pipeline(
+            traced.module, traced.roles, pipelining, metrics=numbers.of(metrics), names=numbers.names
+        )
+        check_shared_variables(self.pipelined, numbers.names)
+        super().__init__(_with_rows(_stored(traced, pipelining), self.pipelined, pipelining.replicas))
+
+    def _check_fit(self, program: EngineProgram) -> None:
+        """Raises OutOfTileMemory for a pipeline of which an IPU cannot hold its part."""
+        _check_ipus(self, program)
+
+    def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
+        """The results of `steps` micro-batches, as of a program that takes them one by one."""
+        results = [_flat(result) for result in super().run(steps // self._micro_batches, feeds, "all")]
+        return results if outputs == "all" else [result[-1] for result in results]
+
+    def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
+        """The same while `observer` follows: micro-batches are complete when their execution is."""
+        each = _EachMicroBatch(observer, self._micro_batches)
+        return [_flat(result) for result in super().run_observed(steps // self._micro_batches, feeds, each)]
+
+
+def _check_ipus(pipeline: PipelineProgram | InferencePipelineProgram, program: EngineProgram) -> None:
+    # A stage may grant its plans a larger part of tile memory than the bound of a small program allows for.
+    if pipeline.pipelined.pipelining.options == StageOptions() and certainly_fits(program):
+        return
+    from ipu._internal.profiling.accounts import account_of
+
+    check_account(account_of(pipeline))
+
+
+class _EachMicroBatch:
+    """Tells an observer of micro-batches about executions."""
+
+    def __init__(self, observer: Observer, micro_batches: int) -> None:
+        self._observer, self._micro_batches = observer, micro_batches
+        self.held = -(-observer.held // micro_batches)
+
+    def begin(self, call: RunningCall) -> None:
+        """The engine is about to begin."""
+        self._observer.begin(_CallOfMicroBatches(call, self._micro_batches))  # type: ignore[arg-type]
+
+    def end(self, completed: int) -> None:
+        """The engine has ended after so many executions."""
+        self._observer.end(completed * self._micro_batches)
+
+
+class _CallOfMicroBatches:
+    """A call under way, counted in micro-batches."""
+
+    def __init__(self, call: RunningCall, micro_batches: int) -> None:
+        self._call, self._micro_batches = call, micro_batches
+        self.results = [_flat(result) for result in call.results]
+        self.stop, self.waits = call.stop, call.waits
+
+    def completed(self) -> int:
+        """How many micro-batches are complete."""
+        return self._call.completed() * self._micro_batches
+
+    def taken(self, steps: int) -> None:
+        """Says how many micro-batches' results nobody needs any longer."""
+        self._call.taken(steps // self._micro_batches)
+
+
+def _flat(result: np.ndarray) -> np.ndarray:
+    """[executions, micro-batches, ...] as [executions * micro-batches, ...], a view."""
+    return result.reshape(-1, *result.shape[2:])
+
+
+def _stored(traced: TracedStep, pipelining: Pipelining) -> TracedStep:
+    """The step, with where a chip would keep its data."""
+    shards = pipelining.replicas if pipelining.storage.replicated_optimizer_state_sharding else 1
+    return replace(traced, storage=pipelining.storage, state_shards=shards)
+
+
+def _with_rows(traced: TracedStep, pipelined: Pipelined, replicas: int) -> TracedStep:
+    by_number = variable_numbers(traced).variables
+    rows = [ReplicaRows(by_number[number], replicas) for number in pipelined.rows]
+    return replace(traced, module=pipelined.module, roles=pipelined.roles, variables=[*traced.variables, *rows])

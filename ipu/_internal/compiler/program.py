@@ -1,0 +1,282 @@
+"""A traced step made executable: the engine's program together with the variables it reads and updates."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from engine.errors import ConfigurationError
+from engine.ir import Module
+from engine.ir.floating_point import IEEE
+from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.feeds import RowFeed
+from ipu._internal.compiler.executable_files import store_executable
+from ipu._internal.compiler.execution_locks import Execution
+from ipu._internal.compiler.fit import certainly_fits, check_program, with_storage
+from ipu._internal.compiler.optimizer_state import OptimizerState
+from ipu._internal.compiler.progress import compile_progress
+from ipu._internal.compiler.trace import TracedStep
+from ipu._internal.config.enumerations import DeviceConnectionType
+from ipu._internal.device import current_system
+from ipu._internal.queues.registry import bound, signatures
+
+if TYPE_CHECKING:
+    from engine.compile import Inspect
+    from engine.partition.pipeline import Pipelined
+    from engine.profile.options import Assumptions
+    from engine.program.program import Program as EngineProgram
+    from engine.runtime.observer import Observer
+    from engine.runtime.rings import AnyRing
+
+
+class Executable(Protocol):
+    """What the engine makes of a module."""
+
+    def run(
+        self,
+        steps: int,
+        feeds: list[RowFeed],
+        variables: list[DeviceBuffer],
+        outputs: Literal["last", "all"] = "last",
+        observer: Observer | None = None,
+        queues: Mapping[str, AnyRing] | None = None,
+    ) -> list[np.ndarray]:
+        """Runs `steps` steps; returns the results that are not variable updates."""
+
+
+logger = logging.getLogger("ipu")
+CHIP_LACKS = {"s64": "int32", "u64": "uint32", "f64": "float32"}
+_definitions_alone = False
+
+
+@contextlib.contextmanager
+def use_definitions(enabled: bool = True) -> Iterator[None]:
+    """For debugging: programs built within run on the NumPy definitions, slowly, and not on tiles."""
+    global _definitions_alone
+    before, _definitions_alone = _definitions_alone, enabled
+    try:
+        yield
+    finally:
+        _definitions_alone = before
+
+
+def build_executable(
+    module: Module, roles: list[str], constants: dict[int, np.ndarray], inspect: Inspect = check_program
+) -> Executable:
+    """The one place where a module becomes executable; raises UnsupportedOperation, OutOfTileMemory.
+
+    `inspect` sees the engine's program first, and raises OutOfTileMemory for one that is too large.
+    Raises as well what `store_executable` does where executables are to be stored.
+    """
+    if _definitions_alone:
+        from engine.evaluate import EvaluatedExecutable
+
+        return EvaluatedExecutable(module, roles, constants, current_system().floating_point)
+    # Numba and LLVM take long to load: not before there is something to compile.
+    from engine.compile import compile_module
+
+    folder = store_executable(module, roles, constants)
+    with compile_progress() as progress:
+        executable = compile_module(
+            *(module, roles, constants),
+            progress=progress.generated,
+            folder=folder,
+            floating_point=current_system().floating_point,
+            options=current_system().compiler_options,
+            inspect=inspect,
+        )
+    connection = current_system().config.device_connection.type
+    if connection in (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER):
+        from ipu._internal.compiler.connection import DetachedExecutable
+
+        return DetachedExecutable(executable, connection is DeviceConnectionType.PRE_COMPILE)
+    return executable
+
+
+def build_program(module: Module, roles: list[str], constants: Mapping[int, np.ndarray]) -> EngineProgram:
+    """The compute sets of one step as a chip has them, with the compiler options of the present configuration."""
+    from engine.compile import build_program
+
+    return build_program(module, roles, dict(constants), options=current_system().compiler_options)
+
+
+def _name_variables(program: EngineProgram, traced: TracedStep) -> None:
+    """Where the account has no layer for a variable, it takes TensorFlow's; optimizers say what theirs are."""
+    from engine.profile.names import ACCUMULATOR, SLOT
+
+    state = traced.state or OptimizerState(traced.storage, 1)
+    numbers = (number for number, role in enumerate(traced.roles) if role == "variable")
+    for number, variable in zip(numbers, traced.variables, strict=True):
+        if number not in program.variables:
+            continue
+        buffer, key = program.variables[number], id(getattr(variable, "variable", variable))
+        if key in state.slots:
+            buffer.name = SLOT.join(state.slots[key])
+        elif key in state.sums:
+            buffer.name = f"{ACCUMULATOR}{state.sums[key]}"
+        else:
+            buffer.name = getattr(variable, "name", "") or buffer.name
+
+
+def _one_replica(traced: TracedStep) -> EngineProgram:
+    """The engine's program of a step that was traced for replicas, as one of them has it."""
+    from ipu._internal.compiler.replication import replicated
+
+    single = replicated(traced, 1)
+    program = build_program(single.module, single.roles, single.constants)
+    _name_variables(program, single)
+    return program
+
+
+_noticed_types: set[str] = set()
+
+
+def _notice_wide_types(traced: TracedStep) -> None:
+    """Says once for each type that the configured chip lacks it; the engine computes with it as written."""
+    if not current_system().configured:
+        return
+    for role, parameter in zip(traced.roles, traced.module.entry.parameters, strict=True):
+        element_type = parameter.array_shape.element_type
+        if role == "feed" and element_type in CHIP_LACKS and element_type not in _noticed_types:
+            _noticed_types.add(element_type)
+            dtype = parameter.array_shape.dtype
+            logger.warning(
+                "The program is fed with %s, which an IPU does not have: it is computed as written here, but a chip "
+                "would need %s. Cast the data to run on hardware.",
+                dtype,
+                CHIP_LACKS[element_type],
+            )
+
+
+class Program:
+    """An executable bound to variables, which stay on the device from one call to the next."""
+
+    streams = False
+    """Whether `run_observed` tells of each micro-batch of an update."""
+
+    def __init__(self, traced: TracedStep) -> None:
+        self._traced = traced
+        _notice_wide_types(traced)
+        self._queues = signatures(traced.module)
+        self._floating_point = current_system().floating_point
+        self.latest_run: object = None
+        """What the variables it has written know of the latest run; None before it, and where replicas share it."""
+        self._execution = Execution(traced.variables)
+        self._executable = build_executable(traced.module, traced.roles, traced.constants, self._check_fit)
+
+    @property
+    def constants(self) -> Mapping[int, np.ndarray]:
+        """The values of the parameters that are constants, by their numbers."""
+        return self._traced.constants
+
+    @property
+    def traced_pipelines(self) -> tuple[Pipelined, ...]:
+        """The pipelines of a function, in the order in which it calls them."""
+        return self._traced.pipelines
+
+    @property
+    def traced_replicas(self) -> int:
+        """The replicas that were made of a function."""
+        return self._traced.replicas
+
+    @property
+    def engine_program(self) -> EngineProgram:
+        """The compute sets of one step, as a chip has them: it rounds and looks for exceptions in its arithmetic.
+
+        Raises ConfigurationError for a program on the definitions alone.
+        """
+        from engine.runtime.executable import Executable as CompiledExecutable
+
+        executable = getattr(self._executable, "executable", self._executable)
+        if isinstance(executable, CompiledExecutable):
+            return executable.program if self._floating_point == IEEE else self._plain_program
+        raise ConfigurationError("Expected a program on tiles. Received: one that runs on the definitions alone.")
+
+    def _check_fit(self, program: EngineProgram) -> None:
+        """Raises OutOfTileMemory for a program that the configured chip cannot hold.
+
+        Of replicas in one program a chip has one. Pipelines in a function are not checked.
+        """
+        traced = self._traced
+        _name_variables(program, traced)
+        if traced.pipelines or certainly_fits(program):
+            return
+        plain = program if self._floating_point == IEEE else self._plain_program
+        check_program(self._of_one_replica(plain), self.with_storage)
+
+    def chip_program(self) -> EngineProgram:
+        """The engine's program as one chip has it: that of one replica."""
+        return self._of_one_replica(self.engine_program)
+
+    def with_storage(self, assumptions: Assumptions) -> Assumptions:
+        """The assumptions, and what the model wants in streaming memory."""
+        traced = self._traced
+        interval = 1 if traced.state is None else traced.state.interval
+        return with_storage(assumptions, traced.storage, traced.state_shards, interval)
+
+    def _of_one_replica(self, program: EngineProgram) -> EngineProgram:
+        alone = self._traced.alone
+        several = self._traced.replicas > 1 or self._traced.in_turn > 1
+        return _one_replica(alone) if several and alone is not None else program
+
+    @cached_property
+    def _plain_program(self) -> EngineProgram:
+        """The same without what floating-point behaviour adds to it here."""
+        program = build_program(self._traced.module, self._traced.roles, self._traced.constants)
+        _name_variables(program, self._traced)
+        return program
+
+    def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
+        """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps].
+
+        Executions that share variables are serialized. Another thread that reads one of them waits for the end.
+        Raises what a data set that feeds the program raises, tf.errors.OutOfRangeError at its end, and leaves the
+        variables alone then; FailedPreconditionError for a queue that is not initialized.
+        """
+        if not self._queues:
+            return self._execution.alone(lambda: self._run(steps, feeds, outputs, None))
+        return self._execution.alone(lambda: self._run_bound(steps, feeds, outputs, None))
+
+    def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
+        """Runs up to `steps` steps while `observer` follows; returns the flat results of all that were made.
+
+        Other threads that look at a variable of the program wait for the end.
+        """
+        return self._execution.alone(lambda: self._run_bound(steps, feeds, "all", observer))
+
+    def _run_bound(
+        self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"], observer: Observer | None
+    ) -> list[np.ndarray]:
+        with self._bound_queues() as rings:
+            return self._run(steps, feeds, outputs, observer, rings)
+
+    def _bound_queues(self, without: str = "") -> contextlib.AbstractContextManager[dict[str, AnyRing]]:
+        """The rings of the program's queues, but for one that the host does not know."""
+        queues = {name: signature for name, signature in self._queues.items() if name != without}
+        return bound(queues, self._traced.replicas, self._traced.in_turn)
+
+    def _run(
+        self,
+        steps: int,
+        feeds: list[RowFeed],
+        outputs: Literal["last", "all"],
+        observer: Observer | None,
+        rings: Mapping[str, AnyRing] | None = None,
+    ) -> list[np.ndarray]:
+        buffers = [variable.device_buffer() for variable in self._traced.variables]
+        try:
+            return self._executable.run(steps, feeds, buffers, outputs, observer, rings)
+        finally:
+            # An interrupted call has made whole steps, so the device still holds the newest values.
+            self.latest_run = run = object() if self._traced.replicas == 1 else None
+            for variable in self._traced.updated:
+                variable.device_written(run)
+
+    def pack(self, results: Sequence[Any]) -> Any:
+        """The structure the traced function returned, around `results`."""
+        return self._traced.pack(results)

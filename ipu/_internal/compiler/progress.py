@@ -1,0 +1,81 @@
+"""Says what takes long: machine code that this processor needs for the first time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from engine.codelets.build import building
+from ipu._internal.own_lines import start_line
+
+QUIET_SECONDS = 1.0
+"""Nothing is said about what takes less."""
+REDRAW_SECONDS = 0.1
+COMPILING = "IPU: compiling for this processor, kept for later runs"
+COMPILED = "IPU: compiled"
+
+
+class CompileProgress:
+    """A line on stderr that is redrawn on a terminal, and printed once elsewhere."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._drawn = 0.0
+        self._width = 0
+        self._codelets = 0
+        self._terminal = sys.stderr.isatty()
+
+    def codelet(self, name: str) -> None:
+        """A library codelet is about to be compiled (seconds, once per machine)."""
+        self._codelets += 1
+        self._show(f": library codelet {self._codelets}", at_once=True)
+
+    def generated(self, what: str, done: int, total: int) -> None:
+        """Number `done` of `total` codelets of the program is about to be made (milliseconds each)."""
+        self._show(f": {done + 1} of {total}", at_once=False)
+
+    def _show(self, text: str, at_once: bool) -> None:
+        now = time.monotonic()
+        if not at_once and (now - self._start < QUIET_SECONDS or now - self._drawn < REDRAW_SECONDS):
+            return
+        if not self._terminal and self._drawn:
+            return
+        if not self._drawn:
+            start_line()
+        self._drawn = now
+        if self._terminal:
+            self._redraw(COMPILING + text)
+        else:
+            self._write(COMPILING + "\n")
+
+    def finish(self) -> None:
+        """Says how long it took, if anything was said before."""
+        if not self._drawn:
+            return
+        line = f"{COMPILED} in {time.monotonic() - self._start:.1f} s"
+        if self._terminal:
+            self._redraw(line)
+            self._write("\n")
+        else:
+            self._write(f"{line}\n")
+
+    def _redraw(self, line: str) -> None:
+        self._write(f"\r{line.ljust(self._width)}")
+        self._width = len(line)
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+@contextmanager
+def compile_progress() -> Iterator[CompileProgress]:
+    """Shows progress while the context is open; its `generated` goes to `compile_module`."""
+    progress = CompileProgress()
+    with building(progress.codelet):
+        try:
+            yield progress
+        finally:
+            progress.finish()

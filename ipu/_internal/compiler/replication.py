@@ -1,0 +1,113 @@
+"""Makes a traced step one of all replicas, with the variables that they have rows of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError, StepCountError
+from engine.ir.device_operations import OUTFEED, is_collective, queue_of, target_of
+from engine.partition.batch_norm_groups import group_of, is_statistic
+from engine.partition.replicate import replicate
+from ipu._internal.compiler.accumulation import ReplicaRows
+from ipu._internal.compiler.batch_norm import OPTION, in_a_pipeline
+from ipu._internal.compiler.trace import TracedStep
+from ipu._internal.queues.registry import puts_replicas_together
+
+
+class AccumulationLoopError(StepCountError, tf.errors.FailedPreconditionError):
+    """Gradients are accumulated in a loop whose number of turns is no multiple of the batches in an update."""
+
+    def __init__(self, message: str) -> None:
+        tf.errors.FailedPreconditionError.__init__(self, None, None, message)
+
+
+def alone(traced: TracedStep, replicas: int) -> TracedStep:
+    """A step whose replicas are run one after the other, so that they cannot meet.
+
+    Raises ConfigurationError for collectives of more than one replica.
+    """
+    _check_groups(traced, replicas)
+    collectives = (i for c in traced.module.computations() for i in c.instructions if is_collective(i))
+    found = [i for i in collectives if not is_statistic(i)]
+    if found and replicas > 1:
+        raise ConfigurationError(
+            f"Expected Keras models without operations between replicas: fit, evaluate and predict reduce gradients "
+            f"and metrics over replicas themselves. Received: {target_of(found[0])} "
+            f"({found[0].op_name or found[0].name}) with {replicas} replicas. Write the training loop in a tf.function "
+            f"for IPUStrategy.run, or set auto_select_ipus = 1."
+        )
+    if traced.ipus > 1 and replicas > 1:
+        raise ConfigurationError(
+            f"Expected Keras models to be split over IPUs by pipeline stages. Received: ipu_shard over {traced.ipus} "
+            f"IPUs in a model of {replicas} replicas. Use PipelineStage, write the training loop in a tf.function for "
+            f"IPUStrategy.run, or set auto_select_ipus = 1."
+        )
+    _check_queues(traced, replicas)
+    traced = replicated(traced, 1) if found else traced
+    return replace(traced, in_turn=replicas)
+
+
+def without_groups(traced: TracedStep, pipelined: bool = False) -> TracedStep:
+    """A step, or micro-batch of a pipeline, whose replicas are not run together.
+
+    Raises ConfigurationError for batch normalisations over groups of replicas.
+    """
+    if group_of(traced.module) == 1:
+        return traced
+    if pipelined:
+        raise in_a_pipeline()
+    raise ConfigurationError(
+        f"Expected batch normalisation over several replicas in fit alone. Received: a layer called with "
+        f"training=True in evaluate or predict, with {OPTION} = {group_of(traced.module)}. Set it to 1."
+    )
+
+
+def _check_groups(traced: TracedStep, replicas: int) -> None:
+    """Raises ConfigurationError for batch normalisations over groups that do not divide the replicas."""
+    group = group_of(traced.module)
+    if replicas % group:
+        nearest = max(size for size in range(1, min(group, replicas) + 1) if replicas % size == 0)
+        raise ConfigurationError(
+            f"Expected {OPTION} to divide the number of replicas, {replicas}. Received: {group}. Nearest: {nearest}."
+        )
+
+
+def _check_queues(traced: TracedStep, replicas: int) -> None:
+    """Raises ConfigurationError for an outfeed in a loop or branch: replicas' rows would not come in turn."""
+    if replicas == 1:
+        return
+    pending, seen = [i for i in traced.module.entry.instructions if i.called], set()
+    while pending:
+        caller = pending.pop()
+        for inside in (i for computation in caller.called for i in computation.instructions):
+            is_in_turn = target_of(inside) == OUTFEED and puts_replicas_together(queue_of(inside))
+            if is_in_turn and caller.opcode != "call":
+                raise ConfigurationError(
+                    f"Expected Keras models to enqueue once in each step where they have {replicas} replicas. "
+                    f"Received: an enqueue to outfeed queue {queue_of(inside)!r} ({inside.op_name or inside.name}) "
+                    f"inside a loop or a branch. Enqueue after it, or set auto_select_ipus = 1."
+                )
+            if inside.called and inside not in seen:
+                seen.add(inside)
+                pending.append(inside)
+
+
+def replicated(traced: TracedStep, replicas: int) -> TracedStep:
+    """The step that `replicas` replicas make together; with one, collectives become what they are for one.
+
+    Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
+    that only some replicas enter; AccumulationLoopError, a FailedPreconditionError, where gradients are accumulated
+    outside of a loop or in one whose number of turns is no multiple of the batches in an update.
+    """
+    numbers = [number for number, role in enumerate(traced.roles) if role == "variable"]
+    by_number = dict(zip(numbers, traced.variables, strict=True))
+    names = {number: getattr(variable, "name", "") for number, variable in by_number.items()}
+    try:
+        made = replicate(traced.module, traced.roles, replicas, names)
+    except StepCountError as error:
+        raise AccumulationLoopError(str(error)) from error
+    rows = [ReplicaRows(by_number[number], replicas) for number in made.rows]
+    variables = [*traced.variables, *rows]
+    return replace(traced, module=made.module, roles=made.roles, variables=variables, replicas=replicas, alone=traced)

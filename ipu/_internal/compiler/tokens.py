@@ -1,0 +1,72 @@
+"""The tokens of each device: integer variables whose updates keep the device's side effects in program order.
+
+Outside of pipelines a device has one. Each stage of a pipeline has one of its own, as stages do not wait for others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
+
+from ipu._internal.compiler.variables import IPUVariable
+
+_lock = threading.Lock()
+_tokens: dict[tuple[int, str], IPUVariable] = {}
+
+
+class _Chain(threading.local):
+    name: str = ""
+
+
+_chain = _Chain()
+
+
+@contextlib.contextmanager
+def own_chain(name: str) -> Iterator[None]:
+    """Side effects traced within are in order among themselves, and not with those of other chains."""
+    outer, _chain.name = _chain.name, name
+    try:
+        yield
+    finally:
+        _chain.name = outer
+
+
+def device_token() -> IPUVariable:
+    """The token of the device of the strategy in scope, in the chain in force; made when it is first asked for."""
+    key = (current_ordinal(), _chain.name)
+    with _lock:
+        if key not in _tokens:
+            # Programs of several graphs share it: eager also where the outermost graph is a tf.Graph.
+            with ops.init_scope(), context.eager_mode(), tf.device("/device:CPU:0"):
+                name = f"ipu_token_{_chain.name}".rstrip("_")
+                _tokens[key] = IPUVariable(initial_value=0, dtype=tf.int32, trainable=False, name=name)
+        return _tokens[key]
+
+
+def is_token(variable: object) -> bool:
+    """Whether a variable is a device's token, whose value nobody looks at."""
+    return any(variable is token for token in _tokens.values())
+
+
+@contextlib.contextmanager
+def chains_between(names: Sequence[str]) -> Iterator[None]:
+    """What is in one of these chains within comes after all before, and before all after."""
+    outer, tokens = device_token(), []
+    for name in names:
+        with own_chain(name):
+            tokens.append(device_token())
+        tokens[-1].assign(outer.read_value(), read_value=False)
+    yield
+    outer.assign(tf.add_n([token.read_value() for token in tokens]), read_value=False)
+
+
+def current_ordinal() -> int:
+    """The device of the strategy in scope; 0 outside the scope of one."""
+    strategy: Any = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+    return int(getattr(strategy, "ordinal", 0))

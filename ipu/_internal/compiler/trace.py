@@ -1,0 +1,162 @@
+"""Traces a step function to a Module and binds each parameter to a feed, a variable or a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import compiler_ir
+
+from engine.errors import UnsupportedOperation
+from engine.ir import Module
+from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
+from engine.partition.storage import Storage
+from ipu._internal.compiler.batch_norm import with_groups
+from ipu._internal.compiler.handles import HandleVariable, is_variable
+from ipu._internal.compiler.hlo import import_hlo
+from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
+from ipu._internal.compiler.refusals import refusal
+from ipu._internal.compiler.traced_pipelines import ipus_of_function, with_traced_pipelines
+from ipu._internal.compiler.variables import HostVariable, IPUVariable, engine_trace
+
+if TYPE_CHECKING:
+    from engine.partition.pipeline import Pipelined
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """A step as the engine takes it.
+
+    `roles` has one entry for each parameter of `module`; `variables` those with the role "variable", in
+    order, and `updated` the ones the step assigns; `constants` the host values of the others.
+    `pack` builds the structure the function returns from its flat results. `replicas` run the module together, which
+    was made of `alone`; or `in_turn` run one after the other what it says. `storage` says what a chip keeps in
+    streaming memory, `state_shards` among how many replicas it divides the state of optimizers, of which `state` knows
+    more in a function. `pipelines` are those that loops of it have become, each on several IPUs.
+    """
+
+    module: Module
+    roles: list[str]
+    variables: list[IPUVariable | HostVariable]
+    updated: list[IPUVariable | HostVariable]
+    constants: dict[int, np.ndarray]
+    pack: Callable[[Sequence[Any]], Any]
+    replicas: int = 1
+    in_turn: int = 1
+    alone: TracedStep | None = None
+    storage: Storage = Storage()
+    state_shards: int = 1
+    state: OptimizerState | None = None
+    pipelines: tuple[Pipelined, ...] = ()
+    ipus: int = 1
+
+
+def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> TracedStep:
+    """Traces `function`, called with one tensor for each of `specs`; runs nothing of it in TensorFlow.
+
+    Raises UnsupportedOperation where XLA cannot compile an operation of the function.
+    """
+    concrete, used = _traced(function, specs)
+    return bind(concrete, used)
+
+
+def graph_of(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tf.Graph:
+    """TensorFlow's graph of `function`, called with one tensor for each of `specs`, traced as `trace_step` does."""
+    return _traced(function, specs)[0].graph
+
+
+def _traced(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tuple[Any, dict[int, IPUVariable]]:
+    with engine_trace() as used:
+        compiled = tf.function(function, jit_compile=True, autograph=False)
+        return compiled.get_concrete_function(*specs), used
+
+
+def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
+    """Binds a concrete function traced under `engine_trace`, which collected `used`.
+
+    Parameter k of the module is input k of the function: its arguments, then what it captured.
+    """
+    captured = concrete.captured_inputs
+    arguments = concrete.inputs[: len(concrete.inputs) - len(captured)]
+    # An IPUVariable is among `used`, and fetches its value when it is asked for `_handle`.
+    others = [v for v in concrete.graph.variables if not isinstance(v, IPUVariable) and hasattr(v, "_handle")]
+    by_handle: dict[int, Any] = {id(v._handle): v for v in others}
+    by_handle.update(used)
+    roles = ["feed"] * len(arguments)
+    resources: dict[int, IPUVariable | HostVariable] = {}
+    constants: dict[int, np.ndarray] = {}
+    for number, tensor in enumerate(captured, start=len(arguments)):
+        if tensor.dtype == tf.variant:
+            raise UnsupportedOperation(
+                "Expected tensors and variables in a function that runs on the IPU. Received: a tensor of dtype "
+                "variant, which is a data set or another host object. Make an iterator in the strategy's scope, "
+                "iter(dataset), and call next() on it in the function."
+            )
+        if tensor.dtype != tf.resource:
+            roles.append("constant")
+            constants[number] = tensor.numpy()
+            continue
+        roles.append("variable")
+        resources[number] = _variable(by_handle.get(id(tensor)), tensor)
+    imported = import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
+    module, pipelines = with_traced_pipelines(_with_checkpoints(imported))
+    module = with_groups(module, bool(pipelines))
+    updated = [variable for number, variable in resources.items() if number in module.aliases]
+    pack = concrete.function_type.pack_output
+    ipus = ipus_of_function(concrete.graph, pipelines)
+    return TracedStep(
+        *(module, roles, list(resources.values()), updated, constants, pack),
+        state=optimizer_state_of(concrete.graph),
+        pipelines=tuple(pipelines),
+        ipus=ipus,
+    )
+
+
+def _with_checkpoints(module: Module) -> Module:
+    if not any(target_of(i) == RECOMPUTATION_CHECKPOINT for c in module.computations() for i in c.instructions):
+        return module
+    # The engine's passes load Numba, which takes long: not before there is a mark.
+    from engine.partition.checkpoints import with_checkpoints
+
+    return with_checkpoints(module)
+
+
+def _variable(variable: Any, handle: Any) -> IPUVariable | HostVariable:
+    if variable is None and is_variable(handle):
+        return HostVariable(HandleVariable(handle))
+    if variable is None:
+        raise UnsupportedOperation(
+            f"Expected resources that are variables. Received: {getattr(handle, 'name', handle)!r}, "
+            f"which is a table, an iterator or another host resource. Use it in the input pipeline; make iterators "
+            f"over data sets in the strategy's scope."
+        )
+    return variable if isinstance(variable, IPUVariable) else HostVariable(variable)
+
+
+def _emit(concrete: Any, specs: list[tf.TensorSpec]) -> bytes:
+    if not all(spec.shape.is_fully_defined() for spec in specs):
+        raise UnsupportedOperation(
+            f"Expected inputs of static shape. Received: {[str(spec.shape) for spec in specs]}. "
+            f"Batch with drop_remainder=True and pad to one length."
+        )
+    if any(spec.dtype == tf.string for spec in specs):
+        raise UnsupportedOperation(
+            "Expected inputs of numbers or booleans. Received: a tensor of dtype string. "
+            "Encode text on the host, in the input pipeline."
+        )
+    try:
+        # What compiler_ir.from_concrete_function does, which takes no specs for a wish to find out itself.
+        return context.context().get_compiler_ir(
+            device_name=compiler_ir.maybe_get_device_name(None),
+            platform_name=None,
+            function_name=concrete.name,
+            flat_args=specs,
+            captured_inputs=concrete.captured_inputs,
+            stage="hlo_serialized",
+        )
+    except (tf.errors.OpError, ValueError) as error:
+        raise refusal(error) from error

@@ -1,0 +1,297 @@
+"""Variables that live on the device: reads fetch, assigns invalidate, and foreign functions are noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+from tensorflow.python.eager import context
+from tensorflow.python.framework import func_graph, ops
+from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
+
+from engine.ir import shape_of
+from engine.runtime.buffers import DeviceBuffer
+from ipu._internal.compiler.execution_locks import execution_lock, found_lock, holding
+
+T = TypeVar("T")
+# Both Keras run layers symbolically in graphs with this in their name; nothing in them is ever executed.
+SYMBOLIC_GRAPH = "scratch_graph"
+
+
+class _Tracing(threading.local):
+    """The variables, by handle, that the trace under way in this thread has used; None outside a trace."""
+
+    used: dict[int, IPUVariable] | None = None
+    watcher: Callable[[IPUVariable], None] | None = None
+
+
+_tracing = _Tracing()
+
+
+@contextlib.contextmanager
+def engine_trace() -> Iterator[dict[int, IPUVariable]]:
+    """While a step is traced for the engine: collects its variables by the id of their handle."""
+    outer, _tracing.used = _tracing.used, {}
+    try:
+        yield _tracing.used
+    finally:
+        _tracing.used = outer
+
+
+def tracing() -> bool:
+    """Whether this thread is tracing a step for the engine."""
+    return _tracing.used is not None
+
+
+def used_with(handles: Collection[int]) -> list[IPUVariable]:
+    """The variables that the trace under way has used whose handles have these ids."""
+    return [variable for handle, variable in (_tracing.used or {}).items() if handle in handles]
+
+
+@contextlib.contextmanager
+def watching_reads(watcher: Callable[[IPUVariable], None]) -> Iterator[None]:
+    """Calls `watcher` with each variable whose value this thread reads within, outside of any function."""
+    outer, _tracing.watcher = _tracing.watcher, watcher
+    try:
+        yield
+    finally:
+        _tracing.watcher = outer
+
+
+def in_symbolic_graph() -> bool:
+    """Whether Keras is asking for the shapes of a layer's outputs, inside a trace or not."""
+    graph = ops.get_default_graph() if ops.inside_function() else None
+    while isinstance(graph, func_graph.FuncGraph):
+        if SYMBOLIC_GRAPH in graph.name:
+            return True
+        graph = graph.outer_graph
+    return False
+
+
+class IPUVariable(resource_variable_ops.ResourceVariable):
+    """A resource variable with a host copy (TensorFlow's) and a device copy (the engine's).
+
+    The engine takes `device_buffer()` and calls `device_written()` after it has updated it. Whatever
+    else reads the variable sees the newest value; whatever else writes it makes the device copy stale.
+    A function of TensorFlow's that captured the handle reads and writes behind our back, so while one
+    lives the variable is copied in before, and back after, every execution.
+    """
+
+    _host_is_valid = True
+    _device_is_valid = False
+    _known_use = False
+    _buffer: DeviceBuffer | None = None
+    _foreign_graphs: weakref.WeakSet[func_graph.FuncGraph] | None = None
+    _ipu_device: str | None = None
+    written_by: object = None
+    """The run of a program that has written the newest value; None where it is somebody else's."""
+
+    def device_buffer(self) -> DeviceBuffer:
+        """The device copy, holding the newest value; who asks holds the lock, as executions do."""
+        if self._buffer is None or not self._device_is_valid or self._foreign_graphs:
+            self._upload()
+        assert self._buffer is not None
+        return self._buffer
+
+    def device_written(self, run: object = None) -> None:
+        """The device copy is now the only one that holds the newest value, which `run` has written."""
+        self._device_is_valid, self._host_is_valid, self.written_by = True, False, run
+        if self._foreign_graphs:
+            self._fetch()
+            self.written_by = None
+
+    def _upload(self) -> None:
+        self._fetch()
+        value = np.asarray(gen_resource_variable_ops.read_variable_op(self._raw_handle, self._dtype).numpy())
+        if self._buffer is None:
+            self._buffer = DeviceBuffer(shape_of(value))
+        self._buffer.write(value)
+        self._device_is_valid = True
+
+    @property
+    def execution_lock(self) -> threading.RLock:
+        """What an execution with this variable holds; who looks at the variable in another thread waits for its end."""
+        return execution_lock(self)
+
+    @property
+    def lock_holder(self) -> Any:
+        """What has that lock."""
+        return self
+
+    def _alone(self) -> contextlib.AbstractContextManager[Any]:
+        """Within, no other thread's execution has the variable."""
+        lock = found_lock(self)
+        return contextlib.nullcontext() if lock is None else holding(lock)
+
+    def _fetch(self) -> None:
+        with self._alone():
+            if self._host_is_valid:
+                return
+            assert self._buffer is not None
+            value = self._buffer.read()
+            with ops.init_scope(), context.eager_mode():
+                gen_resource_variable_ops.assign_variable_op(self._raw_handle, ops.convert_to_tensor(value))
+            self._host_is_valid = True
+
+    @property
+    def _handle(self) -> Any:
+        """TensorFlow's eager operations take the handle from here, in C, when they are given the variable to read."""
+        if not self._known_use and not ops.inside_function():
+            if _tracing.watcher is not None:
+                _tracing.watcher(self)
+            self._fetch()
+        return self._raw_handle
+
+    @_handle.setter
+    def _handle(self, handle: Any) -> None:
+        self._raw_handle = handle
+
+    @property
+    def handle(self) -> Any:
+        """The host copy's handle, for uses we cannot see: reads (so fetch) or writes (so invalidate)."""
+        if self._known_use:
+            return self._raw_handle
+        if not ops.inside_function():
+            self._fetch()
+            self._device_is_valid, self.written_by = False, None
+        elif _tracing.used is not None:
+            _tracing.used[id(self._raw_handle)] = self
+        else:
+            self._note_foreign_use(ops.get_default_graph())
+        return self._raw_handle
+
+    @property
+    def device(self) -> str:
+        """The device the variable was created for."""
+        return self._ipu_device or self._raw_handle.device
+
+    def _note_foreign_use(self, graph: Any) -> None:
+        graphs = []
+        while isinstance(graph, func_graph.FuncGraph):
+            if SYMBOLIC_GRAPH in graph.name:
+                return
+            graphs.append(graph)
+            graph = graph.outer_graph
+        self._fetch()
+        self.written_by = None
+        if self._foreign_graphs is None:
+            self._foreign_graphs = weakref.WeakSet()
+        self._foreign_graphs.update(graphs)
+
+    def _read(self, read: Callable[[], T]) -> T:
+        """Runs a read of the host copy, which leaves the device copy valid."""
+        if ops.inside_function() or self._known_use:
+            return read()
+        if _tracing.watcher is not None:
+            _tracing.watcher(self)
+        with self._alone():  # `_known_use` is for this thread, and the copy stays the newest meanwhile
+            self._fetch()
+            self._known_use = True
+            try:
+                return read()
+            finally:
+                self._known_use = False
+
+    def _write(self, write: Callable[[], Any], read_value: bool) -> Any:
+        """Runs an assignment to the host copy; one that fails changes neither copy."""
+        if ops.inside_function():
+            return write()
+        with self._alone():
+            self._known_use = True
+            try:
+                write()
+            finally:
+                self._known_use = False
+            self._host_is_valid, self._device_is_valid, self.written_by = True, False, None
+        return self if read_value else None
+
+    def _update(self, write: Callable[[], Any], read_value: bool) -> Any:
+        """The same for an assignment that begins with the present value, which no execution changes meanwhile."""
+        if ops.inside_function():
+            return write()
+        with self._alone():
+            self._fetch()
+            return self._write(write, read_value)
+
+    def _write_to_device(self, value: Any) -> bool:
+        """Replaces the device copy by an array that fits exactly; whoever looks for the value fetches it from there."""
+        with self._alone():
+            if self._buffer is None or self._foreign_graphs or not isinstance(value, np.ndarray | np.generic):
+                return False
+            if value.shape != self._buffer.shape.dimensions or value.dtype != self._dtype.as_numpy_dtype:
+                return False
+            self._buffer.write(np.asarray(value))
+            self._host_is_valid, self._device_is_valid, self.written_by = False, True, None
+            return True
+
+    def _read_variable_op(self, no_copy: bool = False) -> Any:
+        return self._read(lambda: super(IPUVariable, self)._read_variable_op(no_copy))
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> Any:
+        """The rows at `indices`."""
+        return self._read(lambda: super(IPUVariable, self).sparse_read(indices, name))
+
+    def gather_nd(self, indices: Any, name: str | None = None) -> Any:
+        """The elements or slices at `indices`."""
+        return self._read(lambda: super(IPUVariable, self).gather_nd(indices, name))
+
+    def is_initialized(self, name: str | None = None) -> Any:
+        """Whether the variable has a value."""
+        return self._read(lambda: super(IPUVariable, self).is_initialized(name))
+
+    def assign(
+        self, value: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+    ) -> Any:
+        """Replaces the value; raises ValueError when the shape differs."""
+        if not ops.inside_function():
+            if self._write_to_device(value):
+                return self if read_value else None
+            # The value may be computed from the variable itself, which must then be fetched first.
+            value = ops.convert_to_tensor(value, dtype=self.dtype)
+        return self._write(lambda: super(IPUVariable, self).assign(value, use_locking, name, read_value), read_value)
+
+    def assign_add(
+        self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+    ) -> Any:
+        """Adds `delta` to the value."""
+        return self._update(
+            lambda: super(IPUVariable, self).assign_add(delta, use_locking, name, read_value), read_value
+        )
+
+    def assign_sub(
+        self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+    ) -> Any:
+        """Subtracts `delta` from the value."""
+        return self._update(
+            lambda: super(IPUVariable, self).assign_sub(delta, use_locking, name, read_value), read_value
+        )
+
+
+class HostVariable:
+    """The same face for a variable from outside the strategy: copied in before, back after each execution."""
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+        self._buffer: DeviceBuffer | None = None
+
+    @property
+    def lock_holder(self) -> Any:
+        """What has the lock that executions with the variable hold."""
+        return self.variable
+
+    def device_buffer(self) -> DeviceBuffer:
+        """A device copy of the variable's present value."""
+        value = np.asarray(self.variable.numpy())
+        if self._buffer is None:
+            self._buffer = DeviceBuffer(shape_of(value))
+        self._buffer.write(value)
+        return self._buffer
+
+    def device_written(self, run: object = None) -> None:
+        """Copies the updated value back."""
+        assert self._buffer is not None
+        self.variable.assign(self._buffer.read())

@@ -1,0 +1,160 @@
+"""What a configuration asks for as a whole: contradictions are refused, numbers become devices."""
+
+from __future__ import annotations
+
+from engine.errors import ConfigurationError
+from ipu._internal.config.enumerations import DeviceConnectionType
+from ipu._internal.config.ipu_config import IPUConfig
+from ipu._internal.config.library_flags import LIBRARIES, REPORTS, check_flags
+
+# IPUs behind each Id that `gc-info -l` lists for a system of sixteen.
+IPUS_OF_ID = (1,) * 16 + (2,) * 8 + (4,) * 4 + (8,) * 2 + (16,)
+VERSIONS = ("ipu1", "ipu2", "ipu21")
+MODEL_VERSIONS = (*VERSIONS, "bow", "c600")
+"""What the account knows besides: names of chips whose architecture is the Mk2's."""
+
+
+LEAST = {"scheduling.maximum_scheduler_search_space_size": 1}
+"""The least values of integers for which it is not 0."""
+
+
+def normalise_selection(config: IPUConfig) -> None:
+    """Turns a single number of `auto_select_ipus` or `select_ipus` into a list, in place."""
+    for name in ("auto_select_ipus", "select_ipus"):
+        value = getattr(config, name)
+        setattr(config, name, [value] if isinstance(value, int) else list(value))
+
+
+def ipus_per_device(config: IPUConfig) -> tuple[int, ...]:
+    """The number of IPUs of each TensorFlow device; one device of one IPU where nothing is selected."""
+    if config.select_ipus:
+        return tuple(IPUS_OF_ID[index] for index in config.select_ipus)
+    return tuple(config.auto_select_ipus) or (1,)
+
+
+def validate(config: IPUConfig, on_ipu_model: bool) -> None:
+    """Raises ConfigurationError (a ValueError) where attributes contradict each other or have no meaning.
+
+    Args:
+        config: a configuration whose selection has been normalised.
+        on_ipu_model: whether programs run on the IPU model instead of IPU hardware.
+    """
+    validate_selection(config, on_ipu_model)
+    validate_device_connection(config)
+    validate_io_tiles(config)
+    validate_distribution(config, on_ipu_model)
+    validate_flags(config)
+    if on_ipu_model and config.ipu_model.version not in MODEL_VERSIONS:
+        raise ConfigurationError(
+            f"Expected ipu_model.version to be one of {MODEL_VERSIONS}, because the IPU model is in use. "
+            f"Received: {config.ipu_model.version!r}."
+        )
+    validate_least(config)
+
+
+def validate_least(config: IPUConfig) -> None:
+    """Numbers of bytes, tiles and steps are not negative."""
+    values = dict(config._items())
+    for name, value in values.items():
+        if type(value) is int and value < LEAST.get(name, 0):
+            raise ConfigurationError(f"Expected {name} to be {LEAST.get(name, 0)} or more. Received: {value}.")
+
+
+def validate_selection(config: IPUConfig, on_ipu_model: bool) -> None:
+    """Refuses two ways of selection at once, empty devices, and Ids that are not there or twice there."""
+    automatic, chosen = list(config.auto_select_ipus), list(config.select_ipus)
+    if automatic and chosen:
+        raise ConfigurationError(
+            "Expected one of auto_select_ipus and select_ipus. "
+            f"Received both: {automatic} and {chosen}. Set one of them to []."
+        )
+    if any(count < 1 for count in automatic):
+        raise ConfigurationError(
+            f"Expected each number in auto_select_ipus to be 1 or more. Received: {automatic}. "
+            "Each number is the IPUs of one TensorFlow device."
+        )
+    if not chosen:
+        return
+    if on_ipu_model:
+        raise ConfigurationError(
+            f"Expected select_ipus to be [] with the IPU model, which has no Ids. Received: {chosen}. "
+            "Use auto_select_ipus."
+        )
+    if len(set(chosen)) != len(chosen):
+        raise ConfigurationError(
+            f"Expected each Id in select_ipus once. Received: {chosen}. Nearest: {list(dict.fromkeys(chosen))}."
+        )
+    last = len(IPUS_OF_ID) - 1
+    if not all(0 <= index <= last for index in chosen):
+        nearest = list(dict.fromkeys(min(max(index, 0), last) for index in chosen))
+        raise ConfigurationError(
+            f"Expected each Id in select_ipus to be one of 0 to {last}. Received: {chosen}. Nearest: {nearest}."
+        )
+
+
+def validate_device_connection(config: IPUConfig) -> None:
+    """A device that is never attached cannot be asked for its version."""
+    connection = config.device_connection
+    detached = connection.type in (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER)
+    allowed = VERSIONS if detached else ("", *VERSIONS)
+    if connection.version not in allowed:
+        raise ConfigurationError(
+            f"Expected device_connection.version to be one of {allowed} with {connection.type}. "
+            f"Received: {connection.version!r}."
+        )
+
+
+def validate_io_tiles(config: IPUConfig) -> None:
+    """I/O operations need I/O tiles, and distributed batch norms go without them."""
+    tiles, group = config.io_tiles, config.norms.experimental.distributed_batch_norm_replica_group_size
+    if tiles.num_io_tiles < 0:
+        raise ConfigurationError(f"Expected io_tiles.num_io_tiles to be 0 or more. Received: {tiles.num_io_tiles}.")
+    if not 0.0 <= tiles.available_memory_proportion <= 1.0:
+        raise ConfigurationError(
+            "Expected io_tiles.available_memory_proportion to be between 0.0 and 1.0. "
+            f"Received: {tiles.available_memory_proportion}."
+        )
+    if group < 1:
+        raise ConfigurationError(
+            f"Expected norms.experimental.distributed_batch_norm_replica_group_size to be 1 or more. Received: {group}."
+        )
+    if tiles.num_io_tiles and group > 1:
+        raise ConfigurationError(
+            "Expected io_tiles.num_io_tiles to be 0 with distributed batch norms. Received: "
+            f"{tiles.num_io_tiles} with distributed_batch_norm_replica_group_size {group}. "
+            "Set one of them to its default."
+        )
+    if tiles.place_ops_on_io_tiles and not tiles.num_io_tiles:
+        raise ConfigurationError(
+            "Expected io_tiles.num_io_tiles to be more than 0 with io_tiles.place_ops_on_io_tiles. "
+            "Received: 0. 32 is a common number of I/O tiles."
+        )
+
+
+def validate_distribution(config: IPUConfig, on_ipu_model: bool) -> None:
+    """A process index lies within the number of processes, and processes share hardware only."""
+    distribution = config.experimental.multi_replica_distribution
+    count, index = distribution.process_count, distribution.process_index
+    if count < 0 or not 0 <= index < max(count, 1):
+        raise ConfigurationError(
+            "Expected experimental.multi_replica_distribution.process_index to be at least 0 and less than "
+            f"process_count. Received: process_index {index} with process_count {count}."
+        )
+    if count and on_ipu_model:
+        raise ConfigurationError(
+            "Expected experimental.multi_replica_distribution.process_count to be 0 with the IPU model. "
+            f"Received: {count}."
+        )
+    if count > 1:
+        raise ConfigurationError(
+            "Expected experimental.multi_replica_distribution.process_count to be 0 or 1, because the replicas of a "
+            f"program run in one process here. Received: {count}. Set it to 0 and select the IPUs of all "
+            "processes with auto_select_ipus."
+        )
+
+
+def validate_flags(config: IPUConfig) -> None:
+    """Every key of a dictionary of option flags is one that its library has."""
+    values = dict(config._items())
+    for name, library in (LIBRARIES | REPORTS).items():
+        check_flags(name, values.get(name, {}), library)

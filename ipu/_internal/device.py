@@ -1,0 +1,248 @@
+"""The system the process is configured for: the one place where that state is kept.
+
+Readers take `current_system()`; whoever keeps compiled programs drops them when its `version` differs from
+the one they were compiled under.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import re
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from engine.errors import ConfigurationError
+from ipu._internal.config.enumerations import StochasticRoundingBehaviour
+from ipu._internal.config.errors import NotConfigured
+from ipu._internal.config.ipu_config import IPUConfig
+from ipu._internal.config.validation import ipus_per_device, normalise_selection, validate
+
+if TYPE_CHECKING:
+    from engine.compiler_options import CompilerOptions
+    from engine.ir.floating_point import FloatingPoint, StochasticRounding
+
+LOGGER = logging.getLogger("ipu.config")
+ROUNDING: dict[StochasticRoundingBehaviour, StochasticRounding] = {
+    StochasticRoundingBehaviour.OFF: "off",
+    StochasticRoundingBehaviour.ON: "on",
+    StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY: "replica-identical",
+}
+MAXIMUM_IO_TILES = 192
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One TensorFlow device /device:IPU:<ordinal> and the number of IPUs behind it."""
+
+    ordinal: int
+    ipus: int
+
+    def replicas(self, ipus_per_replica: int = 1) -> int:
+        """How many replicas of a program fit; raises ConfigurationError when they do not divide the IPUs."""
+        if ipus_per_replica < 1 or self.ipus % ipus_per_replica:
+            nearest = -(-self.ipus // max(ipus_per_replica, 1)) * max(ipus_per_replica, 1)
+            raise ConfigurationError(
+                f"Expected the number of IPUs of /device:IPU:{self.ordinal} to be a multiple of the IPUs "
+                f"that one replica takes. Received: {self.ipus} IPUs, {ipus_per_replica} for one replica. "
+                f"Nearest: auto_select_ipus = {nearest}."
+            )
+        return self.ipus // ipus_per_replica
+
+
+@dataclass(frozen=True)
+class System:
+    """The configured devices, and what the configuration says once its parts are taken together."""
+
+    config: IPUConfig
+    version: int
+    configured: bool
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """The TensorFlow devices, by ordinal."""
+        return tuple(Device(*entry) for entry in enumerate(ipus_per_device(self.config)))
+
+    def device(self, ordinal: int = 0) -> Device:
+        """The device /device:IPU:<ordinal>; raises ConfigurationError when there are not so many."""
+        if not 0 <= ordinal < len(self.devices):
+            raise ConfigurationError(
+                f"Expected the ordinal of an IPU device to be one of 0 to {len(self.devices) - 1}. "
+                f"Received: {ordinal}. Set auto_select_ipus to a list with one number for each device."
+            )
+        return self.devices[ordinal]
+
+    @property
+    def stochastic_rounding(self) -> StochasticRoundingBehaviour:
+        """Where stochastic rounding is used."""
+        behaviour = self.config.floating_point_behaviour
+        if behaviour.set_all:
+            return StochasticRoundingBehaviour.ON
+        return StochasticRoundingBehaviour(int(behaviour.esr))
+
+    @property
+    def floating_point_exceptions(self) -> frozenset[str]:
+        """Which of 'inv', 'div0' and 'oflo' are exceptions."""
+        behaviour = self.config.floating_point_behaviour
+        return frozenset(name for name in ("inv", "div0", "oflo") if behaviour.set_all or getattr(behaviour, name))
+
+    @property
+    def nan_on_overflow(self) -> bool:
+        """Whether an overflow gives Not-a-Number."""
+        return self.config.floating_point_behaviour.nanoo or self.config.floating_point_behaviour.set_all
+
+    @property
+    def floating_point(self) -> FloatingPoint:
+        """What programs are compiled for."""
+        from engine.ir.floating_point import FloatingPoint  # not at the top: configuring needs no NumPy
+
+        return FloatingPoint(ROUNDING[self.stochastic_rounding], self.nan_on_overflow, self.floating_point_exceptions)
+
+    @property
+    def compiler_options(self) -> CompilerOptions:
+        """How programs are ordered, and whether their arithmetic may be reassociated."""
+        from engine.compiler_options import CompilerOptions  # not at the top: configuring needs no NumPy
+
+        scheduling, math = self.config.scheduling, self.config.optimizations
+        return CompilerOptions(
+            scheduling.algorithm.name,
+            scheduling.maximum_scheduler_lookahead_depth,
+            scheduling.maximum_scheduler_search_space_size,
+            math.math.fast or math.enable_fast_math,
+        )
+
+    @property
+    def io_tiles(self) -> int:
+        """Tiles of each IPU reserved for I/O: an even number, at most 192."""
+        requested = self.config.io_tiles.num_io_tiles
+        return min(requested + requested % 2, MAXIMUM_IO_TILES)
+
+
+_lock = threading.Lock()
+_system = System(IPUConfig(), version=0, configured=False)
+
+
+def current_system() -> System:
+    """The configured system, or one device with one IPU as long as nothing is configured."""
+    return _system
+
+
+def current_configuration() -> IPUConfig | None:
+    """A copy of the configuration in force; None as long as nothing is configured."""
+    return copy.deepcopy(_system.config) if _system.configured else None
+
+
+def on_ipu_model() -> bool:
+    """Whether TF_POPLAR_FLAGS asks for the IPU model, as programs for the hardware do."""
+    return "--use_ipu_model" in _flags()
+
+
+def synthetic_data_categories() -> frozenset[str] | None:
+    """The categories TF_POPLAR_FLAGS asks synthetic data for; None for all."""
+    flags = _flags()
+    if "--use_synthetic_data" in flags:
+        return None
+    prefix = "--synthetic_data_categories="
+    named = [flag.removeprefix(prefix) for flag in flags if flag.startswith(prefix)]
+    return frozenset(name.strip() for names in named for name in names.strip("'\"").split(",") if name.strip())
+
+
+def synthetic_data_initializer() -> str:
+    """What TF_POPLAR_FLAGS asks synthetic data to be: random, uniform, normal or an integer; '0' if nothing."""
+    prefix = "--synthetic_data_initializer="
+    named = [flag.removeprefix(prefix).strip("'\"") for flag in _flags() if flag.startswith(prefix)]
+    return named[-1] if named else "0"
+
+
+def executable_cache_path() -> str:
+    """The folder in which TF_POPLAR_FLAGS asks programs to be kept; '' for none."""
+    prefix = "--executable_cache_path="
+    named = [flag.removeprefix(prefix).strip("'\"") for flag in _flags() if flag.startswith(prefix)]
+    return named[-1] if named else ""
+
+
+def _flags() -> list[str]:
+    return os.environ.get("TF_POPLAR_FLAGS", "").split()
+
+
+def device_named(name: str) -> Device:
+    """The device of a TensorFlow name such as /device:IPU:0.
+
+    Raises ConfigurationError for other names, and for devices that are not configured.
+    """
+    match = re.search(r"IPU:(\d+)$", name, re.IGNORECASE) if isinstance(name, str) else None
+    if match is None:
+        raise ConfigurationError(f"Expected the name of an IPU device, as '/device:IPU:0'. Received: {name!r}.")
+    return current_system().device(int(match[1]))
+
+
+def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
+    """Configure an IPU system with an IPUConfig or IpuOptions instance.
+
+    The same configuration again changes nothing; another one drops the programs compiled so far.
+
+    Args:
+        config: the configuration; later changes to it have no effect before it is configured again.
+        device: the TensorFlow virtual CPU device which is local to the IPU hardware.
+        reset_configuration: whether another configuration may replace the one in force.
+
+    Raises:
+        TypeError: `config` is no configuration.
+        ValueError: attributes of `config` contradict each other.
+        tensorflow.errors.FailedPreconditionError: `reset_configuration` is False and another one is in force.
+    """
+    if not isinstance(config, IPUConfig):
+        raise TypeError(f"Expected config to be an IPUConfig. Received: {config!r} of type {type(config).__name__}.")
+    normalise_selection(config)
+    validate(config, on_ipu_model())
+    with _lock:
+        if _system.configured and _system.config.to_dict() == config.to_dict():
+            return
+        if _system.configured and not reset_configuration:
+            raise already_configured()
+        if _system.configured:
+            LOGGER.warning("Resetting the existing IPU configuration; compiled programs are dropped.")
+        _replace(copy.deepcopy(config), configured=True)
+
+
+def reset_ipu_configuration() -> None:
+    """Reset the IPU configuration in preparation for it to be reconfigured; fine without one."""
+    with _lock:
+        if _system.configured:
+            _replace(IPUConfig(), configured=False)
+
+
+def get_ipu_config(session: object = None) -> list[IPUConfig]:
+    """Get the configuration of an IPU system: a list of copies, one for each IPU device.
+
+    Args:
+        session: accepted for programs with a TensorFlow session; the configuration is the process' own.
+
+    Raises:
+        RuntimeError: nothing is configured.
+    """
+    system = _system
+    if not system.configured:
+        raise NotConfigured("No IPU devices configured. Call IPUConfig().configure_ipu_system() first.")
+    return [copy.deepcopy(system.config) for _ in system.devices]
+
+
+def _replace(config: IPUConfig, configured: bool) -> None:
+    """Puts a system with the next version in force; the lock is held."""
+    global _system
+    _system = System(config, _system.version + 1, configured)
+
+
+def already_configured() -> Exception:
+    """The error for a second configuration, of the class that TensorFlow programs catch."""
+    from tensorflow.errors import FailedPreconditionError  # not at the top: configuring needs no TensorFlow
+
+    return FailedPreconditionError(
+        None,
+        None,
+        "Expected no other IPU configuration in force with reset_configuration=False. "
+        "Received a different one. Call reset_ipu_configuration() first, or pass reset_configuration=True.",
+    )

@@ -1,0 +1,53 @@
+"""What is said of a name that does not exist: as the user typed it, and what to use instead."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from types import FrameType
+
+from ipu._internal.names.documented import NOT_HERE
+from ipu._internal.names.errors import MissingImport, MissingName
+from ipu._internal.names.other_releases import OTHER_RELEASES
+from ipu._internal.names.typed import typed_name
+
+KERAS = ("keras.ipu", "tf_keras.ipu", "tensorflow.keras.ipu", "tf.keras.ipu", "keras_ext")
+SHOWN = {"keras_ext": "keras.ipu"}
+"""How a package is called whose own name no document has."""
+
+
+def missing_name(module: str, names: Iterable[str], name: str, frame: FrameType) -> MissingName | MissingImport:
+    """The error for `name`, which `module` does not have, in the statement that `frame` executes."""
+    shown = next((shown + module[len(real) :] for real, shown in SHOWN.items() if module.startswith(real)), module)
+    typed, imports = typed_name(frame)
+    parts = typed.split(".") if typed is not None else []
+    if typed is None or name not in parts:
+        typed, parts = f"{shown}.{name}", [name]
+    behind = parts[parts.index(name) + 1 :] if name in parts else []
+    documented = documented_name(".".join([module, name, *behind]))
+    error = (MissingImport if imports else MissingName)(message(typed, documented, shown, names, name))
+    error.name = shown if imports else name
+    return error
+
+
+def documented_name(name: str) -> str:
+    """The name in the tables of what is not here, whichever way `name` takes to it."""
+    for keras in KERAS:
+        if name == keras or name.startswith(f"{keras}."):
+            name = "ipu.keras" + name[len(keras) :]
+    return name.removeprefix("tensorflow.python.").replace("ipu.ops.", "ipu.", 1)
+
+
+def message(typed: str, documented: str, module: str = "", names: Iterable[str] = (), name: str = "") -> str:
+    """What the error says of a name that was `typed`, in the tables under `documented`."""
+    is_typed = documented_name(typed) == documented
+    where = typed if is_typed else f"{typed} ({documented})"
+    parts = documented.split(".")
+    for end in range(len(parts), 1, -1):
+        known = ".".join(parts[:end])
+        for table, why in ((NOT_HERE, "is not here yet"), (OTHER_RELEASES, "only other releases have")):
+            if known in table:
+                return f"Expected a name that exists here. Received: {where}, which {why}. Use {table[known]}."
+    nearest = difflib.get_close_matches(name, list(names), 1)
+    hint = f" Nearest: {module}.{nearest[0]}." if nearest else f" dir({module}) lists them." if module else ""
+    return f"Expected a documented name. Received: {where}, which does not exist.{hint}"

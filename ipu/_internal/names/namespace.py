@@ -1,0 +1,50 @@
+"""`__getattr__` and `__dir__` of public modules: documented names are listed, missing ones say what to use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+HERE = frozenset({"_ipu_hook", "ipu", "ipu._internal.names.namespace"})
+"""Modules whose functions stand between a user's statement and `attribute`."""
+
+
+def public_names(
+    module: str, names: Iterable[str], homes: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for the module of that name.
+
+    `names` are the documented ones. Those among `homes`, by the modules that define them, are imported when used, and
+    so are submodules.
+    """
+    listed = sorted(names)
+
+    def __getattr__(name: str) -> Any:
+        return attribute(module, listed, homes or {}, name)
+
+    def __dir__() -> list[str]:
+        return list(listed)
+
+    return __getattr__, __dir__
+
+
+def attribute(module: str, names: Iterable[str], homes: Mapping[str, str], name: str) -> Any:
+    """What a module's `__getattr__` returns for `name`; to be called by that alone.
+
+    Raises MissingName, an AttributeError, or in `from module import name` MissingImport, an ImportError.
+    """
+    if name in homes:
+        return getattr(import_module(homes[name]), name)
+    if name.startswith("_"):
+        raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+    if hasattr(sys.modules[module], "__path__") and find_spec(f"{module}.{name}") is not None:
+        return import_module(f"{module}.{name}")
+    from ipu._internal.names.missing import missing_name  # only for who needs it
+
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in HERE:
+        frame = frame.f_back
+    raise missing_name(module, names, name, frame)

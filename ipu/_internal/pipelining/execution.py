@@ -1,0 +1,108 @@
+"""A pipeline as it is traced: a loop over its repetitions, whose body is one micro-batch with marks on what is summed.
+
+When the function is compiled, the engine makes of the body all micro-batches in the order of the schedule. For a number
+of micro-batches that is an argument of the function there is a program, and a schedule, for each value it is called
+with. One that is computed on the device has no schedule: a loop over micro-batches (ipu/_internal/pipelining/turns.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from engine.partition.pipeline import Pipelining
+from engine.partition.traced_pipelines import pipeline_config
+from ipu._internal.compiler.baking import want_values
+from ipu._internal.compiler.device_calls import require_trace
+from ipu._internal.compiler.marks import mark_pipeline_turn, mark_total, mark_updated_once
+from ipu._internal.compiler.tokens import chains_between, own_chain
+from ipu._internal.compiler.traced_pipelines import note_ipus
+from ipu._internal.device import current_system
+from ipu._internal.pipelining.arguments import PipelineArguments
+from ipu._internal.pipelining.gradients import apply_marked, gradients_of
+from ipu._internal.pipelining.micro_batch import MicroBatch, in_stage, stage_chain
+from ipu._internal.pipelining.options import kind_of
+from ipu._internal.pipelining.turns import MicroBatchTurns
+
+UPDATE_CHAIN = "update"
+
+
+def run_pipeline(arguments: PipelineArguments, output_type: type, name: str) -> tf.Operation:
+    """The operation that runs all micro-batches of all repetitions, in the function being traced."""
+    require_trace("a pipeline")
+    micro_batch = MicroBatch(arguments, output_type)
+    note_ipus(arguments.devices)
+    with tf.name_scope(name):
+        if tf.is_tensor(arguments.count):
+            want_values("gradient_accumulation_count")
+            return MicroBatchTurns(arguments, micro_batch).run()
+        return _Scheduled(arguments, micro_batch).run()
+
+
+class _Scheduled:
+    """A pipeline with a schedule."""
+
+    def __init__(self, arguments: PipelineArguments, micro_batch: MicroBatch) -> None:
+        self._arguments, self._micro_batch = arguments, micro_batch
+
+    def run(self) -> tf.Operation:
+        """The loop: its tensors are the number of its turn, and `inputs`."""
+        inputs = [tf.convert_to_tensor(value) for value in self._arguments.inputs]
+        chains = [*(stage_chain(number) for number in range(len(self._arguments.stages))), UPDATE_CHAIN]
+        with chains_between(chains):
+            results = tf.while_loop(
+                lambda turn, *_: turn < self._arguments.repeat_count,
+                self._turn,
+                [tf.constant(0), *inputs],
+                parallel_iterations=1,
+            )
+        with tf.control_dependencies([results[0]]):
+            return tf.no_op()
+
+    def _turn(self, turn: Any, *inputs: Any) -> list[Any]:
+        """One micro-batch, with the update that follows the last one."""
+        arguments, micro_batch = self._arguments, self._micro_batch
+        operations: list[Any] = []
+        with tf.GradientTape() as tape:
+            outputs = micro_batch.stages(inputs)
+            output = micro_batch.optimizer_output(outputs) if arguments.training else None
+        enqueued = micro_batch.enqueued(outputs, output)
+        if enqueued is not None:
+            operations.append(self._enqueue(enqueued))
+        if output is not None:
+            pairs = gradients_of(output, tape)
+            with own_chain(UPDATE_CHAIN):
+                operations += apply_marked(output, pairs, arguments.accumulator_type)
+        micro_batch.refuse_captures()
+        config = pipeline_config(self._pipelining(), arguments.training)
+        with tf.control_dependencies(operations):
+            same = mark_pipeline_turn(turn, config)
+            return [mark_updated_once(same + 1), *map(tf.identity, inputs)]
+
+    def _enqueue(self, tensors: Any) -> tf.Operation:
+        """Hands tensors over, or after the last micro-batch their sums."""
+        queue = self._arguments.outfeed_queue
+        assert queue is not None
+        with in_stage(self._micro_batch.last_stage):
+            if not self._arguments.accumulate_outfeed:
+                return queue.enqueue(tensors)
+            sums = [mark_total(tensor) for tensor in self._arguments.to_sum(tensors)]
+        with own_chain(UPDATE_CHAIN):
+            return queue.enqueue(tf.nest.pack_sequence_as(tensors, sums))
+
+    def _pipelining(self) -> Pipelining:
+        arguments = self._arguments
+        allowed = current_system().config.allow_recompute
+        return Pipelining(
+            stages=len(arguments.stages),
+            steps=arguments.count * arguments.batch_serialization_iterations,
+            schedule=kind_of(arguments.schedule),
+            device_mapping=arguments.devices,
+            reduction=arguments.reduction,
+            recomputation_mode=arguments.recomputation_mode.name if allowed else None,
+            option="gradient_accumulation_count",
+            empty_stages=True,
+            storage=arguments.storage,
+            options=arguments.options,
+        )

@@ -1,0 +1,134 @@
+"""The gradients of a pipeline: taken for each micro-batch, reduced over micro-batches, applied after the last one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from ipu._internal.compiler.marks import (
+    AccumulatorType,
+    Marks,
+    is_function_of_variables,
+    mark_gradient,
+    mark_written_once,
+)
+from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.pipelining.arguments import PipelineArguments
+from ipu._internal.pipelining.errors import PipelineRuntimeError
+
+Pairs = list[tuple[tf.Tensor, Any]]
+"""Gradients with their variables."""
+
+
+def gradients_of(output: Any, tape: tf.GradientTape) -> Pairs:
+    """The gradients of one micro-batch's loss.
+
+    `output` is an OptimizerFunctionOutput, `tape` has what the stages did, if it brings none of its own. Raises
+    PipelineRuntimeError for a loss that depends on no variable that is to be trained.
+    """
+    tape = tape if output.tape is None else output.tape
+    pairs = [(tf.convert_to_tensor(g), v) for g, v in _with_none(output, tape) if g is not None]
+    if not pairs:
+        raise PipelineRuntimeError(
+            "No variables to optimize. Expected a loss that depends on trainable variables used in the stages. "
+            "Received: one that depends on none."
+        )
+    return pairs
+
+
+def _with_none(output: Any, tape: tf.GradientTape) -> list[tuple[Any, Any]]:
+    variables = list(tape.watched_variables())
+    is_first = isinstance(output.opt, tf.compat.v1.train.Optimizer)
+    if is_first and _overrides_gradients(output):
+        named = {"var_list": variables, **output.compute_gradients_kwargs}
+        return list(output.opt.compute_gradients(output.loss, *output.compute_gradients_args, **named))
+    wanted = output.variables if output.variables is not None else variables
+    wanted = output.compute_gradients_kwargs.get("var_list", wanted)
+    inner = [getattr(variable, "value", variable) if _is_keras3(variable) else variable for variable in wanted]
+    return list(zip(tape.gradient(output.loss, inner), wanted, strict=True))
+
+
+def apply_marked(output: Any, pairs: Pairs, accumulator_type: AccumulatorType) -> list[tf.Operation]:
+    """Lets the optimizer apply gradients that are marked, in the accumulators' dtype, and marks what it writes besides.
+
+    The engine reduces marked gradients over micro-batches, and lets happen once what depends on marks.
+    """
+    _build(output.opt, [variable for _, variable in pairs])
+    marked = [
+        (
+            mark_gradient(Marks(), tf.cast(gradient, accumulator(accumulator_type, gradient, variable)), variable),
+            variable,
+        )
+        for gradient, variable in pairs
+    ]
+    before = len(tf.compat.v1.get_default_graph().get_operations())
+    output.opt.apply_gradients(marked, *output.apply_gradients_args, **output.apply_gradients_kwargs)
+    return mark_written_once(tf.compat.v1.get_default_graph().get_operations()[before:])
+
+
+def accumulator(accumulator_type: AccumulatorType, gradient: tf.Tensor, variable: Any) -> tf.DType:
+    """The dtype in which the gradients of a variable are accumulated."""
+    asked = accumulator_type(variable) if is_function_of_variables(accumulator_type) else accumulator_type
+    return gradient.dtype if asked is None else tf.as_dtype(asked)
+
+
+class GradientSums:
+    """The gradients of one micro-batch, and the sums they go into, which are variables on the device."""
+
+    def __init__(self, arguments: PipelineArguments, output: Any, pairs: Pairs) -> None:
+        self._arguments, self._output, self._pairs = arguments, output, pairs
+        asked = arguments.accumulator_type
+        self._sums = [zeros_variable(g.shape, accumulator(asked, g, v), "ipu_gradient_sum") for g, v in pairs]
+
+    def accumulate(self, number: Any, count: Any) -> tf.Operation:
+        """Adds this micro-batch's, which is the one of that number, counted from 0."""
+        added = []
+        for (gradient, _), total in zip(self._pairs, self._sums, strict=True):
+            gradient = tf.cast(gradient, total.dtype)
+            if self._arguments.reduction == "mean":
+                added.append(total.assign_add(gradient / tf.cast(count, total.dtype), read_value=False))
+            elif self._arguments.reduction == "running_mean":
+                n = tf.cast(number, total.dtype)
+                added.append(total.assign(total * (n / (n + 1)) + gradient / (n + 1), read_value=False))
+            else:
+                added.append(total.assign_add(gradient, read_value=False))
+        return tf.group(*added)
+
+    def apply(self, is_last: Any) -> tf.Operation:
+        """Where `is_last`, lets the optimizer apply the sums, and makes them zero again."""
+        output = self._output
+        variables = [variable for _, variable in self._pairs]
+        _build(output.opt, variables)
+
+        def update() -> tf.Operation:
+            totals = [tf.identity(total) for total in self._sums]
+            with tf.control_dependencies(totals):
+                pairs = list(zip(totals, variables, strict=True))
+                output.opt.apply_gradients(pairs, *output.apply_gradients_args, **output.apply_gradients_kwargs)
+                zeroed = [total.assign(tf.zeros_like(total), read_value=False) for total in self._sums]
+            return tf.group(*zeroed)
+
+        return tf.cond(is_last, update, tf.no_op)
+
+
+def zeros_variable(shape: Any, dtype: Any, name: str) -> IPUVariable:
+    """A variable on the device, made once for the function being traced."""
+    with ops.init_scope():
+        return IPUVariable(initial_value=tf.zeros(shape, tf.as_dtype(dtype)), trainable=False, name=name)
+
+
+def _build(optimizer: Any, variables: list[Any]) -> None:
+    """Makes the variables of a Keras optimizer outside of what is being traced."""
+    if hasattr(optimizer, "build") and not getattr(optimizer, "built", False):
+        with ops.init_scope():
+            optimizer.build(variables)
+
+
+def _overrides_gradients(output: Any) -> bool:
+    return type(output.opt).compute_gradients is not tf.compat.v1.train.Optimizer.compute_gradients
+
+
+def _is_keras3(variable: Any) -> bool:
+    return not isinstance(variable, tf.Variable) and hasattr(variable, "value")

@@ -1,0 +1,119 @@
+"""One micro-batch of a pipeline as it is traced: an element of the infeed through all stages, the loss, the outfeed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.autograph.impl import api as autograph
+from tensorflow.python.framework import ops
+
+from engine.errors import ConfigurationError
+from engine.partition.backward import STAGE
+from ipu._internal.compiler.tokens import own_chain
+from ipu._internal.pipelining.arguments import PipelineArguments
+from ipu._internal.pipelining.errors import PipelineTypeError
+from ipu._internal.queues.elements import arguments_of
+
+
+@contextlib.contextmanager
+def in_stage(number: int) -> Iterator[None]:
+    """Operations made within belong to a stage; their side effects are in order with the stage's others."""
+    with tf.name_scope(f"{STAGE}{number}"), own_chain(stage_chain(number)):
+        yield
+
+
+def stage_chain(number: int) -> str:
+    """The name of the token of a stage."""
+    return f"stage_{number}"
+
+
+class MicroBatch:
+    """A micro-batch being traced: what its stages return, the optimizer's output, what goes to the outfeed."""
+
+    def __init__(self, arguments: PipelineArguments, output_type: type) -> None:
+        self._arguments, self._output_type = arguments, output_type
+
+    @property
+    def last_stage(self) -> int:
+        """The number of the last stage."""
+        return len(self._arguments.stages) - 1
+
+    def stages(self, inputs: Sequence[Any]) -> Any:
+        """What the last stage returns for the next element of the infeed."""
+        element: tuple[Any, ...] = ()
+        named: dict[str, Any] = {}
+        if self._arguments.infeed_queue is not None:
+            with in_stage(0):
+                element, named = arguments_of(self._arguments.infeed_queue._dequeue())
+        positional, outputs = (*inputs, *element), None
+        for number, functions in enumerate(self._arguments.stages):
+            with in_stage(number):
+                results = [_converted(function)(*positional, **named) for function in functions]
+            outputs = results[0] if len(results) == 1 else [each for result in results for each in _spread(result)]
+            positional, named = tuple(_spread(outputs)), {}
+        return outputs
+
+    def optimizer_output(self, outputs: Any) -> Any:
+        """What `optimizer_function` returns."""
+        function = self._arguments.optimizer_function
+        assert function is not None
+        with in_stage(self.last_stage):
+            output = _converted(function)(*_spread(outputs))
+        if not isinstance(output, self._output_type):
+            raise PipelineTypeError(
+                f"Expected optimizer_function to return an OptimizerFunctionOutput. Received: {output!r}."
+            )
+        return output
+
+    def enqueued(self, outputs: Any, output: Any) -> Any:
+        """What goes to the outfeed, None for nothing."""
+        arguments = self._arguments
+        if output is not None:
+            if arguments.outfeed_loss:
+                return output.loss
+            outputs = list(_spread(outputs))
+            if arguments.outfeed_mask is not None:
+                if len(arguments.outfeed_mask) != len(outputs):
+                    raise ConfigurationError(
+                        f"Expected outfeed_mask to have an element for each of {len(outputs)} outputs of the last "
+                        f"stage. Received: {len(arguments.outfeed_mask)}."
+                    )
+                outputs = [each for each, left_out in zip(outputs, arguments.outfeed_mask, strict=True) if not left_out]
+                if not outputs:
+                    return None
+        elif isinstance(outputs, tuple):
+            outputs = list(outputs)
+        if not tf.nest.flatten(outputs):
+            return None
+        if arguments.outfeed_queue is None:
+            raise ConfigurationError(
+                "The last computational stage has tensor outputs. Expected an outfeed_queue for them. Received: none. "
+                "Pass one, or let the last stage return nothing."
+            )
+        return outputs
+
+    def refuse_captures(self) -> None:
+        """Raises ConfigurationError for a tensor of the calling function that the stages use."""
+        graph = ops.get_default_graph()
+        for outer, _ in getattr(graph, "captures", ()):
+            if outer.dtype != tf.resource and not hasattr(outer, "numpy"):
+                raise ConfigurationError(
+                    f"Trying to capture the tensor {outer.name}. Expected stages to use their arguments and variables. "
+                    f"Received: a tensor from outside of the pipeline. Pass it in `inputs`, through all stages before."
+                )
+
+
+def _spread(outputs: Any) -> Sequence[Any]:
+    """What a stage returned as the arguments of the next."""
+    if outputs is None:
+        return ()
+    return outputs if isinstance(outputs, list | tuple) else (outputs,)
+
+
+def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """With Python's control flow on tensors, where the calling function has that too."""
+    return autograph.tf_convert(function, ag_ctx.control_status_ctx())

@@ -1,0 +1,103 @@
+"""The enumerations and option classes of pipelines, and the checks of each option."""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from numbers import Integral
+from typing import Any, get_args
+
+from engine.errors import ConfigurationError
+from engine.partition.accumulation import Reduction
+from engine.partition.schedule import Recomputation, ScheduleKind
+from engine.partition.schedule_checks import recomputation_of
+from ipu._internal.pipelining.errors import PipelineTypeError
+
+
+class PipelineSchedule(IntEnum):
+    """How the forward and backward passes of stages are interleaved on the IPUs (Python API, 18.14.6).
+
+    Grouped: all forward passes together, then all backward passes. Interleaved: backward passes as soon as there are
+    activations for them. Sequential: one stage at a time, for debugging. The numbers are the same with all three.
+    """
+
+    Grouped = 0
+    Interleaved = 1
+    Sequential = 2
+
+
+class RecomputationMode(Enum):
+    """How activations are recomputed in a pipeline, where `IPUConfig.allow_recompute` is set (Python API, 18.14.6).
+
+    Auto: what the schedule's default is. RecomputeThenBackpropagate: first all activations of a stage, for Grouped
+    and Interleaved. RecomputeAndBackpropagateInterleaved: bit by bit, for Grouped and Sequential. The numbers are the
+    same with all three.
+    """
+
+    Auto = 0
+    RecomputeThenBackpropagate = 1
+    RecomputeAndBackpropagateInterleaved = 2
+
+
+def checked_schedule(schedule: Any, default: PipelineSchedule = PipelineSchedule.Grouped) -> PipelineSchedule:
+    """A member of PipelineSchedule, or its value; `default` for None. Raises PipelineTypeError for anything else."""
+    if schedule is None:
+        return default
+    if isinstance(schedule, Integral) and not isinstance(schedule, bool) and int(schedule) in set(PipelineSchedule):
+        return PipelineSchedule(int(schedule))
+    raise PipelineTypeError(
+        f"Expected pipeline_schedule to be one of {', '.join(map(str, PipelineSchedule.__members__.values()))} or "
+        f"None. Received: {schedule!r}."
+    )
+
+
+def checked_recomputation(mode: Any, schedule: PipelineSchedule) -> Recomputation:
+    """How a pipeline recomputes, where it may, in a mode; None is Auto.
+
+    Raises PipelineTypeError for anything but a member of RecomputationMode or None, UnsupportedOperation for a mode
+    that the schedule lacks.
+    """
+    if mode is not None and not isinstance(mode, RecomputationMode):
+        raise PipelineTypeError(f"Expected recomputation_mode to be a RecomputationMode or None. Received: {mode!r}.")
+    return recomputation_of((mode or RecomputationMode.Auto).name, kind_of(schedule))
+
+
+def kind_of(schedule: PipelineSchedule) -> ScheduleKind:
+    """The engine's name of a schedule."""
+    return next(kind for kind in get_args(ScheduleKind) if kind == schedule.name)
+
+
+def checked_device_mapping(mapping: Any, stages: int) -> tuple[int, ...]:
+    """The IPU of each stage; None maps stage k to IPU k.
+
+    Raises PipelineTypeError for anything but a list or tuple of integers, ConfigurationError for one of another
+    length.
+    """
+    if mapping is None:
+        return tuple(range(stages))
+    if not isinstance(mapping, list | tuple):
+        raise PipelineTypeError(f"Expected device_mapping to be a list or tuple of integers. Received: {mapping!r}.")
+    if len(mapping) != stages:
+        raise ConfigurationError(
+            f"Each stage must be mapped to an IPU. Expected device_mapping to have {stages} elements. Received: "
+            f"{len(mapping)}. Nearest: device_mapping={list(range(stages))}."
+        )
+    for device in mapping:
+        if isinstance(device, bool) or not isinstance(device, Integral) or device < 0:
+            raise PipelineTypeError(
+                f"Expected the elements of device_mapping to be numbers of IPUs, from 0. Received: {device!r}."
+            )
+    return tuple(int(device) for device in mapping)
+
+
+REDUCTIONS: tuple[Reduction, ...] = ("sum", "mean", "running_mean")
+
+
+def checked_reduction(method: Any) -> Reduction:
+    """A name in any case or a member of GradientAccumulationReductionMethod; raises ConfigurationError for others."""
+    name = getattr(method, "name", method)
+    if isinstance(name, str) and name.lower() in REDUCTIONS:
+        return next(reduction for reduction in REDUCTIONS if reduction == name.lower())
+    raise ConfigurationError(
+        f"Cannot parse {method!r} as one of GradientAccumulationReductionMethod. Expected one of "
+        f"{', '.join(map(repr, REDUCTIONS))}. Received: {method!r}."
+    )

@@ -1,0 +1,78 @@
+"""A pipeline of a number of micro-batches that is a tensor: a loop over micro-batches, an update after the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.pipelining.arguments import PipelineArguments, check_schedule_takes
+from ipu._internal.pipelining.gradients import GradientSums, gradients_of, zeros_variable
+from ipu._internal.pipelining.micro_batch import MicroBatch
+from ipu._internal.queues.approval import approved
+
+
+class MicroBatchTurns:
+    """The loop: one micro-batch at a time, as in a sequential schedule."""
+
+    def __init__(self, arguments: PipelineArguments, micro_batch: MicroBatch) -> None:
+        self._arguments, self._micro_batch = arguments, micro_batch
+
+    def run(self) -> tf.Operation:
+        """The loop: its tensors are the number of its turn, the count of micro-batches, and `inputs`."""
+        inputs = [tf.convert_to_tensor(value) for value in self._arguments.inputs]
+        count = (
+            approved(tf.cast(self._arguments.count, tf.int32), self._check)
+            * self._arguments.batch_serialization_iterations
+        )
+        results = tf.while_loop(self._within, self._turn, [tf.constant(0), count, *inputs], parallel_iterations=1)
+        with tf.control_dependencies([results[0]]):
+            return tf.no_op()
+
+    def _check(self, counts: Any) -> None:
+        """On the host, when the program runs: raises PipelineCountError for counts that the schedule cannot take."""
+        arguments = self._arguments
+        for count in np.unique(counts):
+            check_schedule_takes(int(count), arguments.schedule, arguments.devices, arguments.training)
+
+    def _within(self, turn: Any, count: Any, *inputs: Any) -> Any:
+        return turn < count * self._arguments.repeat_count
+
+    def _turn(self, turn: Any, count: Any, *inputs: Any) -> list[Any]:
+        """One micro-batch, and after the last of an update the update."""
+        number = turn % count
+        is_last = tf.equal(number, count - 1)
+        operations: list[Any] = []
+        with tf.GradientTape() as tape:
+            outputs = self._micro_batch.stages(inputs)
+            output = self._micro_batch.optimizer_output(outputs) if self._arguments.training else None
+        if output is not None:
+            sums = GradientSums(self._arguments, output, gradients_of(output, tape))
+            operations.append(sums.accumulate(number, count))
+            with tf.control_dependencies(operations):
+                operations.append(sums.apply(is_last))
+        enqueued = self._micro_batch.enqueued(outputs, output)
+        if enqueued is not None:
+            operations.append(self._enqueue(enqueued, is_last))
+        self._micro_batch.refuse_captures()
+        with tf.control_dependencies(operations):
+            return [turn + 1, tf.identity(count), *map(tf.identity, inputs)]
+
+    def _enqueue(self, tensors: Any, is_last: Any) -> Any:
+        queue = self._arguments.outfeed_queue
+        assert queue is not None
+        if not self._arguments.accumulate_outfeed:
+            return queue.enqueue(tensors)
+        values = self._arguments.to_sum(tensors)
+        sums: Sequence[IPUVariable] = [zeros_variable(value.shape, value.dtype, "ipu_output_sum") for value in values]
+        totals = [total.assign_add(value) for total, value in zip(sums, values, strict=True)]
+
+        def hand_over() -> Any:
+            done = queue.enqueue(tf.nest.pack_sequence_as(tensors, [tf.identity(total) for total in totals]))
+            with tf.control_dependencies([done]):
+                return tf.group(*(total.assign(tf.zeros_like(total)).op for total in sums))
+
+        return tf.cond(is_last, hand_over, tf.no_op)

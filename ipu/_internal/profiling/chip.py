@@ -1,0 +1,83 @@
+"""The chip of the present configuration, and the library options that an account takes from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.errors import ConfigurationError
+from engine.target import Target, target
+from ipu._internal.device import current_system, on_ipu_model
+from ipu._internal.profiling.engine_flags import stack_bytes
+
+if TYPE_CHECKING:
+    from engine.profile.optimizations import Optimizations
+    from engine.profile.options import Assumptions
+
+SYNCLESS = "useSynclessCollectives"
+
+
+def configured_target() -> Target:
+    """The chip of the present configuration: a Mk2 unless it has the version of another device or IPU model."""
+    config = current_system().config
+    settings = config.ipu_model
+    if not on_ipu_model():
+        return target(config.device_connection.version or "ipu2")
+    return target(settings.version, settings.tiles_per_ipu or None)
+
+
+def configured_assumptions() -> Assumptions:
+    """The library options and I/O tiles of the present configuration.
+
+    Raises ConfigurationError for an option of matmuls, convolutions or slices, or a flag of the engine, that the
+    account cannot read.
+    """
+    # The account knows codelets, which load Numba: not before somebody asks for it.
+    from engine.profile.options import Assumptions
+
+    system = current_system()
+    settings = system.config
+    return Assumptions.from_options(
+        settings.matmuls.poplar_options,
+        settings.convolutions.poplar_options,
+        settings.slices.poplar_options,
+        triangular_solve_block=settings.optimizations.triangular_solve_expander_block_size or None,
+        cholesky_block=settings.optimizations.cholesky_block_size or None,
+        io_tiles=system.io_tiles,
+        io_tile_memory_proportion=settings.io_tiles.available_memory_proportion or 1.0,
+        overlapped_io=bool(system.io_tiles) and settings.io_tiles.place_ops_on_io_tiles,
+        stack_bytes=stack_bytes(),
+        code_bytes=settings.ipu_model.compile_ipu_code or not on_ipu_model(),
+        optimizations=configured_optimizations(),
+        recomputes=settings.allow_recompute,
+    )
+
+
+def configured_optimizations() -> Optimizations:
+    """What the chip's compiler merges by the present configuration, and the order of shards."""
+    from engine.profile.optimizations import Optimizations
+
+    settings, order = current_system().config.optimizations, current_system().config.selection_order
+    return Optimizations(
+        minimum_remote_bytes=settings.minimum_remote_tensor_size,
+        merge_infeeds=settings.merge_infeed_io_copies,
+        combine_lookups=settings.combine_embedding_lookups,
+        combine_products=settings.combine_matmuls,
+        replace_dynamic_slices=settings.enable_dynamic_slice_replacement,
+        reduce_many_bytes=settings.maximum_reduce_many_buffer_size,
+        cross_replica_sum_bytes=settings.maximum_cross_replica_sum_buffer_size,
+        syncless_collectives=_is_syncless(),
+        inter_ipu_copies_bytes=settings.maximum_inter_ipu_copies_buffer_size,
+        selection_order=order.name,
+    )
+
+
+def _is_syncless() -> bool:
+    """What the flag useSynclessCollectives of gcl_poplar_options says; "auto" is taken for "false"."""
+    given = current_system().config.gcl_poplar_options.get(SYNCLESS, "auto")
+    text = str(given).lower()
+    if text not in ("true", "false", "auto", "hybrid"):
+        raise ConfigurationError(
+            f"Expected the GCL flag {SYNCLESS} to be 'true', 'false', 'auto' or 'hybrid'. Received: {given!r}. "
+            "Use 'auto', or leave it out."
+        )
+    return text == "true"

@@ -1,0 +1,159 @@
+"""`ipu.profile`: a report on the compiled program of a model, of a function, or in a file."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import ConfigurationError, OutOfTileMemory
+from engine.profile.account import account
+from engine.profile.collectives import gradient_bytes
+from engine.profile.levers import levers
+from engine.program.program import Program as EngineProgram
+from engine.report import Feeding, Report, make_report, on_other_chips, report_on
+from engine.report.comparison import compare
+from engine.report.render import prepare
+from ipu._internal.profiling.callback import PATH
+from ipu._internal.profiling.chip import configured_assumptions, configured_target
+from ipu._internal.profiling.programs import is_model, latest_mode, program_of_model
+from ipu._internal.profiling.saying import tell_written
+
+if TYPE_CHECKING:
+    from ipu._internal.compiler.program import Program
+
+
+def profile(
+    subject: Any,
+    *arguments: Any,
+    path: str | PathLike[str] | None = PATH,
+    mode: str | None = None,
+    batch_size: int | None = None,
+    name: str | None = None,
+    baseline: str | PathLike[str] | Report | None = None,
+    **keyword_arguments: Any,
+) -> Report:
+    """Says what the configured chip would do with a compiled program, without running it.
+
+    Writes one self-contained page to `path`, and beside it the same as .json, .trace.json (for Perfetto) and .txt, and
+    prints where (logs it after `keras.utils.disable_interactive_logging()`).
+    If the program does not fit into the chip's memory, all that is written before the error is raised.
+
+    Args:
+        subject: a Keras model created inside an IPUStrategy: the program that it ran last, or one that is compiled now
+            for the shapes of the arguments x and y, or else for those it was built for; a tf.function: the program
+            for these arguments, or without any the one it ran last; or an engine.program.program.Program.
+        *arguments: arrays or tensors; of a model also `tf.TensorSpec`s.
+        path: the page to write; None to write nothing.
+        mode: of a model: "train", "test" or "predict"; None for the first of these that it has run in.
+        batch_size: of a model that is compiled now; 32 by default.
+        name: what the report calls the program; None for the model's or function's name.
+        baseline: a report, or a file of one, that a section of this report compares it with.
+        **keyword_arguments: of the function.
+
+    Returns:
+        The report: `data`, `fits`, `cycles`, `html()`, `json()`, `text()`, `perfetto()`, `save(path)`.
+
+    Raises:
+        ConfigurationError: the subject is nothing that can be compiled; or the packages of the extra `report` are
+            missing and there is a page to write.
+        OutOfTileMemory: the program does not fit, and debug.allowOutOfMemory is not set.
+        OSError: `path` cannot be written, or `baseline` not be read.
+    """
+    if path is not None:
+        prepare()
+    named = name or getattr(subject, "name", None) or getattr(subject, "__name__", "") or "program"
+    try:
+        report = _report_of(subject, arguments, keyword_arguments, mode, batch_size, named)
+    except OutOfTileMemory as error:
+        write_failure(error, named, path)
+        raise
+    if baseline is not None:
+        before = baseline if isinstance(baseline, Report) else Report.load(Path(baseline))
+        report = compare(before, report).report()
+    if path is not None:
+        tell_written(report.save(Path(path)))
+    return report
+
+
+def _report_of(
+    subject: Any,
+    arguments: tuple[Any, ...],
+    keyword_arguments: dict[str, Any],
+    mode: str | None,
+    batch_size: int | None,
+    name: str,
+) -> Report:
+    if isinstance(subject, EngineProgram):
+        return report_of_program(subject, name)
+    if is_model(subject):
+        mode = mode or latest_mode(subject)
+        if arguments or batch_size is not None:
+            return report_of_compiled(program_of_model(subject, mode, *arguments, batch_size=batch_size), name)
+        return report_of_model(subject, mode, name)
+    from ipu._internal.compiler.calling import program_of_function
+
+    program = program_of_function(subject, arguments, keyword_arguments)
+    if program is None:
+        raise ConfigurationError(
+            f"Expected a Keras model, a tf.function or a compiled program to profile. Received: {subject!r}, which "
+            "has not run on the IPU. Run it inside an IPUStrategy first, or give the arguments it is called with: "
+            "ipu.profile(function, x, y)."
+        )
+    return report_of_compiled(program, name)
+
+
+def report_of_model(model: Any, mode: str, name: str) -> Report:
+    """The report on the program that a model ran last, with what was seen of its queues; or on the one it would."""
+    measured = vars(model).get("_ipu_queue_reports", {}).get(mode)
+    feeding = None if measured is None else Feeding(**vars(measured))
+    return report_of_compiled(program_of_model(model, mode), name, feeding)
+
+
+def report_of_compiled(program: Program, name: str, feeding: Feeding | None = None) -> Report:
+    """The report on a compiled program, for the configured chip and library options."""
+    from ipu._internal.profiling.accounts import accountant_of
+
+    on_chip = accountant_of(program)
+    found = on_chip(configured_target())
+    alone = found.pipeline is None
+    helps = levers(program.engine_program, found) if alone and not found.fits else ()
+    gradients = gradient_bytes(program.engine_program) if alone else 0
+    return report_on(
+        found,
+        on_other_chips(found, on_chip),
+        name=name,
+        feeding=feeding,
+        helps=helps,
+        gradients=gradients,
+        seeds=seeds(),
+    )
+
+
+def report_of_program(program: EngineProgram, name: str) -> Report:
+    """The same of a program of the engine's."""
+    return make_report(program, configured_target(), name=name, assumptions=configured_assumptions(), seeds=seeds())
+
+
+def write_failure(error: OutOfTileMemory, name: str, path: str | PathLike[str] | None) -> Report | None:
+    """Writes the report on a program that does not fit, and says so in the error; None if it has no account."""
+    if error.account is None or path is None:
+        return None
+    found, program = error.account, error.program
+    again = None if program is None else lambda chip: account(program, chip, found.replicas, found.assumptions)
+    others = on_other_chips(found, again)
+    report = report_on(found, others, name=name, failure=str(error), helps=error.levers, seeds=seeds())
+    report.save(Path(path))
+    error.add_note(f"What lies where is in {path}.")
+    return report
+
+
+def seeds() -> dict[str, int]:
+    """The seeds of random generators that are known."""
+    from tensorflow.python.eager.context import global_seed
+
+    from engine.ops.random import HIDDEN
+
+    found = {"ipu.utils.reset_ipu_seed": int(HIDDEN.read()[0])}
+    seed = global_seed()
+    return found if seed is None else {**found, "tf.random.set_seed": int(seed)}

@@ -1,0 +1,62 @@
+"""An outfeed by which a program asks the host whether it may go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from engine.ir.device_operations import OUTFEED, QueueSignature
+from ipu._internal.compiler.device_calls import ordered_call
+from ipu._internal.queues.outfeed import OutfeedEndpoint, Rows
+
+if TYPE_CHECKING:
+    from engine.runtime.rings import OutfeedRing
+
+ENQUEUED = 3
+"""With a single slot the second row waits until the first is taken, the third until the host has looked at it."""
+
+
+class Approval(OutfeedEndpoint):
+    """Calls `check` with each row; what that raises ends the program in the step under way, and `run` raises it."""
+
+    _may_be_synthetic = False
+
+    def __init__(self, check: Callable[[Any], None]) -> None:
+        self._check = check
+        super().__init__(None, last_only=False, depth=1)
+
+    def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> OutfeedRing:
+        """A new ring of one slot: one that a failure has closed stays so."""
+        from engine.runtime.rings import OutfeedRing
+
+        self._ring = OutfeedRing(signature.shapes, 1)
+        return super().begin(signature, replicas, in_turn)
+
+    def drain(self) -> float:
+        """Takes no row after one that was refused, so that the program finds no room."""
+        with self._lock:
+            return 0.0 if self._ring is not None and self._ring.closed else super().drain()
+
+    def _received(self, rows: Rows) -> None:
+        for row in rows[0]:
+            self._check(row)
+
+
+def approved(value: tf.Tensor, check: Callable[[Any], None]) -> tf.Tensor:
+    """The value, in the function being traced, once `check` has seen it on the host: an array, [R] with R replicas.
+
+    What `check` raises, `IPUStrategy.run` does, and variables are not written.
+    """
+    approval, graph = Approval(check), ops.get_default_graph()
+    # Programs know it by name only: it lives as long as the traced function.
+    graph._ipu_approvals = [*getattr(graph, "_ipu_approvals", []), approval]
+    operations = []
+    for _ in range(ENQUEUED):
+        with tf.control_dependencies(operations):
+            _, operation = ordered_call(OUTFEED, [value], {"queue": approval.name})
+        operations.append(operation)
+    with tf.control_dependencies(operations):
+        return tf.identity(value)

@@ -1,0 +1,25 @@
+"""An outfeed whose rows are printed as they come."""
+
+from __future__ import annotations
+
+import sys
+
+from ipu._internal.queues.outfeed import OutfeedEndpoint, Rows
+
+DEPTH = 16
+
+
+class Printer(OutfeedEndpoint):
+    """Writes each row to the standard error after `title` and a colon."""
+
+    _may_be_synthetic = False
+    puts_replicas_together = False
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        super().__init__(None, last_only=False, depth=DEPTH)
+
+    def _received(self, rows: Rows) -> None:
+        for row in rows[0]:
+            sys.stderr.write(f"{self._title}: {row}\n")
+        sys.stderr.flush()

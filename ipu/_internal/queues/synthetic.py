@@ -1,0 +1,77 @@
+"""Infeeds of synthetic data: rows that never end, made without the data set (TF_POPLAR_FLAGS=--use_synthetic_data)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import ConfigurationError
+from engine.ir.shape import Shape
+from ipu._internal.device import synthetic_data_categories, synthetic_data_initializer
+
+if TYPE_CHECKING:
+    from engine.runtime.rings import InfeedRing
+
+SLOTS = 2
+"""So many different rows there are; a device with more replicas sees them again."""
+
+
+def is_synthetic(category: str) -> bool:
+    """Whether TF_POPLAR_FLAGS asks for synthetic data of a category: "infeed", "outfeed"."""
+    categories = synthetic_data_categories()
+    return categories is None or category in categories
+
+
+def synthetic_rows(shapes: Sequence[Shape], count: int) -> list[np.ndarray]:
+    """An array [count, ...] for each leaf, of zeros or as --synthetic_data_initializer says.
+
+    Raises ConfigurationError for an initializer other than random, uniform, normal and integers.
+    """
+    kind, generator = synthetic_data_initializer(), np.random.default_rng()
+    rows = []
+    for shape in shapes:
+        size = (count, *shape.dimensions)
+        if kind in ("random", "normal"):
+            values = generator.standard_normal(size)
+        elif kind == "uniform":
+            values = generator.random(size)
+        elif kind.removeprefix("-").isdecimal():
+            values = np.full(size, int(kind))
+        else:
+            raise ConfigurationError(
+                f"Expected --synthetic_data_initializer in TF_POPLAR_FLAGS to be random, uniform, normal or an "
+                f"integer. Received: {kind!r}. Nearest: 0."
+            )
+        rows.append(values.astype(shape.dtype))
+    return rows
+
+
+class SyntheticFeeder:
+    """What a Feeder is to an infeed, without a data set or a thread."""
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        self._shapes = shapes
+        self._rows = synthetic_rows(shapes, SLOTS)
+        self.ring: InfeedRing | None = None
+        self.replicas = 0
+
+    def begin(self, replicas: int) -> InfeedRing:
+        """A program of `replicas` replicas is about to take elements."""
+        if self.ring is None:
+            # The engine loads Numba, which takes long: not before there is a program.
+            from engine.runtime.rings import InfeedRing
+
+            self.replicas = replicas
+            self.ring = InfeedRing(self._shapes, SLOTS)
+            self.ring.put_for_ever(self._rows)
+        return self.ring
+
+    def end(self) -> None:
+        """The program has ended."""
+
+    def stop(self) -> None:
+        """Programs that take elements fail."""
+        if self.ring is not None:
+            self.ring.close()

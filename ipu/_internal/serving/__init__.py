@@ -1,0 +1,1 @@
+"""Exports for serving, their functions under IPUStrategy.run, and the server."""

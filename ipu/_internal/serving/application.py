@@ -1,0 +1,212 @@
+"""TensorFlow Serving's REST API as an ASGI application: status, metadata and predict, errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ipu._internal.serving.batching import Batcher
+from ipu._internal.serving.errors import RequestError
+from ipu._internal.serving.rest import format_response, metadata, parse_request
+from ipu._internal.serving.servable import Servable
+
+logger = logging.getLogger("ipu.serving")
+LARGE_BODY = 1 << 16
+"""Bodies and results above this are converted in a thread, so that others need not wait."""
+
+DISCARDED = 4
+"""Bodies of so many times the limit are read, and not kept, before they are refused."""
+
+
+class NameConvertor(Convertor[str]):
+    """Part of a path that is the name of a model: the colon ends it."""
+
+    regex = "[^/:]+"
+
+    def convert(self, value: str) -> str:
+        """As it is."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """As it is."""
+        return value
+
+
+register_url_convertor("model", NameConvertor())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one client, or all together, may ask for. Times are in seconds, sizes in bytes."""
+
+    body_bytes: int = 32 << 20
+    all_bodies_bytes: int = 256 << 20
+    read_timeout: float = 30.0
+    predict_timeout: float = 30.0
+    concurrent_requests: int = 256
+    waiting_batches: int = 4096
+    batch_window: float = 0.001
+
+
+class Application:
+    """Serves models by name and version. `asgi` is what a server runs."""
+
+    def __init__(self, servables: Sequence[Servable], limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._servables: dict[str, dict[int, Servable]] = {}
+        for servable in servables:
+            self._servables.setdefault(servable.name, {})[servable.version] = servable
+        self._batchers = {
+            (s.name, s.version): Batcher(
+                s, self._limits.batch_window, self._limits.waiting_batches, self._limits.predict_timeout
+            )
+            for s in servables
+        }
+        self._requests = 0
+        self._bytes = 0
+        self._large_bodies = asyncio.Semaphore(1)
+        root = "/v1/models/{name:model}"
+        version = root + "/versions/{version:model}"
+        routes = [
+            *(Route(f"{path}:predict", self._predict, methods=["POST"]) for path in (version, root)),
+            *(Route(f"{path}/metadata", self._metadata, methods=["GET"]) for path in (version, root)),
+            *(Route(path, self._status, methods=["GET"]) for path in (version, root)),
+        ]
+        handlers = {RequestError: _refused, HTTPException: _malformed, Exception: _failed}
+        self.asgi = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)
+        self.asgi.router.redirect_slashes = False
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        for batcher in self._batchers.values():
+            batcher.start()
+        try:
+            yield
+        finally:
+            for batcher in self._batchers.values():
+                await batcher.stop()
+
+    async def _status(self, request: Request) -> Response:
+        servable = self._servable(request)
+        state = {
+            "version": str(servable.version),
+            "state": "AVAILABLE",
+            "status": {"error_code": "OK", "error_message": ""},
+        }
+        return JSONResponse({"model_version_status": [state]})
+
+    async def _metadata(self, request: Request) -> Response:
+        servable = self._servable(request)
+        return JSONResponse(metadata(servable.name, servable.version, servable.manifest))
+
+    async def _predict(self, request: Request) -> Response:
+        servable = self._servable(request)
+        if self._requests >= self._limits.concurrent_requests:
+            raise RequestError(503, f"The server has its most of {self._limits.concurrent_requests} requests")
+        self._requests += 1
+        begin = time.perf_counter()
+        body = bytearray()
+        try:
+            await _within(self._limits.read_timeout, self._read(request, body), 408, "The request did not arrive")
+            arrays, in_rows = await self._parse(bytes(body), servable)
+            batcher = self._batchers[servable.name, servable.version]
+            prediction = batcher.predict(arrays)
+            results = await _within(self._limits.predict_timeout, prediction, 504, "The prediction was not made")
+            large = sum(result.nbytes for result in results) > LARGE_BODY
+            answer = await _in_thread_if(large, format_response, results, servable.manifest, in_rows)
+        finally:
+            self._requests -= 1
+            self._bytes -= len(body)
+        logger.debug("predict %s: %d bytes in %.3f ms", servable.name, len(body), 1e3 * (time.perf_counter() - begin))
+        return Response(answer, media_type="application/json")
+
+    def _servable(self, request: Request) -> Servable:
+        """The version asked for, or the newest; 404 where there is none."""
+        name, version = request.path_params["name"], request.path_params.get("version")
+        versions = self._servables.get(name, {})
+        if version is None and versions:
+            return versions[max(versions)]
+        if version is not None and version.isascii() and version.isdigit() and len(version) < 19:
+            found = versions.get(int(version))
+            if found is not None:
+                return found
+        what = f"Latest({name[:100]})" if version is None else f"Specific({name[:100]}, {version[:20]})"
+        raise RequestError(404, f"Servable not found for request: {what}")
+
+    async def _parse(self, body: bytes, servable: Servable) -> tuple[list[np.ndarray], bool]:
+        """A large body in a thread, so that others need not wait, and one at a time: objects take much more room."""
+        if len(body) <= LARGE_BODY:
+            return parse_request(body, servable.manifest)
+        async with self._large_bodies:
+            return await asyncio.to_thread(parse_request, body, servable.manifest)
+
+    async def _read(self, request: Request, body: bytearray) -> None:
+        """Reads the body. Raises RequestError: 413 if it is too large, 503 if all under way together are.
+
+        Some of what is too much is read, for most clients look for an answer only when they have sent all.
+        """
+        most = self._limits.body_bytes
+        error = RequestError(413, f"The request body is larger than {most} bytes")
+        declared = request.headers.get("content-length", "0")
+        if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > DISCARDED * most):
+            raise error
+        length = 0
+        async for chunk in request.stream():
+            length += len(chunk)
+            if length <= most:
+                body += chunk
+                self._bytes += len(chunk)
+            elif length > DISCARDED * most:
+                raise error
+            if self._bytes > self._limits.all_bodies_bytes:
+                raise RequestError(503, f"Requests under way have more than {self._limits.all_bodies_bytes} bytes")
+        if length > most:
+            raise error
+
+
+async def _within(seconds: float, work: Awaitable[Any], status: int, message: str) -> Any:
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError as error:
+        raise RequestError(status, f"{message} within {seconds:g} seconds") from error
+    except ClientDisconnect as error:
+        raise RequestError(400, "The client has gone") from error
+
+
+async def _in_thread_if(large: bool, function: Callable[..., Any], *arguments: Any) -> Any:
+    return await asyncio.to_thread(function, *arguments) if large else function(*arguments)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    # What is left of a body that is too large, or late, is not read: the connection cannot go on.
+    headers = {"Connection": "close"} if error.status in (408, 413, 503) else None
+    if error.status >= 500:
+        logger.warning("%d: %s", error.status, error.message)
+    return JSONResponse({"error": error.message}, error.status, headers)
+
+
+async def _malformed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = 400 if error.status_code == 404 else error.status_code
+    message = f"Malformed request: {request.method} {request.url.path[:200]}"
+    return JSONResponse({"error": message}, status, error.headers)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    logger.error("A request failed", exc_info=error)
+    return JSONResponse({"error": "Internal error"}, 500)

@@ -1,0 +1,173 @@
+"""Dynamic batching: requests that are there at the same time share a batch of the compiled program."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.errors import CallTimeout
+from ipu._internal.serving.errors import RequestError
+from ipu._internal.serving.servable import Arrays, Servable
+
+LEAST_SECONDS = 0.001
+"""What a batch gets at least whose requests have waited for long."""
+
+
+@dataclass
+class Part:
+    """Rows of one request that fit into a batch, who waits for their results, and until when (monotonic seconds)."""
+
+    arrays: Arrays
+    rows: int
+    results: asyncio.Future[Arrays]
+    end: float | None
+
+
+class Batcher:
+    """Runs a servable's batches one after the other in a thread of its own.
+
+    While the program runs, requests gather; when it is idle, the first waits `window` seconds for others, but only
+    until a batch is full. What is left of a batch is filled with its last row, and cut off the results. Inputs and
+    outputs without a common batch dimension are never put together: a request is a whole batch then. A batch whose
+    requests have all waited for `limit` seconds is ended, so that the next can run.
+    """
+
+    def __init__(self, servable: Servable, window: float, most_waiting: int, limit: float | None = None) -> None:
+        self._servable = servable
+        self._batch_size = servable.manifest.batch_size
+        self._window = window
+        self._most_waiting = most_waiting
+        self._limit = limit
+        self._waiting: deque[Part] = deque()
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ipu-serving")
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to take requests, in the running event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def stop(self) -> None:
+        """Ends after the batch that is running; who still waits is told."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        while self._waiting:
+            part = self._waiting.popleft()
+            if not part.results.done():
+                part.results.set_exception(RequestError(503, "The server is shutting down"))
+        self._thread.shutdown(wait=True)
+
+    async def predict(self, arrays: Arrays) -> Arrays:
+        """The outputs for any number of rows, at least one; for a whole batch where there are no rows.
+
+        Raises RequestError: 503 where too much is waiting, 504 where the program takes too long, 500 where it fails.
+        """
+        size = self._batch_size
+        rows = 1 if size is None else len(arrays[0])
+        step = size or 1
+        count = -(-rows // step)
+        if len(self._waiting) + count > self._most_waiting:
+            raise RequestError(503, f"The queue has its most of {self._most_waiting} batches")
+        loop = asyncio.get_running_loop()
+        end = None if self._limit is None else time.monotonic() + self._limit
+        parts = []
+        for start in range(0, rows, step):
+            piece = arrays if size is None else [array[start : start + step] for array in arrays]
+            parts.append(Part(piece, min(step, rows - start), loop.create_future(), end))
+        self._waiting.extend(parts)
+        self._arrived.set()
+        try:
+            results = await asyncio.gather(*(part.results for part in parts))
+        finally:
+            for part in parts:
+                part.results.cancel()
+        return results[0] if count == 1 else [np.concatenate(pieces) for pieces in zip(*results, strict=True)]
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._arrived.wait()
+            await self._gather()
+            batch = self._next_batch()
+            if not self._waiting:
+                self._arrived.clear()
+            if not batch:
+                continue
+            running = loop.run_in_executor(self._thread, self._run, [part.arrays for part in batch], _end_of(batch))
+            try:
+                results = await asyncio.shield(running)
+            except asyncio.CancelledError:
+                with contextlib.suppress(Exception):
+                    self._hand_out(batch, await running)
+                raise
+            except Exception as error:
+                status = 504 if isinstance(error, CallTimeout) else 500
+                for part in batch:
+                    if not part.results.done():
+                        part.results.set_exception(RequestError(status, f"{type(error).__name__}: {error}"))
+            else:
+                self._hand_out(batch, results)
+
+    async def _gather(self) -> None:
+        """Waits for more requests as long as there is room in the batch, and time."""
+        if self._batch_size in (None, 1) or self._window <= 0:
+            return
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._window
+        while sum(part.rows for part in self._waiting) < self._batch_size and (left := end - loop.time()) > 0:
+            self._arrived.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), left)
+        self._arrived.set()
+
+    def _next_batch(self) -> list[Part]:
+        """The parts at the front that fit together; those whose request has gone are left out."""
+        batch: list[Part] = []
+        rows = 0
+        while self._waiting:
+            part = self._waiting[0]
+            if part.results.done():
+                self._waiting.popleft()
+                continue
+            if batch and (self._batch_size is None or rows + part.rows > self._batch_size):
+                break
+            batch.append(self._waiting.popleft())
+            rows += part.rows
+        return batch
+
+    def _run(self, pieces: list[Arrays], end: float | None) -> Arrays:
+        columns = list(zip(*pieces, strict=True))
+        arrays = [column[0] if len(column) == 1 else np.concatenate(column) for column in columns]
+        if self._batch_size is not None:
+            arrays = [_filled(array, self._batch_size) for array in arrays]
+        return self._servable.run(arrays, None if end is None else max(end - time.monotonic(), LEAST_SECONDS))
+
+    def _hand_out(self, batch: list[Part], results: Arrays) -> None:
+        start = 0
+        for part in batch:
+            end = start + part.rows
+            if not part.results.done():
+                part.results.set_result(
+                    results if self._batch_size is None else [result[start:end] for result in results]
+                )
+            start = end
+
+
+def _end_of(batch: list[Part]) -> float | None:
+    """The latest deadline of a batch's requests; None if one has none."""
+    ends = [part.end for part in batch if part.end is not None]
+    return max(ends) if len(ends) == len(batch) else None
+
+
+def _filled(array: np.ndarray, rows: int) -> np.ndarray:
+    """The array with its last row again and again: a row that the program can take in any case."""
+    missing = rows - len(array)
+    return array if missing == 0 else np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])

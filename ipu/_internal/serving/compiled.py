@@ -1,0 +1,76 @@
+"""The compiled program of an export: a step with the values its variables have now."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from engine.files import ExecutableFile, Signature, TensorInfo, write_executable
+from engine.ir import Module
+from engine.runtime.feeds import RowFeed
+from ipu._internal.compiler.execution_locks import Execution
+from ipu._internal.compiler.program import build_executable
+from ipu._internal.compiler.replication import alone
+from ipu._internal.compiler.trace import trace_step
+from ipu._internal.serving.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class FrozenStep:
+    """A step as the engine takes it, with the values of its variables among the constants."""
+
+    module: Module
+    roles: list[str]
+    constants: dict[int, np.ndarray]
+
+    def compile(self) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
+        """What runs it on one array for each input, for many threads; raises UnsupportedOperation."""
+        executable = build_executable(self.module, self.roles, self.constants)
+        lock = threading.Lock()
+
+        def run(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            feeds = [RowFeed(np.ascontiguousarray(array if array.ndim else array[None])) for array in arrays]
+            with lock:
+                return executable.run(1, feeds, [])
+
+        return run
+
+
+def freeze_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> FrozenStep:
+    """Traces a function of tensors for the engine.
+
+    Raises UnsupportedOperation for what it cannot run, ConfigurationError for one that updates variables.
+    """
+    traced = alone(trace_step(function, specs), 1)
+    if traced.updated:
+        names = ", ".join(str(getattr(variable, "name", variable)) for variable in traced.updated)
+        raise ConfigurationError(
+            f"Expected a function that updates no variables, which are constants in what is exported. Received: one "
+            f"that updates {names}. Make layers stateless."
+        )
+    numbers = [number for number, role in enumerate(traced.roles) if role == "variable"]
+    variables = list(zip(numbers, traced.variables, strict=True))
+    values = Execution(traced.variables).alone(lambda: {n: each.device_buffer().read() for n, each in variables})
+    roles = ["constant" if role == "variable" else role for role in traced.roles]
+    return FrozenStep(traced.module, roles, {**traced.constants, **values})
+
+
+def write_program(path: Path, program: FrozenStep, manifest: Manifest) -> None:
+    """Writes the program, with the names of its inputs and outputs, to an executable file."""
+    infos = (
+        tuple(TensorInfo(each.name, each.shape, np.dtype(each.dtype)) for each in tensors)
+        for tensors in (manifest.program_inputs, manifest.program_outputs)
+    )
+    metadata = {"iterations": str(manifest.iterations)}
+    if manifest.pipeline is not None:
+        metadata["pipeline"] = json.dumps(asdict(manifest.pipeline))
+    file = ExecutableFile(program.module, program.roles, program.constants, Signature(*infos), metadata=metadata)
+    write_executable(path, file)

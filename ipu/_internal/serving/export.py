@@ -1,0 +1,195 @@
+"""`export_single_step`, `export_pipeline` and `export_keras`: SavedModels that also hold a compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from ipu._internal.serving.counts import checked_count
+from ipu._internal.serving.directory import check_directory
+from ipu._internal.serving.errors import ExportTypeError
+from ipu._internal.serving.exporting import Export, export_step
+from ipu._internal.serving.input_datasets import signatures
+from ipu._internal.serving.pipelines import checked_pipeline, composition
+from ipu._internal.serving.steps import checked_step
+
+
+def export_single_step(
+    predict_step: Callable[..., Any],
+    export_dir: str,
+    iterations: int,
+    predict_step_signature: Any = None,
+    input_dataset: tf.data.Dataset | None = None,
+    output_names: Any = None,
+    preprocessing_step: Callable[..., Any] | None = None,
+    preprocessing_step_signature: Any = None,
+    postprocessing_step: Callable[..., Any] | None = None,
+    postprocessing_step_signature: Any = None,
+    purge_export_dir: bool = False,
+) -> Callable[..., Any]:
+    """Exports a function of tensors for TensorFlow Serving, with the variables it reads as constants.
+
+    The SavedModel's default signature takes one batch under the names of the function's parameters, those of the
+    preprocessing step if there is one. In `assets/` is the compiled program, which `engine.load`,
+    `ipu.embedded_runtime` and `python -m ipu.serving` run. Keras with IPUs, section 19.9.
+
+    Args:
+        predict_step: what the IPU computes; returns tensors in any structure.
+        export_dir: a directory that does not exist or is empty.
+        iterations: how many batches one run of the program on an IPU takes, an int or a scalar tensor; requests stay
+            single batches.
+        predict_step_signature: a list with a tf.TensorSpec of static shape for each argument; not needed if
+            predict_step is a tf.function with an input_signature.
+        input_dataset: a data set whose elements have that signature, in its place. If there is a preprocessing_step
+            without a signature, the elements are what that takes; predict_step then takes what it returns.
+        output_names: a str for one output, a list for several; output_0, output_1 and so on if None.
+        preprocessing_step: runs before predict_step on the host, in the SavedModel's graph; may take strings.
+        preprocessing_step_signature: its signature, unless it has an input_signature or input_dataset gives it.
+        postprocessing_step: runs after predict_step on the host; takes its outputs in the order of tf.nest.flatten.
+        postprocessing_step_signature: checked if given; otherwise that of predict_step's outputs.
+        purge_export_dir: whether what is in export_dir is removed, once the new model is complete.
+
+    Returns:
+        A tf.function that runs the exported program on the engine, with preprocessing and postprocessing, on the
+        same arguments. It returns a dict of tensors by output_names, or a list of tensors if these are None.
+        `IPUStrategy.run` takes it, and the SavedModel's signature once that is loaded.
+
+    Raises:
+        ValueError: an export_dir that is not empty; no signature, or two; one that is empty, of another length than
+            the function has arguments, or not static; names or steps that do not fit each other.
+        TypeError: a signature of another type.
+        UnsupportedOperation: what an IPU cannot run.
+    """
+    check_directory(export_dir, purge_export_dir)
+    taken = signatures(
+        predict_step, predict_step_signature, input_dataset, preprocessing_step, preprocessing_step_signature
+    )
+    step = checked_step(predict_step, taken.predict, "predict_step", taken.dataset)
+    return export_step(
+        Export(
+            step,
+            export_dir,
+            checked_count("iterations", iterations),
+            output_names,
+            preprocessing_step,
+            taken.preprocessing,
+            postprocessing_step,
+            postprocessing_step_signature,
+        )
+    )
+
+
+def export_pipeline(
+    computational_stages: Sequence[Callable[..., Any]],
+    export_dir: str,
+    iterations: int,
+    inputs: Any = None,
+    device_mapping: Sequence[int] | None = None,
+    pipeline_schedule: Any = None,
+    poplar_options: Any = None,
+    name: str | None = None,
+    predict_step_signature: Any = None,
+    input_dataset: tf.data.Dataset | None = None,
+    output_names: Any = None,
+    preprocessing_step: Callable[..., Any] | None = None,
+    preprocessing_step_signature: Any = None,
+    postprocessing_step: Callable[..., Any] | None = None,
+    postprocessing_step_signature: Any = None,
+    purge_export_dir: bool = False,
+) -> Callable[..., Any]:
+    """Like `export_single_step` for a pipeline of stages, each of which takes what the one before returned.
+
+    The first stage takes `inputs`, then what requests bring; the signature, as input names, is of the latter. The
+    schedule, the mapping, the iterations and the options act in the cost report of the program in `assets/`, which
+    `ipu-profile make` writes: one execution of the pipeline on its IPUs, of `iterations` batches.
+
+    Args:
+        computational_stages: a list of at least two functions.
+        export_dir: as in `export_single_step`, like all that is not said here.
+        iterations: how often the stages run in one run of the program on an IPU: a number that the schedule can take.
+        inputs: values for the first arguments of the first stage, the same for all requests.
+        device_mapping: the IPU of each stage; stage k is on IPU k if None.
+        pipeline_schedule: Grouped if None.
+        poplar_options: None, or a PipelineStageOptions for each stage, to which its plans in the cost report keep; they
+            change no numbers.
+        name: the name scope of the operations, "pipeline" if None.
+        predict_step_signature: the signature of the first stage, without `inputs`.
+
+    Returns:
+        As `export_single_step`.
+
+    Raises:
+        ValueError: further, fewer than two stages, and a number of iterations that the schedule cannot take.
+        TypeError: further, stages, a mapping, a schedule or options of another type.
+    """
+    check_directory(export_dir, purge_export_dir)
+    iterations = checked_count("iterations", iterations)
+    constants = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    pipeline = checked_pipeline(computational_stages, iterations, device_mapping, pipeline_schedule, poplar_options)
+    function = composition(computational_stages, constants, name or "pipeline")
+    taken = signatures(
+        function, predict_step_signature, input_dataset, preprocessing_step, preprocessing_step_signature
+    )
+    step = checked_step(function, taken.predict, "first stage", taken.dataset)
+    return export_step(
+        Export(
+            step,
+            export_dir,
+            iterations,
+            output_names,
+            preprocessing_step,
+            taken.preprocessing,
+            postprocessing_step,
+            postprocessing_step_signature,
+            pipeline,
+        )
+    )
+
+
+def export_keras(
+    model: Any,
+    export_dir: str,
+    batch_size: int | None = None,
+    output_names: Any = None,
+    preprocessing_step: Callable[..., Any] | None = None,
+    preprocessing_step_signature: Any = None,
+    postprocessing_step: Callable[..., Any] | None = None,
+    postprocessing_step_signature: Any = None,
+    purge_export_dir: bool = False,
+) -> Callable[..., Any]:
+    """Exports a Keras model created in an IPUStrategy's scope; the same as `model.export_for_ipu_serving(...)`.
+
+    Args:
+        model: a model that is built.
+        export_dir: as in `export_single_step`, like all that is not said here.
+        batch_size: the size of the batches, an int or a scalar tensor; not needed where the model's inputs say one,
+            which it replaces.
+
+    Returns:
+        As `export_single_step`.
+
+    Raises:
+        ValueError: further, a model that is not built, has no batch size, or was not created in an IPUStrategy's scope.
+        TypeError: further, `model` is no Keras model.
+    """
+    if not hasattr(model, "predict_step"):
+        raise ExportTypeError(f"Expected a Keras model. Received: {model!r} of type {type(model).__name__}.")
+    export = getattr(model, "export_for_ipu_serving", None)
+    if export is None:
+        raise ConfigurationError(
+            f"Expected a Keras model created inside an IPUStrategy's scope. Received: {model.name!r}, which was not "
+            "created inside an IPU strategy. Create it in `with strategy.scope():`."
+        )
+    return export(
+        export_dir,
+        batch_size=batch_size,
+        output_names=output_names,
+        preprocessing_step=preprocessing_step,
+        preprocessing_step_signature=preprocessing_step_signature,
+        postprocessing_step=postprocessing_step,
+        postprocessing_step_signature=postprocessing_step_signature,
+        purge_export_dir=purge_export_dir,
+    )

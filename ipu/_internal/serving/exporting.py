@@ -1,0 +1,177 @@
+"""What all exports do once they have a function of tensors: trace, compile, write, and return what runs it."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from ipu._internal.serving.compiled import freeze_step, write_program
+from ipu._internal.serving.directory import complete_directory
+from ipu._internal.serving.errors import ExportTypeError
+from ipu._internal.serving.exported_functions import call_program, mark_exported
+from ipu._internal.serving.manifest import STRING, Manifest, Pipeline, Tensor
+from ipu._internal.serving.saved_model import frozen, save
+from ipu._internal.serving.steps import Step, check_match, checked_step
+
+logger = logging.getLogger("ipu")
+
+
+@dataclass(frozen=True)
+class Export:
+    """The arguments that exports have in common, the predict step checked."""
+
+    step: Step
+    directory: str
+    iterations: int
+    output_names: Any = None
+    preprocessing_step: Callable[..., Any] | None = None
+    preprocessing_step_signature: Any = None
+    postprocessing_step: Callable[..., Any] | None = None
+    postprocessing_step_signature: Any = None
+    pipeline: Pipeline | None = None
+
+
+def export_step(export: Export) -> Callable[..., Any]:
+    """Writes the SavedModel with the compiled program; returns the function that runs it."""
+    step = export.step
+    preprocessing = _preprocessing(export)
+    program = freeze_step(step.flat, step.specs)
+    run = frozen(step)
+    specs = _specs(run.outputs, step.what)
+    postprocessing = _postprocessing(export, specs)
+    results = specs if postprocessing is None else result_specs(postprocessing)
+    names = checked_output_names(export.output_names, len(results))
+    run_program = program.compile()
+    inputs = (preprocessing or step).specs
+    manifest = Manifest(
+        executable=f"application_{uuid.uuid4()}.popef",
+        iterations=export.iterations,
+        inputs=_tensors([spec.name for spec in inputs], inputs),
+        outputs=_tensors(names, results),
+        program_inputs=_tensors([spec.name for spec in step.specs], step.specs),
+        program_outputs=_tensors(names if postprocessing is None else default_names(len(specs)), specs),
+        has_preprocessing=preprocessing is not None,
+        has_postprocessing=postprocessing is not None,
+        pipeline=export.pipeline,
+    )
+    with complete_directory(export.directory) as directory:
+        save(str(directory), step, run, preprocessing, postprocessing, names)
+        assets = directory / "assets"
+        assets.mkdir(exist_ok=True)
+        write_program(assets / manifest.executable, program, manifest)
+        manifest.write(assets)
+    logger.info("Exported %s to %s: %s -> %s", step.what, export.directory, manifest.inputs, manifest.outputs)
+    named = export.output_names is not None
+    return _runtime_function(run_program, manifest, preprocessing, postprocessing, named)
+
+
+def default_names(count: int) -> list[str]:
+    """The names of outputs that nobody named."""
+    return [f"output_{number}" for number in range(count)]
+
+
+def checked_output_names(names: Any, count: int) -> list[str]:
+    """A str for one output, a list of them for several; output_0, output_1 and so on for None.
+
+    Raises ConfigurationError for another number of names or one given twice, ExportTypeError for anything else.
+    """
+    if names is None:
+        return default_names(count)
+    given = [names] if isinstance(names, str) else names
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) and name for name in given):
+        raise ExportTypeError(f"Expected output_names to be a str or a list of them. Received: {names!r}.")
+    if len(given) != count or len(set(given)) != count:
+        raise ConfigurationError(
+            f"Expected output_names to have a name of its own for each of {count} outputs. Received: {names!r}. "
+            f"Leave it out for {', '.join(default_names(count))}."
+        )
+    return list(given)
+
+
+def _preprocessing(export: Export) -> Step | None:
+    signature = export.preprocessing_step_signature
+    if export.preprocessing_step is None:
+        _refuse_signature_alone(signature, "preprocessing_step")
+        return None
+    step = checked_step(export.preprocessing_step, signature, "preprocessing_step")
+    check_match(result_specs(step), export.step.specs, step.what, export.step.what)
+    return step
+
+
+def _postprocessing(export: Export, specs: Sequence[tf.TensorSpec]) -> Step | None:
+    function, signature = export.postprocessing_step, export.postprocessing_step_signature
+    if function is None:
+        _refuse_signature_alone(signature, "postprocessing_step")
+        return None
+    if signature is None and getattr(function, "input_signature", None) is None:
+        signature = list(specs)
+    step = checked_step(function, signature, "postprocessing_step")
+    check_match(specs, step.specs, export.step.what, step.what)
+    return step
+
+
+def _refuse_signature_alone(signature: Any, what: str) -> None:
+    if signature is not None:
+        raise ConfigurationError(f"Expected {what}_signature only with a {what}. Received: it without one.")
+
+
+def result_specs(step: Step) -> list[tf.TensorSpec]:
+    """The specs of what a step returns, flat. Raises ConfigurationError for unknown shapes, but of preprocessing."""
+    traced = tf.function(step.flat, autograph=False).get_concrete_function(*step.specs)
+    return _specs(traced.outputs, step.what)
+
+
+def _specs(outputs: Sequence[Any], what: str) -> list[tf.TensorSpec]:
+    for number, output in enumerate(outputs):
+        if not output.shape.is_fully_defined() and what != "preprocessing_step":
+            raise ConfigurationError(
+                f"Expected the {what} to return tensors of static shape. Received: {output.shape} at {number}. "
+                "Give its shape with tf.ensure_shape."
+            )
+    return [tf.TensorSpec(output.shape, output.dtype) for output in outputs]
+
+
+def _tensors(names: Sequence[str], specs: Sequence[tf.TensorSpec]) -> tuple[Tensor, ...]:
+    def dtype(spec: tf.TensorSpec) -> str:
+        return STRING if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype).name
+
+    return tuple(Tensor(n, tuple(spec.shape), dtype(spec)) for n, spec in zip(names, specs, strict=True))
+
+
+def specs_of(tensors: Sequence[Tensor]) -> list[tf.TensorSpec]:
+    """The named specs of a manifest's tensors."""
+    return [tf.TensorSpec(each.shape, tf.as_dtype(each.dtype), each.name) for each in tensors]
+
+
+def _runtime_function(
+    run: Callable[[list[np.ndarray]], list[np.ndarray]],
+    manifest: Manifest,
+    preprocessing: Step | None,
+    postprocessing: Step | None,
+    named: bool,
+) -> Callable[..., Any]:
+    """A tf.function from the inputs to the outputs; TensorFlow runs the steps around the program.
+
+    It returns a dict by the names of the outputs if these were `named`, and a list otherwise.
+    """
+
+    def runtime_func(*tensors: tf.Tensor) -> Any:
+        flat = list(tensors) if preprocessing is None else preprocessing.flat(*tensors)
+        flat = call_program(run, flat, specs_of(manifest.program_outputs))
+        flat = flat if postprocessing is None else postprocessing.flat(*flat)
+        return dict(zip((output.name for output in manifest.outputs), flat, strict=True)) if named else flat
+
+    names = [tensor.name for tensor in manifest.inputs]
+    if all(name.isidentifier() for name in names):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters = [inspect.Parameter(name, kind) for name in names]
+        runtime_func.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return mark_exported(tf.function(runtime_func, input_signature=specs_of(manifest.inputs), autograph=False))

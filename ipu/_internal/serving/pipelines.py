@@ -1,0 +1,76 @@
+"""The stages of an exported pipeline: what a schedule takes, and the function they make together."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from engine.partition.backward import STAGE
+from engine.partition.schedule import devices_of
+from engine.partition.schedule_checks import check_count, check_pipeline
+from ipu._internal.pipelining.errors import PipelineTypeError
+from ipu._internal.pipelining.options import checked_device_mapping, checked_schedule, kind_of
+from ipu._internal.pipelining.stage_options import check_stage_options, library_options
+from ipu._internal.serving.manifest import Pipeline
+from ipu._internal.serving.steps import traceable
+
+
+def checked_pipeline(stages: Any, iterations: int, mapping: Any, schedule: Any, options: Any) -> Pipeline:
+    """Raises ConfigurationError and StepCountError, ValueErrors, and PipelineTypeError, a TypeError."""
+    if not isinstance(stages, list | tuple):
+        raise PipelineTypeError(f"Expected computational_stages to be a list or tuple. Received: {stages!r}.")
+    if len(stages) < 2:
+        raise ConfigurationError(
+            f"Expected a pipeline of at least two computational stages. Received: {len(stages)}. Export a single one "
+            "with export_single_step."
+        )
+    for number, stage in enumerate(stages):
+        if not callable(stage):
+            raise PipelineTypeError(f"Expected stage {number} to be a function. Received: {stage!r}.")
+    devices = checked_device_mapping(mapping, len(stages))
+    kind = kind_of(checked_schedule(schedule))
+    check_pipeline(kind, len(stages), devices_of(len(stages), devices), training=False)
+    check_stage_options("poplar_options", options, len(stages))
+    check_count(kind, devices_of(len(stages), devices), iterations, training=False, option="iterations")
+    return Pipeline(devices, kind, tuple(map(library_options, options or ())))
+
+
+def composition(stages: Sequence[Callable[..., Any]], constants: Sequence[Any], name: str) -> Callable[..., Any]:
+    """One function for all stages, with the parameters of the first one behind `constants`.
+
+    Raises ConfigurationError when it is called and a stage does not take what the one before returned.
+    """
+    first = getattr(stages[0], "python_function", stages[0])
+    parts = [traceable(stage) for stage in stages]
+
+    @tf.autograph.experimental.do_not_convert
+    def pipeline(*tensors: Any) -> Any:
+        results: Any = (*(tf.convert_to_tensor(constant) for constant in constants), *tensors)
+        for number, (stage, part) in enumerate(zip(stages, parts, strict=True)):
+            arguments = results if isinstance(results, list | tuple) else (results,)
+            _check_arguments(number, stage, arguments)
+            with tf.name_scope(f"{name}/{STAGE}{number}"):
+                results = part(*arguments)
+        return results
+
+    signature = inspect.signature(first)
+    kept = list(signature.parameters.values())[len(constants) :]
+    pipeline.__signature__ = signature.replace(parameters=kept)
+    own = getattr(stages[0], "input_signature", None)
+    if own is not None:
+        pipeline.input_signature = own[len(constants) :]
+    return pipeline
+
+
+def _check_arguments(number: int, stage: Any, arguments: Sequence[Any]) -> None:
+    try:
+        inspect.signature(getattr(stage, "python_function", stage)).bind(*arguments)
+    except TypeError as error:
+        giver = f"what stage {number - 1} returned" if number else "inputs and what requests bring"
+        raise ConfigurationError(
+            f"Expected stage {number} to take {giver}, {len(arguments)} arguments. Received: {error}."
+        ) from error

@@ -1,0 +1,209 @@
+"""The JSON of TensorFlow Serving's REST predict API: requests to arrays, arrays to responses, metadata."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ipu._internal.serving.errors import RequestError
+from ipu._internal.serving.manifest import STRING, Manifest, Tensor
+
+SIGNATURE = "serving_default"
+BASE64 = "b64"
+TYPE_NAMES = {
+    **{"float16": "DT_HALF", "float32": "DT_FLOAT", "float64": "DT_DOUBLE", "bfloat16": "DT_BFLOAT16"},
+    **{"int8": "DT_INT8", "int16": "DT_INT16", "int32": "DT_INT32", "int64": "DT_INT64", "bool": "DT_BOOL"},
+    **{"uint8": "DT_UINT8", "uint16": "DT_UINT16", "uint32": "DT_UINT32", "uint64": "DT_UINT64"},
+    STRING: "DT_STRING",
+}
+
+
+JSON_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+
+
+def parse_request(body: bytes, manifest: Manifest) -> tuple[list[np.ndarray], bool]:
+    """The input arrays of a predict request in the manifest's order, and whether it is in row format.
+
+    With a batch dimension the arrays have any common number of rows, at least one. Raises RequestError, 400, for all
+    that is not as the signature says.
+    """
+    request = _parsed(body)
+    name = request.get("signature_name") or SIGNATURE
+    if name != SIGNATURE:
+        raise RequestError(400, f'Serving signature name: "{str(name)[:100]}" not found in signature def')
+    given = [key for key in ("instances", "inputs") if key in request]
+    if len(given) != 1:
+        problem = (
+            "Missing 'inputs' or 'instances' key" if not given else "Only one of 'inputs' and 'instances' is legal"
+        )
+        raise RequestError(400, f"Failed to process request: {problem}")
+    in_rows = given == ["instances"]
+    columns = (_from_rows if in_rows else _from_columns)(request[given[0]], manifest)
+    arrays = [_array(columns[tensor.name], tensor, manifest.batch_size) for tensor in manifest.inputs]
+    if len({len(array) for array in arrays if manifest.batch_size is not None}) > 1:
+        sizes = {tensor.name: len(array) for tensor, array in zip(manifest.inputs, arrays, strict=True)}
+        raise RequestError(400, f"Expected inputs with one batch size. Received: {sizes}")
+    return arrays, in_rows
+
+
+def format_response(results: Sequence[np.ndarray], manifest: Manifest, in_rows: bool) -> bytes:
+    """The response: `predictions` with an element for each row, or `outputs` with a value for each output."""
+    values = {tensor.name: _plain(array, tensor) for tensor, array in zip(manifest.outputs, results, strict=True)}
+    if len(values) == 1:
+        merged: Any = next(iter(values.values()))
+    elif in_rows:
+        merged = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    else:
+        merged = values
+    return json.dumps({"predictions" if in_rows else "outputs": merged}).encode()
+
+
+def metadata(name: str, version: int, manifest: Manifest) -> dict[str, Any]:
+    """What the metadata endpoint says; with a batch dimension, any size of it can be asked for."""
+    signature = {
+        "inputs": {tensor.name: _tensor_info(tensor, manifest) for tensor in manifest.inputs},
+        "outputs": {tensor.name: _tensor_info(tensor, manifest) for tensor in manifest.outputs},
+        "method_name": "tensorflow/serving/predict",
+        "defaults": {},
+    }
+    return {
+        "model_spec": {"name": name, "signature_name": "", "version": str(version)},
+        "metadata": {"signature_def": {"signature_def": {SIGNATURE: signature}}},
+    }
+
+
+def _tensor_info(tensor: Tensor, manifest: Manifest) -> dict[str, Any]:
+    sizes = list(tensor.shape) if manifest.batch_size is None else [-1, *tensor.shape[1:]]
+    shape = {"dim": [{"size": str(size), "name": ""} for size in sizes], "unknown_rank": False}
+    return {"dtype": TYPE_NAMES.get(tensor.dtype, "DT_INVALID"), "tensor_shape": shape, "name": tensor.name}
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, f"JSON Parse error: {str(error)[:200]}") from error
+    if not isinstance(request, dict):
+        raise RequestError(400, "Failed to process request: the body is no JSON object")
+    return request
+
+
+def _from_rows(instances: Any, manifest: Manifest) -> Mapping[str, Any]:
+    if manifest.batch_size is None:
+        raise RequestError(400, "Expected 'inputs': this model has no batch dimension, so there are no 'instances'")
+    if not isinstance(instances, list) or not instances:
+        raise RequestError(400, "Failed to process request: 'instances' must be a non-empty list")
+    names = [tensor.name for tensor in manifest.inputs]
+    if len(names) == 1 and not _is_named(instances[0]):
+        return {names[0]: instances}
+    for number, instance in enumerate(instances):
+        _check_names(instance, names, f"instance {number}")
+    return {name: [instance[name] for instance in instances] for name in names}
+
+
+def _from_columns(inputs: Any, manifest: Manifest) -> Mapping[str, Any]:
+    names = [tensor.name for tensor in manifest.inputs]
+    if len(names) == 1 and not _is_named(inputs):
+        return {names[0]: inputs}
+    _check_names(inputs, names, "'inputs'")
+    return inputs
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) != {BASE64}
+
+
+def _check_names(value: Any, names: Sequence[str], what: str) -> None:
+    if not isinstance(value, dict) or set(value) != set(names):
+        received = sorted(map(str, value))[:20] if isinstance(value, dict) else type(value).__name__
+        raise RequestError(400, f"Expected {what} to be an object with the inputs {list(names)}. Received: {received}")
+
+
+def _array(value: Any, tensor: Tensor, batch_size: int | None) -> np.ndarray:
+    leaves, shape = _flattened(value, tensor)
+    expected = list(tensor.shape) if batch_size is None else ["any number", *tensor.shape[1:]]
+    start = 0 if batch_size is None else 1
+    if len(shape) != len(tensor.shape) or shape[start:] != list(tensor.shape[start:]) or 0 in shape[:start]:
+        raise RequestError(400, f"Expected input {tensor.name!r} of shape {expected}. Received: {shape}")
+    if tensor.dtype != STRING:
+        return _numbers(leaves, tensor).reshape(shape)
+    array = np.empty(len(leaves), object)
+    array[:] = [_bytes(each, tensor) for each in leaves]
+    return array.reshape(shape)
+
+
+def _flattened(value: Any, tensor: Tensor) -> tuple[list[Any], list[int]]:
+    """The leaves of nested lists, and how long the lists of each level are."""
+    level, shape = [value], []
+    while set(map(type, level)) == {list} and len(shape) <= len(tensor.shape):
+        lengths = set(map(len, level))
+        if len(lengths) > 1:
+            some = sorted(lengths)[:5]
+            raise RequestError(400, f"Expected input {tensor.name!r} to be regular. Received: lists of lengths {some}")
+        shape.append(lengths.pop())
+        level = list(chain.from_iterable(level))
+    return level, shape
+
+
+def _numbers(leaves: list[Any], tensor: Tensor) -> np.ndarray:
+    """Numbers of the kind of the signature's dtype and in its range; floats take integers, too."""
+    dtype = np.dtype(tensor.dtype)
+    # Before NumPy sees them: it makes numbers of strings, and needs the longest string's room for each of them.
+    kinds = set(map(type, leaves))
+    allowed = {"b": {bool}, "i": {int}, "u": {int}}.get(dtype.kind, {int, float})
+    if not kinds <= allowed:
+        received = ", ".join(sorted(JSON_NAMES.get(kind, kind.__name__) for kind in kinds - allowed))
+        raise RequestError(400, f"Expected input {tensor.name!r} of {dtype.name}. Received: {received}")
+    try:
+        if dtype.kind in "biu":
+            return np.array(leaves, dtype)
+        wide = np.array(leaves, np.float64)
+    except OverflowError as error:
+        raise _out_of_range(tensor) from error
+    with np.errstate(over="ignore"):
+        cast = wide.astype(dtype)
+    if np.any(np.isinf(cast.astype(np.float64)) & np.isfinite(wide)):
+        raise _out_of_range(tensor)
+    return cast
+
+
+def _out_of_range(tensor: Tensor) -> RequestError:
+    return RequestError(400, f"Expected input {tensor.name!r} in the range of {tensor.dtype}. Received: other numbers")
+
+
+def _bytes(value: Any, tensor: Tensor) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, dict) and set(value) == {BASE64} and isinstance(value[BASE64], str):
+        try:
+            return base64.b64decode(value[BASE64], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise RequestError(400, f"Input {tensor.name!r}: b64 does not decode: {error}") from error
+    raise RequestError(
+        400, f"Expected input {tensor.name!r} of strings or {{'b64': ...}}. Received: a {type(value).__name__}"
+    )
+
+
+def _plain(array: np.ndarray, tensor: Tensor) -> Any:
+    if tensor.dtype != STRING:
+        return array.astype(np.float64).tolist() if array.dtype.kind not in "biuf" else array.tolist()
+    as_bytes = tensor.name.endswith("_bytes")
+    return _plain_strings(array.tolist(), as_bytes)
+
+
+def _plain_strings(value: Any, as_bytes: bool) -> Any:
+    """TensorFlow Serving takes the ending `_bytes` of an output's name for the wish to have it in base64."""
+    if isinstance(value, list):
+        return [_plain_strings(each, as_bytes) for each in value]
+    if not as_bytes:
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return {BASE64: base64.b64encode(value).decode("ascii")}
+    return {BASE64: base64.b64encode(value).decode("ascii")}
