@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from numbers import Integral
 from typing import Any, ClassVar, get_args
 
 from engine.errors import ConfigurationError
+from engine.integers import is_integer
 from engine.partition.accumulation import Accumulation, Reduction
 from engine.partition.storage import Storage
 from ipu._internal.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
 from ipu._internal.compiler.storage import checked_storage, placed
 from keras_ext.extension import Extension, option, options_of
 from keras_ext.replication import replicas_of
+from keras_ext.types import KerasModel, KerasOptimizer
 
 logger = logging.getLogger("ipu")
 STEPS = "gradient_accumulation_steps_per_replica"
@@ -30,11 +31,11 @@ class AccumulationOptions(Extension):
     UNSAVED: ClassVar[tuple[str, ...]] = (ARGUMENTS,)
 
     def set_gradient_accumulation_options(
-        self: Any,
+        self: KerasModel,
         gradient_accumulation_steps_per_replica: int | None = None,
-        gradient_accumulation_reduction_method: Any = "sum",
+        gradient_accumulation_reduction_method: object = "sum",
         use_v2_gradient_accumulation_optimizer: bool = False,
-        **gradient_accumulation_optimizer_kwargs: Any,
+        **gradient_accumulation_optimizer_kwargs: object,
     ) -> None:
         """Sets how `fit` accumulates gradients; `evaluate` and `predict` do not.
 
@@ -71,14 +72,14 @@ class AccumulationOptions(Extension):
             )
 
 
-def accumulation_of(model: Any) -> Accumulation:
+def accumulation_of(model: KerasModel) -> Accumulation:
     """What `fit` accumulates before each update of a model, in the configuration in force."""
     from keras_ext.pipelining.options import pipelining_of  # which knows these options
 
     return accumulation_with(model, pipelining_of(model, training=True))
 
 
-def accumulation_with(model: Any, pipelining: Any) -> Accumulation:
+def accumulation_with(model: KerasModel, pipelining: Any) -> Accumulation:
     """The same where it is known how the model is pipelined while it trains."""
     _check_minimize(model, pipelining is not None)
     if pipelining is not None:
@@ -89,31 +90,31 @@ def accumulation_with(model: Any, pipelining: Any) -> Accumulation:
     return Accumulation(steps, replicas_of(model.distribute_strategy), REDUCTIONS[option(model, REDUCTION, 0)])
 
 
-def accumulator_type_of(model: Any) -> AccumulatorType:
+def accumulator_type_of(model: KerasModel) -> AccumulatorType:
     """The type in which a model's gradients are accumulated; None for their own."""
     return option(model, ARGUMENTS, {}).get("dtype")
 
 
-def storage_of(model: Any) -> Storage:
+def storage_of(model: KerasModel) -> Storage:
     """What a chip would keep in streaming memory while the model trains."""
     return placed(checked_storage(option(model, ARGUMENTS, {})), accumulates=(option(model, STEPS) or 1) > 1)
 
 
-def checked_steps(steps: Any) -> int | None:
+def checked_steps(steps: object) -> int | None:
     """An integer of at least 1, or None; raises ConfigurationError for all else."""
     if steps is None:
         return None
-    if isinstance(steps, bool) or not isinstance(steps, Integral) or steps < 1:
+    if not is_integer(steps) or steps < 1:
         raise ConfigurationError(
             f"Expected {STEPS} to be None or an integer of at least 1. Received: {steps!r}. Nearest legal value: 1."
         )
     return int(steps)
 
 
-def checked_reduction(method: Any) -> Reduction:
+def checked_reduction(method: object) -> Reduction:
     """A name in any case, a member of GradientAccumulationReductionMethod or its value."""
     name = getattr(method, "name", method)
-    if isinstance(name, Integral) and not isinstance(name, bool) and 0 <= name < len(REDUCTIONS):
+    if is_integer(name) and 0 <= name < len(REDUCTIONS):
         return REDUCTIONS[int(name)]
     for reduction in REDUCTIONS:
         if isinstance(name, str) and name.lower() == reduction:
@@ -147,11 +148,11 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
         accumulator_element_type(dtype)
 
 
-def _is_keras_optimizer(optimizer: Any) -> bool:
+def _is_keras_optimizer(optimizer: KerasOptimizer) -> bool:
     return hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "get_config")
 
 
-def _check_minimize(model: Any, is_pipelined: bool) -> None:
+def _check_minimize(model: KerasModel, is_pipelined: bool) -> None:
     """Raises ConfigurationError for an optimizer with a `minimize` of its own, which would never be called."""
     optimizer = getattr(model, "optimizer", None)
     if not (is_pipelined or (option(model, STEPS) or 1) > 1):

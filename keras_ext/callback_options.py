@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from engine.errors import ConfigurationError
 from keras_ext.extension import Extension, option, options_of
+from keras_ext.types import KerasModel
 
 ASYNCHRONOUS = "asynchronous_callbacks"
 
@@ -15,7 +16,7 @@ class CallbackOptions(Extension):
 
     SAVED: ClassVar[dict[str, Any]] = {ASYNCHRONOUS: False}
 
-    def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
+    def set_asynchronous_callbacks(self: KerasModel, asynchronous: bool = False) -> None:
         """Says when `fit`, `evaluate` and `predict` call batch callbacks: after each step, or once an execution.
 
         Asynchronous callbacks are called in order from a thread of their own while the engine goes on. A step takes a
@@ -36,6 +37,6 @@ class CallbackOptions(Extension):
         options_of(self)[ASYNCHRONOUS] = asynchronous
 
 
-def has_asynchronous_callbacks(model: Any) -> bool:
+def has_asynchronous_callbacks(model: KerasModel) -> bool:
     """Whether the model's batch callbacks are to fire for each step."""
     return bool(option(model, ASYNCHRONOUS, False))

@@ -37,7 +37,7 @@ class CallbackThread:
         self._report = report
         self._together = together
         self._ended = threading.Event()
-        self._abandoned = False
+        self._abandoned = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="ipu-callbacks", daemon=True)
         self._strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
@@ -64,7 +64,7 @@ class CallbackThread:
 
     def abandon(self) -> None:
         """Reports no more; waits for the callback that is running."""
-        self._abandoned = True
+        self._abandoned.set()
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -85,11 +85,11 @@ class CallbackThread:
 
     def _follow(self) -> None:
         reported, sleep = 0, SHORTEST_SLEEP
-        while not self._abandoned:
+        while not self._abandoned.is_set():
             ended = self._ended.is_set()  # asked first: what is complete then was complete before
             completed = self._call.completed() // self._together
             for step in range(reported, completed):
-                if self._abandoned:
+                if self._abandoned.is_set():
                     return
                 first, end = step * self._together, (step + 1) * self._together
                 if self._report([result[first:end] for result in self._call.results]) and not self.stopped:

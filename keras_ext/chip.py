@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
@@ -16,9 +16,10 @@ from ipu._internal.compiler.program import Program
 from ipu._internal.profiling.accounts import account_of
 from keras_ext.accumulation import accumulation_of
 from keras_ext.training import Mode, StepFunction
+from keras_ext.types import KerasModel
 
 
-def chip_account(model: Any, mode: Mode = "train") -> Account:
+def chip_account(model: KerasModel, mode: Mode = "train") -> Account:
     """The account of the program that the last `fit` ("train"), `evaluate` ("test") or `predict` ran.
 
     That of a pipeline has all its IPUs as `pipeline`, and fits if each of them holds what is on it.
@@ -28,7 +29,7 @@ def chip_account(model: Any, mode: Mode = "train") -> Account:
     return account_of(_latest(model, mode))
 
 
-def _latest(model: Any, mode: Mode) -> Program:
+def _latest(model: KerasModel, mode: Mode) -> Program:
     function = getattr(model, f"{mode}_function", None)
     program = function.latest_program() if isinstance(function, StepFunction) else None
     if program is None:
@@ -40,13 +41,16 @@ def _latest(model: Any, mode: Mode) -> Program:
     return program
 
 
-def chip_summary(model: Any, mode: Mode = "train") -> str:
+def chip_summary(model: KerasModel, mode: Mode = "train") -> str:
     """The account as a table of about twenty lines, 88 columns wide."""
     return summary(chip_account(model, mode))
 
 
 def chip_scaling(
-    model: Any, mode: Mode = "train", replicas: Iterable[int] = POWERS_OF_TWO, kind: Literal["weak", "strong"] = "weak"
+    model: KerasModel,
+    mode: Mode = "train",
+    replicas: Iterable[int] = POWERS_OF_TWO,
+    kind: Literal["weak", "strong"] = "weak",
 ) -> Predictions:
     """What the program of `chip_account` would do on each number of replicas, by calculation; 1 to 1,024 by default.
 

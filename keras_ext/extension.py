@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any, ClassVar
 
 from keras_ext.frameworks.common import serves
+from keras_ext.types import KerasModel
 
 
 class ExtensionKind(type):
     """Makes the models that an extension serves its instances: of its own class and of those it derives from."""
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         extensions = (extension_of(instance) for extension_of in _served)
         return any(extension is not None and issubclass(extension, cls) for extension in extensions)
 
@@ -38,12 +39,12 @@ _served: list[Callable[[Any], type[Extension] | None]] = []
 """What tells the extension of a model, one for each framework."""
 
 
-def options_of(model: Any) -> dict[str, Any]:
+def options_of(model: KerasModel) -> dict[str, Any]:
     """The model's options as far as they have been set; not an attribute that Keras tracks."""
     return vars(model).setdefault("_ipu_options", {})
 
 
-def option(model: Any, name: str, default: Any = None) -> Any:
+def option(model: KerasModel, name: str, default: Any = None) -> Any:
     """One of the model's options."""
     return vars(model).get("_ipu_options", {}).get(name, default)
 
@@ -61,7 +62,7 @@ class InjectedMethod:
         self._name = name
         self._extension_of = extension_of
 
-    def __get__(self, model: Any, owner: type | None = None) -> Any:
+    def __get__(self, model: KerasModel, owner: type | None = None) -> Any:
         extension = None if model is None else self._extension_of(model)
         function = getattr(extension, self._name, None)
         if function is None:
@@ -76,7 +77,7 @@ class InjectedMethod:
 
 
 def install(
-    model_class: type, kinds: dict[type, type[Extension]], strategy_attribute: str
+    model_class: type, kinds: Mapping[type, type[Extension]], strategy_attribute: str
 ) -> Callable[[Any], type[Extension] | None]:
     """Injects the methods into one framework's models; returns what tells a model's extension, None outside a scope.
 
@@ -84,7 +85,7 @@ def install(
     which a model keeps the strategy it was created under.
     """
 
-    def extension_of(model: Any) -> type[Extension] | None:
+    def extension_of(model: KerasModel) -> type[Extension] | None:
         if not serves(getattr(model, strategy_attribute, None)):
             return None
         return next((extension for kind, extension in kinds.items() if isinstance(model, kind)), None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 
 FRAMEWORKS = {"keras": "keras_ext.frameworks.keras3", "tf_keras": "keras_ext.frameworks.tf_keras"}
 
@@ -54,7 +54,7 @@ class InstallingFinder:
         return spec
 
 
-def _extend_after_execution(loader: Any) -> None:
+def _extend_after_execution(loader: Loader) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
@@ -63,4 +63,4 @@ def _extend_after_execution(loader: Any) -> None:
         execute(module)
         extend(module.__name__)
 
-    loader.exec_module = exec_module
+    loader.exec_module = exec_module  # type: ignore[method-assign]  # of this loader alone

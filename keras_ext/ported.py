@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from keras_ext.errors import RemovedName
 
@@ -38,7 +38,7 @@ PIPELINING_ARGUMENTS = (
 class RemovedModel:
     """Base of the removed classes, which can be subclassed, as old programs do."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
+    def __new__(cls, *args: object, **kwargs: object) -> NoReturn:
         """Raises RemovedName, a RuntimeError, with what takes the place of the class and of each argument."""
         name = next(base.__name__ for base in cls.__mro__ if base in REMOVED.values())
         hints = filter(None, (_hint(argument, name.startswith("Pipeline")) for argument in kwargs))

@@ -28,6 +28,7 @@ from ipu._internal.pipelining.streaming import (
 )
 from keras_ext.epochs.feeds import BatchSignature
 from keras_ext.pipelining.options import Pipelining
+from keras_ext.types import KerasOptimizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class ProgramCache:
     def get(
         self,
         signature: BatchSignature,
-        optimizer: Any,
+        optimizer: KerasOptimizer,
         step: Callable[[Any], Any],
         replicas: int,
         updates: Updates | None = None,

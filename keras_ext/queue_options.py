@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any, ClassVar
 
 from engine.errors import ConfigurationError
+from engine.integers import is_integer
 from ipu._internal.config.deprecation import warn_of_arguments
 from ipu._internal.queues import deprecated_arguments
 from keras_ext.extension import Extension, option, options_of
+from keras_ext.types import KerasModel
 
 INFEED, OUTFEED = "infeed_kwargs", "outfeed_kwargs"
 MAXIMAL_DEPTH = 255
@@ -27,7 +28,7 @@ class QueueOptions(Extension):
 
     SAVED: ClassVar[dict[str, Any]] = {INFEED: {}, OUTFEED: {}}
 
-    def set_infeed_queue_options(self, **kwargs: Any) -> None:
+    def set_infeed_queue_options(self: KerasModel, **kwargs: object) -> None:
         """Sets the options of the infeed queues of `fit`, `evaluate` and `predict`.
 
         `prefetch_depth` is the number of executions for which tf.data prepares data ahead, 1 to 255; None or 0 means
@@ -43,7 +44,7 @@ class QueueOptions(Extension):
         warn_of_arguments("set_infeed_queue_options", kwargs, deprecated_arguments.INFEED)
         options_of(self)[INFEED] = _plain(kwargs)
 
-    def set_outfeed_queue_options(self, **kwargs: Any) -> None:
+    def set_outfeed_queue_options(self: KerasModel, **kwargs: object) -> None:
         """Sets the options of the outfeed queues of `fit`, `evaluate` and `predict`.
 
         `buffer_depth` is the number of steps whose results wait for asynchronous callbacks before the engine does,
@@ -57,13 +58,13 @@ class QueueOptions(Extension):
         options_of(self)[OUTFEED] = _plain(kwargs)
 
 
-def prefetch_depth(model: Any) -> int | None:
+def prefetch_depth(model: KerasModel) -> int | None:
     """For how many executions a model's data are to be prepared ahead; None where it was not said."""
     options = option(model, INFEED, {})
     return options["prefetch_depth"] or DEFAULT_PREFETCH_DEPTH if "prefetch_depth" in options else None
 
 
-def buffer_depth(model: Any) -> int | None:
+def buffer_depth(model: KerasModel) -> int | None:
     """How many steps' results may wait for callbacks; None, where it was not set, means all of an execution."""
     return option(model, OUTFEED, {}).get("buffer_depth")
 
@@ -81,7 +82,7 @@ def _check_names(received: dict[str, Any], allowed: tuple[str, ...], filled_in: 
             )
 
 
-def _check_device(arguments: dict[str, Any], strategy: Any) -> None:
+def _check_device(arguments: dict[str, Any], strategy: object) -> None:
     given, own = arguments.get("device_ordinal"), getattr(strategy, "ordinal", 0)
     if given not in (None, own):
         raise ConfigurationError(
@@ -95,7 +96,7 @@ def _check_number(received: dict[str, Any], name: str, least: int, most: int | N
     if value is None and name != "buffer_depth" or name not in received:
         return
     bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if not is_integer(value):
         raise ConfigurationError(f"Expected {name} to be an integer {bounds}. Received: {value!r}.")
     nearest = max(least, int(value) if most is None else min(int(value), most))
     if nearest != value:
@@ -111,7 +112,4 @@ def _check_flag(received: dict[str, Any], name: str) -> None:
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
     """NumPy's integers as Python's, which JSON can hold."""
-    return {
-        name: int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
-        for name, value in options.items()
-    }
+    return {name: int(value) if is_integer(value) else value for name, value in options.items()}

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+
+from keras_ext.types import KerasModel
 
 READY_SECONDS = 1e-3
 """Data that take longer to get were not ready."""
@@ -36,11 +37,11 @@ class QueueReport:
         self.infeed_seconds += seconds
 
 
-def queue_report(model: Any, mode: str = "train") -> QueueReport:
+def queue_report(model: KerasModel, mode: str = "train") -> QueueReport:
     """The report of the model's last `fit` ("train"), `evaluate` ("test") or `predict`; an empty one before that."""
     return vars(model).setdefault("_ipu_queue_reports", {}).setdefault(mode, QueueReport())
 
 
-def begin_report(model: Any, mode: str) -> None:
+def begin_report(model: KerasModel, mode: str) -> None:
     """Begins an empty report."""
     vars(model).setdefault("_ipu_queue_reports", {})[mode] = QueueReport()

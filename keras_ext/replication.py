@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import tensorflow as tf
+
 from engine.errors import StepCountError
 from ipu._internal.device import current_system
 from keras_ext.epochs.feeds import Batches, BatchSignature, FeedIterator, take
@@ -28,7 +30,7 @@ def ipus_of_replica(ipus: int) -> Iterator[None]:
         _ipus.reset(before)
 
 
-def replicas_of(strategy: Any) -> int:
+def replicas_of(strategy: tf.distribute.Strategy) -> int:
     """How many replicas the models of a strategy have in the configuration in force: one IPU each, or as said.
 
     Raises ConfigurationError when the strategy's device is not configured, or its IPUs do not divide among replicas.

@@ -17,6 +17,7 @@ from keras_ext.pipelining.micro_batches import pipelined_run
 from keras_ext.queue_options import prefetch_depth
 from keras_ext.queue_report import begin_report, queue_report
 from keras_ext.replication import replicas_of
+from keras_ext.types import KerasModel
 from keras_ext.validation_checks import check_validation
 
 logger = logging.getLogger("ipu")
@@ -77,7 +78,7 @@ def _running(method: Callable[..., Any], mode: str, strategy_serves: Callable[[A
     signature = inspect.signature(method)
 
     @functools.wraps(method)
-    def run(self: Any, *arguments: Any, **named: Any) -> Any:
+    def run(self: KerasModel, *arguments: object, **named: object) -> Any:
         if not strategy_serves(self):
             return method(self, *arguments, **named)
         given = signature.bind(self, *arguments, **named).arguments

@@ -10,6 +10,7 @@ from typing import Any
 
 from keras_ext.errors import IncompleteConfig
 from keras_ext.extension import Extension, options_of
+from keras_ext.types import Config, KerasModel
 
 logger = logging.getLogger("ipu")
 ExtensionOf = Callable[[Any], type[Extension] | None]
@@ -38,7 +39,7 @@ class ConfigKeeper:
         self._extension_of = extension_of
         self._names = frozenset[str]().union(*(saved_names(extension) for extension in extensions))
 
-    def saved(self, model: Any) -> dict[str, Any]:
+    def saved(self, model: KerasModel) -> dict[str, Any]:
         """The model's options that a config keeps, as far as they are set; {} for a model of no strategy."""
         extension = self._extension_of(model)
         if extension is None:
@@ -48,12 +49,12 @@ class ConfigKeeper:
         computed = {name: compute(model) for name, compute in computed_options(extension) if name not in options}
         return {**options, **{name: value for name, value in computed.items() if value is not None}}
 
-    def restore(self, model: Any, options: dict[str, Any]) -> None:
+    def restore(self, model: KerasModel, options: dict[str, Any]) -> None:
         """Sets the options of a config on a model of a strategy."""
         if options and self._extension_of(model) is not None:
             options_of(model).update(options)
 
-    def split(self, config: Any) -> tuple[Any, dict[str, Any]]:
+    def split(self, config: Config) -> tuple[Any, dict[str, Any]]:
         """A config without options, and the options."""
         if not isinstance(config, dict) or not self._names & config.keys():
             return config, {}
@@ -61,7 +62,7 @@ class ConfigKeeper:
         return {name: value for name, value in config.items() if name not in self._names}, options
 
     @staticmethod
-    def _tell_unsaved(model: Any, extension: type[Extension]) -> None:
+    def _tell_unsaved(model: KerasModel, extension: type[Extension]) -> None:
         """Says once for each model which options its config leaves out."""
         told = _told_unsaved.setdefault(model, set())
         left_out = sorted(name for name in unsaved_names(extension) - told if options_of(model).get(name))
@@ -78,18 +79,18 @@ class ConfigKeeper:
         """`get_config` with the options."""
 
         @functools.wraps(get_config)
-        def get_config_with_options(model: Any) -> Any:
+        def get_config_with_options(model: KerasModel) -> Any:
             config, options = get_config(model), self.saved(model)
             return {**config, **options} if options else config
 
         return get_config_with_options
 
-    def reading(self, from_config: Any) -> Any:
+    def reading(self, from_config: classmethod) -> Any:
         """The class method `from_config` for configs with options."""
         function = from_config.__func__
 
         @functools.wraps(function)
-        def from_config_with_options(cls: type, config: Any, *arguments: Any, **named: Any) -> Any:
+        def from_config_with_options(cls: type, config: Config, *arguments: object, **named: object) -> Any:
             plain, options = self.split(config)
             model = function(cls, plain, *arguments, **named)
             self.restore(model, options)
@@ -101,7 +102,7 @@ class ConfigKeeper:
         """`__init__` for those whose own `from_config` passes all of the config to the constructor."""
 
         @functools.wraps(init)
-        def init_with_options(model: Any, *args: Any, **kwargs: Any) -> None:
+        def init_with_options(model: KerasModel, *args: object, **kwargs: object) -> None:
             plain, options = self.split(kwargs)
             init(model, *args, **plain)
             self.restore(model, options)
@@ -112,7 +113,7 @@ class ConfigKeeper:
         """A function that clones its first argument."""
 
         @functools.wraps(clone)
-        def clone_with_options(model: Any, *arguments: Any, **named: Any) -> Any:
+        def clone_with_options(model: KerasModel, *arguments: object, **named: object) -> Any:
             copy = clone(model, *arguments, **named)
             self.restore(copy, self.saved(model))
             return copy
@@ -123,7 +124,7 @@ class ConfigKeeper:
         """`save`, which raises IncompleteConfig for a class whose own `get_config` drops the options."""
 
         @functools.wraps(save)
-        def save_checked(model: Any, *arguments: Any, **named: Any) -> Any:
+        def save_checked(model: KerasModel, *arguments: object, **named: object) -> Any:
             options = self.saved(model)
             missing = sorted(options.keys() - self._config_of(model).keys()) if options else []
             if missing:
@@ -135,7 +136,7 @@ class ConfigKeeper:
 
         return save_checked
 
-    def _config_of(self, model: Any) -> dict[str, Any]:
+    def _config_of(self, model: KerasModel) -> dict[str, Any]:
         try:
             return model.get_config()
         except NotImplementedError:

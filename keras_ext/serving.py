@@ -21,20 +21,21 @@ from keras_ext.extension import Extension
 from keras_ext.pipelining.micro_batches import check_pipeline_count
 from keras_ext.pipelining.options import pipelining_of
 from keras_ext.pipelining.running import in_stages
+from keras_ext.types import KerasModel, Nest, Tensor
 
 
 class ServingExport(Extension):
     """The method about export for serving."""
 
     def export_for_ipu_serving(
-        self: Any,
+        self: KerasModel,
         export_dir: str,
         batch_size: int | None = None,
-        output_names: Any = None,
+        output_names: Nest = None,
         preprocessing_step: Callable[..., Any] | None = None,
-        preprocessing_step_signature: Any = None,
+        preprocessing_step_signature: Nest = None,
         postprocessing_step: Callable[..., Any] | None = None,
-        postprocessing_step_signature: Any = None,
+        postprocessing_step_signature: Nest = None,
         purge_export_dir: bool = False,
     ) -> Callable[..., Any]:
         """Exports what `predict` computes as a SavedModel that also holds a compiled program; see
@@ -71,7 +72,7 @@ class ServingExport(Extension):
         )
 
 
-def model_inputs(model: Any, batch_size: int | None) -> tuple[Any, tuple[tf.TensorSpec, ...]]:
+def model_inputs(model: KerasModel, batch_size: int | None) -> tuple[Any, tuple[tf.TensorSpec, ...]]:
     """The structure in which a model takes its inputs, and their flat specs with names and a batch size.
 
     Raises ConfigurationError for a model that is not built, and for unknown sizes.
@@ -83,7 +84,7 @@ def model_inputs(model: Any, batch_size: int | None) -> tuple[Any, tuple[tf.Tens
     return structure, specs
 
 
-def _symbolic_inputs(model: Any) -> tuple[Any, list[str]]:
+def _symbolic_inputs(model: KerasModel) -> tuple[Any, list[str]]:
     """Of functional and sequential models: the inputs that Keras made symbols for."""
     inner = getattr(model, "_functional", None) or model
     structure = getattr(inner, "_inputs_struct", None)
@@ -97,13 +98,13 @@ def _symbolic_inputs(model: Any) -> tuple[Any, list[str]]:
     return tf.nest.pack_sequence_as(structure, specs), names
 
 
-def _layer_name(tensor: Any) -> str:
+def _layer_name(tensor: Tensor) -> str:
     """Keras names the symbol of an input layer after it."""
     history = getattr(tensor, "_keras_history", None)
     return history.operation.name if history is not None else tensor.name
 
 
-def _built_inputs(model: Any) -> tuple[Any, list[str]]:
+def _built_inputs(model: KerasModel) -> tuple[Any, list[str]]:
     """Of subclasses of `Model`: the shapes `build` was given, under the name of the parameter of `call`."""
     shapes = _build_shapes(model) if model.built else None
     if shapes is None:
@@ -118,7 +119,7 @@ def _built_inputs(model: Any) -> tuple[Any, list[str]]:
     return specs, [parameter] if count == 1 else [f"{parameter}_{number}" for number in range(count)]
 
 
-def _build_shapes(model: Any) -> Any:
+def _build_shapes(model: KerasModel) -> Any:
     shapes = getattr(model, "_build_shapes_dict", None)
     if shapes:
         values = list(shapes.values())
@@ -126,7 +127,7 @@ def _build_shapes(model: Any) -> Any:
     return getattr(model, "_build_input_shape", None)
 
 
-def _specs_of_shapes(shapes: Any, dtype: str) -> Any:
+def _specs_of_shapes(shapes: Nest, dtype: str) -> Any:
     if isinstance(shapes, tf.TensorShape) or _is_shape(shapes):
         return tf.TensorSpec(shapes, dtype)
     if isinstance(shapes, dict):
@@ -134,11 +135,11 @@ def _specs_of_shapes(shapes: Any, dtype: str) -> Any:
     return [_specs_of_shapes(shape, dtype) for shape in shapes]
 
 
-def _is_shape(value: Any) -> bool:
+def _is_shape(value: object) -> bool:
     return isinstance(value, tuple | list) and all(size is None or isinstance(size, Integral) for size in value)
 
 
-def _with_batch(model: Any, spec: tf.TensorSpec, name: str, batch_size: int | None) -> tf.TensorSpec:
+def _with_batch(model: KerasModel, spec: tf.TensorSpec, name: str, batch_size: int | None) -> tf.TensorSpec:
     sizes = spec.shape.as_list() if spec.shape.rank is not None else [None]
     if sizes and batch_size is not None:
         sizes[0] = batch_size
@@ -155,10 +156,10 @@ def _with_batch(model: Any, spec: tf.TensorSpec, name: str, batch_size: int | No
     return tf.TensorSpec(sizes, spec.dtype, name)
 
 
-def _predicting(model: Any, structure: Any) -> Callable[..., Any]:
+def _predicting(model: KerasModel, structure: Nest) -> Callable[..., Any]:
     """What `predict` computes for one batch, as a function of the flat inputs."""
 
-    def predict_step(*tensors: Any) -> Any:
+    def predict_step(*tensors: tf.Tensor) -> Any:
         inputs = tf.nest.pack_sequence_as(structure, tensors)
         pipelining = pipelining_of(model, training=False)
         stages = contextlib.nullcontext() if pipelining is None else in_stages(model, pipelining.stages)
@@ -168,20 +169,20 @@ def _predicting(model: Any, structure: Any) -> Callable[..., Any]:
     return predict_step
 
 
-def _autograph_of(model: Any) -> contextlib.AbstractContextManager[Any]:
+def _autograph_of(model: KerasModel) -> contextlib.AbstractContextManager[Any]:
     """AutoGraph is off where steps are traced, but tf_keras has it convert the `call` of its users' layers."""
     is_tf_keras = any(base.__module__.partition(".")[0] == "tf_keras" for base in type(model).__mro__)
     return ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED) if is_tf_keras else contextlib.nullcontext()
 
 
-def _steps_per_execution(model: Any) -> int:
+def _steps_per_execution(model: KerasModel) -> int:
     steps = getattr(model, "_steps_per_execution", None)
     if steps is None:
         steps = getattr(model, "steps_per_execution", None)
     return 1 if steps is None else int(steps.numpy() if hasattr(steps, "numpy") else steps)
 
 
-def _pipeline(model: Any, iterations: int) -> Pipeline | None:
+def _pipeline(model: KerasModel, iterations: int) -> Pipeline | None:
     pipelining = pipelining_of(model, training=False)
     if pipelining is None:
         return None

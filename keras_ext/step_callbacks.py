@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_ext.callback_options import has_asynchronous_callbacks
 from keras_ext.pipelining.outfeed import has_accumulated_logs
+from keras_ext.types import KerasCallbackList, KerasModel, Logs
 
 STOPS = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}
 """The model's attribute with which callbacks end a run."""
@@ -18,13 +19,15 @@ Dispatch = Callable[[Any, int, Any], None]
 class StepCallbacks:
     """The batch callbacks of one execution, whose first step a callback list has begun."""
 
-    def __init__(self, callback_list: Any, model: Any, mode: str, first: int, begin: Dispatch, end: Dispatch) -> None:
+    def __init__(
+        self, callback_list: KerasCallbackList, model: KerasModel, mode: str, first: int, begin: Dispatch, end: Dispatch
+    ) -> None:
         self._list, self._model, self._mode = callback_list, model, mode
         self._next = self._first = first
         self._begin, self._end = begin, end
         self.taken = False
 
-    def report(self, logs: Any, steps: int = 1) -> bool:
+    def report(self, logs: Logs, steps: int = 1) -> bool:
         """Calls the callbacks at the end of the next steps, which share logs; whether they want the run to stop."""
         for _ in range(steps):
             if self._next > self._first:
@@ -34,7 +37,7 @@ class StepCallbacks:
         return bool(getattr(self._model, STOPS[self._mode], False))
 
 
-def take_callbacks(model: Any, mode: str) -> StepCallbacks | None:
+def take_callbacks(model: KerasModel, mode: str) -> StepCallbacks | None:
     """The callbacks that wait for the steps of the execution about to run; None if those are not asynchronous."""
     waiting = vars(model).get("_ipu_step_callbacks", {}).pop(mode, None)
     if waiting is not None:
@@ -42,12 +45,12 @@ def take_callbacks(model: Any, mode: str) -> StepCallbacks | None:
     return waiting
 
 
-def note_steps(model: Any, mode: str, steps: int) -> None:
+def note_steps(model: KerasModel, mode: str, steps: int) -> None:
     """Notes the steps of each replica that an execution made: fewer than `steps_per_execution` where data end."""
     vars(model).setdefault("_ipu_steps_made", {})[mode] = steps
 
 
-def _last_step(model: Any, mode: str, first: int, last: int) -> int:
+def _last_step(model: KerasModel, mode: str, first: int, last: int) -> int:
     """The number of an execution's last step: what the execution noted, else what the framework says."""
     made = vars(model).get("_ipu_steps_made", {}).pop(mode, None)
     return last if made is None else first + made - 1
@@ -67,7 +70,7 @@ def install(callback_list: type, direct: str = "") -> None:
 
 def _beginning(mode: str, begin: Callable[..., None], end: Dispatch) -> Callable[..., None]:
     @functools.wraps(begin)
-    def on_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
+    def on_batch_begin(self: KerasCallbackList, batch: int, logs: Logs = None) -> None:
         self._ipu_execution, self._ipu_first_step = None, batch
         begin(self, batch, logs)
         model = _model_of(self)
@@ -83,7 +86,7 @@ def _beginning(mode: str, begin: Callable[..., None], end: Dispatch) -> Callable
 
 def _ending(mode: str, end: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(end)
-    def on_batch_end(self: Any, batch: int, logs: Any = None) -> None:
+    def on_batch_end(self: KerasCallbackList, batch: int, logs: Logs = None) -> None:
         execution, self._ipu_execution = getattr(self, "_ipu_execution", None), None
         model, first = _model_of(self), getattr(self, "_ipu_first_step", None)
         if model is not None and first is not None:
@@ -94,5 +97,5 @@ def _ending(mode: str, end: Callable[..., None]) -> Callable[..., None]:
     return on_batch_end
 
 
-def _model_of(callback_list: Any) -> Any:
+def _model_of(callback_list: KerasCallbackList) -> Any:
     return getattr(callback_list, "_model", None) or getattr(callback_list, "model", None)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import tensorflow as tf
 
 from keras_ext.training import StepFunction
+from keras_ext.types import KerasTensorBoard, Logs
 
 
-def install(callback: Any) -> None:
+def install(callback: type[KerasTensorBoard]) -> None:
     """Lets a framework's TensorBoard write the graph of a training step that the engine runs, in the first epoch."""
     write, end_epoch = callback._write_keras_model_train_graph, callback.on_epoch_end
 
     @functools.wraps(write)
-    def write_train_graph(self: Any) -> None:
+    def write_train_graph(self: KerasTensorBoard) -> None:
         function = self.model.train_function
         if not isinstance(function, StepFunction):
             return write(self)
@@ -25,12 +25,12 @@ def install(callback: Any) -> None:
                 tf.summary.graph(graph)
 
     @functools.wraps(end_epoch)
-    def on_epoch_end(self: Any, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self: KerasTensorBoard, epoch: int, logs: Logs = None) -> None:
         # tf_keras calls its batch hooks, which would have written the graph, only for profiles and speeds.
         if self._should_write_train_graph and isinstance(self.model.train_function, StepFunction):
             self._write_keras_model_train_graph()
             self._should_write_train_graph = False
         end_epoch(self, epoch, logs)
 
-    callback._write_keras_model_train_graph = write_train_graph
-    callback.on_epoch_end = on_epoch_end
+    callback._write_keras_model_train_graph = write_train_graph  # type: ignore[method-assign]
+    callback.on_epoch_end = on_epoch_end  # type: ignore[method-assign]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -30,6 +30,7 @@ from keras_ext.queue_options import buffer_depth
 from keras_ext.queue_report import queue_report
 from keras_ext.replication import replicas_of
 from keras_ext.step_callbacks import StepCallbacks, note_steps, take_callbacks
+from keras_ext.types import Batch, KerasModel, Logs, Nest
 from keras_ext.updates import as_updates
 
 Mode = Literal["train", "test", "predict"]
@@ -40,19 +41,19 @@ _noticed: weakref.WeakSet[Any] = weakref.WeakSet()
 class Framework(Protocol):
     """What a file in `frameworks` knows about its models."""
 
-    def prepare(self, model: Any, batch: Any) -> None:
+    def prepare(self, model: KerasModel, batch: Batch) -> None:
         """Builds what a step needs, given specs of the arrays of a nested batch, as `fit` does before it traces."""
 
-    def step(self, model: Any, mode: Mode, data: Any) -> Any:
+    def step(self, model: KerasModel, mode: Mode, data: Batch) -> Any:
         """Traces one step of `mode` on the nested batch `data`."""
 
-    def steps_per_execution(self, model: Any) -> int:
+    def steps_per_execution(self, model: KerasModel) -> int:
         """How many steps one call runs."""
 
-    def optimizer(self, model: Any) -> Any:
+    def optimizer(self, model: KerasModel) -> Any:
         """The object whose replacement makes programs useless."""
 
-    def metric_variables(self, model: Any) -> list[Any]:
+    def metric_variables(self, model: KerasModel) -> list[Any]:
         """TensorFlow's variables behind the model's metrics."""
 
 
@@ -66,7 +67,7 @@ class Asked(NamedTuple):
 class StepFunction:
     """Runs the steps of one mode of one model, which it refers to weakly so that the model can die."""
 
-    def __init__(self, framework: Framework, model: Any, mode: Mode) -> None:
+    def __init__(self, framework: Framework, model: KerasModel, mode: Mode) -> None:
         self._framework = framework
         self._model = weakref.ref(model)
         self._mode = mode
@@ -94,7 +95,7 @@ class StepFunction:
         signature = self._programs.latest_signature()
         return None if signature is None else graph_of_step(self._step, signature)
 
-    def program_for(self, x: Any = None, y: Any = None, batch_size: int | None = None) -> Program:
+    def program_for(self, x: Nest = None, y: Nest = None, batch_size: int | None = None) -> Program:
         """The program for batches of the shapes of `x` and `y`, compiled if need be, and not run.
 
         They are arrays or `tf.TensorSpec`s; what is None follows from the model. Raises ConfigurationError for shapes
@@ -130,7 +131,7 @@ class StepFunction:
     def _replicas(self) -> int:
         return replicas_of(self.model.distribute_strategy)
 
-    def _step(self, data: Any) -> Any:
+    def _step(self, data: Batch) -> Any:
         """Traces one step."""
         return traced_step(self.model, self._mode, data, self._framework.step)
 
@@ -183,7 +184,7 @@ class StepFunction:
         return results, thread.stopped
 
 
-def _notice_reload(model: Any, known: BatchSignature, new: BatchSignature) -> None:
+def _notice_reload(model: KerasModel, known: BatchSignature, new: BatchSignature) -> None:
     """Says once for each model that the configured chip would pay for what is free here."""
     if model in _noticed or not current_system().configured:
         return
@@ -202,7 +203,7 @@ class EpochFunction(StepFunction):
 
     _told: tuple[Any, object] | None = None
 
-    def has_told(self, logs: Any) -> bool:
+    def has_told(self, logs: Logs) -> bool:
         """Whether a step has told these logs, and the metrics' variables are as it left them."""
         if self._told is None or self._told[0] is not logs:
             return False
@@ -242,11 +243,11 @@ class EpochFunction(StepFunction):
 
 
 class PredictFunction(StepFunction):
-    """The predict function: takes a list of batches, returns the outputs of all of them, concatenated."""
+    """The predict function: takes batches, returns the outputs of all of them, concatenated."""
 
-    def __call__(self, data: list[Any]) -> Any:
+    def __call__(self, data: Iterable[Batch]) -> Any:
         """The structure of the model's outputs, as tensors with the rows of all batches."""
-        program, columns = self._run(data)
+        program, columns = self._run(list(data))
         return program.pack([tf.convert_to_tensor(column) for column in columns])
 
     def arrays(self, data: list[Any]) -> Any:

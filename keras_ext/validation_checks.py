@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.replication import refuse_partial_batch, refuse_too_few
+from keras_ext.types import Batch
 
 USUAL_BATCH = 32
 
@@ -36,7 +37,7 @@ def check_validation(fit: Mapping[str, Any], replicas: int) -> None:
         refuse_too_few(batches, replicas)
 
 
-def _rows(data: Any) -> int | None:
+def _rows(data: Batch) -> int | None:
     """The length of arrays, None for anything else."""
     leaves = tf.nest.flatten(data) if isinstance(data, tuple | list) else [data]
     first = next((leaf for leaf in leaves if leaf is not None), None)

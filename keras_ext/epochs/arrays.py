@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
 from engine.errors import UnsupportedOperation
 from engine.ir.shape import ELEMENT_TYPES
 from keras_ext.errors import RaggedInput
+from keras_ext.types import Nest
 
 
-def as_array(value: Any) -> np.ndarray | None:
+def as_array(value: Nest) -> np.ndarray | None:
     """A C-contiguous array in native byte order, without a copy where possible; None for an absent optional.
 
     Sparse tensors and SciPy's sparse arrays are made dense: programs for an IPU have no others.

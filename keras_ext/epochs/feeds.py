@@ -12,6 +12,7 @@ import numpy as np
 from engine.runtime.feeds import RowFeed
 from keras_ext.epochs.arrays import as_array, joined
 from keras_ext.epochs.structure import Layout, flatten
+from keras_ext.types import Nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class RowBatches:
     Raises ValueError when there are no rows.
     """
 
-    def __init__(self, structure: Any, batch_size: int, shuffle: bool | str) -> None:
+    def __init__(self, structure: Nest, batch_size: int, shuffle: bool | str) -> None:
         self.arrays, self.layout = flatten(structure, as_array)
         self.batch_size = batch_size
         self.shuffle = shuffle

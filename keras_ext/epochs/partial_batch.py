@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 ROWS_STAY = {
@@ -19,7 +17,7 @@ ROWS_STAY = {
 BATCHES = {"_BatchDataset", "_ParallelBatchDataset"}
 
 
-def partial_batch(dataset: Any, batches: int | None = None) -> tuple[int, int] | None:
+def partial_batch(dataset: tf.data.Dataset, batches: int | None = None) -> tuple[int, int] | None:
     """The rows of the partial batch among the first `batches`, and of the others; None if there is none, or none known.
 
     None for `batches` means one pass over the data.
@@ -38,6 +36,6 @@ def partial_batch(dataset: Any, batches: int | None = None) -> tuple[int, int] |
     return (rows % int(size), int(size)) if reached else None
 
 
-def _has_dynamic_rows(dataset: Any) -> bool:
+def _has_dynamic_rows(dataset: tf.data.Dataset) -> bool:
     specs = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]
     return any(spec.shape.rank and spec.shape[0] is None for spec in specs)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from keras_ext.types import Nest
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -35,13 +37,13 @@ LEAF = Layout(Leaf)
 MISSING = Layout(None)
 
 
-def flatten(value: Any, convert: Callable[[Any], Any]) -> tuple[list[Any], Layout]:
+def flatten(value: Nest, convert: Callable[[Any], Any]) -> tuple[list[Any], Layout]:
     """The leaves of a nested value, each converted, and the layout to put them together again."""
     leaves: list[Any] = []
     return leaves, _flatten(value, convert, leaves)
 
 
-def _flatten(value: Any, convert: Callable[[Any], Any], leaves: list[Any]) -> Layout:
+def _flatten(value: Nest, convert: Callable[[Any], Any], leaves: list[Any]) -> Layout:
     if value is None:
         return MISSING
     if isinstance(value, Mapping):

@@ -14,6 +14,7 @@ from engine.ir.shape import ELEMENT_TYPES
 from engine.runtime.feeds import RowFeed
 from keras_ext.epochs.feeds import Batches, BatchSignature, FeedIterator
 from keras_ext.epochs.structure import Layout, flatten
+from keras_ext.types import Nest
 
 MOST_BYTES = 2**26
 """Larger super-batches are taken in pieces: two of them are in memory, besides what the data set prefetches."""
@@ -21,7 +22,7 @@ MOST_ROWS_GUESSED = 256
 """The rows assumed for a batch whose size tf.data does not know."""
 
 
-def super_batches(dataset: Any, steps: int, executions_ahead: int | None = None) -> Iterable[Any]:
+def super_batches(dataset: tf.data.Dataset, steps: int, executions_ahead: int | None = None) -> Iterable[Any]:
     """An iterable over the batches of `dataset` whose iterators `take` up to `steps` of them at the price of one.
 
     The data of `executions_ahead` times `steps` are prepared ahead, those of one super-batch if it is None. The
@@ -35,7 +36,7 @@ def super_batches(dataset: Any, steps: int, executions_ahead: int | None = None)
     return SuperBatches(dataset, together, ahead) if together > 1 else dataset.prefetch(ahead)
 
 
-def _together(dataset: Any, steps: int) -> int:
+def _together(dataset: tf.data.Dataset, steps: int) -> int:
     """How many batches to put together: the largest divisor of `steps` that is not too large in bytes, at least 1."""
     specs = tf.nest.flatten(dataset.element_spec)
     if not specs or not all(_is_regular(spec) for spec in specs):
@@ -44,7 +45,7 @@ def _together(dataset: Any, steps: int) -> int:
     return max(d for d in range(1, steps + 1) if steps % d == 0 and (d == 1 or d * each <= MOST_BYTES))
 
 
-def _is_regular(spec: Any) -> bool:
+def _is_regular(spec: tf.TensorSpec) -> bool:
     if type(spec) is not tf.TensorSpec or spec.shape.rank is None:
         return False
     known = spec.shape[1:].is_fully_defined()
@@ -54,7 +55,7 @@ def _is_regular(spec: Any) -> bool:
 class SuperBatches:
     """An epoch over a tf.data set, `together` batches in one tensor; tf.data prepares the next `ahead` meanwhile."""
 
-    def __init__(self, dataset: Any, together: int, ahead: int = 1) -> None:
+    def __init__(self, dataset: tf.data.Dataset, together: int, ahead: int = 1) -> None:
         # Ragged: the last batch may have fewer rows, and so may any other one.
         self._dataset = dataset.ragged_batch(together).prefetch(ahead)
 
@@ -92,7 +93,7 @@ class SuperBatchIterator(FeedIterator):
         return taken
 
 
-def _runs(element: Any) -> list[Batches]:
+def _runs(element: Nest) -> list[Batches]:
     """The batches of one super-batch, neighbours of equal shapes together."""
     columns, layout = flatten(element, _column)
     lengths = np.stack([lengths for _, lengths in columns], axis=1)
@@ -119,7 +120,7 @@ SCALAR = -1
 """In place of a length: one row for each step, without an axis of its own."""
 
 
-def _column(stacked: Any) -> tuple[np.ndarray, np.ndarray]:
+def _column(stacked: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
     """The rows of an array of a super-batch, and the number of rows each step takes."""
     if isinstance(stacked, tf.RaggedTensor):
         # `numpy()` would copy; the engine only reads.

@@ -20,8 +20,14 @@ __all__ = ["ModelExtension", "ModelLayerPipelineStageAssignment", "ModelNestedMo
 
 
 class ModelExtension(
-    *(AccumulationOptions, CallbackOptions, PipeliningOptions, PipelinePlanning, PipelineSchedules),
-    *(QueueOptions, ServingExport, StageAssignments),
+    AccumulationOptions,
+    CallbackOptions,
+    PipeliningOptions,
+    PipelinePlanning,
+    PipelineSchedules,
+    QueueOptions,
+    ServingExport,
+    StageAssignments,
 ):
     """The methods of models created inside an IPUStrategy, all of which are instances (Keras API, section 25.1).
 

@@ -14,12 +14,13 @@ from engine.errors import StepCountError
 from ipu._internal.compiler.variables import tracing
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.errors import EagerExecutionError
+from keras_ext.types import KerasModel, Tensor
 
 KerasFunction = Callable[..., Any]
 _making = threading.RLock()
 
 
-def serves(strategy: Any) -> bool:
+def serves(strategy: object) -> bool:
     """Whether Keras models of this strategy are ours."""
     return isinstance(strategy, IPUStrategyV1) and strategy.serves_keras
 
@@ -29,7 +30,7 @@ def plain_outside(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
     return strategy.without_keras_extensions() if serves(strategy) else strategy
 
 
-def refuse_eager_execution(model: Any) -> None:
+def refuse_eager_execution(model: KerasModel) -> None:
     """Raises EagerExecutionError for a model that is to run eagerly."""
     if model.run_eagerly:
         raise EagerExecutionError(
@@ -56,7 +57,7 @@ def with_plain_steps(arguments: dict[str, Any]) -> dict[str, Any]:
     return {**arguments, "steps_per_execution": number}
 
 
-def dense(gradient: Any) -> Any:
+def dense(gradient: Tensor) -> Any:
     """In a step for the engine: IndexedSlices as a tensor. Their size is known only at run time, and rows repeat."""
     return tf.convert_to_tensor(gradient) if tracing() and isinstance(gradient, tf.IndexedSlices) else gradient
 
@@ -69,7 +70,7 @@ def making(mode: str, make: Callable[[Any], Any], original: KerasFunction, strat
     attribute = f"{mode}_function"
 
     @functools.wraps(original)
-    def make_function(self: Any, force: bool = False) -> Any:
+    def make_function(self: KerasModel, force: bool = False) -> Any:
         if not serves(getattr(self, strategy_attribute)):
             return original(self, force)
         refuse_eager_execution(self)

@@ -19,6 +19,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers import trainer as base_trainer
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
@@ -49,7 +50,8 @@ from keras_ext.frameworks.keras3_saving import keep_options
 from keras_ext.frameworks.whole_updates import applying_lists, applying_pairs, once, wrap_overrides
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import EpochFunction, Mode, PredictFunction
+from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
+from keras_ext.types import Batch, Nest
 from keras_ext.updates import check_batches, check_executions
 
 _building = threading.RLock()
@@ -58,11 +60,11 @@ _building = threading.RLock()
 class Keras3:
     """How the framework-blind parts ask about a Keras 3 model."""
 
-    def prepare(self, model: Any, batch: Any) -> None:
+    def prepare(self, model: keras.Model, batch: Batch) -> None:
         """Builds metrics, loss and optimizer for specs of a batch."""
         model._maybe_symbolic_build(data_batch=batch)
 
-    def step(self, model: Any, mode: Mode, data: Any) -> Any:
+    def step(self, model: keras.Model, mode: Mode, data: Batch) -> Any:
         """Traces one step of the model, in its strategy, as Keras does."""
         strategy = model.distribute_strategy
         wrap_overrides(BaseOptimizer, "apply", applying_lists(_optimizer_variables))
@@ -70,15 +72,15 @@ class Keras3:
         with strategy.scope(), keras3_scopes.own_scopes():
             return strategy.run(getattr(model, f"{mode}_step"), args=(data,))
 
-    def steps_per_execution(self, model: Any) -> int:
+    def steps_per_execution(self, model: keras.Model) -> int:
         """The number given to `compile`."""
         return model.steps_per_execution
 
-    def optimizer(self, model: Any) -> Any:
+    def optimizer(self, model: keras.Model) -> Any:
         """The model's optimizer, None before `compile`."""
         return getattr(model, "optimizer", None)
 
-    def metric_variables(self, model: Any) -> list[Any]:
+    def metric_variables(self, model: keras.Model) -> list[Any]:
         """TensorFlow's variables behind the model's metrics."""
         return [variable._value for variable in model.metrics_variables]
 
@@ -86,9 +88,12 @@ class Keras3:
 class IPUEpochIterator(EpochIterator):
     """Keras' bookkeeping of epochs and steps, around data that Keras puts into no tf.data pipeline."""
 
-    def __init__(self, distribute_strategy: Any = None, **arguments: Any) -> None:
+    steps_per_epoch: int | None
+    _num_batches: int | None
+
+    def __init__(self, distribute_strategy: tf.distribute.Strategy | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._data: Iterable[Any] | None = None
+        self._data: Any = None  # iterable, or the adapter that is
         self._passes: Passes | None = None
         self._replicas = replicas_of(distribute_strategy)
         # Keras counts the batches of all replicas here, and the steps of each everywhere else.
@@ -166,7 +171,7 @@ class IPUEpochIterator(EpochIterator):
         return batch
 
 
-def _batches(adapter: Any, steps: int) -> Iterable[Any]:
+def _batches(adapter: DataAdapter, steps: int) -> Iterable[Any]:
     """What to iterate for an epoch of `steps` at once; the adapter itself stands for "ask it again for each epoch"."""
     if isinstance(adapter, ArrayDataAdapter):
         rows = tree.map_structure(_whole_array, _sliceable(adapter._inputs), none_is_leaf=False)
@@ -178,16 +183,16 @@ def _batches(adapter: Any, steps: int) -> Iterable[Any]:
     return adapter if getattr(adapter, "enqueuer", None) is not None else ReadAhead(adapter.get_numpy_iterator)
 
 
-def _refuse_no_batches(adapter: Any) -> None:
+def _refuse_no_batches(adapter: DataAdapter) -> None:
     if isinstance(adapter, PyDatasetAdapter) and adapter.num_batches == 0:
         raise ValueError("Expected a PyDataset with at least one batch. Received: The PyDataset has length 0.")
 
 
-def _sliceable(inputs: Any) -> Any:
+def _sliceable(inputs: Nest) -> Any:
     return array_slicing.convert_to_sliceable(inputs, target_backend="numpy")
 
 
-def _whole_array(sliceable: Any) -> Any:
+def _whole_array(sliceable: array_slicing.Sliceable) -> Any:
     if isinstance(sliceable, array_slicing.TensorflowSparseSliceable):
         return sliceable.array.sparse
     if isinstance(sliceable, array_slicing.TensorflowRaggedSliceable):
@@ -207,7 +212,12 @@ def install() -> None:
     keras_trainer._serves_ipu = True
     trainer = keras_trainer.TensorFlowTrainer
     framework = Keras3()
-    for mode, kind in (("train", EpochFunction), ("test", EpochFunction), ("predict", PredictFunction)):
+    functions: dict[Mode, type[StepFunction]] = {
+        "train": EpochFunction,
+        "test": EpochFunction,
+        "predict": PredictFunction,
+    }
+    for mode, kind in functions.items():
         name = f"make_{mode}_function"
         make = functools.partial(kind, framework, mode=mode)
         setattr(trainer, name, making(mode, make, getattr(trainer, name), "_distribute_strategy"))
@@ -236,7 +246,7 @@ def _without_tensors(original: KerasFunction) -> KerasFunction:
     """Keras makes tensors of the results and arrays of the tensors: for one batch that costs more than the model."""
 
     @functools.wraps(original)
-    def predict_on_batch(self: Any, x: Any) -> Any:
+    def predict_on_batch(self: keras.Model, x: Nest) -> Any:
         if serves(self._distribute_strategy):
             self.make_predict_function()
             if isinstance(self.predict_function, PredictFunction):
@@ -250,7 +260,7 @@ def _compiling_in_scope(original: KerasFunction) -> KerasFunction:
     """Metrics that `compile` makes belong on the device, wherever it is called."""
 
     @functools.wraps(original)
-    def compile(self: Any, *arguments: Any, **named: Any) -> None:
+    def compile(self: keras.Model, *arguments: object, **named: object) -> None:
         if not serves(getattr(self, "_distribute_strategy", None)):
             return original(self, *arguments, **named)
         with self._distribute_strategy.scope():
@@ -264,7 +274,9 @@ def _building_once(original: KerasFunction) -> KerasFunction:
     """Keras starts an epoch here to see one batch, whenever it evaluates; a built model needs none."""
 
     @functools.wraps(original)
-    def maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+    def maybe_symbolic_build(
+        self: keras.Model, iterator: IPUEpochIterator | None = None, data_batch: Batch = None
+    ) -> None:
         if isinstance(self.distribute_strategy, IPUStrategyV1):
             _adopt_optimizer(self)
         if not serves(self._distribute_strategy):
@@ -276,7 +288,7 @@ def _building_once(original: KerasFunction) -> KerasFunction:
                 if not _is_built(self):
                     build(self, iterator, batch)
 
-    def build(model: Any, iterator: Any, batch: Any) -> None:
+    def build(model: keras.Model, iterator: IPUEpochIterator | None, batch: Batch) -> None:
         data_batch = batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
         try:
             original(model, None, data_batch)
@@ -289,12 +301,12 @@ def _building_once(original: KerasFunction) -> KerasFunction:
     return maybe_symbolic_build
 
 
-def _is_built(model: Any) -> bool:
+def _is_built(model: keras.Model) -> bool:
     parts = (model._compile_metrics, model._compile_loss, model.optimizer)
     return all(part is None or part.built for part in parts) and all(layer.built for layer in model._flatten_layers())
 
 
-def _adopt_optimizer(model: Any) -> None:
+def _adopt_optimizer(model: keras.Model) -> None:
     """An optimizer remembers the strategy it was made under, and refuses to work under the one in use."""
     optimizer, strategy = model.optimizer, model.distribute_strategy
     while optimizer is not None:
@@ -303,11 +315,11 @@ def _adopt_optimizer(model: Any) -> None:
         optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
-def _optimizer_variables(optimizer: Any) -> list[Any]:
+def _optimizer_variables(optimizer: BaseOptimizer) -> list[Any]:
     return list(optimizer.variables)
 
 
-def _distribute_strategy(model: Any) -> tf.distribute.Strategy:
+def _distribute_strategy(model: keras.Model) -> tf.distribute.Strategy:
     """Keras' property, but a model created outside stays plain when it is fitted inside a scope."""
     if model._distribute_strategy is not None:
         return model._distribute_strategy
@@ -316,7 +328,7 @@ def _distribute_strategy(model: Any) -> tf.distribute.Strategy:
 
 def _choosing_iterator(original: type) -> KerasFunction:
     @functools.wraps(original, updated=())
-    def epoch_iterator(distribute_strategy: Any = None, **arguments: Any) -> Any:
+    def epoch_iterator(distribute_strategy: tf.distribute.Strategy | None = None, **arguments: Any) -> Any:
         kind = IPUEpochIterator if serves(distribute_strategy) else original
         return kind(distribute_strategy=distribute_strategy, **arguments)
 

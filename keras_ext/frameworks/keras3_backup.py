@@ -13,6 +13,7 @@ from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_g
 
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.random_states import random_states, restore_random_states
+from keras_ext.types import KerasModel
 
 GROUP = "ipu_random_states"
 """In the file of weights, where Keras looks for nothing."""
@@ -27,7 +28,7 @@ def install() -> None:
 
 def _saving(original: KerasFunction) -> KerasFunction:
     @functools.wraps(original)
-    def save_model(self: Any) -> None:
+    def save_model(self: BackupAndRestore) -> None:
         original(self)
         if not serves(self.model._distribute_strategy):
             return
@@ -43,7 +44,7 @@ def _saving(original: KerasFunction) -> KerasFunction:
 
 def _loading(original: KerasFunction) -> KerasFunction:
     @functools.wraps(original)
-    def load_model(self: Any) -> None:
+    def load_model(self: BackupAndRestore) -> None:
         original(self)
         if not serves(self.model._distribute_strategy) or not os.path.exists(self._weights_path):
             return
@@ -56,7 +57,7 @@ def _loading(original: KerasFunction) -> KerasFunction:
     return load_model
 
 
-def _generators(model: Any, has_global: bool) -> list[Any]:
+def _generators(model: KerasModel, has_global: bool) -> list[Any]:
     """The states of the model's seed generators, each once, and of the one behind random numbers without a seed."""
     generators = [generator for layer in model._flatten_layers() for generator in layer._seed_generators]
     if has_global:

@@ -8,10 +8,13 @@ import keras
 import tensorflow as tf
 from keras.src import tree
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
+from keras_ext.types import Batch, Tensor
 
-def building_batch(model: Any, adapter: Any, batch: Any) -> Any:
+
+def building_batch(model: keras.Model, adapter: DataAdapter, batch: Batch) -> Any:
     """What to build `model` with for data whose first batch is `batch`.
 
     A Sequential model keeps the shape it is built with, so it gets KerasTensors of [None, ...] if the last batch may
@@ -22,7 +25,7 @@ def building_batch(model: Any, adapter: Any, batch: Any) -> Any:
     return tree.map_structure(_with_open_rows, batch, none_is_leaf=False)
 
 
-def _rows_vary(adapter: Any) -> bool:
+def _rows_vary(adapter: DataAdapter) -> bool:
     if isinstance(adapter, ArrayDataAdapter):
         return bool(adapter.partial_batch_size)
     if isinstance(adapter, TFDatasetAdapter):
@@ -31,6 +34,6 @@ def _rows_vary(adapter: Any) -> bool:
     return True
 
 
-def _with_open_rows(value: Any) -> Any:
+def _with_open_rows(value: Tensor) -> Any:
     shape = tuple(value.shape)
     return keras.KerasTensor((None, *shape[1:]), keras.backend.standardize_dtype(value.dtype)) if shape else value

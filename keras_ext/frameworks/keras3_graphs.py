@@ -24,6 +24,7 @@ from keras_ext.pipelining.graphs import Kind, Stages, is_shape, replaced
 from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
 from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
+from keras_ext.types import Config, Nest, Tensor
 
 _CALLED = "_ipu_built_by_call"
 
@@ -31,49 +32,51 @@ _CALLED = "_ipu_built_by_call"
 class Keras3Graphs:
     """The graphs of Keras 3 models; a node's operation is a layer, or one of `keras.ops`."""
 
-    def kind(self, model: Any) -> Kind:
+    def kind(self, model: Model) -> Kind:
         """What sort of model it is."""
         if isinstance(model, Sequential):
             return "sequential"
         return "functional" if isinstance(model, Functional) else "subclass"
 
-    def overrides_call(self, model: Any) -> bool:
+    def overrides_call(self, model: Model) -> bool:
         """Whether the class of a sequential or functional model has a `call` of its own."""
         return type(model).call not in (Sequential.call, Functional.call)
 
-    def graph(self, model: Any) -> Any:
+    def graph(self, model: Model) -> Any:
         """The graph of a sequential or functional model; None before it is built."""
         return model._functional if isinstance(model, Sequential) else model
 
-    def build(self, model: Any, inputs: Any) -> None:
+    def build(self, model: Model, inputs: Nest) -> None:
         """Builds a sequential model for a tensor or spec, if it is not built."""
         if model._functional is None and hasattr(inputs, "shape"):
             model.build(tuple(inputs.shape))
 
-    def trace(self, model: Any, inputs: Any, training: bool | None) -> Any:
+    def trace(self, model: Model, inputs: Nest, training: bool | None) -> Any:
         """The graph of what `call` of a subclass does with `inputs`."""
         symbols = _symbols(inputs)
         named = {"training": training} if model._call_has_training_arg and training is not None else {}
         return Functional(symbols, type(model).call(model, symbols, **named))
 
-    def operation(self, node: Any) -> Any:
+    def operation(self, node: Node) -> Any:
         """The layer that a node calls."""
         return node.operation
 
-    def inputs(self, node: Any) -> Any:
+    def inputs(self, node: Node) -> Any:
         """The first argument with which a node calls its layer."""
         return next(iter((*node.arguments.args, *node.arguments.kwargs.values())))
 
     @contextlib.contextmanager
-    def running(self, graph: Any, stages: Stages) -> Iterator[None]:
+    def running(self, graph: Functional, stages: Stages) -> Iterator[None]:
         """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""
 
-        def run(inputs: Any, operation_fn: Callable[[Any], Any] = lambda op: op, call_fn: Any = None) -> Any:
+        def run(
+            inputs: Nest, operation_fn: Callable[[Any], Any] = lambda op: op, call_fn: Callable[..., Any] | None = None
+        ) -> Any:
             if not tracing():
                 return Functional._run_through_graph(graph, inputs, operation_fn, call_fn)
             scopes, of_node, nodes = StageScopes(), stages(graph), _executed(graph)
 
-            def in_stage(operation: Any) -> Callable[..., Any]:
+            def in_stage(operation: Operation) -> Callable[..., Any]:
                 node = next(node for node in nodes if node.operation is operation)
                 return scopes.called_in(of_node[id(node)], operation_fn(operation))
 
@@ -82,18 +85,18 @@ class Keras3Graphs:
         with replaced(graph, "_run_through_graph", run):
             yield
 
-    def run(self, graph: Any, inputs: Any, training: bool | None, mask: Any) -> Any:
+    def run(self, graph: Functional, inputs: Nest, training: bool | None, mask: Nest) -> Any:
         """What the graph does with `inputs`."""
         return graph.call(inputs, training=training, mask=mask)
 
 
-def _executed(graph: Any) -> Iterator[Any]:
+def _executed(graph: Functional) -> Iterator[Any]:
     """The nodes in the order in which Keras calls their operations."""
     for depth in sorted(graph._nodes_by_depth, reverse=True):
         yield from (node for node in graph._nodes_by_depth[depth] if node.operation and not node.is_input)
 
 
-def _symbols(inputs: Any) -> Any:
+def _symbols(inputs: Nest) -> Any:
     """`keras.Input`s for nested tensors, specs, Inputs or shapes with their batch axis."""
     if is_shape(inputs):
         return keras.Input(batch_shape=tuple(inputs))
@@ -106,7 +109,7 @@ def _symbols(inputs: Any) -> Any:
     return _input_like(inputs)
 
 
-def _input_like(value: Any) -> Any:
+def _input_like(value: Tensor) -> Any:
     dtype = value.dtype if isinstance(value.dtype, str) else value.dtype.name
     return keras.Input(batch_shape=tuple(value.shape), dtype=dtype)
 
@@ -128,7 +131,7 @@ def _ignoring_itself(init: KerasFunction) -> KerasFunction:
     """Programs for IPUs say `super().__init__(self)`, which earlier releases of Keras took."""
 
     @functools.wraps(init)
-    def init_model(self: Any, *arguments: Any, **named: Any) -> None:
+    def init_model(self: Model, *arguments: object, **named: object) -> None:
         init(self, *(() if len(arguments) == 1 and arguments[0] is self else arguments), **named)
 
     return init_model
@@ -138,7 +141,7 @@ def _tracing_shapes(build: KerasFunction) -> KerasFunction:
     """`build` of a subclass, which Keras leaves to its users, traces `call` in a strategy."""
 
     @functools.wraps(build)
-    def build_model(self: Any, input_shape: Any) -> None:
+    def build_model(self: Model, input_shape: Nest) -> None:
         is_subclass = not isinstance(self, Sequential | Functional)
         if not is_subclass or not serves(getattr(self, "_distribute_strategy", None)):
             build(self, input_shape)
@@ -151,7 +154,7 @@ def _tracing_shapes(build: KerasFunction) -> KerasFunction:
         else:
             try_trace_subclass(self, input_shape)
 
-    build_model._is_default = True  # to Keras it is no build of the class' own
+    build_model._is_default = True  # type: ignore[attr-defined]  # to Keras it is no build of the class' own
     return build_model
 
 
@@ -159,7 +162,7 @@ def _noting_calls(maybe_build: KerasFunction) -> KerasFunction:
     """Where Keras' own `__call__` builds what is called, and not its user."""
 
     @functools.wraps(maybe_build)
-    def build_called(self: Any, *arguments: Any, **named: Any) -> None:
+    def build_called(self: Model, *arguments: object, **named: object) -> None:
         with replaced(self, _CALLED, True):
             maybe_build(self, *arguments, **named)
 
@@ -170,14 +173,14 @@ def _with_shapes(get_build_config: KerasFunction) -> KerasFunction:
     """What a model was built with, as shapes: files cannot hold `keras.Input`s."""
 
     @functools.wraps(get_build_config)
-    def get_config(self: Any) -> Any:
+    def get_config(self: Model) -> Any:
         config = get_build_config(self)
         return config and {name: _as_shapes(value) for name, value in config.items()}
 
     return get_config
 
 
-def _as_shapes(value: Any) -> Any:
+def _as_shapes(value: Nest) -> Any:
     if isinstance(value, keras.KerasTensor):
         return tuple(value.shape)
     if isinstance(value, dict):
@@ -189,7 +192,7 @@ def _tracing_config(build_from_config: KerasFunction) -> KerasFunction:
     """A subclass with stages that comes back from a file has its graph again."""
 
     @functools.wraps(build_from_config)
-    def build_model(self: Any, config: Any) -> None:
+    def build_model(self: Model, config: Config) -> None:
         build_from_config(self, config)
         is_subclass = not isinstance(self, Sequential | Functional)
         ours = is_subclass and serves(getattr(self, "_distribute_strategy", None))

@@ -12,6 +12,7 @@ from keras.src.layers import BatchNormalization, RandomCrop
 from ipu._internal.compiler.batch_norm import group_moments, over_group
 from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction
+from keras_ext.types import Nest, Tensor
 
 
 def install() -> None:
@@ -24,7 +25,7 @@ def _over_groups(original: KerasFunction) -> KerasFunction:
     """Mean and variance over the batches of a group of replicas, where the configuration has groups."""
 
     @functools.wraps(original)
-    def moments(self: Any, inputs: Any, mask: Any) -> Any:
+    def moments(self: BatchNormalization, inputs: Nest, mask: Nest) -> Any:
         if not over_group():
             return original(self, inputs, mask)
         if mask is None:
@@ -42,7 +43,7 @@ def _with_static_size(original: KerasFunction) -> KerasFunction:
     """
 
     @functools.wraps(original)
-    def transform_images(self: Any, images: Any, transformation: Any, training: bool = True) -> Any:
+    def transform_images(self: RandomCrop, images: Tensor, transformation: Nest, training: bool = True) -> Any:
         starts = tuple(transformation)
         if not (training and tracing() and all(tf.is_tensor(start) for start in starts)):
             return original(self, images, transformation, training)

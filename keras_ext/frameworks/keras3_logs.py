@@ -10,6 +10,7 @@ from keras.src.trainers.trainer import Trainer
 
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.training import EpochFunction
+from keras_ext.types import Logs
 
 STEPS = ("train_step", "test_step", "compute_metrics", "get_metrics_result", "metrics")
 """What decides which logs a step tells: Keras' own end with the results of all metrics."""
@@ -22,7 +23,7 @@ def install() -> None:
 
 def _told(original: KerasFunction) -> KerasFunction:
     @functools.wraps(original)
-    def get_metrics_result_or_logs(self: Any, logs: Any) -> Any:
+    def get_metrics_result_or_logs(self: Trainer, logs: Logs) -> Any:
         if serves(self._distribute_strategy) and _are_results(self, logs):
             return logs
         return original(self, logs)
@@ -30,7 +31,7 @@ def _told(original: KerasFunction) -> KerasFunction:
     return get_metrics_result_or_logs
 
 
-def _are_results(model: Any, logs: Any) -> bool:
+def _are_results(model: keras.Model, logs: Logs) -> bool:
     """Whether logs are the results of Keras' own metrics, whose variables nobody has changed since."""
     functions = (getattr(model, f"{mode}_function", None) for mode in ("train", "test"))
     if not any(isinstance(each, EpochFunction) and each.has_told(logs) for each in functions):
@@ -39,7 +40,7 @@ def _are_results(model: Any, logs: Any) -> bool:
     return own and all(_is_known(metric) for metric in model.metrics)
 
 
-def _is_known(metric: Any) -> bool:
+def _is_known(metric: keras.Metric) -> bool:
     """Whether a metric, and those it is made of, are Keras' own, whose results follow from their variables alone."""
     parts = getattr(metric, "metrics", ())
     return type(metric).__module__.startswith("keras.") and all(_is_known(part) for part in parts)

@@ -8,8 +8,10 @@ import keras
 from keras.src import backend, tree
 from keras.src.trainers.data_adapters import data_adapter_utils
 
+from keras_ext.types import Batch, Tensor
 
-def error_of_loss(model: Any, batch: Any) -> ValueError | None:
+
+def error_of_loss(model: keras.Model, batch: Batch) -> ValueError | None:
     """What the model's loss says of a batch, None if it takes it, and for a model without a loss.
 
     Where Keras builds nothing beforehand it computes the loss first; here it would ask metrics, which know less.
@@ -28,5 +30,5 @@ def error_of_loss(model: Any, batch: Any) -> ValueError | None:
     return None
 
 
-def _symbolic(array: Any) -> Any:
+def _symbolic(array: Tensor) -> Any:
     return None if array is None else keras.KerasTensor(array.shape, backend.standardize_dtype(array.dtype))

@@ -25,9 +25,9 @@ def _on_device(original: KerasFunction, *names: str) -> KerasFunction:
     """Sets the variables of these names, or all, to zero, as Keras does at the start of each epoch and each batch."""
 
     @functools.wraps(original)
-    def reset_state(self: Any) -> None:
+    def reset_state(self: Metric) -> None:
         variables = [getattr(self, name) for name in names] if names else self.variables
-        values = [getattr(variable, "_value", None) for variable in variables]
+        values: list[Any] = [getattr(variable, "_value", None) for variable in variables]
         if in_stateless_scope() or not all(isinstance(value, IPUVariable) for value in values):
             original(self)
             return

@@ -37,7 +37,7 @@ def install() -> None:
         return
 
     @functools.wraps(original)
-    def enter(self: Any) -> Any:
+    def enter(self: core.name_scope) -> Any:
         entered: dict[Key, str] | None = getattr(_tracing, "entered", None)
         if entered is None or self.caller is None:
             return original(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -37,7 +37,8 @@ from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single
 from keras_ext.frameworks.tf_keras_saving import keep_options
 from keras_ext.frameworks.whole_updates import applying_pairs, once, wrap_overrides
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import EpochFunction, Mode, PredictFunction
+from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
+from keras_ext.types import Batch, KerasOptimizer, Nest, Tensor
 
 OPTIMIZERS = {
     optimizers.Optimizer: ("update_step",),
@@ -52,10 +53,10 @@ OPTIMIZERS = {
 class TFKeras:
     """How the framework-blind parts ask about a tf_keras model."""
 
-    def prepare(self, model: Any, batch: Any) -> None:
+    def prepare(self, model: Model, batch: Batch) -> None:
         """Nothing: tf_keras builds what a step needs when the step is traced."""
 
-    def step(self, model: Any, mode: Mode, data: Any) -> Any:
+    def step(self, model: Model, mode: Mode, data: Batch) -> Any:
         """Traces one step of the model, in its strategy, and counts it, as Keras does."""
         strategy = model.distribute_strategy
         _adopt_optimizers(self.optimizer(model), strategy)
@@ -64,7 +65,7 @@ class TFKeras:
         step = getattr(model, f"{mode}_step")
         counter = getattr(model, f"_{mode}_counter")
 
-        def counted_step(data: Any) -> Any:
+        def counted_step(data: Batch) -> Any:
             # AutoGraph is off where steps are traced, but Keras has it convert the `call` of its users' layers.
             with ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED):
                 outputs = step(data)
@@ -74,16 +75,16 @@ class TFKeras:
         with strategy.scope():
             return strategy.run(counted_step, args=(data,))
 
-    def steps_per_execution(self, model: Any) -> int:
+    def steps_per_execution(self, model: Model) -> int:
         """The number given to `compile`, less at the end of an epoch."""
         steps = model._steps_per_execution
         return 1 if steps is None else int(steps.numpy())
 
-    def optimizer(self, model: Any) -> Any:
+    def optimizer(self, model: Model) -> Any:
         """The model's optimizer, None before `compile`."""
         return getattr(model, "optimizer", None)
 
-    def metric_variables(self, model: Any) -> list[Any]:
+    def metric_variables(self, model: Model) -> list[Any]:
         """TensorFlow's variables behind the model's metrics."""
         return [variable for metric in model.metrics for variable in metric.variables]
 
@@ -91,7 +92,7 @@ class TFKeras:
 class PredictIteratorFunction(PredictFunction):
     """The predict function of a Keras that hands over its iterator."""
 
-    def __call__(self, iterator: Iterator[Any]) -> Any:
+    def __call__(self, iterator: Iterable[Batch]) -> Any:
         """The outputs of up to `steps_per_execution` batches; StopIteration when there is none left."""
         batches = list(islice(iterator, self._framework.steps_per_execution(self.model)))
         if not batches:
@@ -105,7 +106,12 @@ def install() -> None:
         return
     data_adapter.ALL_ADAPTER_CLS.append(RowsAdapter)
     framework = TFKeras()
-    for mode, kind in (("train", EpochFunction), ("test", EpochFunction), ("predict", PredictIteratorFunction)):
+    functions: dict[Mode, type[StepFunction]] = {
+        "train": EpochFunction,
+        "test": EpochFunction,
+        "predict": PredictIteratorFunction,
+    }
+    for mode, kind in functions.items():
         name = f"make_{mode}_function"
         make = functools.partial(kind, framework, mode=mode)
         setattr(Model, name, making(mode, make, getattr(Model, name), "_distribution_strategy"))
@@ -134,18 +140,18 @@ def install() -> None:
 
 def _compiling(original: KerasFunction) -> KerasFunction:
     @functools.wraps(original)
-    def compile(self: Any, *arguments: Any, **named: Any) -> None:
+    def compile(self: Model, *arguments: object, **named: object) -> None:
         ours = serves(getattr(self, "_distribution_strategy", None))
         original(self, *arguments, **(with_plain_steps(named) if ours else named))
 
     return compile
 
 
-def _distribute_strategy(model: Any) -> tf.distribute.Strategy:
+def _distribute_strategy(model: Model) -> tf.distribute.Strategy:
     return model._distribution_strategy or plain_outside(tf.distribute.get_strategy())
 
 
-def _adopt_optimizers(structure: Any, strategy: tf.distribute.Strategy) -> None:
+def _adopt_optimizers(structure: Nest, strategy: tf.distribute.Strategy) -> None:
     """An optimizer remembers the strategy it was made under, and keeps its averages with that one."""
     for outer in tf.nest.flatten(structure):
         optimizer = getattr(outer, "inner_optimizer", outer)
@@ -155,7 +161,7 @@ def _adopt_optimizers(structure: Any, strategy: tf.distribute.Strategy) -> None:
 
 def _choosing_handler(original: KerasFunction) -> KerasFunction:
     @functools.wraps(original)
-    def get_data_handler(*arguments: Any, **named: Any) -> data_adapter.DataHandler:
+    def get_data_handler(*arguments: Nest, **named: Any) -> data_adapter.DataHandler:
         ours = serves(getattr(named["model"], "_distribution_strategy", None))
         return (data_handler if ours else original)(*arguments, **named)
 
@@ -164,13 +170,13 @@ def _choosing_handler(original: KerasFunction) -> KerasFunction:
 
 def _choosing_batch(original: KerasFunction) -> KerasFunction:
     @functools.wraps(original)
-    def single_batch_iterator(strategy: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+    def single_batch_iterator(strategy: tf.distribute.Strategy, *arguments: Nest, **named: Any) -> Iterator[Any]:
         return single_batch(*arguments, **named) if serves(strategy) else original(strategy, *arguments, **named)
 
     return single_batch_iterator
 
 
-def _variables(optimizer: Any) -> list[Any]:
+def _variables(optimizer: KerasOptimizer) -> list[Any]:
     """An optimizer's own, whatever its generation; those that Keras does not list are attributes (Nadam has one)."""
     inner = getattr(optimizer, "optimizer", optimizer)  # TensorFlow 1's
     listed = getattr(inner, "variables", ())
@@ -186,7 +192,7 @@ def _without_idle_velocities(original: KerasFunction) -> KerasFunction:
     """
 
     @functools.wraps(original)
-    def update_step(self: Any, gradient: Any, variable: Any) -> None:
+    def update_step(self: sgd.SGD, gradient: Tensor, variable: Tensor) -> None:
         if tracing() and isinstance(self.momentum, int | float) and self.momentum == 0:
             variable.assign_add(-gradient * tf.cast(self.learning_rate, variable.dtype))
         else:
@@ -199,7 +205,9 @@ def _over_groups(original: KerasFunction) -> KerasFunction:
     """Mean and variance over the batches of a group of replicas, where the configuration has groups."""
 
     @functools.wraps(original)
-    def moments(self: Any, inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> Any:
+    def moments(
+        self: BatchNormalizationBase, inputs: Nest, reduction_axes: Sequence[int], keep_dims: bool, mask: Nest = None
+    ) -> Any:
         if not over_group():
             return original(self, inputs, reduction_axes, keep_dims, mask=mask)
         weights = None if mask is None else tf.expand_dims(mask, -1)

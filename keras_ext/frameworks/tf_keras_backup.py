@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tf_keras.src.callbacks import BackupAndRestore
@@ -13,6 +12,7 @@ from tf_keras.src.distribute.worker_training_state import WorkerTrainingState
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.random_states import random_states, restore_random_states
+from keras_ext.types import Logs
 
 SUFFIX = ".random_states.npz"
 """Of a file beside those of the checkpoint, after its name."""
@@ -29,7 +29,7 @@ def _with_our_strategy(on_train_begin: KerasFunction) -> KerasFunction:
     """The callback has a list of the strategies it works with."""
 
     @functools.wraps(on_train_begin)
-    def begin(callback: Any, logs: Any = None) -> None:
+    def begin(callback: BackupAndRestore, logs: Logs = None) -> None:
         callback._supported_strategies = (*callback._supported_strategies, IPUStrategyV1)
         on_train_begin(callback, logs)
 
@@ -38,12 +38,12 @@ def _with_our_strategy(on_train_begin: KerasFunction) -> KerasFunction:
 
 def _saving(original: KerasFunction) -> KerasFunction:
     @functools.wraps(original)
-    def back_up(self: Any, *arguments: Any, **named: Any) -> None:
+    def back_up(self: WorkerTrainingState, *arguments: object, **named: object) -> None:
         original(self, *arguments, **named)
         checkpoint = self.write_checkpoint_manager.latest_checkpoint
         if serves(self._model._distribution_strategy) and checkpoint is not None:
             kept = Path(checkpoint + SUFFIX)
-            np.savez(kept, **random_states([]))
+            np.savez(kept, **random_states([]))  # type: ignore[arg-type]  # names, none of them allow_pickle
             for old in set(kept.parent.glob(f"*{SUFFIX}")) - {kept}:
                 old.unlink()
 
@@ -52,7 +52,7 @@ def _saving(original: KerasFunction) -> KerasFunction:
 
 def _restoring(original: KerasFunction) -> KerasFunction:
     @functools.wraps(original)
-    def restore(self: Any) -> None:
+    def restore(self: WorkerTrainingState) -> None:
         original(self)
         kept = Path(f"{self.read_checkpoint_manager.latest_checkpoint}{SUFFIX}")
         if serves(self._model._distribution_strategy) and kept.exists():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from keras_ext.epochs.passes import Passes
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.runs import executions_ahead, opening
+from keras_ext.types import Batch, KerasModel, Nest
 from keras_ext.updates import check_batches, check_executions
 
 ARRAY_ADAPTERS = (data_adapter.TensorLikeDataAdapter, data_adapter.ListsOfScalarsDataAdapter)
@@ -28,7 +29,7 @@ class Rows:
     Raises ValueError when the lengths differ.
     """
 
-    def __init__(self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: dict | None = None) -> None:
+    def __init__(self, x: Nest, y: Nest = None, sample_weight: Nest = None, class_weight: dict | None = None) -> None:
         x, y, sample_weight = tf.nest.map_structure(_as_keras_would, (x, y, sample_weight))
         x, y, sample_weight = tf.__internal__.nest.list_to_tuple((x, y, sample_weight))
         weights, _, _ = training_utils.handle_partial_sample_weights(y, sample_weight, None, check_all_flat=True)
@@ -38,14 +39,14 @@ class Rows:
             self.structure = _with_class_weights(self.structure, class_weight)
 
 
-def _with_class_weights(structure: Any, class_weight: dict) -> Any:
+def _with_class_weights(structure: Nest, class_weight: dict) -> Any:
     """Raises ValueError for several outputs, and for classes that are not 0 to n - 1."""
     x, *others = structure
     tensors = tf.nest.map_structure(tf.convert_to_tensor, others)
     return data_adapter._make_class_weight_map_fn(class_weight)(x, *tensors)
 
 
-def _as_keras_would(value: Any) -> Any:
+def _as_keras_would(value: Nest) -> Any:
     """Keras turns a pandas series into a column, and NumPy's floats into its own float type."""
     if data_adapter._is_pandas_series(value):
         value = np.expand_dims(value.to_numpy(), axis=-1)
@@ -81,7 +82,7 @@ class RepeatedRows(RowIterator):
 class RepeatedRowBatches(RowBatches):
     """The rows of all epochs."""
 
-    def __init__(self, structure: Any, batch_size: int, shuffle: bool | str, passes: int) -> None:
+    def __init__(self, structure: Nest, batch_size: int, shuffle: bool | str, passes: int) -> None:
         super().__init__(structure, batch_size, shuffle)
         self._passes = passes
 
@@ -93,7 +94,7 @@ class RowsAdapter(data_adapter.DataAdapter):
     """Keras' adapter for `Rows`, which only our handlers make."""
 
     @staticmethod
-    def can_handle(x: Any, y: Any = None) -> bool:
+    def can_handle(x: Nest, y: Nest = None) -> bool:
         """Whether `x` is `Rows`."""
         return isinstance(x, Rows)
 
@@ -105,7 +106,7 @@ class RowsAdapter(data_adapter.DataAdapter):
         steps: int | None = None,
         epochs: int = 1,
         shuffle: bool | str = False,
-        **others: Any,
+        **others: object,
     ) -> None:
         super().__init__(x, y, **others)
         rows = len(tf.nest.flatten(x.structure)[0])
@@ -146,7 +147,9 @@ class RowsAdapter(data_adapter.DataAdapter):
 class IPUDataHandler(data_adapter.DataHandler):
     """Keras' bookkeeping of epochs and steps, for `replicas` that take the batches in turn."""
 
-    def __init__(self, *data: Any, replicas: int, **arguments: Any) -> None:
+    _dataset: Iterable[Batch]
+
+    def __init__(self, *data: Nest, replicas: int, **arguments: Any) -> None:
         self._replicas = replicas
         self._counted: int | None = None
         super().__init__(*data, **arguments)
@@ -165,7 +168,7 @@ class IPUDataHandler(data_adapter.DataHandler):
             return self._adapter.partial_batch()
         return partial_batch(self._dataset, self._steps_per_epoch)
 
-    def _infer_steps(self, steps: int | None, dataset: Any) -> int | None:
+    def _infer_steps(self, steps: int | None, dataset: tf.data.Dataset) -> int | None:
         """Keras counts the batches of all replicas here, and the steps of each everywhere else."""
         batches = super()._infer_steps(steps, dataset)
         if batches is None or batches == self._counted:
@@ -174,7 +177,7 @@ class IPUDataHandler(data_adapter.DataHandler):
         return steps_per_replica(batches, self._replicas)
 
 
-def data_handler(x: Any, y: Any = None, *, model: Any, **arguments: Any) -> data_adapter.DataHandler:
+def data_handler(x: Nest, y: Nest = None, *, model: KerasModel, **arguments: Any) -> data_adapter.DataHandler:
     """Keras' handler of epochs and steps for a model of ours; raises ValueError when there are no data."""
     if data_adapter.select_data_adapter(x, y) in ARRAY_ADAPTERS:
         weights = arguments.pop("sample_weight", None), arguments.pop("class_weight", None)
@@ -191,11 +194,13 @@ def data_handler(x: Any, y: Any = None, *, model: Any, **arguments: Any) -> data
     return handler
 
 
-def _is_list(x: Any) -> bool:
+def _is_list(x: Nest) -> bool:
     return data_adapter.ListsOfScalarsDataAdapter.can_handle(x)
 
 
-def single_batch(x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None) -> Iterator[Any]:
+def single_batch(
+    x: Nest, y: Nest = None, sample_weight: Nest = None, class_weight: dict[int, float] | None = None
+) -> Iterator[Any]:
     """An iterator over one batch of all the rows, which keeps a batch of inputs alone a tuple."""
     structure = Rows(x, y, sample_weight, class_weight).structure
     return iter([structure if isinstance(structure, tuple) else (structure,)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -20,53 +20,54 @@ from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.pipelining import graphs
 from keras_ext.pipelining.assigned import may_have_stages
-from keras_ext.pipelining.graphs import Kind, Stages, is_shape, replaced
+from keras_ext.pipelining.graphs import Kind, Stages, Where, is_shape, replaced
 from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
 from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
+from keras_ext.types import Nest
 
 
 class TFKerasGraphs:
     """The graphs of tf_keras models; operations of TensorFlow are layers of their own in them."""
 
-    def kind(self, model: Any) -> Kind:
+    def kind(self, model: Model) -> Kind:
         """What sort of model it is."""
         if isinstance(model, Sequential):
             return "sequential"
         return "functional" if isinstance(model, Functional) else "subclass"
 
-    def overrides_call(self, model: Any) -> bool:
+    def overrides_call(self, model: Model) -> bool:
         """Whether the class of a sequential or functional model has a `call` of its own."""
         return type(model).call not in (Sequential.call, Functional.call)
 
-    def graph(self, model: Any) -> Any:
+    def graph(self, model: Model) -> Any:
         """The graph of a sequential or functional model; None before it is built."""
         return model if not isinstance(model, Sequential) or model._graph_initialized else None
 
-    def build(self, model: Any, inputs: Any) -> None:
+    def build(self, model: Model, inputs: Nest) -> None:
         """Builds a sequential model for a tensor or spec, if it is not built."""
         if not model._graph_initialized and hasattr(inputs, "shape"):
             model._build_graph_network_for_inferred_shape(inputs.shape, inputs.dtype)
 
-    def trace(self, model: Any, inputs: Any, training: bool | None) -> Any:
+    def trace(self, model: Model, inputs: Nest, training: bool | None) -> Any:
         """The graph of what `call` of a subclass does with `inputs`."""
         symbols = _symbols(inputs)
         named = {"training": training} if model._expects_training_arg and training is not None else {}
         return Functional(symbols, type(model).call(model, symbols, **named))
 
-    def operation(self, node: Any) -> Any:
+    def operation(self, node: Node) -> Any:
         """The layer that a node calls."""
         return node.layer
 
-    def inputs(self, node: Any) -> Any:
+    def inputs(self, node: Node) -> Any:
         """The first argument with which a node calls its layer."""
         return next(iter((*node.call_args, *node.call_kwargs.values())))
 
     @contextlib.contextmanager
-    def running(self, graph: Any, stages: Stages) -> Iterator[None]:
+    def running(self, graph: Functional, stages: Stages) -> Iterator[None]:
         """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""
 
-        def run(inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        def run(inputs: Nest, training: bool | None = None, mask: Nest = None) -> Any:
             if not tracing():
                 return Functional._run_internal_graph(graph, inputs, training=training, mask=mask)
             with _layers_in(StageScopes(), stages(graph), graph):
@@ -75,13 +76,13 @@ class TFKerasGraphs:
         with replaced(graph, "_run_internal_graph", run):
             yield
 
-    def run(self, graph: Any, inputs: Any, training: bool | None, mask: Any) -> Any:
+    def run(self, graph: Functional, inputs: Nest, training: bool | None, mask: Nest) -> Any:
         """What the graph does with `inputs`."""
         return graph.call(inputs, training=training, mask=mask)
 
 
 @contextlib.contextmanager
-def _layers_in(scopes: StageScopes, stages: Any, graph: Any) -> Iterator[None]:
+def _layers_in(scopes: StageScopes, stages: Mapping[int, Where], graph: Functional) -> Iterator[None]:
     """Keras calls `node.layer`: within, that is one which enters the stage's scope first."""
     nodes = [node for nodes in graph._nodes_by_depth.values() for node in nodes if id(node) in stages]
     layers = [node.layer for node in nodes]
@@ -94,7 +95,7 @@ def _layers_in(scopes: StageScopes, stages: Any, graph: Any) -> Iterator[None]:
             node.layer = layer
 
 
-def _symbols(inputs: Any) -> Any:
+def _symbols(inputs: Nest) -> Any:
     """`Input`s for nested tensors, specs, Inputs or shapes with their batch axis."""
     if isinstance(inputs, tf.TensorShape) or is_shape(inputs):
         return tf_keras.Input(batch_shape=tuple(inputs))
@@ -120,7 +121,7 @@ def _tracing_shapes(build: KerasFunction) -> KerasFunction:
     """`build` of a subclass also traces `call` in a strategy, for shapes or for `Input`s."""
 
     @functools.wraps(build)
-    def build_model(self: Any, input_shape: Any) -> None:
+    def build_model(self: Model, input_shape: Nest) -> None:
         is_subclass = not isinstance(self, Sequential | Functional)
         if not is_subclass or not serves(getattr(self, "_distribution_strategy", None)):
             build(self, input_shape)
@@ -132,5 +133,5 @@ def _tracing_shapes(build: KerasFunction) -> KerasFunction:
     return build_model
 
 
-def _shape_of(element: Any) -> Any:
+def _shape_of(element: Nest) -> Any:
     return element.shape if isinstance(element, KerasTensor) else element

@@ -33,7 +33,7 @@ def _reconstructing(keeper: ConfigKeeper, original: KerasFunction) -> KerasFunct
     """SavedModels of sequential and functional models go past `from_config`."""
 
     @functools.wraps(original)
-    def reconstruct_model(self: Any, model_id: int, model: Any, layers: list[Any]) -> None:
+    def reconstruct_model(self: KerasObjectLoader, model_id: int, model: Model, layers: list[Any]) -> None:
         original(self, model_id, model, layers)
         _, options = keeper.split(json_utils.decode(self._metadata[model_id].metadata)["config"])
         keeper.restore(model, options)

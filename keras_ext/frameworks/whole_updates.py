@@ -14,6 +14,7 @@ from typing import Any
 
 from ipu._internal.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
 from keras_ext.frameworks.common import KerasFunction, dense
+from keras_ext.types import KerasOptimizer, Tensor
 
 KERAS = ("keras.", "tf_keras.", "tensorflow.")
 """Beginnings of the names of modules whose classes are not users'."""
@@ -24,7 +25,7 @@ VariablesOf = Callable[[Any], Iterable[Any]]
 
 @contextlib.contextmanager
 def updating(
-    optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], variables_of: VariablesOf
+    optimizer: KerasOptimizer, gradients: Sequence[Any], variables: Sequence[Any], variables_of: VariablesOf
 ) -> Iterator[list[Any]]:
     """What a method of an optimizer takes in place of the gradients that it was given, one for each of `variables`."""
     given = [dense(gradient) for gradient in gradients]
@@ -44,7 +45,9 @@ def applying_pairs(variables_of: VariablesOf, takes: tuple[str, ...] = ()) -> Wr
 
     def wrap(apply: KerasFunction) -> KerasFunction:
         @functools.wraps(apply)
-        def apply_pairs(self: Any, grads_and_vars: Iterable[Any], *arguments: Any, **named: Any) -> Any:
+        def apply_pairs(
+            self: KerasOptimizer, grads_and_vars: Iterable[Any], *arguments: object, **named: object
+        ) -> Any:
             pairs = list(grads_and_vars)
             variables = [variable for _, variable in pairs]
             with updating(self, [gradient for gradient, _ in pairs], variables, variables_of) as gradients:
@@ -62,7 +65,11 @@ def applying_lists(variables_of: VariablesOf, takes: tuple[str, ...] = ()) -> Wr
     def wrap(apply: KerasFunction) -> KerasFunction:
         @functools.wraps(apply)
         def apply_lists(
-            self: Any, grads: Iterable[Any], trainable_variables: Any = None, *arguments: Any, **named: Any
+            self: KerasOptimizer,
+            grads: Iterable[Any],
+            trainable_variables: Iterable[Tensor] | None = None,
+            *arguments: object,
+            **named: object,
         ) -> Any:
             known = self._trainable_variables if trainable_variables is None else list(trainable_variables)
             with updating(self, list(grads), known, variables_of) as gradients:
@@ -95,12 +102,15 @@ def users_own(kind: type, name: str) -> bool:
 
 
 def _derived(base: type) -> Iterator[type]:
+    kind: type
     for kind in base.__subclasses__():
         yield kind
         yield from _derived(kind)
 
 
-def _cast(optimizer: Any, gradients: list[Any], variables: Sequence[Any], takes: tuple[str, ...]) -> list[Any]:
+def _cast(
+    optimizer: KerasOptimizer, gradients: list[Any], variables: Sequence[Any], takes: tuple[str, ...]
+) -> list[Any]:
     """The gradients as the optimizer's update of one variable takes them: a user's takes the accumulators' dtype."""
     if not takes or any(users_own(type(optimizer), name) for name in takes):
         return gradients

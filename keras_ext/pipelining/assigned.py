@@ -7,12 +7,13 @@ from typing import Any
 
 from keras_ext.extension import option, options_of
 from keras_ext.pipelining.calls import Calls, calls_of, model_graph
-from keras_ext.pipelining.graphs import graphs_of, nested_graphs
+from keras_ext.pipelining.graphs import graphs_of, is_model
 from keras_ext.pipelining.opening import is_subclass, opens_inside, opens_stages
 from keras_ext.pipelining.stage import noted_stage
 from keras_ext.pipelining.stage_checks import check_runnable, check_stages
 from keras_ext.pipelining.stage_trees import StageTree, flat, from_saved, noted, to_saved
 from keras_ext.pipelining.subclasses import subclass_graph
+from keras_ext.types import KerasLayer, KerasModel
 
 logger = logging.getLogger("ipu")
 ASSIGNMENT = "pipeline_stage_assignment"
@@ -22,7 +23,7 @@ _ASSIGNED_LAYERS = "_ipu_assigned_layers"
 _HAS_NOTED = "_ipu_has_noted_stages"
 
 
-def is_pipelined(model: Any) -> bool:
+def is_pipelined(model: KerasModel) -> bool:
     """Whether a model, built if it is a subclass of `Model`, has an assignment to stages."""
     explicit = option(model, ASSIGNMENT)
     if explicit is not None:
@@ -30,19 +31,19 @@ def is_pipelined(model: Any) -> bool:
     return _has_noted(model)
 
 
-def may_have_stages(model: Any) -> bool:
+def may_have_stages(model: KerasModel) -> bool:
     """Whether a subclass of `Model` that has not been traced has stages, or may turn out to have when it is."""
     explicit = option(model, ASSIGNMENT)
     return opens_stages(model) if explicit is None else bool(explicit)
 
 
-def is_without_stages(model: Any) -> bool:
+def is_without_stages(model: KerasModel) -> bool:
     """Whether it was said that the model has no stages, whatever scopes say."""
     explicit = option(model, ASSIGNMENT)
     return explicit is not None and not explicit
 
 
-def assigned_stages(model: Any) -> tuple[StageTree, ...]:
+def assigned_stages(model: KerasModel) -> tuple[StageTree, ...]:
     """The stage of each of the model's calls; None where it has none.
 
     Raises StageAssignmentError for a subclass of `Model` that has not been built.
@@ -55,7 +56,7 @@ def assigned_stages(model: Any) -> tuple[StageTree, ...]:
     return noted(calls) if explicit is None else (None,) * len(calls)
 
 
-def checked_stages(model: Any) -> tuple[StageTree, ...]:
+def checked_stages(model: KerasModel) -> tuple[StageTree, ...]:
     """The stages of a model that is going to run. Raises ConfigurationErrors for layers and for numbers left out."""
     trees = assigned_stages(model)
     check_stages(calls_of(model), trees)
@@ -63,7 +64,7 @@ def checked_stages(model: Any) -> tuple[StageTree, ...]:
     return trees
 
 
-def noted_assignment(model: Any) -> list[Any] | None:
+def noted_assignment(model: KerasModel) -> list[Any] | None:
     """What PipelineStage scopes say, in the form in which it is saved; None for a model without."""
     if option(model, ASSIGNMENT) is not None or not is_pipelined(model):
         return None
@@ -71,18 +72,18 @@ def noted_assignment(model: Any) -> list[Any] | None:
     return None if None in flat(trees) else to_saved(calls_of(model), trees)
 
 
-def assign(model: Any, calls: Calls, trees: tuple[StageTree, ...]) -> None:
+def assign(model: KerasModel, calls: Calls, trees: tuple[StageTree, ...]) -> None:
     """Puts stages, which have been checked, in force."""
     vars(model)[_ASSIGNED_LAYERS] = _names(model)
     options_of(model)[ASSIGNMENT] = to_saved(calls, trees)
 
 
-def reset(model: Any) -> None:
+def reset(model: KerasModel) -> None:
     """Makes the model one without stages."""
     options_of(model)[ASSIGNMENT] = NOT_PIPELINED
 
 
-def _has_noted(model: Any) -> bool:
+def _has_noted(model: KerasModel) -> bool:
     """Whether there are PipelineStage scopes. Asked often: the answer for a graph, which stays as it is, is kept."""
     kind = graphs_of(model).kind(model)
     if kind == "sequential":
@@ -95,12 +96,11 @@ def _has_noted(model: Any) -> bool:
     return bool(vars(graph)[_HAS_NOTED])
 
 
-def _has_noted_inside(layer: Any) -> bool:
-    graphs = nested_graphs(layer)
-    return opens_inside(layer) or (graphs is not None and not is_subclass(layer) and _has_noted(layer))
+def _has_noted_inside(layer: KerasLayer) -> bool:
+    return opens_inside(layer) or (is_model(layer) and not is_subclass(layer) and _has_noted(layer))
 
 
-def _is_valid(model: Any, explicit: list[Any]) -> bool:
+def _is_valid(model: KerasModel, explicit: list[Any]) -> bool:
     """Whether an assignment still fits; one that does not is dropped, and that is said."""
     if graphs_of(model).kind(model) == "subclass" and subclass_graph(model) is None:
         return True
@@ -116,6 +116,6 @@ def _is_valid(model: Any, explicit: list[Any]) -> bool:
     return True
 
 
-def _names(model: Any) -> list[str]:
+def _names(model: KerasModel) -> list[str]:
     """The names of a sequential model's layers, which programs can change."""
     return [layer.name for layer in model.layers] if graphs_of(model).kind(model) == "sequential" else []

@@ -15,6 +15,7 @@ from keras_ext.pipelining.assignments import (
     ModelNestedModelPipelineStageAssignment,
     SequentialLayerPipelineStageAssignment,
     SequentialNestedModelPipelineStageAssignment,
+    StageAssignment,
 )
 from keras_ext.pipelining.calls import Call, Calls, calls_of
 from keras_ext.pipelining.graphs import Kind
@@ -23,6 +24,7 @@ from keras_ext.pipelining.stage import checked_stage
 from keras_ext.pipelining.stage_checks import check_stages
 from keras_ext.pipelining.stage_trees import StageTree, joined, spread
 from keras_ext.pipelining.summary import print_summary
+from keras_ext.types import KerasModel
 
 ASSIGNMENTS: dict[Kind, tuple[type, type]] = {
     "sequential": (SequentialLayerPipelineStageAssignment, SequentialNestedModelPipelineStageAssignment),
@@ -38,7 +40,7 @@ class StageAssignments(Extension):
     SAVED: ClassVar[dict[str, Any]] = {ASSIGNMENT: None}
     COMPUTED: ClassVar[dict[str, Callable[[Any], Any]]] = {ASSIGNMENT: noted_assignment}
 
-    def get_pipeline_stage_assignment(self) -> list[Any]:
+    def get_pipeline_stage_assignment(self: KerasModel) -> list[Any]:
         """The stage of each layer, or of each call of a layer, in the order of execution; changing it changes nothing.
 
         A list of the assignment objects of the model's kind; those of nested models have lists of their own.
@@ -47,7 +49,7 @@ class StageAssignments(Extension):
         """
         return _assignments(calls_of(self), assigned_stages(self))
 
-    def set_pipeline_stage_assignment(self, pipeline_stage_assignment: Any) -> None:
+    def set_pipeline_stage_assignment(self: KerasModel, pipeline_stage_assignment: object) -> None:
         """Assigns all layers, or calls of layers, to stages; `fit`, `evaluate` and `predict` run as a pipeline then.
 
         A list like that of `get_pipeline_stage_assignment()`; a nested model can be assigned like a layer. For a
@@ -69,11 +71,13 @@ class StageAssignments(Extension):
         check_stages(calls, trees)
         assign(self, calls, trees)
 
-    def reset_pipeline_stage_assignment(self) -> None:
+    def reset_pipeline_stage_assignment(self: KerasModel) -> None:
         """Makes the model one without stages."""
         reset(self)
 
-    def print_pipeline_stage_assignment_summary(self, line_length: int | None = None, print_fn: Any = None) -> None:
+    def print_pipeline_stage_assignment_summary(
+        self: KerasModel, line_length: int | None = None, print_fn: Callable[[str], object] | None = None
+    ) -> None:
         """Prints the stage of each layer as a table, and what each stage holds if all is known.
 
         `line_length` is the width of the table, `print_fn` is called with each line in place of `print`.
@@ -98,7 +102,7 @@ def _assignment(kind: Kind, call: Call, tree: StageTree) -> Any:
     return assignment
 
 
-def _trees(model: Any, calls: Calls, received: Sequence[Any]) -> tuple[StageTree, ...]:
+def _trees(model: KerasModel, calls: Calls, received: Sequence[Any]) -> tuple[StageTree, ...]:
     """The stages in a list of assignments, or of integers; ConfigurationError unless it is one for these calls."""
     if calls.kind != "functional" and are_integers(received):
         return stages_of_integers(model, calls, received)
@@ -119,7 +123,7 @@ def _trees(model: Any, calls: Calls, received: Sequence[Any]) -> tuple[StageTree
     return tuple(_tree(place, call, given) for place, (call, given) in enumerate(zip(calls, received, strict=True)))
 
 
-def _tree(place: int, call: Call, given: Any) -> StageTree:
+def _tree(place: int, call: Call, given: StageAssignment) -> StageTree:
     index = getattr(given, "node_index", 0)
     if given.layer is not call.layer or index != call.node_index:
         raise ConfigurationError(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from keras_ext.types import KerasLayer, KerasModel, KerasNode
 
-class _Assignment:
+
+class StageAssignment:
     """What the three kinds share."""
 
-    def __init__(self, layer: Any, pipeline_stage: int | None) -> None:
+    def __init__(self, layer: KerasLayer, pipeline_stage: int | None) -> None:
         self._layer = layer
         self.pipeline_stage = pipeline_stage
 
@@ -33,7 +35,7 @@ class _Assignment:
         self._pipeline_stage = stage
 
 
-class SequentialLayerPipelineStageAssignment(_Assignment):
+class SequentialLayerPipelineStageAssignment(StageAssignment):
     """Says in which stage a layer of a `Sequential` model runs.
 
     Args:
@@ -41,17 +43,17 @@ class SequentialLayerPipelineStageAssignment(_Assignment):
         pipeline_stage: the number of the stage, from 0; None for no stage.
     """
 
-    def __init__(self, layer: Any, pipeline_stage: int | None = None) -> None:
+    def __init__(self, layer: KerasLayer, pipeline_stage: int | None = None) -> None:
         super().__init__(layer, pipeline_stage)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layer={self.layer.name!r}, pipeline_stage={self.pipeline_stage})"
 
 
-class _InvocationAssignment(_Assignment):
+class _InvocationAssignment(StageAssignment):
     """An assignment of one of the calls of a layer."""
 
-    def __init__(self, layer: Any, node_index: int, pipeline_stage: int | None = None) -> None:
+    def __init__(self, layer: KerasLayer, node_index: int, pipeline_stage: int | None = None) -> None:
         super().__init__(layer, pipeline_stage)
         self._node_index = node_index
         self._inbound: list[Any] | None = None
@@ -96,7 +98,7 @@ class ModelLayerPipelineStageAssignment(_InvocationAssignment):
     """
 
 
-class NestedModelPipelineStageAssignment(_Assignment):
+class NestedModelPipelineStageAssignment(StageAssignment):
     """What the assignments of nested models share: `pipeline_stage_assignments`, one for each of the model's layers.
 
     `pipeline_stage` is that of all of them, None if they differ.
@@ -136,7 +138,7 @@ class SequentialNestedModelPipelineStageAssignment(
         pipeline_stage_assignments: an assignment for each of its layers, or of their calls, in order.
     """
 
-    def __init__(self, nested_model: Any, pipeline_stage_assignments: Sequence[Any]) -> None:
+    def __init__(self, nested_model: KerasModel, pipeline_stage_assignments: Sequence[Any]) -> None:
         self._layer = nested_model
         self.pipeline_stage_assignments = list(pipeline_stage_assignments)
 
@@ -147,7 +149,7 @@ class SequentialNestedModelPipelineStageAssignment(
 class _NestedInvocationAssignment(NestedModelPipelineStageAssignment, _InvocationAssignment):
     """The same for a call of a nested model in one that is not sequential."""
 
-    def __init__(self, nested_model: Any, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:
+    def __init__(self, nested_model: KerasModel, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:
         self._layer, self._node_index, self._inbound = nested_model, node_index, None
         self.pipeline_stage_assignments = list(pipeline_stage_assignments)
 
@@ -178,16 +180,16 @@ class ModelNestedModelPipelineStageAssignment(_NestedInvocationAssignment, Model
     """
 
 
-def inbound_layers(node: Any) -> list[Any]:
+def inbound_layers(node: KerasNode) -> list[Any]:
     """The layers whose outputs a Keras node takes, one for each tensor it takes."""
     return [tensor._keras_history[0] for tensor in input_tensors(node)]
 
 
-def input_tensors(node: Any) -> list[Any]:
+def input_tensors(node: KerasNode) -> list[Any]:
     """The symbolic tensors that a Keras node takes."""
     return list(node.input_tensors if hasattr(node, "operation") else node.keras_inputs)
 
 
-def flat_arguments(node: Any) -> list[Any]:
+def flat_arguments(node: KerasNode) -> list[Any]:
     """All that a Keras node's layer is called with."""
     return list(node.arguments._flat_arguments if hasattr(node, "operation") else node._flat_arguments)

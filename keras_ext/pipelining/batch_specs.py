@@ -11,12 +11,13 @@ from engine.errors import ConfigurationError
 from keras_ext.pipelining.calls import model_graph
 from keras_ext.pipelining.graphs import graphs_of
 from keras_ext.pipelining.subclasses import outside_traces, subclass_graph, trace_subclass
+from keras_ext.types import KerasModel, Nest, Tensor
 
 BATCH_SIZE = 32
 """Keras' own, where none is given."""
 
 
-def batch_specs(model: Any, x: Any, y: Any, batch_size: int | None, training: bool) -> tuple[Any, ...]:
+def batch_specs(model: KerasModel, x: Nest, y: Nest, batch_size: int | None, training: bool) -> tuple[Any, ...]:
     """(x, y), or (x,) where there is no training, as nested `tf.TensorSpec`s of one batch.
 
     `x` and `y` are arrays, tensors or specs, `x` may be a data set of both. What is None follows from the model.
@@ -45,7 +46,7 @@ def batch_specs(model: Any, x: Any, y: Any, batch_size: int | None, training: bo
     return inputs, _specs(_targets(model, graph) if y is None else y, size)
 
 
-def _build(model: Any, inputs: Any) -> None:
+def _build(model: KerasModel, inputs: Nest) -> None:
     graphs = graphs_of(model)
     if graphs.kind(model) == "sequential":
         with outside_traces(model):
@@ -54,12 +55,12 @@ def _build(model: Any, inputs: Any) -> None:
         trace_subclass(model, inputs)
 
 
-def _specs(structure: Any, batch_size: int | None) -> Any:
+def _specs(structure: Nest, batch_size: int | None) -> Any:
     """Of arrays one batch is taken; of symbols and specs a first size that is not known becomes the batch's."""
     return tf.nest.map_structure(lambda leaf: _spec(leaf, batch_size), structure)
 
 
-def _spec(leaf: Any, batch_size: int | None) -> tf.TensorSpec:
+def _spec(leaf: Tensor, batch_size: int | None) -> tf.TensorSpec:
     is_data = isinstance(leaf, np.ndarray | tf.Tensor)
     dtype = tf.as_dtype(leaf.dtype)
     if is_data and dtype == tf.float64:
@@ -72,12 +73,12 @@ def _spec(leaf: Any, batch_size: int | None) -> tf.TensorSpec:
     return tf.TensorSpec(sizes, dtype)
 
 
-def _rows(structure: Any) -> int | None:
+def _rows(structure: Nest) -> int | None:
     sizes = [leaf.shape[0] for leaf in tf.nest.flatten(structure) if leaf is not None and len(leaf.shape)]
     return next((int(size) for size in sizes if size is not None), None)
 
 
-def _targets(model: Any, graph: Any) -> Any:
+def _targets(model: KerasModel, graph: KerasModel) -> Any:
     """What the losses take, as specs: labels for sparse ones, else as the outputs are."""
     outputs = graph.output
     losses = getattr(model, "loss", None)
@@ -95,11 +96,11 @@ def _targets(model: Any, graph: Any) -> Any:
     return tf.nest.pack_sequence_as(outputs, specs)
 
 
-def _names(outputs: Any) -> list[str]:
+def _names(outputs: Nest) -> list[str]:
     return list(outputs) if isinstance(outputs, dict) else [tensor._keras_history[0].name for tensor in outputs]
 
 
-def _target(output: Any, loss: Any) -> tf.TensorSpec:
+def _target(output: Tensor, loss: object) -> tf.TensorSpec:
     name = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", "")
     if "sparse" in f"{name} {type(loss).__name__}".lower():
         return tf.TensorSpec(output.shape[:-1], tf.int32)

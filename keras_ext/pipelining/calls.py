@@ -9,10 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ext.pipelining.errors import StageAssignmentError
-from keras_ext.pipelining.graphs import Invocation, Kind, graphs_of, invocations, nested_graphs
+from keras_ext.pipelining.graphs import Invocation, Kind, graphs_of, invocations, is_model
 from keras_ext.pipelining.opening import is_subclass, opens_inside
 from keras_ext.pipelining.stage import noted_stage
 from keras_ext.pipelining.subclasses import subclass_graph, tracing_failure, try_trace_subclass
+from keras_ext.types import KerasLayer, KerasModel, KerasNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Calls:
         return tuple(leaf for call in self.of for leaf in call.leaves)
 
 
-def calls_of(model: Any) -> Calls:
+def calls_of(model: KerasModel) -> Calls:
     """The calls of a model's layers, inputs left out: each layer once in a sequential model, in post-order in others.
 
     Raises StageAssignmentError for a subclass of `Model` that has not been built.
@@ -73,7 +74,7 @@ def calls_of(model: Any) -> Calls:
     return Calls(kind, tuple(_in_chain(layers)), (), ())
 
 
-def _calls(kind: Kind, made: Sequence[Invocation], graph: Any) -> Calls:
+def _calls(kind: Kind, made: Sequence[Invocation], graph: KerasModel) -> Calls:
     calls = [Call(i.layer, i.node_index, i.inbound, i.node, _inner(i.layer, i.node)) for i in made]
     return Calls(kind, tuple(calls), tuple(tf.nest.flatten(graph.inputs)), tuple(tf.nest.flatten(graph.outputs)))
 
@@ -85,19 +86,18 @@ def _in_chain(layers: Sequence[Any]) -> Iterator[Call]:
         before = [layer]
 
 
-def _inner(layer: Any, node: Any) -> Calls | None:
+def _inner(layer: KerasLayer, node: KerasNode | None) -> Calls | None:
     """The calls in a nested model that a node calls; None for a layer, and for a model that is in one stage as such."""
-    graphs = nested_graphs(layer)
-    if graphs is None:
+    if not is_model(layer):
         return None
-    if graphs.kind(layer) == "subclass":
+    if is_subclass(layer):
         return _inner_of_subclass(layer, node)
-    if graphs.overrides_call(layer):
+    if graphs_of(layer).overrides_call(layer):
         return None
     return calls_of(layer) if layer.layers and calls_of(layer).of else None
 
 
-def _inner_of_subclass(layer: Any, node: Any) -> Calls | None:
+def _inner_of_subclass(layer: KerasLayer, node: KerasNode | None) -> Calls | None:
     """The calls in a subclass of `Model` that opens PipelineStages, traced with what the node gives it."""
     if not opens_inside(layer):
         return None
@@ -111,14 +111,13 @@ def _inner_of_subclass(layer: Any, node: Any) -> Calls | None:
     return calls if _are_in_scopes(calls) else None
 
 
-def has_scopes_inside(layer: Any) -> bool:
+def has_scopes_inside(layer: KerasLayer) -> bool:
     """Whether a layer is a subclass of `Model` that opens scopes and has a graph, or a model that has such in it."""
-    graphs = nested_graphs(layer)
-    if graphs is None or graphs.overrides_call(layer) and not is_subclass(layer):
+    if not is_model(layer):
         return False
     if is_subclass(layer):
         return opens_inside(layer) and subclass_graph(layer) is not None
-    return any(has_scopes_inside(inner) for inner in layer.layers)
+    return not graphs_of(layer).overrides_call(layer) and any(has_scopes_inside(inner) for inner in layer.layers)
 
 
 def _are_in_scopes(calls: Calls) -> bool:
@@ -126,7 +125,7 @@ def _are_in_scopes(calls: Calls) -> bool:
     return noted or any(call.inner is not None and _are_in_scopes(call.inner) for call in calls)
 
 
-def model_graph(model: Any) -> Any:
+def model_graph(model: KerasModel) -> Any:
     """The graph of a model; None for a sequential model before it is built.
 
     Raises StageAssignmentError for a subclass of `Model` that has not been built.

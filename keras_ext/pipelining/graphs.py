@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeGuard
 
 import tensorflow as tf
 
 from keras_ext.pipelining.assignments import inbound_layers
+from keras_ext.types import KerasLayer, KerasModel, KerasNode, Nest
 
 Kind = Literal["sequential", "functional", "subclass"]
 Where = int | Callable[[], AbstractContextManager[None]]
@@ -21,35 +22,35 @@ Stages = Callable[[Any], Mapping[int, Where]]
 class Graphs(Protocol):
     """What a file in `frameworks` knows about the graphs of its models. A graph is a functional model of Keras."""
 
-    def kind(self, model: Any) -> Kind:
+    def kind(self, model: KerasModel) -> Kind:
         """What sort of model it is."""
 
-    def overrides_call(self, model: Any) -> bool:
+    def overrides_call(self, model: KerasModel) -> bool:
         """Whether the class of a sequential or functional model has a `call` of its own."""
 
-    def graph(self, model: Any) -> Any:
+    def graph(self, model: KerasModel) -> Any:
         """The graph of a sequential or functional model; None before it is built."""
 
-    def build(self, model: Any, inputs: Any) -> None:
+    def build(self, model: KerasModel, inputs: Nest) -> None:
         """Builds a sequential model for `inputs` (tensors or specs), if it is not built."""
 
-    def trace(self, model: Any, inputs: Any, training: bool | None) -> Any:
+    def trace(self, model: KerasModel, inputs: Nest, training: bool | None) -> Any:
         """The graph of what `call` of a subclass does with `inputs`, nested tensors, specs or shapes."""
 
-    def operation(self, node: Any) -> Any:
+    def operation(self, node: KerasNode) -> Any:
         """The layer that a node calls."""
 
-    def inputs(self, node: Any) -> Any:
+    def inputs(self, node: KerasNode) -> Any:
         """The first argument, nested symbolic tensors, with which a node calls its layer."""
 
-    def running(self, graph: Any, stages: Stages) -> AbstractContextManager[None]:
+    def running(self, graph: KerasModel, stages: Stages) -> AbstractContextManager[None]:
         """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""
 
-    def run(self, graph: Any, inputs: Any, training: bool | None, mask: Any) -> Any:
+    def run(self, graph: KerasModel, inputs: Nest, training: bool | None, mask: Nest) -> Any:
         """What the graph does with `inputs`."""
 
 
-def is_shape(value: Any) -> bool:
+def is_shape(value: object) -> bool:
     """Whether a value is a list or tuple of sizes, None among them for those that are not known."""
     return isinstance(value, list | tuple) and all(size is None or isinstance(size, int) for size in value)
 
@@ -62,18 +63,18 @@ def register(model_class: type, graphs: Graphs) -> None:
     _known.append((model_class, graphs))
 
 
-def graphs_of(model: Any) -> Graphs:
+def graphs_of(model: KerasModel) -> Graphs:
     """What knows the graphs of a model."""
     return next(graphs for model_class, graphs in _known if isinstance(model, model_class))
 
 
-def nested_graphs(layer: Any) -> Graphs | None:
-    """The same for a layer; None for one that is no model."""
-    return next((graphs for model_class, graphs in _known if isinstance(layer, model_class)), None)
+def is_model(layer: KerasLayer) -> TypeGuard[KerasModel]:
+    """Whether a layer is a model, which has a graph of its own or a `call`."""
+    return any(isinstance(layer, model_class) for model_class, _ in _known)
 
 
 @contextmanager
-def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(holder: object, name: str, value: object) -> Iterator[None]:
     """An attribute of one object, not of its class, is another within."""
     before = vars(holder).get(name)
     vars(holder)[name] = value
@@ -96,7 +97,7 @@ class Invocation:
     inbound: list[Any]
 
 
-def invocations(graphs: Graphs, graph: Any) -> list[Invocation]:
+def invocations(graphs: Graphs, graph: KerasModel) -> list[Invocation]:
     """The calls of layers in a graph, inputs left out, in post-order: each after those whose outputs it takes."""
     nodes = list(_post_order(graph.outputs))
     calls: dict[int, list[Any]] = {}
@@ -110,7 +111,7 @@ def invocations(graphs: Graphs, graph: Any) -> list[Invocation]:
     return [Invocation(graphs.operation(node), indices[id(node)], node, inbound_layers(node)) for node in nodes]
 
 
-def _post_order(outputs: Any) -> Iterator[Any]:
+def _post_order(outputs: Nest) -> Iterator[Any]:
     """The nodes behind the outputs of a graph, but its inputs, depth first."""
     seen: set[int] = set()
     for tensor in tf.nest.flatten(outputs):

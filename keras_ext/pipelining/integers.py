@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 from engine.errors import ConfigurationError
+from engine.integers import is_integer
 from keras_ext.pipelining.calls import Calls
 from keras_ext.pipelining.stage_trees import StageTree, completed
+from keras_ext.types import KerasModel
 
 
 def are_integers(received: Sequence[Any]) -> bool:
     """Whether a list is one of integers alone."""
-    return bool(received) and all(isinstance(each, Integral) and not isinstance(each, bool) for each in received)
+    return bool(received) and all(is_integer(each) for each in received)
 
 
-def stages_of_integers(model: Any, calls: Calls, received: Sequence[Any]) -> tuple[StageTree, ...]:
+def stages_of_integers(model: KerasModel, calls: Calls, received: Sequence[Any]) -> tuple[StageTree, ...]:
     """The stage of each call of a sequential model, or of a subclass of `Model`.
 
     Of a subclass the list has one for each call, or for each layer in the order of the first calls: then all calls of

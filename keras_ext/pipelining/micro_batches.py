@@ -23,13 +23,14 @@ from keras_ext.pipelining.opening import is_subclass, opens_inside
 from keras_ext.pipelining.options import STEPS, Pipelining, pipelining_of, pipelining_steps
 from keras_ext.pipelining.subclasses import outside_traces, subclass_graph, trace_subclass
 from keras_ext.replication import ipus_of_replica, replicas_of
+from keras_ext.types import KerasModel, Nest, Tensor
 
 BATCH_SIZE = 32
 """Keras' own, where none is given."""
 
 
 @contextmanager
-def pipelined_run(model: Any, mode: str, arguments: Mapping[str, Any]) -> Iterator[None]:
+def pipelined_run(model: KerasModel, mode: str, arguments: Mapping[str, Any]) -> Iterator[None]:
     """A `fit`, `evaluate` or `predict` with these arguments is under way: stages are known, and counts are legal.
 
     Raises ConfigurationErrors for assignments and options that contradict each other, AccumulationStepError for counts.
@@ -45,7 +46,7 @@ def pipelined_run(model: Any, mode: str, arguments: Mapping[str, Any]) -> Iterat
         yield
 
 
-def find_stages(model: Any, arguments: Mapping[str, Any]) -> None:
+def find_stages(model: KerasModel, arguments: Mapping[str, Any]) -> None:
     """Traces `call` of a subclass of `Model` that has stages, if that has not been done; of others never.
 
     A sequential model with such inside it is built. Raises StageAssignmentError for a `call` that cannot be traced,
@@ -67,7 +68,7 @@ def find_stages(model: Any, arguments: Mapping[str, Any]) -> None:
         graphs_of(model).build(model, inputs)
 
 
-def _lacks_graph(model: Any) -> bool:
+def _lacks_graph(model: KerasModel) -> bool:
     if is_subclass(model):
         return subclass_graph(model) is None and may_have_stages(model)
     if is_without_stages(model) or graphs_of(model).graph(model) is not None:
@@ -75,13 +76,13 @@ def _lacks_graph(model: Any) -> bool:
     return any(opens_inside(layer) for layer in model.layers)
 
 
-def pipeline_accumulation(model: Any, pipelining: Pipelining) -> Accumulation:
+def pipeline_accumulation(model: KerasModel, pipelining: Pipelining) -> Accumulation:
     """What `fit` of a pipelined model accumulates before each update."""
     replicas = replicas_of_pipeline(model, pipelining)
     return Accumulation(pipelining_steps(model) or 1, replicas, REDUCTIONS[option(model, REDUCTION, 0)])
 
 
-def replicas_of_pipeline(model: Any, pipelining: Pipelining) -> int:
+def replicas_of_pipeline(model: KerasModel, pipelining: Pipelining) -> int:
     """How many replicas of a pipeline there are; ConfigurationError if the IPUs do not divide among them."""
     with ipus_of_replica(ipus_taken(pipelining)):
         return replicas_of(model.distribute_strategy)
@@ -98,7 +99,7 @@ def check_pipeline_count(pipelining: Pipelining, steps: int, training: bool, wha
     check_count(pipelining.schedule, devices, steps, training=training, option=what)
 
 
-def _check_training(model: Any, pipelining: Pipelining) -> None:
+def _check_training(model: KerasModel, pipelining: Pipelining) -> None:
     steps = pipelining_steps(model)
     if steps is None and pipelining.schedule != "Sequential":
         raise ConfigurationError(
@@ -112,7 +113,7 @@ def _check_training(model: Any, pipelining: Pipelining) -> None:
 
 def _inputs(arguments: Mapping[str, Any]) -> Any:
     """Specs of what the model is called with in a run; None where only the data say it."""
-    x = arguments.get("x")
+    x: Nest = arguments.get("x")
     if isinstance(x, tf.data.Dataset):
         spec = x.element_spec
         return spec[0] if isinstance(spec, tuple) else spec
@@ -127,7 +128,7 @@ def _inputs(arguments: Mapping[str, Any]) -> Any:
     return None
 
 
-def _batch_of(array: Any, size: int) -> tf.TensorSpec:
+def _batch_of(array: Tensor, size: int) -> tf.TensorSpec:
     dtype = tf.as_dtype(array.dtype)
     shape = (min(size, int(array.shape[0])), *array.shape[1:])
     return tf.TensorSpec(shape, tf.float32 if dtype == tf.float64 else dtype)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, TypeGuard
 
-from keras_ext.pipelining.graphs import nested_graphs
+from keras_ext.pipelining.graphs import graphs_of, is_model
 from keras_ext.pipelining.stage import PipelineStage, noted_stage
+from keras_ext.types import KerasLayer, KerasModel
 
 NEVER_OPEN = frozenset(
     {"absl", "engine", "ipu", "jax", "keras", "keras_ext", "ml_dtypes", "numpy", "tensorflow", "tf_keras"}
@@ -17,7 +18,7 @@ NEVER_OPEN = frozenset(
 """Packages whose functions open no scopes; others' are looked into. What programs run as is `__main__`."""
 
 
-def opens_stages(model: Any) -> bool:
+def opens_stages(model: KerasModel) -> bool:
     """Whether layers of the model were made in scopes, or the code of its class opens some, itself or in functions.
 
     So are those of subclasses of `Model` inside it. The code is read and not run: names in it are looked up where it
@@ -27,7 +28,7 @@ def opens_stages(model: Any) -> bool:
     return any(noted_stage(layer) is not None for layer in layers) or _code_opens(model)
 
 
-def opens_inside(layer: Any) -> bool:
+def opens_inside(layer: KerasLayer) -> TypeGuard[KerasModel]:
     """Whether a layer is a subclass of `Model` that opens scopes, or made its layers in some, apart from its own."""
     if not is_subclass(layer):
         return False
@@ -35,24 +36,23 @@ def opens_inside(layer: Any) -> bool:
     return bool(inner - {None, noted_stage(layer)}) or _code_opens(layer)
 
 
-def is_subclass(layer: Any) -> bool:
+def is_subclass(layer: KerasLayer) -> TypeGuard[KerasModel]:
     """Whether a layer is a model with a `call` of its own."""
-    graphs = nested_graphs(layer)
-    return graphs is not None and graphs.kind(layer) == "subclass"
+    return is_model(layer) and graphs_of(layer).kind(layer) == "subclass"
 
 
-def _code_opens(model: Any) -> bool:
+def _code_opens(model: KerasModel) -> bool:
     """Whether the code of the model's class opens scopes, or that of a subclass of `Model` inside it."""
     return any(_class_opens(each) for each in model._flatten_layers() if each is model or is_subclass(each))
 
 
-def _class_opens(model: Any) -> bool:
+def _class_opens(model: KerasModel) -> bool:
     seen: set[int] = set()
     members = [member for base in type(model).__mro__ if _is_looked_into(base) for member in vars(base).values()]
     return any(_opens(member, seen) for member in (*members, *vars(model).values()))
 
 
-def _opens(value: Any, seen: set[int]) -> bool:
+def _opens(value: object, seen: set[int]) -> bool:
     """Whether a function, or one that it names, names PipelineStage. Anything else does not."""
     if value is PipelineStage:
         return True
@@ -67,7 +67,7 @@ def _opens(value: Any, seen: set[int]) -> bool:
     return any(_opens(each, seen) for each in (*_named(names, function.__globals__), *cells))
 
 
-def _function(value: Any) -> FunctionType | None:
+def _function(value: object) -> FunctionType | None:
     """The function behind what can be called, if it is one to look into."""
     while not isinstance(value, FunctionType):
         if isinstance(value, staticmethod | classmethod | MethodType):
@@ -92,7 +92,7 @@ def _named(names: set[str], variables: dict[str, Any]) -> Iterator[Any]:
             yield from (vars(value)[inner] for inner in names if inner in vars(value))
 
 
-def _is_looked_into(value: Any) -> bool:
+def _is_looked_into(value: object) -> bool:
     module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     return isinstance(module, str) and module.partition(".")[0] not in NEVER_OPEN
 
@@ -104,7 +104,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _is_filled(cell: Any) -> bool:
+def _is_filled(cell: CellType) -> bool:
     try:
         _ = cell.cell_contents
     except ValueError:  # of a name that has not been assigned yet

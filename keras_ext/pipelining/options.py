@@ -35,6 +35,7 @@ from keras_ext.pipelining.calls import Call, Calls, calls_of
 from keras_ext.pipelining.graphs import graphs_of
 from keras_ext.pipelining.stage_trees import StageTree, of_leaves
 from keras_ext.pipelining.subclasses import subclass_graph
+from keras_ext.types import KerasModel
 
 logger = logging.getLogger("ipu")
 STEPS = "pipelining_gradient_accumulation_steps_per_replica"
@@ -102,12 +103,12 @@ class PipeliningOptions(Extension):
     UNSAVED: ClassVar[tuple[str, ...]] = (ARGUMENTS,)
 
     def set_pipelining_options(
-        self: Any,
+        self: KerasModel,
         gradient_accumulation_steps_per_replica: int | None = None,
         device_mapping: list[int] | None = None,
         accumulate_outfeed: bool | None = None,
-        gradient_accumulation_reduction_method: Any = "sum",
-        **pipelining_kwargs: Any,
+        gradient_accumulation_reduction_method: object = "sum",
+        **pipelining_kwargs: object,
     ) -> None:
         """Sets how the model runs once it has pipeline stages (Keras API; Keras with IPUs, section 19.4.4).
 
@@ -143,7 +144,7 @@ class PipeliningOptions(Extension):
             )
 
 
-def pipelining_of(model: Any, training: bool) -> Pipelining | None:
+def pipelining_of(model: KerasModel, training: bool) -> Pipelining | None:
     """How a model runs as a pipeline, None for one without stages; all is checked that can be without data.
 
     Asked several times in each execution: what it depends on is replaced, never changed, so the answer is kept until
@@ -161,7 +162,7 @@ def pipelining_of(model: Any, training: bool) -> Pipelining | None:
     return pipelining
 
 
-def _pipelining_of(model: Any, training: bool) -> Pipelining | None:
+def _pipelining_of(model: KerasModel, training: bool) -> Pipelining | None:
     if not is_pipelined(model):
         return None
     stages = checked_stages(model)
@@ -185,7 +186,7 @@ def _pipelining_of(model: Any, training: bool) -> Pipelining | None:
     )
 
 
-def _device_mapping(model: Any, groups: Sequence[int]) -> tuple[int, ...]:
+def _device_mapping(model: KerasModel, groups: Sequence[int]) -> tuple[int, ...]:
     """The IPU of each stage: as it was set, or the next one but for stages that share weights, of one group."""
     given = option(model, DEVICES)
     if given is None:
@@ -220,27 +221,27 @@ def shared_weights(call: Call) -> list[Any]:
     return [*getattr(call.layer, "weights", ()), *(value for value in taken if hasattr(value, "assign"))]
 
 
-def accumulator_type_of_pipeline(model: Any) -> AccumulatorType:
+def accumulator_type_of_pipeline(model: KerasModel) -> AccumulatorType:
     """The type in which a pipeline's gradients are accumulated; None for their own."""
     return option(model, ARGUMENTS, {}).get("gradient_accumulation_dtype")
 
 
-def pipelining_steps(model: Any) -> int | None:
+def pipelining_steps(model: KerasModel) -> int | None:
     """The micro-batches that each replica accumulates; None where it was not said."""
     return option(model, STEPS)
 
 
-def outfeed_sum_dtype(model: Any) -> Any:
+def outfeed_sum_dtype(model: KerasModel) -> Any:
     """The type in which logs are summed over micro-batches, or what gives it for a tensor; None for their own."""
     return option(model, ARGUMENTS, {}).get("accumulate_outfeed_dtype")
 
 
-def accumulates_outfeed(model: Any) -> bool:
+def accumulates_outfeed(model: KerasModel) -> bool:
     """Whether the logs of an execution are means over its micro-batches, if the model is pipelined."""
     return bool(option(model, ACCUMULATE_OUTFEED, False))
 
 
-def _checked_mapping(mapping: Any) -> list[int]:
+def _checked_mapping(mapping: object) -> list[int]:
     if not isinstance(mapping, list | tuple) or not all(isinstance(d, int) and d >= 0 for d in mapping):
         raise ConfigurationError(
             f"Expected device_mapping to be a list of integers, the IPU of each stage. Received: {mapping!r}."

@@ -11,16 +11,17 @@ from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.pipelining.sums import names_of, summed_as
 from keras_ext.pipelining.assigned import is_pipelined
 from keras_ext.pipelining.options import accumulates_outfeed, outfeed_sum_dtype
+from keras_ext.types import KerasModel, Logs, Tensor
 
 _COUNTERS = "_ipu_outfeed_counters"
 
 
-def has_accumulated_logs(model: Any, mode: str) -> bool:
+def has_accumulated_logs(model: KerasModel, mode: str) -> bool:
     """Whether callbacks get means once an execution, also where they are asynchronous; never those of `predict`."""
     return mode != "predict" and accumulates_outfeed(model) and is_pipelined(model)
 
 
-def accumulated_logs(model: Any, mode: str, logs: Any, period: int | None) -> Any:
+def accumulated_logs(model: KerasModel, mode: str, logs: Logs, period: int | None) -> Any:
     """In a step that is traced: the means of its logs over the micro-batches so far.
 
     They begin anew after `period` micro-batches, or where that is None at `begin_execution`.
@@ -37,7 +38,7 @@ def accumulated_logs(model: Any, mode: str, logs: Any, period: int | None) -> An
     counter.assign(count if period is None else tf.where(count >= period, 0.0, count))
     following = zip(sums, parts, strict=True)
 
-    def mean(leaf: Any) -> Any:
+    def mean(leaf: Tensor) -> Any:
         if not _is_mean(leaf):
             return leaf
         total, part = next(following)
@@ -49,16 +50,16 @@ def accumulated_logs(model: Any, mode: str, logs: Any, period: int | None) -> An
     return tf.nest.map_structure(mean, logs)
 
 
-def begin_execution(model: Any, mode: str) -> None:
+def begin_execution(model: KerasModel, mode: str) -> None:
     """Lets the means of an execution without a period begin anew."""
     counter = vars(model).get(_COUNTERS, {}).get(mode)
     if counter is not None and mode != "train":
         counter.assign(np.float32(0))
 
 
-def _variable(name: str, shape: Any, dtype: Any = tf.float32) -> IPUVariable:
+def _variable(name: str, shape: tf.TensorShape | tuple[int, ...], dtype: tf.DType = tf.float32) -> IPUVariable:
     return IPUVariable(initial_value=tf.zeros(shape, dtype), trainable=False, name=f"ipu_outfeed_{name}")
 
 
-def _is_mean(leaf: Any) -> bool:
+def _is_mean(leaf: Tensor) -> bool:
     return tf.is_tensor(leaf) and leaf.dtype.is_floating

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tensorflow as tf
 
@@ -34,6 +34,7 @@ from keras_ext.pipelining.options import (
 )
 from keras_ext.pipelining.running import in_stages
 from keras_ext.pipelining.stage_trees import StageTree
+from keras_ext.types import Batch, KerasModel, Nest
 
 if TYPE_CHECKING:
     from engine.profile.pipeline_plan import StagePlan, TracedLayers
@@ -76,7 +77,10 @@ class PipelinePlan(Shown):
         return self.plan.table()
 
     def scaling(
-        self, replicas: Iterable[int] | None = None, depths: Iterable[int] | None = None, kind: str = "weak"
+        self,
+        replicas: Iterable[int] | None = None,
+        depths: Iterable[int] | None = None,
+        kind: Literal["weak", "strong"] = "weak",
     ) -> str:
         """Throughput, share of gradients and memory on 1 to 1,024 replicas (or those given), by calculation.
 
@@ -129,14 +133,14 @@ class PipelinePlanning(Extension):
     """The method that plans."""
 
     def plan_pipeline(
-        self: Any,
+        self: KerasModel,
         num_ipus: int,
-        x: Any = None,
-        y: Any = None,
+        x: Nest = None,
+        y: Nest = None,
         *,
         batch_size: int | None = None,
         gradient_accumulation_steps_per_replica: int | None = None,
-        pipeline_schedule: Any = None,
+        pipeline_schedule: object = None,
         training: bool | None = None,
         chip: str | Target | None = None,
         print_fn: Callable[[str], Any] | None = print,
@@ -193,7 +197,7 @@ class PipelinePlanning(Extension):
         return plan
 
 
-def _checked_ipus(number: Any) -> int:
+def _checked_ipus(number: object) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < 2:
         raise ConfigurationError(
             f"Expected num_ipus to be an integer of at least 2, the IPUs of a pipeline. Received: {number!r}. Nearest "
@@ -212,7 +216,7 @@ def _check_layers(calls: Calls, stages: int) -> None:
         )
 
 
-def _micro_batches(model: Any, kind: ScheduleKind, stages: int, training: bool, given: int | None) -> int:
+def _micro_batches(model: KerasModel, kind: ScheduleKind, stages: int, training: bool, given: int | None) -> int:
     devices = devices_of(stages, None)
     if given is None and training:
         given = pipelining_steps(model)
@@ -224,7 +228,7 @@ def _micro_batches(model: Any, kind: ScheduleKind, stages: int, training: bool, 
     return -(-MICRO_BATCHES_OF_STAGE * stages // unit) * unit
 
 
-def _traced(model: Any, training: bool, batch: Any) -> TracedLayers:
+def _traced(model: KerasModel, training: bool, batch: Batch) -> TracedLayers:
     """The model's step with each call of a layer in a stage of its own."""
     from engine.profile.pipeline_plan import TracedLayers
 

@@ -21,11 +21,12 @@ from keras_ext.pipelining.outfeed import accumulated_logs, has_accumulated_logs
 from keras_ext.pipelining.stage import refusing_scopes
 from keras_ext.pipelining.stage_trees import StageTree, completed
 from keras_ext.pipelining.subclasses import outside_traces, traced_graph
+from keras_ext.types import Batch, KerasModel, Nest
 
 Mode = Literal["train", "test", "predict"]
 
 
-def traced_step(model: Any, mode: Mode, data: Any, step: Callable[[Any, Mode, Any], Any]) -> Any:
+def traced_step(model: KerasModel, mode: Mode, data: Batch, step: Callable[[Any, Mode, Any], Any]) -> Any:
     """What `step` gives, traced with its stages if the model is pipelined."""
     pipelining = pipelining_of(model, mode == "train")
     if pipelining is None:
@@ -42,7 +43,7 @@ def traced_step(model: Any, mode: Mode, data: Any, step: Callable[[Any, Mode, An
     return accumulated_logs(model, mode, results, (pipelining_steps(model) or 1) if mode == "train" else None)
 
 
-def _unknown_stages(model: Any) -> str:
+def _unknown_stages(model: KerasModel) -> str:
     return (
         f"Expected {type(model).__name__} {model.name!r} to have no pipeline stages: none were found before its step "
         f"was traced. Call build() on a subclass of Model with the shapes of its inputs first; open PipelineStage "
@@ -50,7 +51,7 @@ def _unknown_stages(model: Any) -> str:
     )
 
 
-def inference_micro_batches(model: Any, pipelining: Pipelining | None, batches: Batches) -> Accumulation:
+def inference_micro_batches(model: KerasModel, pipelining: Pipelining | None, batches: Batches) -> Accumulation:
     """The micro-batches of one execution of `evaluate` or `predict`; one for a model without stages."""
     if pipelining is None:
         return Accumulation()
@@ -58,7 +59,7 @@ def inference_micro_batches(model: Any, pipelining: Pipelining | None, batches: 
     return Accumulation(batches.steps // replicas, replicas)
 
 
-def check_batches_of_pipeline(model: Any, pipelining: Pipelining | None, taken: Sequence[Batches]) -> None:
+def check_batches_of_pipeline(model: KerasModel, pipelining: Pipelining | None, taken: Sequence[Batches]) -> None:
     """Raises AccumulationStepError for batches of `evaluate` or `predict` that the model's schedule cannot take."""
     if pipelining is None:
         return
@@ -69,7 +70,7 @@ def check_batches_of_pipeline(model: Any, pipelining: Pipelining | None, taken: 
 
 
 @contextlib.contextmanager
-def in_stages(model: Any, trees: Sequence[StageTree]) -> Iterator[None]:
+def in_stages(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[None]:
     """A step of the model that is traced within has its layers' operations in name scopes; elsewhere nothing changes.
 
     `trees` has the stage of each call of a layer, in order.
@@ -89,7 +90,7 @@ def in_stages(model: Any, trees: Sequence[StageTree]) -> Iterator[None]:
         yield
 
 
-def _places(model: Any, graph: Any, trees: Sequence[StageTree]) -> Mapping[int, Where]:
+def _places(model: KerasModel, graph: KerasModel, trees: Sequence[StageTree]) -> Mapping[int, Where]:
     graphs = graphs_of(model)
     calls = invocations(graphs, graph)
     assigned = _of_layers(model, calls) if graphs.kind(model) == "sequential" else calls
@@ -103,7 +104,7 @@ def _places(model: Any, graph: Any, trees: Sequence[StageTree]) -> Mapping[int, 
     return {id(call.node): _place(call.layer, stages[id(call.node)]) for call in calls}
 
 
-def _of_layers(model: Any, calls: Sequence[Invocation]) -> list[Invocation]:
+def _of_layers(model: KerasModel, calls: Sequence[Invocation]) -> list[Invocation]:
     """The calls of a sequential model's own layers; Keras 3 computes masks by operations that no list of layers has."""
     layers = {id(layer) for layer in model.layers}
     return [call for call in calls if id(call.layer) in layers]
@@ -117,12 +118,14 @@ def _place(layer: Any, tree: StageTree) -> Where:
 
 
 @contextlib.contextmanager
-def _calling_graph(model: Any, trees: Sequence[StageTree]) -> Iterator[None]:
+def _calling_graph(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[None]:
     """A subclass of `Model` runs the graph of its `call` in place of its `call`."""
     graphs, call = graphs_of(model), model.call
 
     @tf.autograph.experimental.do_not_convert
-    def call_graph(inputs: Any, *arguments: Any, training: Any = None, mask: Any = None, **named: Any) -> Any:
+    def call_graph(
+        inputs: Nest, *arguments: Any, training: bool | None = None, mask: Nest = None, **named: object
+    ) -> Any:
         if not tracing():
             given = {name: value for name, value in (("training", training), ("mask", mask)) if value is not None}
             return call(inputs, *arguments, **given, **named)

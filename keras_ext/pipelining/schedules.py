@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any
 
 from engine.partition.pipeline import Pipelined
 from engine.partition.pipeline_report import PipelineReport
 from engine.partition.schedule import Row, Schedule
 from engine.partition.schedule_table import ScheduleRows
+from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
+from ipu._internal.compiler.program import Program
 from keras_ext.extension import Extension
 from keras_ext.pipelining.chart import PipelineChart, write_chart
 from keras_ext.pipelining.errors import StageAssignmentError
+from keras_ext.types import KerasModel
 
 _LATEST = "_ipu_latest_schedules"
 
@@ -19,7 +21,7 @@ _LATEST = "_ipu_latest_schedules"
 class PipelineSchedules(Extension):
     """The methods about schedules."""
 
-    def get_pipeline_schedule(self, mode: str | None = None) -> list[Row]:
+    def get_pipeline_schedule(self: KerasModel, mode: str | None = None) -> list[Row]:
         """The rows (slot, ipu, stage, kind, micro_batch) of one execution of the pipeline that ran last.
 
         The list shows itself as a table with a line for each IPU.
@@ -29,7 +31,9 @@ class PipelineSchedules(Extension):
         """
         return ScheduleRows.of(schedule_of(self, mode))
 
-    def plot_pipeline(self, path: str | PathLike[str] = "pipeline.svg", mode: str | None = None) -> PipelineChart:
+    def plot_pipeline(
+        self: KerasModel, path: str | PathLike[str] = "pipeline.svg", mode: str | None = None
+    ) -> PipelineChart:
         """Draws the schedule that ran last as a Gantt chart, a line for each IPU, to a file of SVG or HTML.
 
         Returns the chart, which notebooks show, with its `path`.
@@ -37,27 +41,28 @@ class PipelineSchedules(Extension):
         `mode` is as for `get_pipeline_schedule`. Raises RuntimeError for a model that has not run as a pipeline,
         ValueError for a path that ends otherwise than in .svg or .html.
         """
-        return write_chart(schedule_of(self, mode), self.name, path)  # type: ignore[attr-defined]
+        return write_chart(schedule_of(self, mode), self.name, path)
 
 
-def note_pipeline(model: Any, mode: str, program: Any) -> None:
+def note_pipeline(model: KerasModel, mode: str, program: Program) -> None:
     """Notes the pipeline that the model is about to run: a PipelineProgram, or an InferencePipelineProgram."""
+    assert isinstance(program, PipelineProgram | InferencePipelineProgram)
     latest = vars(model).setdefault(_LATEST, {})
     latest.pop(mode, None)
     latest[mode] = program.pipelined
 
 
-def schedule_of(model: Any, mode: str | None = None) -> Schedule:
+def schedule_of(model: KerasModel, mode: str | None = None) -> Schedule:
     """The schedule that ran last, in a mode or in any. Raises StageAssignmentError where there is none."""
     return _latest_pipeline(model, mode).schedule
 
 
-def pipeline_report(model: Any, mode: str | None = None) -> PipelineReport:
+def pipeline_report(model: KerasModel, mode: str | None = None) -> PipelineReport:
     """What the pipeline that ran last stores on each IPU, and how long its IPUs wait. Raises as `schedule_of`."""
     return _latest_pipeline(model, mode).report
 
 
-def _latest_pipeline(model: Any, mode: str | None) -> Pipelined:
+def _latest_pipeline(model: KerasModel, mode: str | None) -> Pipelined:
     latest = vars(model).get(_LATEST, {})
     if mode is None and latest:
         mode = next(reversed(latest))

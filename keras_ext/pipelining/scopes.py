@@ -27,7 +27,7 @@ class StageScopes:
     def called_in(self, where: Where, call: Callable[..., Any]) -> Callable[..., Any]:
         """What calls a layer where it is to be."""
 
-        def called(*arguments: Any, **named: Any) -> Any:
+        def called(*arguments: object, **named: object) -> Any:
             with self._stage(where) if isinstance(where, int) else where():
                 return call(*arguments, **named)
 

@@ -7,12 +7,11 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from numbers import Integral
-from typing import Any
 
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.integers import is_integer
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.pipelining.errors import StageScopeError
 
@@ -94,16 +93,16 @@ def allowing_scopes() -> Iterator[None]:
         _scope.refusal = before
 
 
-def checked_stage(stage: Any, what: str) -> int:
+def checked_stage(stage: object, what: str) -> int:
     """The number of a stage; raises ConfigurationError, a ValueError, for anything but an integer of at least 0."""
-    if isinstance(stage, bool) or not isinstance(stage, Integral) or stage < 0:
+    if not is_integer(stage) or stage < 0:
         raise ConfigurationError(
             f"Expected {what} to be an integer of at least 0. Received: {stage!r}. Nearest legal value: 0."
         )
     return int(stage)
 
 
-def note_stage(made: Any) -> None:
+def note_stage(made: object) -> None:
     """Notes the stage in whose scope a layer, or the call of one (a Keras node), has just been made."""
     if _scope.stage is not None:
         vars(made)[_STAGE] = _scope.stage
@@ -113,7 +112,7 @@ def noting_stages(init: Callable[..., None]) -> Callable[..., None]:
     """The constructor of layers or nodes, which notes the stage in whose scope it makes one."""
 
     @functools.wraps(init)
-    def init_in_stage(self: Any, *arguments: Any, **named: Any) -> None:
+    def init_in_stage(self: object, *arguments: object, **named: object) -> None:
         init(self, *arguments, **named)
         note_stage(self)
 
@@ -121,6 +120,6 @@ def noting_stages(init: Callable[..., None]) -> Callable[..., None]:
     return init_in_stage
 
 
-def noted_stage(made: Any) -> int | None:
+def noted_stage(made: object) -> int | None:
     """The stage noted for a layer or a node; None where there was no scope."""
     return vars(made).get(_STAGE)

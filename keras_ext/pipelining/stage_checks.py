@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -14,6 +13,7 @@ from keras_ext.pipelining.errors import StageAssignmentError
 from keras_ext.pipelining.graphs import graphs_of
 from keras_ext.pipelining.stage import checked_stage
 from keras_ext.pipelining.stage_trees import StageTree, flat
+from keras_ext.types import KerasLayer, KerasModel
 
 Source = tuple[int, str] | None
 """The stage and the layer that a tensor comes from; None for an input of the whole model."""
@@ -29,7 +29,7 @@ def check_stages(calls: Calls, trees: Sequence[StageTree]) -> None:
     _check_order(calls, trees, [None] * len(calls.inputs))
 
 
-def check_runnable(model: Any, trees: Sequence[StageTree]) -> None:
+def check_runnable(model: KerasModel, trees: Sequence[StageTree]) -> None:
     """Raises StageAssignmentError for a stage without layers, and for a model that does more than its graph says."""
     used = {stage for stage in flat(trees) if stage is not None}
     missing = sorted(set(range(max(used) + 1)) - used)
@@ -100,7 +100,7 @@ def _latest(sources: Sequence[Source]) -> Source:
     return max((source for source in sources if source is not None), key=lambda source: source[0], default=None)
 
 
-def _numbered(stage: StageTree, layer: Any, index: int) -> int:
+def _numbered(stage: StageTree, layer: KerasLayer, index: int) -> int:
     if stage is None:
         raise ConfigurationError(
             f"Expected all layers to have a pipeline stage. Received: none for call {index} of layer {layer.name!r}. "

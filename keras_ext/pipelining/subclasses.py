@@ -14,6 +14,7 @@ from keras_ext.pipelining.errors import StageAssignmentError, StageScopeError
 from keras_ext.pipelining.graphs import graphs_of, replaced
 from keras_ext.pipelining.opening import opens_inside
 from keras_ext.pipelining.stage import allowing_scopes, is_inside_layer, refusing_scopes
+from keras_ext.types import KerasModel, Nest, Tensor
 
 _GRAPH, _FAILURE = "_ipu_graph", "_ipu_tracing_failure"
 
@@ -21,12 +22,12 @@ _GRAPH, _FAILURE = "_ipu_graph", "_ipu_tracing_failure"
 class _Kept:
     """Around a graph that belongs to a model without being a part of it that Keras would save."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: KerasModel) -> None:
         self.graph = graph
 
 
 @contextlib.contextmanager
-def outside_traces(model: Any) -> Iterator[None]:
+def outside_traces(model: KerasModel) -> Iterator[None]:
     """Layers can be built and called symbolically within, in the model's strategy, whatever is being traced."""
     with tf.init_scope(), contextlib.ExitStack() as stack:
         if not tf.distribute.has_strategy() or tf.distribute.in_cross_replica_context():
@@ -34,13 +35,13 @@ def outside_traces(model: Any) -> Iterator[None]:
         yield
 
 
-def subclass_graph(model: Any) -> Any:
+def subclass_graph(model: KerasModel) -> Any:
     """The graph traced last; None before."""
     kept = vars(model).get(_GRAPH)
     return None if kept is None else kept.graph
 
 
-def trace_subclass(model: Any, inputs: Any, training: bool | None = None) -> Any:
+def trace_subclass(model: KerasModel, inputs: Nest, training: bool | None = None) -> Any:
     """Traces `call` with symbols like `inputs`, nested tensors, specs, shapes or `keras.Input`s, and keeps the graph.
 
     Raises StageAssignmentError for a `call` that Keras cannot trace.
@@ -51,7 +52,7 @@ def trace_subclass(model: Any, inputs: Any, training: bool | None = None) -> Any
     return graph
 
 
-def try_trace_subclass(model: Any, inputs: Any) -> None:
+def try_trace_subclass(model: KerasModel, inputs: Nest) -> None:
     """The same for a model that has no stages so far: a failure is told to who asks for its stages later."""
     try:
         trace_subclass(model, inputs)
@@ -59,12 +60,12 @@ def try_trace_subclass(model: Any, inputs: Any) -> None:
         vars(model)[_FAILURE] = str(error)
 
 
-def tracing_failure(model: Any) -> str | None:
+def tracing_failure(model: KerasModel) -> str | None:
     """Why the model has no graph, if `try_trace_subclass` failed."""
     return vars(model).get(_FAILURE)
 
 
-def traced_graph(model: Any, inputs: Any, training: bool | None) -> Any:
+def traced_graph(model: KerasModel, inputs: Nest, training: bool | None) -> Any:
     """The graph without keeping it, for `call` in training or otherwise."""
     in_a_layer = (
         f"Expected PipelineStage scopes in the call of {type(model).__name__} itself, around calls of its layers. A "
@@ -87,7 +88,7 @@ def traced_graph(model: Any, inputs: Any, training: bool | None) -> Any:
 
 
 @contextlib.contextmanager
-def _scopes_in_nested(model: Any) -> Iterator[None]:
+def _scopes_in_nested(model: KerasModel) -> Iterator[None]:
     """Subclasses of `Model` inside the model may open scopes, which are asked for in graphs of their own."""
     with contextlib.ExitStack() as stack:
         for layer in model._flatten_layers(include_self=False):
@@ -99,14 +100,14 @@ def _scopes_in_nested(model: Any) -> Iterator[None]:
 def _with_scopes(call: Callable[..., Any]) -> Callable[..., Any]:
     @tf.autograph.experimental.do_not_convert
     @functools.wraps(call)
-    def call_with_scopes(*arguments: Any, **named: Any) -> Any:
+    def call_with_scopes(*arguments: object, **named: object) -> Any:
         with allowing_scopes():
             return call(*arguments, **named)
 
     return call_with_scopes
 
 
-def _refuse_read(variable: Any) -> None:
+def _refuse_read(variable: Tensor) -> None:
     raise StageAssignmentError(
         f"Expected the call of a model with pipeline stages to use variables in layers, or in operations that take "
         f"what comes from its inputs. Received: {variable.name!r}, whose value is read while call is traced: later "

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_ext.pipelining.calls import Call, Calls
 from keras_ext.pipelining.stage_trees import StageTree, flat, of_leaves
+from keras_ext.types import KerasModel, Tensor
 
 SEQUENTIAL_WIDTH, WIDTH = 60, 89
 SEQUENTIAL_HEADER, HEADER = (
@@ -21,7 +22,7 @@ SEQUENTIAL_COLUMNS, COLUMNS = (0.5, 1.0), (0.4, 0.8, 1.0)
 
 
 def print_summary(
-    model: Any,
+    model: KerasModel,
     calls: Calls,
     trees: Sequence[StageTree],
     line_length: int | None = None,
@@ -93,13 +94,13 @@ def _contents(calls: Sequence[Call], stages: Sequence[int]) -> list[str]:
     return lines
 
 
-def _batch(tensor: Any) -> int | None:
+def _batch(tensor: Tensor) -> int | None:
     return tensor.shape[0] if len(tensor.shape) else 1
 
 
-def _bytes(tensor: Any) -> int:
+def _bytes(tensor: Tensor) -> int:
     return math.prod(1 if size is None else int(size) for size in tensor.shape) * _item_size(tensor)
 
 
-def _item_size(value: Any) -> int:
+def _item_size(value: Tensor) -> int:
     return np.dtype(tf.as_dtype(value.dtype).as_numpy_dtype).itemsize

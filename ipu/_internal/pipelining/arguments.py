@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import tensorflow as tf
 
 from engine.errors import ConfigurationError, StepCountError, UnsupportedOperation
+from engine.integers import is_integer
 from engine.partition.accumulation import Reduction
 from engine.partition.schedule import Devices
 from engine.partition.schedule_checks import check_count, check_pipeline
@@ -172,7 +172,7 @@ def _checked_count(count: Any) -> Any:
         count = static
     if getattr(count, "shape", ()) == () and hasattr(count, "item"):
         count = count.item()
-    if isinstance(count, bool) or not isinstance(count, Integral):
+    if not is_integer(count):
         raise PipelineTypeError(f"Expected gradient_accumulation_count to be an integer. Received: {count!r}.")
     nearest = min(max(int(count), 1), MAXIMAL_COUNT)
     if nearest != count:
@@ -184,7 +184,7 @@ def _checked_count(count: Any) -> Any:
 
 
 def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+    if not is_integer(value) or value < 1:
         raise ConfigurationError(f"Expected {name} to be an integer of at least 1. Received: {value!r}. Nearest: 1.")
     return int(value)
 

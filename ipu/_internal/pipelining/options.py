@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from numbers import Integral
 from typing import Any, get_args
 
 from engine.errors import ConfigurationError
+from engine.integers import is_integer
 from engine.partition.accumulation import Reduction
 from engine.partition.schedule import Recomputation, ScheduleKind
 from engine.partition.schedule_checks import recomputation_of
@@ -42,7 +42,7 @@ def checked_schedule(schedule: Any, default: PipelineSchedule = PipelineSchedule
     """A member of PipelineSchedule, or its value; `default` for None. Raises PipelineTypeError for anything else."""
     if schedule is None:
         return default
-    if isinstance(schedule, Integral) and not isinstance(schedule, bool) and int(schedule) in set(PipelineSchedule):
+    if is_integer(schedule) and int(schedule) in set(PipelineSchedule):
         return PipelineSchedule(int(schedule))
     raise PipelineTypeError(
         f"Expected pipeline_schedule to be one of {', '.join(map(str, PipelineSchedule.__members__.values()))} or "
@@ -82,7 +82,7 @@ def checked_device_mapping(mapping: Any, stages: int) -> tuple[int, ...]:
             f"{len(mapping)}. Nearest: device_mapping={list(range(stages))}."
         )
     for device in mapping:
-        if isinstance(device, bool) or not isinstance(device, Integral) or device < 0:
+        if not is_integer(device) or device < 0:
             raise PipelineTypeError(
                 f"Expected the elements of device_mapping to be numbers of IPUs, from 0. Received: {device!r}."
             )

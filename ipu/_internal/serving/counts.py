@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.integers import is_integer
 
 
 def checked_count(name: str, value: Any) -> int:
@@ -17,7 +17,7 @@ def checked_count(name: str, value: Any) -> int:
     Raises ConfigurationError, a ValueError, for anything but an integer of at least 1.
     """
     number = _scalar(value)
-    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+    if not is_integer(number) or number < 1:
         raise ConfigurationError(
             f"Expected {name} to be an integer of at least 1. Received: {value!r}. Nearest legal value: 1."
         )

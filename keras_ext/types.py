@@ -1,0 +1,99 @@
+"""Types of models, layers and batches, as TensorFlow and Keras have no stubs; protocols of what both Keras share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import tensorflow as tf
+
+Nest: TypeAlias = Any
+"""A leaf (tensor, array, spec, scalar), or a list, tuple or dictionary of nests, as `tf.nest` takes."""
+Batch: TypeAlias = Nest
+"""x, (x,), (x, y) or (x, y, sample_weight): nests of tensors, arrays or specs whose first axis is the batch's."""
+Logs: TypeAlias = Nest
+"""What a step reports to callbacks: scalars by the names of metrics; of `predict` the outputs; None before a step."""
+Tensor: TypeAlias = Any
+"""A tensor, a symbolic one of a Keras, a variable or an array: has `shape` and `dtype`."""
+Config: TypeAlias = Any
+"""What `get_config` returns: a dictionary of what JSON can hold, but for models that bring a form of their own."""
+
+
+class KerasNode(Protocol):
+    """A call of a layer in a graph. Keras 3 has `arguments` and `input_tensors`, tf_keras the others."""
+
+    arguments: Any
+    input_tensors: Sequence[Tensor]
+    keras_inputs: Sequence[Tensor]
+    _flat_arguments: Sequence[Nest]
+
+
+class KerasLayer(Protocol):
+    """A layer, a model among them; in Keras 3 also an operation of `keras.ops`."""
+
+    name: str
+    built: bool
+    _inbound_nodes: list[Any]
+
+    def _flatten_layers(self, recursive: bool = True, include_self: bool = True) -> Iterable[Any]:
+        """The layer and those inside it."""
+
+
+class KerasOptimizer(Protocol):
+    """An optimizer of any generation."""
+
+    _trainable_variables: Sequence[Tensor]
+
+
+class KerasModel(KerasLayer, Protocol):
+    """A model; a graph is a functional one. What only some have is asked for by `getattr`."""
+
+    layers: Sequence[Any]
+    inputs: Nest
+    outputs: Nest
+    input: Nest
+    output: Nest
+    optimizer: Any
+    metrics: Sequence[Any]
+    run_eagerly: bool
+    distribute_strategy: tf.distribute.Strategy
+
+    def call(self, inputs: Nest) -> Nest:
+        """What the model computes."""
+
+    def predict_step(self, data: Batch) -> Nest:
+        """What `predict` computes for one batch."""
+
+    def get_config(self) -> dict[str, Config]:
+        """What the model is made from. Raises NotImplementedError for one without."""
+
+
+class KerasProgbar(Protocol):
+    """A progress bar of `target` steps."""
+
+    target: int | None
+    verbose: int
+
+    def update(self, current: int, values: Nest = None, finalize: bool | None = None) -> None:
+        """Draws the bar at step `current`."""
+
+
+class KerasCallbackList(Protocol):
+    """The callbacks of a run; `_ipu_*` are of its execution under way."""
+
+    _ipu_execution: Any
+    _ipu_first_step: int
+
+
+class KerasTensorBoard(Protocol):
+    """The callback TensorBoard."""
+
+    model: Any
+    _train_writer: tf.summary.SummaryWriter
+    _should_write_train_graph: bool
+
+    def _write_keras_model_train_graph(self) -> None:
+        """Writes the graph of a training step."""
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Writes what an epoch has told."""
