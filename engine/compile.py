@@ -12,45 +12,14 @@ from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.files.kept import prepared
 from engine.ir import Module
 from engine.ir.floating_point import IEEE, FloatingPoint
-from engine.ir.verifier import verify as verify_module
 from engine.lower.program import lower_module
-from engine.passes.common_subexpressions import common_subexpressions
-from engine.passes.conditionals import conditionals_to_selects
-from engine.passes.dead_code import dead_code
-from engine.passes.fast_math import fast_math
-from engine.passes.fuse import fuse
-from engine.passes.loops.pipeline import take_work_out_of_loops
-from engine.passes.narrow_arguments import narrow_arguments
-from engine.passes.order import schedule
-from engine.passes.pipeline import run_passes
-from engine.passes.reciprocal_square_roots import reciprocal_square_roots
-from engine.passes.recognized_functions import recognized_functions
-from engine.passes.recompute_differences import recompute_differences
-from engine.passes.rounding import explicit_rounding
-from engine.passes.slices_first import slices_first
-from engine.passes.sparse_updates import sparse_updates
-from engine.passes.token_chains import check_token_chains
-from engine.passes.transposed_products import sums_of_transposed_products
-from engine.passes.update_order import readers_before_updates
+from engine.passes.pipeline import Listener, Settings, run_pipelines
 from engine.program.program import Program
 from engine.runtime.executable import Executable
 from engine.runtime.making import make_executable
 
 Progress = Callable[[str, int, int], None]
 Inspect = Callable[[Program], None]
-LAST_PASSES = (
-    *(
-        narrow_arguments,
-        sums_of_transposed_products,
-        common_subexpressions,
-        recognized_functions,
-        sparse_updates,
-        reciprocal_square_roots,
-        slices_first,
-        dead_code,
-    ),
-    *(recompute_differences, fuse, dead_code),
-)
 
 
 def prepare(
@@ -58,21 +27,13 @@ def prepare(
     verify: bool = False,
     floating_point: FloatingPoint = IEEE,
     options: CompilerOptions = DEFAULT_OPTIONS,
+    listener: Listener | None = None,
 ) -> Module:
-    """All passes: the module as it is lowered. With `verify` each pass's result is checked."""
-    check_token_chains(module)
-    module = run_passes(conditionals_to_selects(module), verify=verify)
-    if options.fast_math:
-        module = fast_math(module)
-    module = take_work_out_of_loops(module, verify=verify)
-    module = explicit_rounding(module, floating_point)
-    if verify:
-        verify_module(module)
-    for each in LAST_PASSES:
-        module = each(module)
-        if verify:
-            verify_module(module)
-    return schedule(module, readers_before_updates(module), options)
+    """The module as it is lowered, after MODULE_PASSES. With `verify` each pass's result is checked.
+
+    The listener gets the name and the result of each pass.
+    """
+    return run_pipelines(module, settings=Settings(floating_point, options), verify=verify, listener=listener)
 
 
 def build_program(

@@ -8,8 +8,8 @@ from engine.ir.device_operations import ACCUMULATION_TURN, config_of, target_of
 from engine.ir.trip_counts import TripCounts
 from engine.passes.constant_folding import constant_folding
 from engine.passes.inline_calls import inline_calls
-from engine.passes.pipeline import run_passes
 from engine.passes.rewriting import rewrite
+from engine.passes.running import run_passes
 from engine.passes.simplify_arithmetic import simplify_arithmetic
 
 

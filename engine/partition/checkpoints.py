@@ -10,8 +10,8 @@ from engine.ir import Instruction, Module
 from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
 from engine.partition.crossings import CHECKPOINT, MOVED_AGAIN, is_checkpoint
 from engine.passes.inline_calls import inline_calls
-from engine.passes.pipeline import run_passes
 from engine.passes.rewriting import changed, rewrite
+from engine.passes.running import run_passes
 
 
 def with_checkpoints(module: Module) -> Module:

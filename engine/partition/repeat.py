@@ -18,7 +18,7 @@ from engine.partition.replicas import Kind, kinds_of
 from engine.partition.update_queues import enqueue_for_replicas
 from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls
-from engine.passes.pipeline import Pass, run_passes
+from engine.passes.running import Pass, run_passes
 from engine.passes.simplify_shapes import simplify_shapes
 
 BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)

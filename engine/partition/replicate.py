@@ -16,7 +16,7 @@ from engine.partition.uniformity import Kind, Uniformity
 from engine.passes.common_subexpressions import common_subexpressions
 from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls
-from engine.passes.pipeline import Pass, run_passes
+from engine.passes.running import Pass, run_passes
 from engine.passes.simplify_shapes import simplify_shapes
 
 BEFORE: tuple[Pass, ...] = (without_accumulation_turns, inline_calls, dead_code)

@@ -21,8 +21,8 @@ from engine.partition.stage_options import stage_options_from
 from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.storage import Storage
 from engine.passes.inline_calls import inline_calls
-from engine.passes.pipeline import run_passes
 from engine.passes.rewriting import changed, rewrite
+from engine.passes.running import run_passes
 
 
 def pipeline_config(pipelining: Pipelining, training: bool) -> str:

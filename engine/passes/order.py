@@ -12,8 +12,9 @@ from engine.ir import Computation, Instruction, Module
 from engine.passes.liveness import Storage, peak_liveness, peak_of, storage_of
 from engine.passes.opcodes import is_repeatable
 from engine.passes.scheduling import clustering, look_ahead, post_order, shortest_path
+from engine.passes.update_order import readers_before_updates
 
-__all__ = ["peak_liveness", "schedule"]
+__all__ = ["peak_liveness", "schedule", "schedule_updates_last"]
 
 Before = Mapping[Instruction, Sequence[Instruction]]
 Preference = Callable[[int], int]
@@ -49,6 +50,11 @@ def schedule(module: Module, before: Before | None = None, options: CompilerOpti
     order = _best(storage, needs) if options.scheduling == "CHOOSE_BEST" else _by_algorithm(storage, needs, options)
     instructions = _with_the_rest(entry, order)
     return Module(module.name, Computation(entry.name, instructions, entry.root), dict(module.aliases))
+
+
+def schedule_updates_last(module: Module, options: CompilerOptions = DEFAULT_OPTIONS) -> Module:
+    """`schedule` with the readers of each variable before its update, as far as possible."""
+    return schedule(module, readers_before_updates(module), options)
 
 
 def _best(storage: Storage, needs: Needs) -> list[Instruction]:

@@ -1,25 +1,64 @@
-"""All simplifying passes, in the order they run."""
+"""All passes over modules, in the order they run: MODULE_PASSES, which `engine.compile.prepare` walks through."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.ir import Module
-from engine.ir.verifier import verify as verify_module
+from engine.ir.floating_point import IEEE, FloatingPoint
 from engine.passes.common_subexpressions import common_subexpressions
+from engine.passes.conditionals import conditionals_to_selects
 from engine.passes.constant_folding import constant_folding
 from engine.passes.dead_code import dead_code
 from engine.passes.expand_batch_norm import expand_batch_norm
+from engine.passes.fast_math import fast_math
 from engine.passes.fold_into_dot import fold_into_dot
+from engine.passes.fuse import fuse
 from engine.passes.inline_calls import inline_calls
 from engine.passes.limit_sorts import limit_sorts
+from engine.passes.loops.distribute import distribute_loops
+from engine.passes.loops.flat_state import flatten_loop_states
+from engine.passes.loops.prune_state import prune_loop_states
+from engine.passes.narrow_arguments import narrow_arguments
+from engine.passes.order import schedule_updates_last
+from engine.passes.reciprocal_square_roots import reciprocal_square_roots
+from engine.passes.recognized_functions import recognized_functions
+from engine.passes.recompute_differences import recompute_differences
+from engine.passes.rounding import explicit_rounding
+from engine.passes.running import Listener, Pass, run_passes
 from engine.passes.simplify_arithmetic import simplify_arithmetic
 from engine.passes.simplify_shapes import simplify_shapes
+from engine.passes.slices_first import slices_first
+from engine.passes.sparse_updates import sparse_updates
+from engine.passes.token_chains import check_token_chains
+from engine.passes.transposed_products import sums_of_transposed_products
 
-Pass = Callable[[Module], Module]
-Listener = Callable[[str, Module], None]
 
-PASSES: tuple[Pass, ...] = (
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a program is compiled with besides its module."""
+
+    floating_point: FloatingPoint = IEEE
+    options: CompilerOptions = DEFAULT_OPTIONS
+
+
+DEFAULT_SETTINGS = Settings()
+
+
+class PassPipeline(NamedTuple):
+    """Passes that run one after the other, on the modules and settings for which `applies` holds."""
+
+    name: str
+    passes: tuple[Callable[..., Module], ...]
+    setting: str = ""
+    """The field of Settings that the passes take after the module."""
+    applies: Callable[[Module, Settings], bool] = lambda module, settings: True
+
+
+SIMPLIFICATION: tuple[Pass, ...] = (
     inline_calls,
     expand_batch_norm,
     dead_code,
@@ -41,22 +80,68 @@ PASSES: tuple[Pass, ...] = (
     dead_code,
 )
 
+LOOP_PASSES: tuple[Pass, ...] = (
+    flatten_loop_states,
+    # Forwards the elements of the tuples that passes on loops leave behind.
+    inline_calls,
+    dead_code,
+    prune_loop_states,
+    inline_calls,
+    dead_code,
+    distribute_loops,
+    inline_calls,
+    dead_code,
+    prune_loop_states,
+    inline_calls,
+    common_subexpressions,
+    simplify_shapes,
+    constant_folding,
+    fold_into_dot,
+    simplify_shapes,
+    simplify_arithmetic,
+    dead_code,
+)
 
-def run_passes(
+FUSION: tuple[Pass, ...] = (
+    narrow_arguments,
+    sums_of_transposed_products,
+    common_subexpressions,
+    recognized_functions,
+    sparse_updates,
+    reciprocal_square_roots,
+    slices_first,
+    dead_code,
+    recompute_differences,
+    fuse,
+    dead_code,
+)
+
+MODULE_PASSES: tuple[PassPipeline, ...] = (
+    PassPipeline("branches", (check_token_chains, conditionals_to_selects)),
+    PassPipeline("simplification", SIMPLIFICATION),
+    PassPipeline("fast math", (fast_math,), applies=lambda module, settings: settings.options.fast_math),
+    PassPipeline("loops", LOOP_PASSES, applies=lambda module, settings: _has_loops(module)),
+    PassPipeline("rounding", (explicit_rounding,), setting="floating_point"),
+    PassPipeline("fusion", FUSION),
+    PassPipeline("scheduling", (schedule_updates_last,), setting="options"),
+)
+
+
+def _has_loops(module: Module) -> bool:
+    return any(i.opcode == "while" for computation in module.computations() for i in computation.instructions)
+
+
+def run_pipelines(
     module: Module,
-    passes: Iterable[Pass] = PASSES,
+    pipelines: Iterable[PassPipeline] = MODULE_PASSES,
+    settings: Settings = DEFAULT_SETTINGS,
     *,
     verify: bool = False,
     listener: Listener | None = None,
 ) -> Module:
-    """The module after all passes. The listener gets each pass's name and its result.
-
-    Raises InternalError, with `verify`, when a pass returns a module the verifier refuses.
-    """
-    for each in passes:
-        module = each(module)
-        if verify:
-            verify_module(module)
-        if listener is not None:
-            listener(each.__name__, module)
+    """The module after the passes of those pipelines that apply to it; see `run_passes`."""
+    for each in pipelines:
+        if each.applies(module, settings):
+            values = (getattr(settings, each.setting),) if each.setting else ()
+            module = run_passes(module, each.passes, *values, verify=verify, listener=listener)
     return module

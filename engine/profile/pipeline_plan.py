@@ -14,7 +14,7 @@ from engine.partition.pipeline import PipelineSource
 from engine.partition.schedule import Recomputation, ScheduleKind
 from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.stages import place, restaged
-from engine.passes.pipeline import run_passes
+from engine.passes.running import run_passes
 from engine.profile.account import Account
 from engine.profile.layer_costs import layer_profile
 from engine.profile.options import Assumptions

@@ -11,7 +11,7 @@ from engine.partition.crossings import plan_parts
 from engine.partition.marks import cut
 from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.stages import Placement, acts_each_time, place
-from engine.passes.pipeline import run_passes
+from engine.passes.running import run_passes
 from tests.partition.stage_steps import scope
 from tests.partition.steps import mark
 

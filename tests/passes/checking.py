@@ -9,8 +9,15 @@ import numpy as np
 from engine.evaluate import evaluate
 from engine.ir import Instruction, Module, Shape
 from engine.ir.verifier import verify
+from engine.passes.pipeline import SIMPLIFICATION
+from engine.passes.running import run_passes
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, np.inf, -np.inf, np.nan, 3e38, 1e-40]
+
+
+def simplified(module: Module) -> Module:
+    """The module after the simplifying passes, each of which the verifier has checked."""
+    return run_passes(module, SIMPLIFICATION, verify=True)
 
 
 def random_array(shape: Shape, rng: np.random.Generator, *, special: bool = True) -> np.ndarray:

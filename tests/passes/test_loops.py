@@ -12,7 +12,8 @@ from engine.evaluate import evaluate
 from engine.ir import DotDimensionNumbers, Instruction, Module, TupleShape
 from engine.ir.builder import Builder
 from engine.passes.loops.flat_state import flatten_loop_states
-from engine.passes.loops.pipeline import take_work_out_of_loops
+from engine.passes.pipeline import LOOP_PASSES
+from engine.passes.running import run_passes
 from engine.passes.update_order import readers_first
 from tests.engine.running import check
 from tests.passes.checking import assert_same_results
@@ -84,7 +85,7 @@ def recurrent(turns: int, length: int | None = None) -> Module:
 @pytest.mark.parametrize("name", LOOPS)
 def test_any_loop(name: str) -> None:
     module = LOOPS[name]()
-    assert_same_results(module, take_work_out_of_loops(module, verify=True), tolerance=1e-4)
+    assert_same_results(module, run_passes(module, LOOP_PASSES, verify=True), tolerance=1e-4)
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -100,11 +101,11 @@ def test_flat_states(name: str) -> None:
 @pytest.mark.parametrize("turns", [1, 2, 7])
 def test_recurrent_layer(turns: int) -> None:
     module = recurrent(turns)
-    assert_same_results(module, take_work_out_of_loops(module, verify=True), tolerance=1e-5)
+    assert_same_results(module, run_passes(module, LOOP_PASSES, verify=True), tolerance=1e-5)
 
 
 def test_only_the_recurrence_stays_in_the_loops() -> None:
-    small = take_work_out_of_loops(recurrent(7))
+    small = run_passes(recurrent(7), LOOP_PASSES)
     assert opcodes_in_bodies(small)["dot"] == 2
     assert opcodes_in_bodies(recurrent(7))["dot"] == 5
     forward, back = sorted(loops_of(small), key=lambda each: len(each.tuple_shapes))
@@ -117,7 +118,7 @@ def test_only_the_recurrence_stays_in_the_loops() -> None:
 
 def test_an_input_longer_than_the_loop() -> None:
     module = recurrent(4, length=9)
-    small = take_work_out_of_loops(module, verify=True)
+    small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-5)
     assert opcodes_in_bodies(small)["dot"] == 2
 
@@ -125,7 +126,7 @@ def test_an_input_longer_than_the_loop() -> None:
 def test_rows_beyond_the_end_are_left_to_the_loop() -> None:
     """A dynamic-slice moves back into its operand what would stick out: not the rows of the turns one by one."""
     module = recurrent(9, length=4)
-    small = take_work_out_of_loops(module, verify=True)
+    small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-5)
     assert opcodes_in_bodies(small)["dot"] == 3
 
@@ -141,7 +142,7 @@ def test_a_sum_that_the_loop_looks_at_stays() -> None:
 
     results = loop(b, [b.constant(0, "s32"), x, w, b.constant(0.0)], below(5), turn)
     module = b.module(b.tuple(results[1], results[3]))
-    small = take_work_out_of_loops(module, verify=True)
+    small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-5)
     assert opcodes_in_bodies(small)["reduce"] == 1
 
@@ -154,7 +155,7 @@ def test_what_never_changes_is_computed_once() -> None:
         return [next_count(s, e[0]), s.dot(e[1], s.elementwise("tanh", e[2])), e[2]]
 
     module = b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x, w], below(3), turn)))
-    small = take_work_out_of_loops(module, verify=True)
+    small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-5)
     assert opcodes_in_bodies(small)["tanh"] == 0
 
@@ -169,7 +170,7 @@ def test_random_numbers_are_drawn_anew_in_each_turn() -> None:
 
     x = b.parameter("f32", (ROWS, WIDTH))
     module = b.module(b.tuple(loop(b, [b.constant(0, "s32"), x, low, high], below(3), turn)[1]))
-    assert opcodes_in_bodies(take_work_out_of_loops(module, verify=True))["rng"] == 1
+    assert opcodes_in_bodies(run_passes(module, LOOP_PASSES, verify=True))["rng"] == 1
 
 
 def test_counters_that_go_alike_become_one() -> None:
@@ -183,7 +184,7 @@ def test_counters_that_go_alike_become_one() -> None:
 
     results = loop(b, [*counters, x], below(4), turn)
     module = b.module(b.tuple(*results))
-    small = take_work_out_of_loops(module, verify=True)
+    small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-6)
     assert len(loops_of(small)[0].tuple_shapes) == 3
 
@@ -240,7 +241,7 @@ def test_random_bodies(seed: int) -> None:
 
     results = loop(b, begin, below(turns), turn)
     module = b.module(b.tuple(results[2], *results[5:]))
-    assert_same_results(module, take_work_out_of_loops(module, verify=True), seed, tolerance=1e-3)
+    assert_same_results(module, run_passes(module, LOOP_PASSES, verify=True), seed, tolerance=1e-3)
 
 
 def test_of_elements_that_end_alike_one_is_enough() -> None:
@@ -255,7 +256,7 @@ def test_of_elements_that_end_alike_one_is_enough() -> None:
 
     results = loop(b, begin, below(9), turn)
     module = b.module(b.tuple(*results[1:]))
-    optimized = take_work_out_of_loops(flatten_loop_states(module), verify=True)
+    optimized = run_passes(flatten_loop_states(module), LOOP_PASSES, verify=True)
     (only,) = loops_of(optimized)
     # One and three are both read in the turns; two is as one or three.
     assert len(only.tuple_shapes) == 4
@@ -263,7 +264,7 @@ def test_of_elements_that_end_alike_one_is_enough() -> None:
     # A loop that may turn not at all may end with what it began with.
     begin[0] = b.parameter("s32")
     module = b.module(b.tuple(*loop(b, begin, below(9), turn)[1:]))
-    optimized = take_work_out_of_loops(flatten_loop_states(module), verify=True)
+    optimized = run_passes(flatten_loop_states(module), LOOP_PASSES, verify=True)
     (only,) = loops_of(optimized)
     assert len(only.tuple_shapes) == 5
     for start in (0, 3, 20):

@@ -2,14 +2,17 @@
 
 import pytest
 
+from engine.compile import prepare
+from engine.compiler_options import CompilerOptions
 from engine.errors import InternalError
 from engine.ir import Instruction, Shape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
 from engine.passes import construct
-from engine.passes.pipeline import PASSES, run_passes
+from engine.passes.pipeline import MODULE_PASSES, SIMPLIFICATION
 from engine.passes.rewriting import RuleSet, changed, rewrite
-from tests.passes.checking import alive
+from engine.passes.running import run_passes
+from tests.passes.checking import alive, simplified
 
 
 def small_module():
@@ -96,7 +99,7 @@ def test_long_chains_need_no_recursion_and_work_in_proportion(kind, monkeypatch)
     for length in (250, 1000):
         module = chain(length, CHAINS[kind])
         made.clear()
-        run_passes(module)
+        simplified(module)
         work.append(len(made))
     assert work[1] <= 6 * work[0] + 50
 
@@ -110,7 +113,7 @@ def counting(function, calls):
 
 
 def test_chain_of_pairs_vanishes():
-    assert alive(run_passes(chain(3000, CHAINS["reshaped"]))) == []
+    assert alive(simplified(chain(3000, CHAINS["reshaped"]))) == []
 
 
 def test_called_computations_are_rewritten_once():
@@ -128,9 +131,21 @@ def test_called_computations_are_rewritten_once():
 
 def test_listener_hears_of_each_pass_in_order():
     heard = []
-    after = run_passes(small_module(), verify=True, listener=lambda name, module: heard.append((name, module)))
-    assert [name for name, _ in heard] == [each.__name__ for each in PASSES]
+    after = run_passes(
+        small_module(), SIMPLIFICATION, verify=True, listener=lambda name, module: heard.append((name, module))
+    )
+    assert [name for name, _ in heard] == [each.__name__ for each in SIMPLIFICATION]
     assert heard[-1][1] is after
+
+
+def test_compiling_is_all_passes_whose_pipelines_apply():
+    heard = []
+    prepare(small_module(), listener=lambda name, module: heard.append(name))
+    without = [each for each in MODULE_PASSES if each.name not in ("loops", "fast math")]
+    assert heard == [function.__name__ for each in without for function in each.passes]
+    heard.clear()
+    prepare(small_module(), options=CompilerOptions(fast_math=True), listener=lambda name, module: heard.append(name))
+    assert "fast_math" in heard
 
 
 def test_verifier_is_asked_when_wanted():

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.passes.order import peak_liveness, schedule
-from engine.passes.pipeline import run_passes
 from ipu._internal.compiler.hlo import import_hlo
-from tests.passes.checking import alive, assert_same_results
+from tests.passes.checking import alive, assert_same_results, simplified
 
 DATA = Path(__file__).parent / "data"
 MODELS = ["convolutional", "lstm", "transformer"]
@@ -23,24 +22,24 @@ def traced(request):
 
 
 def test_same_results(traced):
-    after = run_passes(traced, verify=True)
+    after = simplified(traced)
     assert_same_results(traced, after, tolerance=1e-5)
     assert_same_results(traced, schedule(after), tolerance=1e-5)
 
 
 def test_half_the_instructions_and_nothing_left_to_do(traced):
-    after = run_passes(traced)
+    after = simplified(traced)
     count = sum(len(computation.instructions) for computation in after.computations())
     assert 2 * count < sum(len(computation.instructions) for computation in traced.computations())
-    assert run_passes(after) is after
+    assert simplified(after) is after
 
 
 def test_no_moves_left_around_products(traced):
-    left = alive(run_passes(traced))
+    left = alive(simplified(traced))
     assert not {"copy", "call", "reverse"} & set(left)
     assert left.count("transpose") <= 4
 
 
 def test_schedule_needs_no_more_memory(traced):
-    after = run_passes(traced)
+    after = simplified(traced)
     assert peak_liveness(schedule(after).entry) <= peak_liveness(after.entry)
