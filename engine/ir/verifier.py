@@ -15,9 +15,20 @@ def verify(module: Module) -> None:
 
     Opcodes without a shape rule (custom-call, rng, fft) are taken at their word.
     """
+    verified: set[Computation] = set()
     for computation in module.computations():
+        _verify_calls(computation, verified)
         _verify_computation(computation)
+        verified.add(computation)
     _verify_aliases(module)
+
+
+def _verify_calls(computation: Computation, verified: set[Computation]) -> None:
+    """Computations come callees first, so one that calls an unverified one is part of a recursion."""
+    for instruction in computation.instructions:
+        for callee in instruction.called:
+            if callee not in verified:
+                _fail(computation, instruction, f"Expected no recursion. Received: a call of %{callee.name}.")
 
 
 def _verify_computation(computation: Computation) -> None:

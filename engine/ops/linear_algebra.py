@@ -30,6 +30,9 @@ def _cholesky(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarra
             factors[position] = np.linalg.cholesky(wide[position])
         except np.linalg.LinAlgError:
             factors[position] = np.nan
+        # LAPACK goes on from a pivot that is NaN.
+        if not (np.diagonal(factors[position]).real > 0).all():
+            factors[position] = np.nan
     return np.ascontiguousarray(factors if lower else _adjoint(factors)).astype(x.dtype)
 
 

@@ -96,9 +96,15 @@ def break_a_called_computation(module: Module) -> None:
     body.root.shape = Shape("f64")
 
 
+def call_a_computation_from_itself(module: Module) -> None:
+    (body,) = next(i for i in module.entry.instructions if i.opcode == "reduce").called
+    body.root.called = (body,)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
+        (call_a_computation_from_itself, "no recursion"),
         (swap_operands_and_users, "before its user"),
         (repeat_a_parameter_number, "parameter number 1"),
         (leave_out_a_parameter_number, "parameter number 1"),

@@ -48,12 +48,14 @@ def test_cholesky_reads_one_triangle(lower: bool) -> None:
     assert_near(outputs[0], evaluate(cholesky_module("f32", (9, 9), lower), [a])[0])
 
 
+@pytest.mark.parametrize("value", [-1, np.nan])
 @pytest.mark.parametrize("pivot", [0, 3, 8])
-def test_matrix_that_is_not_positive_definite_gives_nan(pivot: int) -> None:
+def test_matrix_that_is_not_positive_definite_gives_nan(pivot: int, value: float) -> None:
     a = np.stack([np.eye(9, dtype=np.float32)] * 3)
-    a[1, pivot, pivot] = -1
-    ((result,), _) = fast(cholesky_module("f32", a.shape, True), [a])
-    assert np.isnan(result[1]).all()
+    a[1, pivot, pivot] = value
+    module = cholesky_module("f32", a.shape, True)
+    ((result,), _) = fast(module, [a])
+    assert np.isnan(result[1]).all() and np.isnan(evaluate(module, [a])[0][1]).all()
     np.testing.assert_array_equal(result[[0, 2]], a[[0, 2]])
 
 
