@@ -22,6 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile(
     "repeatable",
     deadline=None,
+    max_examples=exploring.examples(100),
     derandomize=exploring.seed() is None,
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],

@@ -27,6 +27,11 @@ def more_seeds(fixed: range, changing: int) -> list[int]:
     return [*fixed, *(() if base is None else range(base, base + changing))]
 
 
+def examples(count: int) -> int:
+    """Hypothesis' max_examples: `count` under --all, else a quarter of them."""
+    return count if seed() is not None else count // 4
+
+
 def sample(cases: Iterable[T], count: int) -> list[T]:
     """`count` of `cases`, always the same ones, from the first to the last; all of them under --all.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.__main__ import COUNT, groups
+from tests.__main__ import groups
 
 
 def test_each_file_is_in_one_group() -> None:
@@ -13,8 +13,3 @@ def test_each_file_is_in_one_group() -> None:
         file for group in groups() for path in group for file in ([path] if path.is_file() else path.rglob("test_*.py"))
     ]
     assert sorted(found) == sorted(here.rglob("test_*.py"))
-
-
-def test_counts_of_a_closing_line() -> None:
-    line = "=== 2 failed, 7302 passed, 4 skipped in 1084.11s (0:18:04) ==="
-    assert COUNT.findall(line) == [("2", "failed"), ("7302", "passed"), ("4", "skipped")]

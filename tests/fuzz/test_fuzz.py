@@ -25,6 +25,7 @@ def run(seed: int) -> None:
         pytest.fail(report(program, failure), pytrace=False)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_program(seed: int) -> None:
     run(seed)

@@ -20,6 +20,7 @@ def names_of(module: Module) -> list[str]:
     return [s.name for s in program.compute_sets]
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LOOPS)
 def test_as_the_definitions_say(name: str) -> None:
     module = LOOPS[name]()
@@ -32,6 +33,7 @@ def test_as_the_definitions_say(name: str) -> None:
             assert_near(one, other, 1e-4)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LOOPS)
 def test_the_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three steps in memory full of garbage."""

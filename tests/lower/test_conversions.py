@@ -45,6 +45,7 @@ def test_bitcast_of_what_was_moved() -> None:
 FORMATS = [(5, 10), (8, 7), (4, 3), (5, 2), (2, 1), (8, 0), (11, 52), (8, 23), (6, 9), (1, 3), (3, 0)]
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("kind", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize(("exponent_bits", "mantissa_bits"), FORMATS)
 def test_reduce_precision(kind: str, exponent_bits: int, mantissa_bits: int) -> None:

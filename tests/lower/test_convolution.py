@@ -55,6 +55,7 @@ def random_window(rng: np.random.Generator, size: int, wild: bool) -> WindowDime
             return window
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("seed", range(90))
 def test_any_window_layout_and_group(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -83,6 +84,7 @@ def test_layouts_large_enough_for_many_units(layout: list[int]) -> None:
     convolve(4, 16, 24, [14, 14], (SAME, SAME), [layout, HWIO, layout])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_gradients_of_a_strided_layer(size: int, stride: int) -> None:

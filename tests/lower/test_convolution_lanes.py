@@ -26,6 +26,7 @@ def kind_of(seed: int, floats: int) -> str:
     return "f32" if seed < floats else ("f16", "bf16")[seed % 2]
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_any_group_of_positions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
@@ -46,6 +47,7 @@ def test_any_group_of_positions(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     convolve(batch, features, results, sizes, tuple(window), random_orders(rng, rank), kind=kind_of(seed, 40))
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("seed", range(90))
 def test_any_overlap(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of stride 1 with dilations, reversal and negative padding."""
@@ -100,6 +102,7 @@ def layer(features: int, results: int, size: int, taps: int, gradient: str, kind
     return builder.module()
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("gradient", ["none", "kernel", "input"])
 @pytest.mark.parametrize(
     "features, results, size, taps", [(1, 6, 28, 5), (6, 16, 14, 5), (3, 5, 30, 4), (4, 16, 24, 3)]

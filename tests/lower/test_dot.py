@@ -18,6 +18,7 @@ def contract(lhs: tuple[int, ...], rhs: tuple[int, ...], numbers: DotDimensionNu
     check(builder.module(), tolerance=1e-4 if kind == "f32" else 1e-5)
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_any_dimension_numbers(seed: int) -> None:
     """Random batch, contracting and free dimensions in random places on both sides."""

@@ -29,6 +29,7 @@ def fft_module(name: str, batch: tuple[int, ...], lengths: tuple[int, ...], doub
     )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ["FFT", "IFFT", "RFFT", "IRFFT"])
 @pytest.mark.parametrize("double", [False, True])
 def test_transforms(name: str, double: bool) -> None:

@@ -13,16 +13,19 @@ from tests.passes.checking import arguments_for
 from tests.passes.random_modules import RandomModule
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_modules(seed: int) -> None:
     check(Maker(seed, SHAPES).module(int(5 + seed % 30)), tolerance=2e-4)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_modules_of_many_units(seed: int) -> None:
     check(Maker(seed, LARGE).module(25), tolerance=2e-3)
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_modules_of_all_types_and_special_values(seed: int) -> None:
     """NaN, infinities, extremes and empty arrays; no denormals, which the executor flushes."""

@@ -30,6 +30,7 @@ def cholesky_module(kind: str, dimensions: tuple[int, ...], lower: bool) -> Modu
     return b.module(b.elementwise("cholesky", b.parameter(kind, dimensions), lower=lower))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("kind", ["f32", "f64", "c64", "c128", "f16"])
 def test_cholesky(kind: str, lower: bool) -> None:
@@ -62,6 +63,7 @@ def test_matrix_that_is_not_positive_definite_gives_nan(pivot: int, value: float
 SYSTEMS = (((), 1, 1), ((), 7, 3), ((2,), 33, 70), ((2, 3), 9, 1), ((), 4, 0), ((0,), 3, 2))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("transpose_a", ["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"])
 @pytest.mark.parametrize("kind", ["f32", "f64", "c64", "bf16"])
 def test_triangular_solve(kind: str, transpose_a: str) -> None:

@@ -14,6 +14,7 @@ from engine.ir import Computation, Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.lower.sort import key_of
 from tests.engine.running import buffers, check
+from tests.exploring import examples
 from tests.passes.checking import random_array
 from tests.program.machine import Machine
 
@@ -65,6 +66,7 @@ def assert_same_bytes(module: Module, arguments: list[np.ndarray]) -> None:
         assert result.tobytes() == other.tobytes() == value.tobytes()
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("direction", ["LT", "GT"])
 def test_every_type_with_the_numbers_of_its_elements(kind: str, direction: str) -> None:
@@ -94,7 +96,7 @@ def test_nothing_to_sort(dimensions: tuple[int, ...]) -> None:
         assert_same_bytes(module, [np.zeros(dimensions, np.float32), np.zeros(dimensions, np.int32)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_random_sorts(data: st.DataObject) -> None:
     dimensions = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
@@ -111,6 +113,7 @@ def test_random_sorts(data: st.DataObject) -> None:
     assert_same_bytes(sorting(dimensions, kinds, dimension, body, limit), arguments)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", ["s32", "f64", "u8"])
 @pytest.mark.parametrize("order", ["random", "rising", "falling", "equal"])
 def test_first_elements_of_long_rows(kind: str, order: str) -> None:

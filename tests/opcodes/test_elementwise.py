@@ -11,6 +11,7 @@ from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from tests.emit.cases import ALL, EXACT_BINARY, EXACT_UNARY, FLOATS, NUMBERS, hard_values
 from tests.engine.running import fast
+from tests.exploring import examples
 from tests.opcodes.choices import Choices
 
 DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
@@ -76,7 +77,7 @@ class Operands:
         return self.value(kind, shape)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_exact_operations(data: st.DataObject) -> None:
     c = Choices(data)
@@ -91,7 +92,7 @@ def test_exact_operations(data: st.DataObject) -> None:
     assert_same(o.builder.module(), o.values)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.data())
 def test_comparisons_selections_and_clamps(data: st.DataObject) -> None:
     """compare, also in total order; select and clamp, also by scalars."""
@@ -109,7 +110,7 @@ def test_comparisons_selections_and_clamps(data: st.DataObject) -> None:
     assert_same(o.builder.module(o.builder.tuple(compared, *chosen)), o.values)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.data())
 def test_conversions(data: st.DataObject) -> None:
     """Between any two types, twice; integers that do not fit a float, floats that fit no integer."""
@@ -120,7 +121,7 @@ def test_conversions(data: st.DataObject) -> None:
     assert_same(o.builder.module(o.builder.tuple(once, o.builder.convert(once, c.choose(ALL)))), o.values)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_reduced_precision(data: st.DataObject) -> None:
     c = Choices(data)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from engine.ir import Computation, GatherDimensionNumbers, ScatterDimensionNumbers, Shape
 from engine.ir.builder import Builder, binary_computation
 from tests.engine.running import check
+from tests.exploring import examples
 from tests.opcodes.choices import Choices, whole_numbers
 
 KINDS = ("f32", "s32", "f16", "bf16", "u8", "s64", "f64", "pred", "c64")
@@ -63,7 +64,7 @@ class Window:
         return rng.integers(low, max(self.operand) + 3, self.indices).astype(Shape(kind).dtype)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.data())
 def test_gather(data: st.DataObject) -> None:
     c = Choices(data)
@@ -95,7 +96,7 @@ def assigning(kind: str) -> Computation:
     return b.build(b.parameter(kind))
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.data())
 def test_scatter(data: st.DataObject) -> None:
     c = Choices(data)
@@ -119,7 +120,7 @@ def test_scatter(data: st.DataObject) -> None:
     check(b.module(), [arrays[0], w.values(rng, index_kind), arrays[1]])
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.data())
 def test_dynamic_slices(data: st.DataObject) -> None:
     """Start indices may be a row of scalars of any integer type, far outside."""

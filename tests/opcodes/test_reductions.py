@@ -9,6 +9,7 @@ from engine.ir import Computation, Instruction, Shape, TupleShape, WindowDimensi
 from engine.ir.builder import Builder, binary_computation
 from engine.ir.structured_shape_rules import window_count
 from tests.engine.running import check
+from tests.exploring import examples
 from tests.opcodes.choices import Choices, whole_numbers
 
 KINDS = ("f32", "s32", "f64", "f16", "bf16", "u8", "s64", "pred", "c64")
@@ -52,7 +53,7 @@ def initial(b: Builder, kind: str, opcode: str, c: Choices) -> Instruction:
     return b.parameter(kind)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.data())
 def test_reduce(data: st.DataObject) -> None:
     c = Choices(data)
@@ -81,7 +82,7 @@ def window_dimension(c: Choices) -> WindowDimension:
     )
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.data())
 def test_reduce_window(data: st.DataObject) -> None:
     c = Choices(data)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import subprocess
 import sys
+from textwrap import dedent
 
 import pytest
 
@@ -19,13 +21,78 @@ INSTALLED = any(
 )
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="the project is on the path, but not installed")
 
+OURS = {"ipu", "engine", "keras_ext", "_ipu_hook"}
+HEAVY = {"tensorflow", "keras", "tf_keras", "numpy", "numba"}
+LISTING = "import sys; print(sorted(name for name in sys.modules if name.split('.')[0] in {}))"
+DOCUMENTED = """
+    from tensorflow.python import ipu
+    import tensorflow.python.ipu.config as config
+    from tensorflow.python.ipu.config import IPUConfig
+    from tensorflow.python.ipu import utils
+    import ipu as real, ipu.config, sys
+    assert ipu is real and config is real.config is ipu.config and utils is real.utils
+    assert IPUConfig is real.config.IPUConfig and IPUConfig.__module__.startswith('ipu.')
+    assert ipu.__spec__.name == 'ipu' and config.__spec__.name == 'ipu.config'
+    assert sys.modules['tensorflow.python.ipu.config'] is real.config
+    print(ipu.config.IPUConfig().auto_select_ipus)
+"""
+KERAS_NAMES = """
+    import tensorflow as tf, keras, tf_keras
+    from tensorflow.keras import ipu as tensorflow_name
+    from keras import ipu as keras_name
+    import keras_ext
+    assert keras.ipu is keras_name is keras_ext
+    assert tf.keras.ipu is tensorflow_name is keras_ext
+    assert tf_keras.ipu is keras_ext
+    print(keras.ipu.__name__)
+"""
+MISSING = """
+    import keras
+    for statement in ('import tensorflow.python.ipu.nothing', 'from tensorflow.python.ipu import nothing',
+                      'from keras import nothing', 'keras.nothing'):
+        try:
+            exec(statement)
+        except (ImportError, AttributeError) as error:
+            print(type(error).__name__, error.name)
+"""
+RELOAD = """
+    import importlib, importlib.util, sys, tensorflow, inspect, keras
+    assert importlib.util.find_spec('tensorflow.python.ipu.config') is not None
+    import tensorflow.python.ipu.config as config
+    assert importlib.reload(config) is config is sys.modules['ipu.config']
+    assert 'keras' in inspect.getsource(keras)
+    print(type(keras.__loader__).__name__)
+"""
+PROGRAMS = {
+    "ours at the start": LISTING.format(OURS),
+    "heavy at the start": LISTING.format(HEAVY),
+    "ours beside TensorFlow": "import tensorflow, keras; " + LISTING.format(OURS),
+    "missing": MISSING,
+    "reload": RELOAD,
+    "documented": DOCUMENTED,
+    "keras names": KERAS_NAMES,
+}
+IN_ORDER = """
+import contextlib, io, json, sys, traceback
+printouts = {}
+for name, source in json.load(sys.stdin).items():
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        try:
+            exec(source, {})
+        except Exception:
+            traceback.print_exc(file=sys.stdout)
+    printouts[name] = printed.getvalue().strip()
+print(json.dumps(printouts))
+"""
 
-def python(source: str, *options: str, **environment: str) -> str:
+
+def python(source: str, *options: str, given: str = "", **environment: str) -> str:
     """What a fresh interpreter prints when it runs `source` away from the project's folder."""
     done = subprocess.run(
-        [sys.executable, *options, "-c", source],
+        [sys.executable, *options, "-c", dedent(source)],
         capture_output=True,
         text=True,
+        input=given,
         cwd="/",
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
         timeout=HANGS_SECONDS,
@@ -35,35 +102,38 @@ def python(source: str, *options: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_documented_names_of_the_ipu_package() -> None:
-    source = """
-        from tensorflow.python import ipu
-        import tensorflow.python.ipu.config as config
-        from tensorflow.python.ipu.config import IPUConfig
-        from tensorflow.python.ipu import utils
-        import ipu as real, ipu.config, sys
-        assert ipu is real and config is real.config is ipu.config and utils is real.utils
-        assert IPUConfig is real.config.IPUConfig and IPUConfig.__module__.startswith('ipu.')
-        assert ipu.__spec__.name == 'ipu' and config.__spec__.name == 'ipu.config'
-        assert sys.modules['tensorflow.python.ipu.config'] is real.config
-        print(ipu.config.IPUConfig().auto_select_ipus)
-    """
-    assert python("if True:" + source) == "[]"
+@pytest.fixture(scope="module")
+def printouts() -> dict[str, str]:
+    """What each of PROGRAMS prints, or its traceback, one after the other in one interpreter: TensorFlow loads once."""
+    programs = {name: dedent(source) for name, source in PROGRAMS.items()}
+    return dict(json.loads(python(IN_ORDER, given=json.dumps(programs), TF_USE_LEGACY_KERAS="0")))
 
 
-@pytest.mark.parametrize("legacy", ["0", "1"])
-def test_every_name_of_the_keras_package_is_the_same_module(legacy: str) -> None:
-    source = """
-        import tensorflow as tf, keras, tf_keras
-        from tensorflow.keras import ipu as tensorflow_name
-        from keras import ipu as keras_name
-        import keras_ext
-        assert keras.ipu is keras_name is keras_ext
-        assert tf.keras.ipu is tensorflow_name is keras_ext
-        assert tf_keras.ipu is keras_ext
-        print(keras.ipu.__name__)
-    """
-    assert python("if True:" + source, TF_USE_LEGACY_KERAS=legacy) == "keras_ext"
+def test_programs_that_use_none_of_the_names_import_nothing(printouts: dict[str, str]) -> None:
+    assert printouts["ours at the start"] == printouts["ours beside TensorFlow"] == "['_ipu_hook']"
+    assert printouts["heavy at the start"] == "[]"
+
+
+def test_documented_names_of_the_ipu_package(printouts: dict[str, str]) -> None:
+    assert printouts["documented"] == "[]"
+
+
+def test_every_name_of_the_keras_package_is_the_same_module(printouts: dict[str, str]) -> None:
+    assert printouts["keras names"] == "keras_ext"
+    assert python(KERAS_NAMES, TF_USE_LEGACY_KERAS="1") == "keras_ext"
+
+
+def test_names_that_are_not_there(printouts: dict[str, str]) -> None:
+    assert printouts["missing"].split("\n") == [
+        "MissingModule tensorflow.python.ipu.nothing",
+        "MissingImport ipu",
+        "ImportError keras",
+        "AttributeError nothing",
+    ]
+
+
+def test_find_spec_and_reload(printouts: dict[str, str]) -> None:
+    assert printouts["reload"] == "SourceFileLoader"
 
 
 def test_parents_imported_before_a_late_hook() -> None:
@@ -77,16 +147,7 @@ def test_parents_imported_before_a_late_hook() -> None:
         assert found is ipu
         print(keras.ipu is tf_keras.ipu is keras_ext)
     """
-    assert python("if True:" + source, "-S") == "True"
-
-
-def test_programs_that_use_none_of_the_names_import_nothing() -> None:
-    listing = "print(sorted(name for name in sys.modules if name.split('.')[0] in {roots}))"
-    ours = {"ipu", "engine", "keras_ext", "_ipu_hook"}
-    heavy = {"tensorflow", "keras", "tf_keras", "numpy", "numba"}
-    assert python("import sys; " + listing.format(roots=ours)) == "['_ipu_hook']"
-    assert python("import sys; " + listing.format(roots=heavy)) == "[]"
-    assert python("import sys, tensorflow, keras; " + listing.format(roots=ours)) == "['_ipu_hook']"
+    assert python(source, "-S") == "True"
 
 
 def test_hook_imports_nothing_but_sys() -> None:
@@ -99,34 +160,4 @@ def test_hook_imports_nothing_but_sys() -> None:
         import _ipu_hook
         print(set(sys.modules) - before)
     """
-    assert python("if True:" + source, "-S", "-I") == "{'_ipu_hook'}"
-
-
-def test_names_that_are_not_there() -> None:
-    source = """
-        import keras
-        for statement in ('import tensorflow.python.ipu.nothing', 'from tensorflow.python.ipu import nothing',
-                          'from keras import nothing', 'keras.nothing'):
-            try:
-                exec(statement)
-            except (ImportError, AttributeError) as error:
-                print(type(error).__name__, error.name)
-    """
-    assert python("if True:" + source).split("\n") == [
-        "MissingModule tensorflow.python.ipu.nothing",
-        "MissingImport ipu",
-        "ImportError keras",
-        "AttributeError nothing",
-    ]
-
-
-def test_find_spec_and_reload() -> None:
-    source = """
-        import importlib, importlib.util, sys, tensorflow, inspect, keras
-        assert importlib.util.find_spec('tensorflow.python.ipu.config') is not None
-        import tensorflow.python.ipu.config as config
-        assert importlib.reload(config) is config is sys.modules['ipu.config']
-        assert 'keras' in inspect.getsource(keras)
-        print(type(keras.__loader__).__name__)
-    """
-    assert python("if True:" + source) == "SourceFileLoader"
+    assert python(source, "-S", "-I") == "{'_ipu_hook'}"

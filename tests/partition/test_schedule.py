@@ -18,6 +18,7 @@ from engine.partition.schedule_checks import (
     verify_schedule,
 )
 from engine.partition.schedule_table import LETTERS
+from tests.exploring import examples
 
 
 def cell(row: Row) -> str:
@@ -70,7 +71,7 @@ def test_rows_are_those_of_the_figures(kind, count, training, recomputation, exp
     assert {(row.ipu, row.slot, cell(row)) for row in schedule.rows} == rows_of(expected)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.sampled_from(["Grouped", "Interleaved", "Sequential"]),
     st.integers(2, 6),

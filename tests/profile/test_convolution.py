@@ -24,6 +24,7 @@ from engine.profile.superstep import planned_of
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Program
 from engine.target import target
+from tests.exploring import examples
 
 MK2 = target("ipu2")
 NUMBERS = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
@@ -48,7 +49,7 @@ def program(
     return build_program(b.module(b.tuple(made)), ["feed", "variable"], {})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     batch=st.integers(1, 4),
     field=st.tuples(st.integers(1, 6), st.integers(1, 6)),
@@ -119,7 +120,7 @@ def test_no_convolution_beats_the_matrix_engine(field: int) -> None:
     assert 0.1 < share < 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(
     st.sampled_from([8, 64, 256]),
     st.sampled_from([7, 30, 56]),

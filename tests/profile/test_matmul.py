@@ -15,6 +15,7 @@ from engine.profile.matmul import Product, plan_product
 from engine.profile.matrix_engine import amp_cycles, vector_cycles
 from engine.profile.options import ProductOptions
 from engine.target import target
+from tests.exploring import examples
 
 MK2 = target("ipu2")
 UNBOUNDED = ProductOptions(memory_proportion=1e9)
@@ -67,14 +68,14 @@ def _moved(bytes_a: int, bytes_b: int, a: int, b: int) -> int:
     return 100 + math.ceil(min(share_a, share_b) / 4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.sampled_from(["f32", "f16"]), st.integers(1, 5))
 def test_the_plan_is_the_cheapest(rows: int, k: int, columns: int, element_type: str, batches: int) -> None:
     product = plain(rows, k, columns, element_type, batches)
     assert plan_product(product, replace(MK2, tiles=8), UNBOUNDED).cycles == cheapest(product, 8)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300), st.sampled_from(["f32", "f16"]))
 def test_on_many_tiles_a_few_thousand_ways_are_enough(rows: int, k: int, columns: int, element_type: str) -> None:
     """Of 1,400 random products the worst took 1.21 times the cycles of the cheapest of all ways."""
@@ -123,7 +124,7 @@ def test_operands_that_have_to_be_turned_cost_more() -> None:
     assert straight < turned < 2 * straight
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(
     st.tuples(*[st.sampled_from([1, 5, 64, 300, 1024])] * 3),
     st.sampled_from(["f32", "f16"]),

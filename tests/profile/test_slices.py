@@ -17,6 +17,7 @@ from engine.profile import Assumptions, account
 from engine.profile.optimizations import Optimizations
 from engine.profile.slices import Lookup, plan_lookup
 from engine.target import target
+from tests.exploring import examples
 
 MK2 = target("ipu2")
 BEGIN = 11 + 6 * 29
@@ -51,7 +52,7 @@ def cheapest(lookup: Lookup, tiles: int) -> int:
     return min(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(1, 50), st.sampled_from([2, 4]), st.booleans())
 def test_the_plan_is_the_cheapest(rows: int, width: int, lookups: int, item: int, updates: bool) -> None:
     lookup = Lookup(rows, width, lookups, item, updates)

@@ -103,16 +103,6 @@ def test_when_chooses_the_steps(steps: int) -> None:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_sync_rows_obey_when(workers: int) -> None:
-    counters = np.zeros(4, np.int64)
-    block = words(counters.ctypes.data)
-    rows = [sync_row(workers, When.FIRST_STEP), sync_row(workers, When.LAST_STEP)]
-    rows.append(compute_row(count.address, block.ctypes.data, even_ranges(4, workers)))
-    assert Machine(workers).run(step_table(rows, workers), 20) == 20
-    np.testing.assert_array_equal(counters, 20)
-
-
-@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("step", [0, 1, 37])
 def test_stop_ends_all_workers_at_the_same_boundary(workers: int, step: int) -> None:
     machine = Machine(workers)
