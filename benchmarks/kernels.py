@@ -25,8 +25,9 @@ from engine.codelets.memory import load_i64, store_i64
 from engine.compile import compile_module
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
+from engine.machine_code.abi import Scratch
 from engine.runtime.buffers import DeviceBuffer
-from engine.runtime.executor import STEERING, Column, Scratch, compute_row, new_scratch, new_state, step_table
+from engine.runtime.executor import STEERING, Column, compute_row, new_scratch, new_state, step_table
 from engine.runtime.workers import run_table
 
 STEPS = 4_096

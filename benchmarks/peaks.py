@@ -10,10 +10,12 @@ from llvmlite import ir
 from engine.codelets import vector
 from engine.codelets.build import codelet
 from engine.codelets.lazy import types
-from engine.codelets.memory import I64, RESERVED_SCRATCH, intrinsic, load_i64, store_f32
+from engine.codelets.memory import I64, intrinsic, load_i64, store_f32
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.processor import lanes, registers
 from engine.runtime.buffers import aligned_zeros
 
-CHAINS = 24 if vector.registers() == 32 else 12
+CHAINS = 24 if registers() == 32 else 12
 """Sums at the same time: enough to hide the latency of a multiply-add, few enough for the registers."""
 ROUNDS = 4_000
 CHUNK = 4_096
@@ -72,7 +74,7 @@ def scale_and_add(typing_context: Any, source: types.Type, target: types.Type, c
             added = vector.load_vector(builder, builder.add(source, following))
             kept = vector.load_vector(builder, here)
             vector.store_vector(builder, vector.multiply_add(builder, kept, half, added), here)
-            following = builder.add(following, I64(4 * vector.lanes()))
+            following = builder.add(following, I64(4 * lanes()))
         offset.add_incoming(I64(0), entry)
         offset.add_incoming(following, loop)
         builder.cbranch(builder.icmp_signed("<", following, builder.mul(count, I64(4))), loop, end)
@@ -91,7 +93,7 @@ def stream(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 def peak_multiply_adds() -> int:
     """Of one unit of `peak`."""
-    return ROUNDS * CHAINS * vector.lanes()
+    return ROUNDS * CHAINS * lanes()
 
 
 class Stream:

@@ -21,7 +21,7 @@ FLOORS = (
     ("engine.passes", "engine.partition", "engine.profile"),
     ("engine.ops", "engine.runtime"),
     ("engine.files", "engine.program"),
-    ("engine.ir", "engine.emit", "engine.codelets", "engine.target", "engine.errors"),
+    ("engine.ir", "engine.emit", "engine.codelets", "engine.machine_code", "engine.target", "engine.errors"),
 )
 HEIGHT = {name: len(FLOORS) - index for index, names in enumerate(FLOORS) for name in names}
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
 from typing import Any
 
-from engine import cache_directory as disk
-from engine.codelets.kept import path_of
-from engine.llvm_thread import llvm_thread
-
-CODELET_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+from engine.codelets.identity import path_of
+from engine.machine_code.abi import CODELET_TYPE
+from engine.machine_code.llvm_thread import llvm_thread
+from engine.machine_code.objects import begin_object
 
 # One codelet must not compile twice.
 _lock = threading.RLock()
@@ -119,35 +115,28 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
             return
         paths = [path_of(each.function, each.name) for each in missing]
         with llvm_thread() as pool:
-            pending = [_object_of(each, path, pool) for each, path in zip(missing, paths, strict=True)]
+            pending = [
+                begin_object(path, partial(_prepared, each, path.stem), pool)
+                for each, path in zip(missing, paths, strict=True)
+            ]
             yield
             codes = [code() for code in pending]
         _load(missing, [path.stem for path in paths], codes)
 
 
 def _load(codelets: list[Codelet], symbols: list[str], codes: list[bytes]) -> None:
-    from engine.emit.jit import load_objects
+    from engine.machine_code.loading import load_objects
 
     addresses = load_objects(list(zip(symbols, codes, strict=True)))
     for each, symbol in zip(codelets, symbols, strict=True):
         each._address = addresses[symbol]
 
 
-def _object_of(codelet: Codelet, path: Path, pool: ThreadPoolExecutor) -> Callable[[], bytes]:
-    """Gives the object code, when it is there; its one symbol is the file's name."""
-    kept = disk.load(path)
-    if kept is not None:
-        return lambda: kept
+def _prepared(codelet: Codelet, symbol: str) -> Callable[[], bytes]:
+    """Writes a codelet's LLVM IR; what is returned compiles it to object code with this one symbol."""
     for listener in list(_listeners):
         listener(codelet.name)
     from engine.codelets.frontend import ir_of
-    from engine.codelets.machine_code import object_of
+    from engine.codelets.linking import object_of
 
-    texts, function = ir_of(codelet.function)
-
-    def compile_and_keep() -> bytes:
-        code = object_of(texts, function, path.stem)
-        disk.store(path, code)
-        return code
-
-    return pool.submit(compile_and_keep).result
+    return partial(object_of, *ir_of(codelet.function), symbol)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.contract_fields import Field, Layout
-from engine.codelets.memory import RESERVED_SCRATCH, load_i64, store_f32
+from engine.codelets.memory import load_i64, store_f32
 from engine.codelets.micro_kernel import panel_columns
 from engine.codelets.pack import (
     LANES,
@@ -15,7 +15,8 @@ from engine.codelets.pack import (
     pack_transposed,
 )
 from engine.codelets.panel import multiply_panel
-from engine.codelets.vector import masks_are_cheap
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.processor import masks_are_cheap
 
 MASKED = masks_are_cheap()
 PANEL = panel_columns()

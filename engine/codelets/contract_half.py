@@ -12,7 +12,7 @@ from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import MASKED, blocks_of, even_step, field, fill_zero, operands
 from engine.codelets.contract_fields import Field, Layout
 from engine.codelets.half_vectors import BF16, F16
-from engine.codelets.memory import RESERVED_SCRATCH, load_i64, store_i64
+from engine.codelets.memory import load_i64, store_i64
 from engine.codelets.micro_kernel import AS_HALVES, panel_columns
 from engine.codelets.pack import LANES, fill_progression
 from engine.codelets.pack_halves import (
@@ -25,6 +25,7 @@ from engine.codelets.pack_halves import (
     widen_run,
 )
 from engine.codelets.panel import multiply_panel, multiply_panel_bf16, multiply_panel_f16
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 PANEL = panel_columns()
 F32 = 2

@@ -34,7 +34,7 @@ from engine.codelets.matrix_registers import (
     end_matrices,
     multiply_groups,
 )
-from engine.codelets.memory import I64, RESERVED_SCRATCH, Emitter, intrinsic, load_i64, store_i64
+from engine.codelets.memory import I64, Emitter, intrinsic, load_i64, store_i64
 from engine.codelets.pack import fill_progression, pack_transposed
 from engine.codelets.pack_pieces import (
     SEEN_BYTES,
@@ -47,6 +47,7 @@ from engine.codelets.pack_pieces import (
 )
 from engine.codelets.panel import multiply_panel
 from engine.codelets.piece_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 GROUPS = MOST_COLUMNS // GROUP
 PAD = 192  # between groups of columns, or all of them would share cache sets

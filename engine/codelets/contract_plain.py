@@ -13,8 +13,9 @@ from engine.codelets.contract_fields import Field
 from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
 from engine.codelets.half_vectors import HALVES
 from engine.codelets.lazy import errors, numba, types
-from engine.codelets.memory import POINTER, RESERVED_SCRATCH, Emitter, intrinsic, load_i64, pointer
+from engine.codelets.memory import POINTER, Emitter, intrinsic, load_i64, pointer
 from engine.errors import UnsupportedOperation
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 HALF = ir.HalfType()
 F32 = ir.FloatType()

@@ -9,6 +9,7 @@ from engine.codelets.lazy import numba
 from engine.codelets.memory import pointer, store_release
 from engine.codelets.random import fetch_and_add
 from engine.codelets.rows import word
+from engine.machine_code.abi import ExceptionWord
 
 EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
 """The bits that are all set in infinities and NaNs alone."""
@@ -30,7 +31,7 @@ class Array(IntEnum):
 class Judge(IntEnum):
     """Parameters of `judge`, before those of the operands, an Array each. Unit: as in a Partition of the result."""
 
-    RECORD = 0  # address: the one of the word that ends the call, then a counter for each kind of exception
+    RECORD = 0  # address of ExceptionWord.WORDS words
     WANTED = 1  # bits: 1 for invalid operations, 4 for overflows
     INNER = 2
     EXTENT = 3
@@ -38,10 +39,6 @@ class Judge(IntEnum):
     OPERANDS = 5  # how many
     RESULT = 6  # an Array
     WORDS = 11
-
-
-STOP, INVALID_COUNTER, OVERFLOW_COUNTER = 0, 1, 3
-RECORD_WORDS = 4
 
 
 @inner
@@ -103,8 +100,8 @@ def judge(parameters: int, lo: int, hi: int, scratch: int) -> None:
     overflow = nans + infinities if not infinities_before and not nans_before else 0
     raised = 0
     if invalid and wanted & 1:
-        raised += fetch_and_add(record + 8 * INVALID_COUNTER, invalid) + 1
+        raised += fetch_and_add(record + 8 * ExceptionWord.INVALID, invalid) + 1
     if overflow and wanted & 4:
-        raised += fetch_and_add(record + 8 * OVERFLOW_COUNTER, overflow) + 1
-    if raised and word(record, STOP) != 0:
-        store_release(word(record, STOP), 1)
+        raised += fetch_and_add(record + 8 * ExceptionWord.OVERFLOW, overflow) + 1
+    if raised and word(record, ExceptionWord.STOP) != 0:
+        store_release(word(record, ExceptionWord.STOP), 1)

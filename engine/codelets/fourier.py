@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from engine.codelets.build import Codelet, inner
-from engine.codelets.memory import RESERVED_SCRATCH, pointer
+from engine.codelets.memory import pointer
 from engine.codelets.rows import word
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 COMPLEX, REAL, HALF = range(3)
 """What a line is: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""

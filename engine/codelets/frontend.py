@@ -18,6 +18,7 @@ from numba.core.registry import CPUTarget
 from engine.codelets.frontend_passes import Passes
 from engine.errors import InternalError
 from engine.garbage import collector_paused
+from engine.machine_code.abi import ARGUMENTS
 
 NAME = "codelets"  # of our target among those of Numba
 OPTIONS: dict[str, Any] = {
@@ -29,7 +30,7 @@ OPTIONS: dict[str, Any] = {
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
 }
-SIGNATURE = types.void(*[types.int64] * 4)
+SIGNATURE = types.void(*[types.int64] * ARGUMENTS)
 
 
 class Library(codegen.CodeLibrary):

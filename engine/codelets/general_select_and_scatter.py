@@ -14,10 +14,11 @@ from math import prod
 import numpy as np
 
 from engine.codelets.build import codelet, inner
-from engine.codelets.memory import RESERVED_SCRATCH, call4, load_i8
+from engine.codelets.memory import call4, load_i8
 from engine.codelets.rows import copy_bytes, word
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 DIMENSION_WORDS = 9
 SCRATCH_BYTES = 8

@@ -10,6 +10,7 @@ from llvmlite import ir
 from engine.codelets import vector
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I32, I64, POINTER, VOID, Emitter, intrinsic
+from engine.machine_code.processor import lanes
 
 HALF, I16 = ir.HalfType(), ir.IntType(16)
 HALVES = ("f16", "bf16")
@@ -23,8 +24,8 @@ def load_halves(builder: ir.IRBuilder, kind: str, address: ir.Value, mask: ir.Va
     if mask is None:
         bits = builder.load(pointer, align=HALF_BYTES, typ=raw)
     else:
-        zeros = ir.Constant(raw, [0] * vector.lanes())
-        bits = _call(builder, f"llvm.masked.load.v{vector.lanes()}i16.p0", raw, [pointer, I32(2), mask, zeros])
+        zeros = ir.Constant(raw, [0] * lanes())
+        bits = _call(builder, f"llvm.masked.load.v{lanes()}i16.p0", raw, [pointer, I32(2), mask, zeros])
     if kind == "f16":
         return builder.fpext(builder.bitcast(bits, vector.vector_type(HALF)), vector.vector_type(F32))
     wide = builder.shl(builder.zext(bits, vector.vector_type(I32)), _all(I32, 16))
@@ -43,7 +44,7 @@ def store_halves(
     if mask is None:
         builder.store(bits, pointer, align=HALF_BYTES)
     else:
-        _call(builder, f"llvm.masked.store.v{vector.lanes()}i16.p0", VOID, [bits, pointer, I32(2), mask])
+        _call(builder, f"llvm.masked.store.v{lanes()}i16.p0", VOID, [bits, pointer, I32(2), mask])
 
 
 def _rounded_to_bfloat16(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
@@ -57,7 +58,7 @@ def _rounded_to_bfloat16(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
 
 
 def _all(element: ir.IntType, value: int) -> ir.Constant:
-    return ir.Constant(vector.vector_type(element), [value] * vector.lanes())
+    return ir.Constant(vector.vector_type(element), [value] * lanes())
 
 
 def _call(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.Value]) -> ir.Value:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 from engine.codelets.build import codelet
-from engine.codelets.memory import RESERVED_SCRATCH, call4, store_i64
+from engine.codelets.memory import call4, store_i64
 from engine.codelets.rows import copy_memory, word
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class HandOver(IntEnum):

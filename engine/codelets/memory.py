@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from llvmlite import ir
 
 from engine.codelets.intrinsic import intrinsic
 from engine.codelets.lazy import cgutils, errors, types
+from engine.machine_code.processor import ARM, X86
 
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
@@ -17,14 +17,10 @@ F32 = ir.FloatType()
 VOID = ir.VoidType()
 POINTER = ir.PointerType()
 
-X86 = platform.machine().lower() in ("x86_64", "amd64")
-ARM = platform.machine().lower() in ("aarch64", "arm64")
 FLUSH_TO_ZERO_X86 = 0x8040  # FTZ | DAZ
 FLUSH_TO_ZERO_ARM = 1 << 24  # FZ
 
 Emitter = Callable[[Any, ir.IRBuilder, Any, tuple[ir.Value, ...]], Any]
-
-RESERVED_SCRATCH = 64  # bytes at the front of a worker's scratch area that belong to the executor
 
 
 def _load(name: str) -> Any:

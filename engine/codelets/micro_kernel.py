@@ -12,6 +12,7 @@ from engine.codelets import vector
 from engine.codelets.half_vectors import HALF_BYTES, store_halves
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
+from engine.machine_code.processor import lanes, masks_are_cheap, registers
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks
 ARGUMENTS = 11
@@ -26,7 +27,7 @@ def row_counts() -> dict[int, tuple[int, ...]]:
     The largest leaves registers for B and for elements of A; the others serve the rows that remain.
     """
     # 12x2 would fit too, but LLVM loads all elements of A at once and then spills: half the speed of 10x2.
-    if vector.registers() == 32:
+    if registers() == 32:
         return {4: (6, 4, 3, 2, 1), 3: (8, 4, 2, 1), 2: (10, 8, 6, 5, 4, 2, 1), 1: (12, 8, 4, 2, 1)}
     return {2: (6, 4, 2, 1), 1: (8, 4, 2, 1)}
 
@@ -38,7 +39,7 @@ def panel_vectors() -> int:
 
 def panel_columns() -> int:
     """The width of a panel of B, the columns that one kernel works on."""
-    return panel_vectors() * vector.lanes()
+    return panel_vectors() * lanes()
 
 
 def _cycles(rows: int, vectors: int) -> float:
@@ -101,7 +102,7 @@ def _micro_kernels(store: str) -> Any:
         """
 
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            whole = builder.icmp_signed("==", arguments[-2], I64(vector.lanes()))
+            whole = builder.icmp_signed("==", arguments[-2], I64(lanes()))
             shape = builder.add(builder.mul(arguments[1], I64(64)), arguments[0])
             shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
             done = builder.append_basic_block("done")
@@ -253,8 +254,8 @@ def _one_k(
     offset = _load_i64(builder, state.offset)
     b_vectors = []
     for j, mask in enumerate(masks):
-        address = builder.add(state.b, I64(4 * vector.lanes() * j))
-        b_vectors.append(vector.load_vector(builder, address, mask if vector.masks_are_cheap() else None))
+        address = builder.add(state.b, I64(4 * lanes() * j))
+        b_vectors.append(vector.load_vector(builder, address, mask if masks_are_cheap() else None))
     totals = []
     for row, row_sums in zip(a_rows, state.sums, strict=True):
         element = builder.load(builder.inttoptr(builder.add(row, offset), POINTER), align=4, typ=F32)
@@ -277,7 +278,7 @@ def _write(
             with branch:
                 for row, row_totals in zip(c_rows, totals, strict=True):
                     for j, (total, mask) in enumerate(zip(row_totals, masks, strict=True)):
-                        address = builder.add(row, I64(4 * vector.lanes() * j))
+                        address = builder.add(row, I64(4 * lanes() * j))
                         if adds:
                             total = builder.fadd(total, vector.load_vector(builder, address, mask))
                         vector.store_vector(builder, total, address, mask)
@@ -293,4 +294,4 @@ def _write_halves(
     """Stores the totals, rounded."""
     for row, row_totals in zip(c_rows, totals, strict=True):
         for j, (total, mask) in enumerate(zip(row_totals, masks, strict=True)):
-            store_halves(builder, kind, total, builder.add(row, I64(HALF_BYTES * vector.lanes() * j)), mask)
+            store_halves(builder, kind, total, builder.add(row, I64(HALF_BYTES * lanes() * j)), mask)

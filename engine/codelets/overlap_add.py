@@ -22,9 +22,11 @@ from engine.codelets.contract_fields import Field
 from engine.codelets.contract_half import F16, F32, KINDS, contract_part
 from engine.codelets.half_vectors import store_halves
 from engine.codelets.lazy import types
-from engine.codelets.memory import I64, POINTER, RESERVED_SCRATCH, Emitter, intrinsic, load_i64
+from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_i64
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.processor import lanes
 
-LANES = vector.lanes()
+LANES = lanes()
 
 
 class Overlap(IntEnum):

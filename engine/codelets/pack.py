@@ -12,8 +12,9 @@ from engine.codelets.build import inner
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I32, I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32, store_i64
 from engine.codelets.micro_kernel import panel_columns, panel_vectors
+from engine.machine_code.processor import lanes
 
-LANES = vector.lanes()
+LANES = lanes()
 VECTOR_BYTES = 4 * LANES
 PANEL = panel_columns()
 Load = Callable[..., ir.Value]
@@ -166,12 +167,12 @@ def _write_columns(
 
 def _shuffle(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
     """Transposes blocks of as many lanes as there are rows, by exchanging ever larger ones between pairs of vectors."""
-    lanes, distance = vector.lanes(), 1
+    distance = 1
     while distance < len(rows):
         rows = list(rows)
         for i in (i for i in range(len(rows)) if not i & distance):
-            low = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
-            high = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
+            low = [lane if not lane & distance else LANES + lane - distance for lane in range(LANES)]
+            high = [lane + distance if not lane & distance else LANES + lane for lane in range(LANES)]
             pair = rows[i], rows[i + distance]
             rows[i] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(I32), low))
             rows[i + distance] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(I32), high))

@@ -8,8 +8,9 @@ import numpy as np
 
 from engine.codelets import micro_kernel as kernels
 from engine.codelets.build import inner
+from engine.machine_code.processor import lanes
 
-LANES = kernels.vector.lanes()
+LANES = lanes()
 STEP_LIMIT = max(len(kernels.row_steps(vectors)) for vectors in kernels.row_counts())
 
 

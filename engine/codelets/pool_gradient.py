@@ -22,26 +22,17 @@ from llvmlite import ir
 from engine.codelets import vector
 from engine.codelets.build import Codelet, inner
 from engine.codelets.lazy import errors, types
-from engine.codelets.memory import (
-    I32,
-    I64,
-    POINTER,
-    RESERVED_SCRATCH,
-    Emitter,
-    intrinsic,
-    load_f32,
-    load_i64,
-    store_f32,
-    store_i64,
-)
+from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32, store_i64
 from engine.codelets.rows import word
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import Shape
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.processor import lanes
 
 PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
 MOST_PLACES = 512
 SCRATCH_BYTES = RESERVED_SCRATCH + 16 * MOST_PLACES
-LANES = vector.lanes()
+LANES = lanes()
 
 
 class PoolGradient(IntEnum):

@@ -16,9 +16,10 @@ from llvmlite import ir
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import numba, types
-from engine.codelets.memory import I64, RESERVED_SCRATCH, intrinsic, load_i64, pointer, store_i64
+from engine.codelets.memory import I64, intrinsic, load_i64, pointer, store_i64
 from engine.codelets.rows import copy_memory, word
 from engine.ir import Shape
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 WORD = 0xFFFFFFFF
 SIGN = -(1 << 63)

@@ -13,8 +13,9 @@ from enum import IntEnum
 from engine.codelets.build import codelet, inner
 from engine.codelets.gather import load_index
 from engine.codelets.lazy import numba
-from engine.codelets.memory import RESERVED_SCRATCH, call4, load_i64, pointer, store_i64
+from engine.codelets.memory import call4, load_i64, pointer, store_i64
 from engine.codelets.rows import copy_memory, word
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class SortRows(IntEnum):

@@ -18,19 +18,10 @@ from math import prod
 import numpy as np
 
 from engine.codelets.build import codelet, inner
-from engine.codelets.memory import (
-    RESERVED_SCRATCH,
-    call4,
-    load_i8,
-    load_i16,
-    load_i32,
-    load_i64,
-    store_i8,
-    store_i16,
-    store_i64,
-)
+from engine.codelets.memory import call4, load_i8, load_i16, load_i32, load_i64, store_i8, store_i16, store_i64
 from engine.codelets.rows import copy_bytes, word
 from engine.ir.shape import FLOATS, SIGNED, Shape
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 LOWEST = -(2**63)
 NUMBER_BITS = 31  # of the element's number in a packed entry

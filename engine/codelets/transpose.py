@@ -14,9 +14,10 @@ from math import prod
 import numpy as np
 
 from engine.codelets.build import codelet, inner
-from engine.codelets.memory import RESERVED_SCRATCH, load_i32, store_i32
+from engine.codelets.memory import load_i32, store_i32
 from engine.codelets.pack import LANES, fill_progression, transpose_lanes
 from engine.codelets.rows import word
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 COLUMNS = 64
 SCRATCH_BYTES = RESERVED_SCRATCH + 8 * LANES

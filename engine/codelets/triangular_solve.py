@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from engine.codelets.build import Codelet, inner
-from engine.codelets.memory import RESERVED_SCRATCH, pointer
+from engine.codelets.memory import pointer
 from engine.codelets.rows import word
 from engine.errors import UnsupportedOperation
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 NUMBA_TYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
 BLOCK = 32

@@ -1,37 +1,13 @@
-"""Vectors of float32: their width on this processor, and LLVM instructions on them."""
+"""LLVM instructions on vectors of float32 as wide as this processor has."""
 
 from __future__ import annotations
-
-from functools import cache
 
 from llvmlite import ir
 
 from engine.codelets.memory import F32, I32, I64, POINTER, VOID
-from engine.codelets.processor import target
+from engine.machine_code.processor import lanes
 
 BIT = ir.IntType(1)
-
-
-@cache
-def lanes() -> int:
-    """How many float32 one vector register holds."""
-    _, features = target()
-    if "avx512f" in features:
-        return 16
-    return 8 if {"avx2", "fma"} <= features else 4
-
-
-@cache
-def registers() -> int:
-    """How many vector registers there are."""
-    _, features = target()
-    return 32 if "avx512f" in features or "neon" in features else 16
-
-
-@cache
-def masks_are_cheap() -> bool:
-    """Whether a masked load is one instruction; otherwise LLVM makes a branch for each lane of it."""
-    return lanes() > 4
 
 
 def vector_type(element: ir.Type = F32) -> ir.VectorType:

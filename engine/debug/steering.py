@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from engine.errors import InternalError
-from engine.runtime.executor import COUNTERS, Column, Kind, State
+from engine.machine_code.abi import COUNTERS
+from engine.runtime.executor import Column, Kind, State
 from engine.runtime.observer import Observer, RunningCall
 
 NAP_SECONDS = 0.0002

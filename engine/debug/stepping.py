@@ -21,10 +21,11 @@ from engine.debug.steering import Walk
 from engine.debug.tile import Tile, touched
 from engine.debug.uses import Use
 from engine.errors import DebugError
+from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet, Program, Span
 from engine.program.syncs import Ranges
 from engine.runtime.buffers import DeviceBuffer
-from engine.runtime.executor import Column, Kind, Scratch
+from engine.runtime.executor import Column, Kind
 
 NOTHING = np.zeros((), np.int64)
 

@@ -13,9 +13,9 @@ from engine.debug.calls import call_as_worker
 from engine.debug.cells import cell_type
 from engine.debug.poison import Poison, poison_bytes
 from engine.ir.shape import Shape
+from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet
 from engine.runtime.buffers import aligned_zeros
-from engine.runtime.executor import Scratch
 
 GUARD = 1024
 """Bytes on either side of each buffer that no codelet may change."""

@@ -15,6 +15,7 @@ from engine.emit.nest import Apply, Nest, Record
 from engine.emit.point import Point, element_type_of
 from engine.emit.registry import Operation, emit_operation
 from engine.ir.floating_point import DIVISION_BY_ZERO, EXCEPTIONS, INVALID, LARGEST_HALF, OVERFLOW, POLES, QUIET
+from engine.machine_code.abi import Scratch
 
 NAN, INFINITE = 0x3, 0x204
 """Classes of floats, as `llvm.is.fpclass` has them."""
@@ -154,8 +155,9 @@ class Checks:
         return self.builder.gep(self.builder.inttoptr(self.record, I64.as_pointer()), [word(number)])
 
     def _step(self) -> ir.Value:
-        """The number of the step, from 1 on: the executor keeps it in the first word of the scratch."""
-        step = self.builder.load(self.builder.inttoptr(self.scratch, I64.as_pointer()))
+        """The number of the step, from 1 on."""
+        scratch = self.builder.inttoptr(self.scratch, I64.as_pointer())
+        step = self.builder.load(self.builder.gep(scratch, [word(Scratch.STEP)]))
         return self.builder.add(step, word(1))
 
     def _was_seen(self, number: int, kind: int) -> ir.Value:

@@ -13,8 +13,9 @@ from engine.emit.loops import Carried, counted_loop, if_less, word
 from engine.emit.nest import Index, Input, Nest
 from engine.emit.point import Point
 from engine.emit.reduce import across_lanes, combine, neutral
+from engine.machine_code.abi import ARGUMENTS
 
-SIGNATURE = ir.FunctionType(VOID, [I64, I64, I64, I64])
+SIGNATURE = ir.FunctionType(VOID, [I64] * ARGUMENTS)
 SIDE_BY_SIDE = 4
 """Vectors of columns that are reduced together."""
 MOST_NODES_SIDE_BY_SIDE = 64

@@ -6,17 +6,23 @@ import hashlib
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
+from pathlib import Path
 
 from engine.emit.codelet import emit_codelet
 from engine.emit.combiner import Combiner, emit_combiner
 from engine.emit.comparator import Comparator, emit_comparator
-from engine.emit.jit import begin_object, generator, lanes_of_f32, load_objects
 from engine.emit.nest import Nest
-from engine.llvm_thread import llvm_thread
+from engine.machine_code import keys
+from engine.machine_code.llvm_thread import llvm_thread
+from engine.machine_code.loading import load_objects
+from engine.machine_code.objects import Compile, begin_object
+from engine.machine_code.optimising import compile_text
+from engine.machine_code.processor import lanes
 
 Generated = Nest | Combiner | Comparator
 """What code is generated from: compute sets have it for a codelet, or call it."""
 
+PLACE = Path(__file__).parent
 _LOCK = threading.Lock()
 _ADDRESSES: dict[Generated, int] = {}
 Listener = Callable[[int, int], None]
@@ -24,7 +30,7 @@ Listener = Callable[[int, int], None]
 
 def name_of(nest: Hashable) -> str:
     """A name that equal nests (or equal comparators or combiners) share and no others."""
-    return "codelet_" + hashlib.sha256((generator() + repr(nest)).encode()).hexdigest()[:32]
+    return "codelet_" + hashlib.sha256((keys.fingerprint(PLACE) + repr(nest)).encode()).hexdigest()[:32]
 
 
 def addresses_of(generated: Iterable[Generated], listener: Listener | None = None) -> dict[Generated, int]:
@@ -42,20 +48,24 @@ def addresses_of(generated: Iterable[Generated], listener: Listener | None = Non
                 for done, each in enumerate(missing):
                     if listener is not None:
                         listener(done, len(missing))
-                    text = partial(_text, each, names[each])
-                    pending.append((names[each], begin_object(names[each], text, pool)))
+                    path = keys.folder("objects", PLACE) / f"{names[each]}.o"
+                    pending.append((names[each], begin_object(path, partial(_prepared, each, names[each]), pool)))
                 objects = [(name, code()) for name, code in pending]
             code = load_objects(objects)
             _ADDRESSES.update({each: code[names[each]] for each in missing})
         return {each: _ADDRESSES[each] for each in wanted}
 
 
+def _prepared(generated: Generated, name: str) -> Compile:
+    return partial(compile_text, _text(generated, name))
+
+
 def _text(generated: Generated, name: str) -> str:
     """The LLVM IR of a module with the one function `name`."""
     match generated:
         case Combiner():
-            return emit_combiner(generated, name, lanes_of_f32())
+            return emit_combiner(generated, name, lanes())
         case Comparator():
             return emit_comparator(generated, name)
         case _:
-            return emit_codelet(generated, name, lanes_of_f32())
+            return emit_codelet(generated, name, lanes())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.emit.registry import Operation
+from engine.machine_code.abi import ExceptionWord
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +158,14 @@ class Record:
     A reduction has two more words: the last step, from 1 on, in which it has met a NaN, and an infinity.
     """
 
-    STOP = 0
-    """The address of a word to which 1 is written to end the call; 0 if it shall go on."""
-    COUNTERS = 3
+    STOP = ExceptionWord.STOP
+    FIRST, COUNTERS = ExceptionWord.INVALID, ExceptionWord.WORDS - ExceptionWord.INVALID
     SEEN = 2
 
     @classmethod
     def of_node(cls, number: int) -> int:
         """The first counter of a node."""
-        return 1 + cls.COUNTERS * number
+        return cls.FIRST + cls.COUNTERS * number
 
     @classmethod
     def of_reduction(cls, nest: Nest, number: int) -> int:

@@ -25,6 +25,7 @@ from engine.files.container import pack, parse, unpack
 from engine.files.modules import read_module, unnamed, write_module
 from engine.garbage import collector_paused
 from engine.ir import Module
+from engine.machine_code.sources import ENGINE, digest_of
 
 FEWEST_INSTRUCTIONS = 1000
 """Smaller modules are prepared as fast as they are read."""
@@ -38,9 +39,7 @@ logger = logging.getLogger("ipu")
 def fingerprint() -> str:
     """A hash of all that passes depend on besides the module: the engine's sources, Python and NumPy."""
     digest = hashlib.sha256(repr((sys.version_info, np.__version__, sys.byteorder)).encode())
-    root = Path(__file__).parent.parent
-    for source in sorted(root.rglob("*.py")):
-        digest.update(str(source.relative_to(root)).encode() + b"\0" + source.read_bytes() + b"\0")
+    digest.update(digest_of(sorted(ENGINE.rglob("*.py"))))
     return digest.hexdigest()[:16]
 
 

@@ -21,9 +21,9 @@ from engine.lower.rows import rows_of
 from engine.lower.state import initial_state, leaves
 from engine.lower.turned_weights import turn_weights
 from engine.lower.views import whole
+from engine.machine_code.abi import COUNTERS
 from engine.passes.update_order import readers_first
 from engine.program.program import Buffer, ByTurn, Region
-from engine.runtime.executor import COUNTERS
 
 DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element", "parameter"}
 """Lowered when somebody needs them: most moves never become memory."""

@@ -11,8 +11,8 @@ from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy
 from engine.lower.known_turns import by_turn
 from engine.lower.views import whole
+from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ByTurn, ComputeSet, Effort, Partition, Relocation, Slot, Span
-from engine.runtime.executor import Scratch
 
 SMALL_BYTES = 1 << 15
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.codelets.exceptions import EXPONENTS, MANTISSAS, RECORD_WORDS, Array, Judge, judge
+from engine.codelets.exceptions import EXPONENTS, MANTISSAS, Array, Judge, judge
 from engine.emit.checks import SUMMED, raises
 from engine.emit.nest import Apply, Nest, Record
 from engine.ir.floating_point import EXCEPTIONS
 from engine.ir.shape import FLOATS, Shape
+from engine.machine_code.abi import ExceptionWord
 from engine.program.insertion import followed
 from engine.program.program import (
     Buffer,
@@ -115,7 +116,7 @@ def _judges(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
     arrays = [result.buffer, *(b for b in operands if b.shape.element_type in FLOATS and b.kind != "queue")]
     elements = result.buffer.shape.elements
     partition = result.partition or Partition(1, elements, UNIT_ELEMENTS)
-    at = record.take(RECORD_WORDS)
+    at = record.take(ExceptionWord.WORDS)
     opcode = _opcode(compute_set.effort)
     record.counters.append((at + 1, Origin(opcode, compute_set.op_name, elements)))
     parameters = np.zeros(Judge.WORDS + Array.WORDS * (len(arrays) - 1), np.int64)

@@ -12,7 +12,6 @@ import numpy as np
 from engine.codelets.contract_fields import Field, encode_contract
 from engine.codelets.contract_plain import contract_scratch_bytes_for
 from engine.codelets.overlap_add import Overlap, overlap_add_f32, overlap_add_half
-from engine.codelets.vector import lanes
 from engine.ir import ConvolutionDimensionNumbers, Instruction, WindowDimension
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context
@@ -20,6 +19,7 @@ from engine.lower.contraction import table
 from engine.lower.copies import copy
 from engine.lower.pixel_groups import TYPES, panel_cycles
 from engine.lower.views import View, reordered, whole
+from engine.machine_code.processor import lanes
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import ComputeSet, Effort, Partition, Relocation, Span
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.codelets.gather import index_signed
-from engine.codelets.memory import RESERVED_SCRATCH
 from engine.codelets.row_sums import RowSums, SortRows, row_sums, sort_rows
 from engine.emit.nest import Constant, Input, Nest
 from engine.ir import Instruction, Shape
+from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.ops.apply import single_operation
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Program, Relocation, Span
 from engine.program.removal import without

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from engine.codelets.contract_fields import Field
 from engine.codelets.piece_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
-from engine.codelets.processor import may_use_matrix_registers
+from engine.machine_code.processor import may_use_matrix_registers
 from engine.program.products import is_float32_product
 from engine.program.program import ComputeSet, Program
 

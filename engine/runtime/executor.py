@@ -39,6 +39,7 @@ from engine.codelets.memory import (
 from engine.codelets.rows import word
 from engine.codelets.waiting import Waiting, announce, call_with_five, wait_until
 from engine.errors import InternalError
+from engine.machine_code.abi import COUNTERS, Scratch
 from engine.runtime.buffers import aligned_zeros
 
 CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)
@@ -112,19 +113,6 @@ class Stop(IntEnum):
     NO = 0
     AFTER_STEP = 1
     INSIDE_STEP = 2  # at a jump that allows it, or after the step, whichever comes first
-
-
-class Scratch(IntEnum):
-    """Words at the beginning of a worker's scratch area; codelets may read them, and write after BYTES."""
-
-    STEP = 0
-    STEPS = 1
-    WORKER = 2
-    TURN = 3  # COUNTERS words: the turn of each loop around a row whose number of turns is known, the outermost first
-    BYTES = 64
-
-
-COUNTERS = Scratch.BYTES // 8 - Scratch.TURN
 
 
 @inner

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from engine.codelets.by_turn import ByTurn, Move, by_turn, by_turn_scratch_bytes
+from engine.machine_code.abi import Scratch
 from engine.program.chains import chains
 from engine.program.hand_over import hand_over_units
 from engine.program.in_pieces import in_pieces
 from engine.program.program import ComputeSet, Program, Relocation
 from engine.program.slots import slots_in_place
-from engine.runtime.executor import Scratch
 
 
 def as_run(program: Program) -> Program:

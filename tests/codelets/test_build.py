@@ -16,17 +16,19 @@ import numpy as np
 import pytest
 from numba import int64, njit
 
-from engine.codelets import build, kept, memory
+from engine.codelets import build, memory
 from engine.codelets.build import codelet, inner
-from engine.codelets.kept import identity
+from engine.codelets.identity import PLACE, identity
 from engine.codelets.memory import load_f32, load_i64, store_f32, store_i64
+from engine.machine_code import keys, processor
 from tests.interrupting import HANGS_SECONDS
 
 PROGRAM = """
 import sys
 import numpy as np
 from engine.codelets.build import building
-from engine.codelets.kept import cache_directory
+from engine.codelets.identity import PLACE
+from engine.machine_code.keys import folder
 from engine.codelets.contract_plain import contract_for
 from engine.codelets.contract_fields import contract_units, encode_contract
 
@@ -44,7 +46,7 @@ parameters = encode_contract(
 )
 scratch = np.zeros(10000, np.int64)
 codelet(parameters.ctypes.data, 0, contract_units(parameters), scratch.ctypes.data)
-print(len(names), c[0], cache_directory().name, "numba" in sys.modules)
+print(len(names), c[0], folder("codelets", PLACE).name, "numba" in sys.modules)
 """
 
 
@@ -133,16 +135,15 @@ def test_closures_are_told_apart_by_what_they_close_over() -> None:
     assert same == equal != other
 
 
-def test_change_of_any_source_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_of_any_source_changes_the_folder(tmp_path: Path) -> None:
     copy = tmp_path / "codelets"
-    shutil.copytree(Path(kept.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(kept, "__file__", str(copy / "kept.py"))
-    fingerprint = kept.fingerprint.__wrapped__
-    before = fingerprint()
-    assert before == fingerprint()
+    shutil.copytree(PLACE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    fingerprint = keys.fingerprint.__wrapped__
+    before = fingerprint(copy)
+    assert before == fingerprint(copy)
     (copy / "pack.py").chmod(stat.S_IRUSR | stat.S_IWUSR)
     (copy / "pack.py").write_text((copy / "pack.py").read_text() + "\n")
-    assert fingerprint() != before
+    assert fingerprint(copy) != before
 
 
 @njit
@@ -197,7 +198,7 @@ def test_calls_by_address() -> None:
     assert y.tolist() == [0, 3, 3, 0]
 
 
-@pytest.mark.skipif(not (memory.X86 or memory.ARM), reason="the processor has no such mode that we know")
+@pytest.mark.skipif(not (processor.X86 or processor.ARM), reason="the processor has no such mode that we know")
 def test_denormals_are_flushed_only_in_between() -> None:
     smallest_normal = np.array([np.finfo(np.float32).tiny])
     address = smallest_normal.ctypes.data

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.codelets.processor import has_matrix_registers
+from engine.machine_code.processor import has_matrix_registers
 from tests.codelets import test_contract as contracts
 from tests.codelets.test_contract import MULTIPLY_ADDS, PIECES, Problem, matrices
 

@@ -8,9 +8,8 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from engine.codelets import micro_kernel, vector
-from engine.codelets.memory import X86
-from engine.codelets.processor import target
+from engine.codelets import micro_kernel
+from engine.machine_code.processor import X86, lanes, target
 
 
 def assembly(rows: int, vectors: int, masked: bool) -> str:
@@ -61,4 +60,4 @@ def test_steps_add_up(vectors: int) -> None:
             assert steps[rest] in counts
             rest -= steps[rest]
     assert counts[-1] == 1 and list(counts) == sorted(counts, reverse=True)
-    assert micro_kernel.panel_columns() == vector.lanes() * max(micro_kernel.row_counts())
+    assert micro_kernel.panel_columns() == lanes() * max(micro_kernel.row_counts())

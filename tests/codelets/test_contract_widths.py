@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.codelets.memory import X86
-from engine.codelets.processor import target
+from engine.machine_code.processor import X86, target
 from tests.interrupting import HANGS_SECONDS
 
 NARROW = {
@@ -24,10 +23,10 @@ import numpy as np
 import test_contract as t
 import test_pool_gradient as pooling
 from tests.codelets import test_contract_half as halves
-from engine.codelets import vector
+from engine.machine_code import processor
 from tests.lower import test_convolution_lanes as convolutions
 
-lanes = vector.lanes()
+lanes = processor.lanes()
 assert lanes == int(sys.argv[2])
 random = np.random.default_rng(0)
 for transposed_a in (False, True):

@@ -15,7 +15,7 @@ from engine.codelets.build import Codelet, Inner, codelet, inner, make, making
 from engine.codelets.frontend import ir_of
 from engine.codelets.memory import load_f64, load_i64, pointer, store_f64, store_i64
 from engine.errors import InternalError
-from engine.llvm_thread import SWITCH_INTERVAL, llvm_thread
+from engine.machine_code.llvm_thread import SWITCH_INTERVAL, llvm_thread
 
 
 class Word(IntEnum):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets import vector
 from engine.compile import build_program, compile_module
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
@@ -13,6 +12,7 @@ from engine.ir.structured_shape_rules import window_count
 from engine.lower import convolution, overlapping
 from engine.lower.overlapping import overlap_cycles
 from engine.lower.pixel_groups import Group
+from engine.machine_code.processor import lanes
 from tests.engine.running import arguments_for, buffers, check, fast
 from tests.lower.test_convolution import HWIO, NHWC, convolve, numbers_for, random_window
 
@@ -122,7 +122,7 @@ def test_gradient_by_an_input_of_few_features_is_added_where_it_overlaps() -> No
 
 def test_a_layer_of_few_features_is_done_in_groups() -> None:
     """Nor does the account of the program count the zeros in the kernel."""
-    features = 6 * vector.lanes() // 16
+    features = 6 * lanes() // 16
     module = layer(1, features, 28, 5, "none")
     program = build_program(module, ["variable"] * 2, {})
     product = next(each for each in program.compute_sets if each.effort.multiply_adds)

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.build import CODELET_TYPE
 from engine.compile import build_program
 from engine.emit.library import Generated, addresses_of
 from engine.ir import Module
+from engine.machine_code.abi import CODELET_TYPE, Scratch
 from engine.program.program import Buffer, ComputeSet, Mark, Program
 from engine.runtime.buffers import aligned_zeros
-from engine.runtime.executor import Scratch
 from engine.runtime.moving_addresses import moving_addresses
 
 GARBAGE = 0xFF

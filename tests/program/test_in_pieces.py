@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.processor import has_matrix_registers
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Module
 from engine.ir.builder import Builder
+from engine.machine_code.processor import has_matrix_registers
 from engine.program import in_pieces
 from engine.program.program import Program
 from engine.runtime import executable as executables

@@ -13,9 +13,9 @@ from types import ModuleType
 
 import pytest
 
-from engine.sources import ENGINE, digest, sources
+from engine.machine_code.sources import ENGINE, digest, sources
 
-GENERATING = ("emit", "codelets", "runtime/executor.py", "debug/calls.py")
+GENERATING = ("emit", "codelets", "machine_code", "runtime/executor.py", "debug/calls.py")
 """Where the functions lie that are compiled, or that write code."""
 
 

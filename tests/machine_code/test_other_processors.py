@@ -8,31 +8,27 @@ import sys
 
 import pytest
 
-from engine.codelets.memory import X86
-from engine.codelets.processor import target
+from engine.machine_code.processor import X86, target
 from tests.interrupting import HANGS_SECONDS
 
 FEATURES = "+sse4.2,+avx,+avx2,+fma,+bmi,+bmi2,+f16c,+lzcnt,+popcnt"
 OF_2013 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": FEATURES}
 GENERIC = {"NUMBA_CPU_NAME": "generic"}
 CONVERSIONS = """
-from engine.emit import jit
+from engine.machine_code.processor import lanes, target
 from tests.emit.test_elementwise import ALL, test_convert
-assert jit.lanes_of_f32() == {lanes}, jit.host()
+assert lanes() == {lanes}, target()
 for source in ALL:
     test_convert(source)
 print("fine")
 """
 PROGRAM = """
 import numpy as np
-from engine.codelets.processor import features_text, target
-from engine.codelets.vector import lanes
-from engine.emit import jit
+from engine.machine_code.processor import features_text, lanes, target
 from engine.ir.builder import Builder
 from tests.engine.running import check
 
-assert (target()[0], lanes(), jit.lanes_of_f32()) == ("generic", 4, 4)
-assert jit.host() == ("generic", "") == (target()[0], features_text())
+assert (target()[0], features_text(), lanes()) == ("generic", "", 4)
 b = Builder()  # a product, which is a codelet's, and a fused nest, of halves
 x, y = b.parameter("f16", (33, 40)), b.parameter("f16", (40, 21))
 check(b.module(b.elementwise("tanh", b.dot(x, y))), tolerance=2e-3)

@@ -11,14 +11,19 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-ENGINE = Path(__file__).parent
+ENGINE = Path(__file__).parent.parent
 IMPORT = re.compile(r"^[ \t]*(?:from +(engine[\w.]*) +import +(\([^)]*\)|[^\n]*)|import +(engine[\w.]*))", re.MULTILINE)
 
 
 def digest(*places: Path, engine: Path = ENGINE) -> bytes:
     """A hash of the names and contents of `sources(*places)`."""
+    return digest_of(sources(*places, engine=engine), engine)
+
+
+def digest_of(files: Iterable[Path], engine: Path = ENGINE) -> bytes:
+    """A hash of the names and contents of these files."""
     found = hashlib.sha256()
-    for source in sources(*places, engine=engine):
+    for source in files:
         inside = source.is_relative_to(engine)
         name = str(source.relative_to(engine)) if inside else source.name
         found.update(name.encode() + b"\0" + source.read_bytes() + b"\0")

@@ -1,4 +1,4 @@
-"""The processor that codelets are compiled for: this one, unless the variables that Numba knows name another."""
+"""The processor that code is compiled for: this one, unless the variables that Numba knows name another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import platform
 import sys
 from functools import cache
 
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+ARM = platform.machine().lower() in ("aarch64", "arm64")
 ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA = 158, 0x1023, 18
 
 
@@ -32,9 +34,30 @@ def features_text() -> str:
 
 
 @cache
+def lanes() -> int:
+    """The float32 lanes of the widest vector register: 16, 8 or 4."""
+    _, features = target()
+    if {"avx512f", "avx512bw", "avx512vl"} <= features:
+        return 16
+    return 8 if {"avx2", "fma"} <= features else 4
+
+
+@cache
+def registers() -> int:
+    """How many vector registers there are."""
+    return 32 if lanes() == 16 or "neon" in target()[1] else 16
+
+
+@cache
+def masks_are_cheap() -> bool:
+    """Whether a masked load is one instruction; otherwise LLVM makes a branch for each lane of it."""
+    return lanes() > 4
+
+
+@cache
 def converts_halves() -> bool:
     """Whether conversions between f32 and f16 are known to be instructions: not for x86 processors without F16C."""
-    return platform.machine().lower() not in ("x86_64", "amd64") or bool({"f16c", "avx512fp16"} & target()[1])
+    return not X86 or bool({"f16c", "avx512fp16"} & target()[1])
 
 
 def may_use_matrix_registers() -> bool:
@@ -46,7 +69,7 @@ def may_use_matrix_registers() -> bool:
 @cache
 def has_matrix_registers() -> bool:
     """Whether codelets of this process may use them: the processor has them, and the system grants them."""
-    if not sys.platform.startswith("linux") or platform.machine().lower() != "x86_64":
+    if not sys.platform.startswith("linux") or not X86:
         return False
     if not {"amx-tile", "amx-bf16", "avx512f", "avx512bw"} <= target()[1]:
         return False

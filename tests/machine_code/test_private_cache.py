@@ -12,7 +12,7 @@ import pytest
 from engine import cache_directory as disk
 from engine import private_files
 from engine.cache_directory import load, store
-from tests.emit.test_library_cache import files, fresh, made
+from tests.machine_code.test_library_cache import files, fresh, made
 
 __all__ = ["fresh"]
 STRANGER = 54321

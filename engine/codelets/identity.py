@@ -1,48 +1,31 @@
-"""Where a codelet's machine code is kept on disk: under what it was made of."""
+"""The file of a codelet's object code on disk: under what the codelet was made of."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import platform
 from collections.abc import Callable
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from engine import cache_directory as disk
-from engine import sources
-from engine.codelets.processor import target
+from engine.machine_code import keys, sources
 
-
-def cache_directory() -> Path:
-    """The folder of compiled codelets; its name depends on the sources, the compiler and the processor."""
-    return disk.cache_directory(f"codelets-{fingerprint()}")
-
-
-@cache
-def fingerprint() -> str:
-    """A codelet calls functions of other files, so a change in any of them must change the folder."""
-    digest = hashlib.sha256(sources.digest(Path(__file__).parent))
-    name, features = target()
-    versions = (metadata.version("numba"), metadata.version("llvmlite"), platform.python_version(), platform.machine())
-    digest.update(repr((versions, name, sorted(features))).encode())
-    return digest.hexdigest()[:16]
+PLACE = Path(__file__).parent
 
 
 def path_of(function: Callable[..., Any], name: str) -> Path:
-    """The file of a codelet's object code."""
+    """The file of a codelet's object code; its folder changes with any file here, as codelets call each other."""
     digest = hashlib.sha256(_sources(inspect.getfile(function)))
     digest.update(repr(identity(function)).encode())
-    return cache_directory() / f"{name}-{digest.hexdigest()[:32]}.o"
+    return keys.folder("codelets", PLACE) / f"{name}-{digest.hexdigest()[:32]}.o"
 
 
 @cache
 def _sources(file: str) -> bytes:
     """A hash of a file outside the folder of codelets and of its imports; the cache's folder is named by all others."""
     path = Path(file)
-    return b"" if path.is_relative_to(Path(__file__).parent) else sources.digest(path)
+    return b"" if path.is_relative_to(PLACE) else sources.digest(path)
 
 
 def identity(value: Any) -> Any:

@@ -9,15 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from llvmlite import binding
 
 from engine import cache_directory as disk
 from engine.cache_directory import UNUSED, UNUSED_ELSEWHERE, load, remove_unused, store
-from engine.emit import jit
-from engine.emit.jit import compile_object, load_objects
+from engine.machine_code import keys
+from engine.machine_code.loading import load_objects
+from engine.machine_code.objects import Compile, object_at
+from engine.machine_code.optimising import compile_text
 from tests.interrupting import HANGS_SECONDS
 
 TEXT = """
@@ -25,14 +29,20 @@ define i64 @answer() {
   ret i64 42
 }
 """
+PLACE = Path(__file__)
 PROGRAM = """
 import ctypes
-from engine.emit.jit import compile_object, load_objects
+from functools import partial
+from pathlib import Path
+from engine.machine_code.keys import folder
+from engine.machine_code.loading import load_objects
+from engine.machine_code.objects import object_at
+from engine.machine_code.optimising import compile_text
 texts = []
 def text():
     texts.append(1)
-    return {text!r}
-address = load_objects([compile_object("answer", text)])["answer"]
+    return partial(compile_text, {text!r})
+address = load_objects([("answer", object_at(folder("objects", Path({place!r})) / "answer.o", text))])["answer"]
 print(len(texts), ctypes.CFUNCTYPE(ctypes.c_int64)(address)())
 """
 
@@ -49,11 +59,11 @@ def made() -> tuple[int, bytes]:
     """How often the text was asked for, and the object."""
     asked = []
 
-    def text() -> str:
+    def text() -> Compile:
         asked.append(1)
-        return TEXT
+        return partial(compile_text, TEXT)
 
-    _, code = compile_object("answer", text)
+    code = object_at(keys.folder("objects", PLACE) / "answer.o", text)
     assert load_objects([("answer", code)])["answer"]
     return len(asked), code
 
@@ -135,7 +145,7 @@ def test_read_only_folder_is_read(
 
 
 def test_three_cold_processes_at_once(tmp_path: Path) -> None:
-    program = PROGRAM.format(text=TEXT)
+    program = PROGRAM.format(text=TEXT, place=str(PLACE))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", program]
     running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -143,17 +153,25 @@ def test_three_cold_processes_at_once(tmp_path: Path) -> None:
     assert made()[0] == 0 and len(files(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("what", ["host", "llvm", "source"])
-def test_another_generator_has_another_name(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = jit.generator()
-    if what == "host":
-        monkeypatch.setattr(jit, "host", lambda: ("another", "+avx2"))
+@pytest.mark.parametrize("what", ["processor", "features", "llvm", "numba", "source"])
+def test_another_compiler_processor_or_source_has_another_folder(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nest.py").write_text("first")
+    fingerprint = keys.fingerprint.__wrapped__
+    before = fingerprint(tmp_path)
+    assert before == fingerprint(tmp_path)
+    if what == "processor":
+        monkeypatch.setattr(keys, "target", lambda: ("another", frozenset({"avx2"})))
+    elif what == "features":
+        monkeypatch.setattr(keys, "features_text", lambda: "+avx2")
     elif what == "llvm":
-        monkeypatch.setattr(jit.binding, "llvm_version_info", (99, 0, 0))
+        monkeypatch.setattr(binding, "llvm_version_info", (99, 0, 0))
+    elif what == "numba":
+        monkeypatch.setattr(keys.metadata, "version", lambda name: f"{name} 99")
     else:
         (tmp_path / "nest.py").write_text("changed")
-        monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
-    assert jit.generator.__wrapped__() != before
+    assert fingerprint(tmp_path) != before
 
 
 def aged(folder: Path, seconds: float, stamp: str | None = None) -> Path:

@@ -1,0 +1,48 @@
+"""Object code in executable memory, for the life of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from llvmlite import binding
+
+from engine.machine_code import half_conversions
+from engine.machine_code.keys import folder
+from engine.machine_code.objects import object_at
+from engine.machine_code.optimising import compile_text, new_target_machine
+from engine.machine_code.processor import converts_halves
+
+_ENGINES: list[Any] = []
+
+
+def load_objects(objects: list[tuple[str, bytes]]) -> dict[str, int]:
+    """Puts (name, object code) into executable memory; the address of the function of each name."""
+    if not converts_halves():
+        _provide_half_conversions()
+    return _loaded(objects)
+
+
+@cache
+def _provide_half_conversions() -> None:
+    """Makes the functions known that LLVM calls to convert halves."""
+    path = folder("objects", Path(__file__).parent) / "half_conversions.o"
+    code = object_at(path, lambda: partial(compile_text, half_conversions.TEXT))
+    names = half_conversions.WIDEN, half_conversions.NARROW
+    for name, address in _loaded([("", code)], names).items():
+        binding.add_symbol(name, address)
+
+
+def _loaded(objects: list[tuple[str, bytes]], names: Sequence[str] = ()) -> dict[str, int]:
+    """The addresses of functions in these objects: of those named, or of the one that each object is named for."""
+    machine = new_target_machine(level=2)
+    empty = binding.parse_assembly("")
+    empty.triple = machine.triple
+    engine = binding.create_mcjit_compiler(empty, machine)
+    for _, code in objects:
+        engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _ENGINES.append(engine)
+    return {name: engine.get_function_address(name) for name in names or [name for name, _ in objects]}

@@ -1,0 +1,65 @@
+"""LLVM's target machines, and its passes over a module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from llvmlite import binding
+
+from engine.machine_code.processor import features_text, target
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """LLVM's passes at an optimisation level, with or without those that vectorise and unroll loops."""
+
+    level: int
+    loops: bool
+
+
+WRITTEN_IN_VECTORS = Pipeline(level=2, loops=False)
+"""For IR whose loops are vectorised by hand already: the vectorisers would only cost compile time."""
+
+
+def new_target_machine(level: int) -> Any:
+    """A target machine for one owner, such as an engine that takes it over."""
+    _initialise()
+    name, features = target()[0], features_text()
+    return binding.Target.from_default_triple().create_target_machine(
+        cpu=name, features=features, opt=level, codemodel="jitdefault", jit=True
+    )
+
+
+@cache
+def _initialise() -> None:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+
+
+_target_machine = cache(new_target_machine)
+
+
+def optimise(module: Any, pipeline: Pipeline) -> None:
+    """Verifies a module of LLVM IR, and runs the passes over it."""
+    machine = _target_machine(pipeline.level)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    module.verify()
+    options = binding.create_pipeline_tuning_options(speed_level=pipeline.level)
+    options.loop_vectorization = options.loop_unrolling = pipeline.loops
+    options.slp_vectorization = False
+    passes = binding.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+
+
+def object_of(module: Any, pipeline: Pipeline) -> bytes:
+    """The object code of a module that `optimise` has seen."""
+    return bytes(_target_machine(pipeline.level).emit_object(module))
+
+
+def compile_text(text: str) -> bytes:
+    """The object code of a module of LLVM IR text whose loops are vectorised already."""
+    module = binding.parse_assembly(text)
+    optimise(module, WRITTEN_IN_VECTORS)
+    return object_of(module, WRITTEN_IN_VECTORS)
