@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ipu._internal.compiler.execution_locks import while_waiting
+from engine.runtime.execution_locks import while_waiting
 
 if TYPE_CHECKING:
     from engine.runtime.observer import RunningCall

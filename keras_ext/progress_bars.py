@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from ipu._internal.own_lines import before_notices
+from engine.notices import before_notices
 from keras_ext.types import KerasProgbar, Nest
 
 _open = False

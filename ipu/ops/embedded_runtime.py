@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.file_runtime import Runtime, start
 from engine.files import TensorInfo
-from ipu._internal.compiler.file_runtime import Runtime, start
 from ipu._internal.names.namespace import public_names
 
 __all__ = [

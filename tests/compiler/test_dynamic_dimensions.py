@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from engine.errors import UnsupportedOperation
 from engine.evaluate import evaluate
-from ipu._internal.compiler.dynamic_rules import place_after_reshape
+from engine.passes.dynamic_dimension_rules import place_after_reshape
 from tests.compiler.hlo_cases import normal
 from tests.compiler.test_hlo import imported
 from tests.engine.running import assert_near, check

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu._internal.compiler import progress
+from engine import compile_progress
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit
@@ -100,9 +100,9 @@ def test_lines_of_the_compiler_fit_a_terminal(terminal: bool, monkeypatch: pytes
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal)
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 0)
-    monkeypatch.setattr(progress, "REDRAW_SECONDS", 0)
-    with progress.compile_progress() as shown:
+    monkeypatch.setattr(compile_progress, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(compile_progress, "REDRAW_SECONDS", 0)
+    with compile_progress.compile_progress() as shown:
         shown.codelet("contract_f32")
         for number in range(1234):
             shown.generated("fused loop nests", number, 1234)

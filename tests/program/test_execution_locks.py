@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ipu._internal.compiler.execution_locks import Execution, execution_lock, holding, while_waiting
+from engine.runtime.execution_locks import Execution, execution_lock, holding, while_waiting
 
 
 def variables(count: int) -> list[Any]:

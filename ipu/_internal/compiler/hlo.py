@@ -9,7 +9,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.shape import NUMPY_TYPES
-from ipu._internal.compiler.dynamic_rules import resolve_dynamic_dimensions
+from engine.passes.dynamic_dimension_rules import resolve_dynamic_dimensions
 from ipu._internal.compiler.hlo_attributes import PRIMITIVE_TYPES, Proto, read_attributes
 
 

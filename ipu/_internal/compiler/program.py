@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from engine.compile_progress import compile_progress
 from engine.errors import ConfigurationError
 from engine.ir import Module
 from engine.ir.floating_point import IEEE
 from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.execution_locks import Execution
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.executable_files import store_executable
-from ipu._internal.compiler.execution_locks import Execution
 from ipu._internal.compiler.fit import certainly_fits, check_program, with_storage
 from ipu._internal.compiler.optimizer_state import OptimizerState
-from ipu._internal.compiler.progress import compile_progress
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.device import current_system

@@ -15,7 +15,7 @@ from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_o
 
 from engine.ir import shape_of
 from engine.runtime.buffers import DeviceBuffer
-from ipu._internal.compiler.execution_locks import execution_lock, found_lock, holding
+from engine.runtime.execution_locks import execution_lock, found_lock, holding
 
 T = TypeVar("T")
 # Both Keras run layers symbolically in graphs with this in their name; nothing in them is ever executed.

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.ir.device_operations import QueueSignature
-from ipu._internal.queues.collector import collector
+from engine.runtime.outfeed_collector import collector
 from ipu._internal.queues.registry import forget, register, remember
 from ipu._internal.queues.synthetic import is_synthetic
 

@@ -15,8 +15,8 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from engine.files import ExecutableFile, Signature, TensorInfo, write_executable
 from engine.ir import Module
+from engine.runtime.execution_locks import Execution
 from engine.runtime.feeds import RowFeed
-from ipu._internal.compiler.execution_locks import Execution
 from ipu._internal.compiler.program import build_executable
 from ipu._internal.compiler.replication import alone
 from ipu._internal.compiler.trace import trace_step

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from engine.codelets.build import building
-from ipu._internal.own_lines import start_line
+from engine.notices import start_line
 
 QUIET_SECONDS = 1.0
 """Nothing is said about what takes less."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from engine.ir import GatherDimensionNumbers, Instruction, ScatterDimensionNumbers
+from engine.passes.dynamic_dimensions import Resolver, Sizes, on, refused, resolve_dynamic_dimensions
 from engine.passes.opcodes import ELEMENTWISE
 from engine.passes.rewriting import changed
-from ipu._internal.compiler.dynamic_dimensions import Resolver, Sizes, on, refused, resolve_dynamic_dimensions
 
 # From here it comes with its rules.
 __all__ = ["resolve_dynamic_dimensions"]

@@ -15,9 +15,9 @@ from engine.files import ExecutableFile, TensorInfo, read_executable, tensor_inf
 from engine.ir.device_operations import QueueSignature, queue_of, queue_operations, queue_signature
 from engine.loaded import LoadedExecutable, compile_file, device_buffers
 from engine.runtime.feeds import RowFeed
+from engine.runtime.request_stream import RequestStream
 from engine.runtime.rings import AnyRing, InfeedRing, OutfeedRing
 from engine.values import as_array
-from ipu._internal.compiler.request_stream import RequestStream
 
 SLOTS = 64
 """Requests, and results, that wait in a ring."""
