@@ -33,7 +33,7 @@ def examples(count: int) -> int:
 
 
 def sample(cases: Iterable[T], count: int) -> list[T]:
-    """`count` of `cases`, always the same ones, from the first to the last; all of them under --all.
+    """`count` of `cases`, always the same ones, from the first to the last or the middle one; all of them under --all.
 
     For loops inside of a test, and for lists of one parameter. A grid of parameters, also those of fixtures, is
     thinned as a whole by `@pytest.mark.sample(count)`.
@@ -41,7 +41,9 @@ def sample(cases: Iterable[T], count: int) -> list[T]:
     every = list(cases)
     if seed() is not None or count >= len(every):
         return every
-    step = (len(every) - 1) / max(1, count - 1)
+    if count == 1:
+        return every[len(every) // 2 :][:1]
+    step = (len(every) - 1) / (count - 1)
     return [every[round(index * step)] for index in range(count)]
 
 

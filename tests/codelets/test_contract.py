@@ -160,6 +160,7 @@ def test_transposed_in_runs(columns: int, length: int) -> None:
         check(problem, rows_per_unit=30)
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("columns", [1, 10, 17, 33, 63, 64, 65, 200])
 @pytest.mark.parametrize("transposed_a", [False, True])
 @pytest.mark.parametrize("transposed_b", [False, True])
@@ -260,6 +261,7 @@ def random_tables(random: np.random.Generator) -> Problem:
     )
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("seed", range(25))
 def test_random_tables(seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -77,6 +77,7 @@ def check(problem: single.Problem, result: str | None = None, **options: int) ->
         assert (np.abs(received - exact) <= lost + rounding * (np.abs(exact) + lost) + smallest).all()
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("columns", [1, 10, 17, 33, 64, 65, 200])
 @pytest.mark.parametrize("transposed_a", [False, True])
 @pytest.mark.parametrize("transposed_b", [False, True])
@@ -89,6 +90,7 @@ def test_every_tail(columns: int, transposed_a: bool, transposed_b: bool) -> Non
             check(problem, columns_per_unit=256, rows_per_unit=64)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("transposed_a", [False, True])
 @pytest.mark.parametrize("transposed_b", [False, True])
 @pytest.mark.parametrize("accumulate", [False, True])

@@ -40,6 +40,7 @@ def inner_loop(text: str) -> str:
     return loops[0]
 
 
+@pytest.mark.sample(14)
 @pytest.mark.skipif(not X86, reason="reads x86 assembly")
 @pytest.mark.parametrize(("vectors", "rows", "masked"), micro_kernel.kernel_shapes())
 def test_no_sum_is_spilled(vectors: int, rows: int, masked: bool) -> None:

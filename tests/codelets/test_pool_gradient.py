@@ -50,6 +50,7 @@ def test_usual_pooling(channels: int) -> None:
         compare(operand, (TRIVIAL, *same, TRIVIAL), "GE")
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("seed", range(120))
 def test_any_window_that_does_not_overlap(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -45,6 +45,7 @@ def test_means_what_the_operation_means(opcode: str, dimensions: tuple[int, ...]
         assert_same_results(module, after, tolerance=tolerance)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("opcode", OPERANDS)
 @pytest.mark.parametrize("kind", ["f32", "f64", "f16"])
 def test_runs_on_the_engine(opcode: str, kind: str) -> None:

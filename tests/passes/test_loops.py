@@ -82,6 +82,7 @@ def recurrent(turns: int, length: int | None = None) -> Module:
     return b.module(b.tuple(forward[2], *results[1:6]))
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LOOPS)
 def test_any_loop(name: str) -> None:
     module = LOOPS[name]()
@@ -189,6 +190,7 @@ def test_counters_that_go_alike_become_one() -> None:
     assert len(loops_of(small)[0].tuple_shapes) == 3
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_bodies(seed: int) -> None:
     """Lists, sums and rows put together at random."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from tests import exploring
 from tests.profile.published_memory import Point, residual_points, small_points, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "chip_memory.md"
@@ -35,10 +37,10 @@ def test_others_are_of_the_order(small: dict[str, Point]) -> None:
 
 @pytest.mark.slow
 def test_the_network_like_a_resnet_is_of_the_order() -> None:
-    inference, descent, momentum, accumulated, both = residual_points()
-    for point in (inference, descent, momentum, accumulated, both):
+    points = [*islice(residual_points(), 5 if exploring.seed() is not None else 2)]
+    for point in points:
         assert 1 / 2.5 <= point.estimate / point.published <= 2.5, point
-    order = sorted((inference, descent, momentum, accumulated, both), key=lambda p: p.published)
+    order = sorted(points, key=lambda p: p.published)
     assert [p.estimate for p in order] == sorted(p.estimate for p in order)
 
 

@@ -72,6 +72,7 @@ def test_micro_batch_20_does_not_fit_and_smaller_micro_batches_do(program: Progr
         check_fit(program, target(ARGUMENTS["chip"]), Assumptions(ARGUMENTS["partials_type"]))
 
 
+@pytest.mark.explore
 @pytest.mark.slow
 @pytest.mark.parametrize("row", whole_models()[:1], ids=lambda row: row["name"])
 def test_the_table_of_whole_models_says_what_is_predicted(row: dict) -> None:
