@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.program.memory import lifetimes
 from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.uses import BufferUses
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +25,20 @@ def lives_on_chip(program: Program) -> Lives:
 
     A copy of a variable in another order is made where it is wanted, not before the loop around that place.
     """
-    spans = lifetimes(program, held=False)
-    reads: dict[Buffer, list[int]] = {}
-    writes: dict[Buffer, list[int]] = {}
-    for at, compute_set in enumerate(program.compute_sets):
-        for span in compute_set.reads:
-            reads.setdefault(span.buffer, []).append(at)
-        for span in compute_set.writes:
-            writes.setdefault(span.buffer, []).append(at)
+    uses = BufferUses(program)
+    spans = lifetimes(program, uses, held=False)
     looped = _looped(program)
     rows: dict[Buffer, Buffer] = {}
     for buffer in program.feeds.values():
-        _take_rows(program, buffer, reads.get(buffer, []), looped, rows, taken=True)
+        _take_rows(program, buffer, uses.readers(buffer), looped, rows, taken=True)
     for buffer in program.outputs:
-        if buffer.kind == "arena" and buffer not in reads:
-            _take_rows(program, buffer, writes.get(buffer, []), looped, rows, taken=False)
-    for buffer, made in writes.items():
-        used = reads.get(buffer, [])
+        if buffer.kind == "arena" and not uses.readers(buffer):
+            _take_rows(program, buffer, uses.writers(buffer), looped, rows, taken=False)
+    for buffer in uses.buffers:
+        made, used = uses.writers(buffer), uses.readers(buffer)
         if len(made) == 1 and used and not looped[made[0]] and all(looped[at] for at in used):
             if buffer in spans and _copies_variable(program.compute_sets[made[0]], buffer):
-                spans[buffer] = (min(used), max(used))
+                spans[buffer] = (used[0], used[-1])
     on_host = frozenset(rows.values())
     return Lives({b: span for b, span in spans.items() if b not in on_host}, on_host, rows)
 
@@ -57,7 +53,7 @@ def _looped(program: Program) -> list[bool]:
 
 
 def _take_rows(
-    program: Program, whole: Buffer, places: list[int], looped: list[bool], rows: dict[Buffer, Buffer], taken: bool
+    program: Program, whole: Buffer, places: Sequence[int], looped: list[bool], rows: dict[Buffer, Buffer], taken: bool
 ) -> None:
     found = {}
     for at in places:

@@ -3,47 +3,42 @@
 from __future__ import annotations
 
 from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.uses import BufferUses
 
 Use = tuple[int, int]
 Form = tuple[object, ...]
 
 
-def shared_borders(program: Program) -> dict[Buffer, Buffer]:
+def shared_borders(program: Program, uses: BufferUses) -> dict[Buffer, Buffer]:
     """For each permanent buffer the one whose place it takes, perhaps itself.
 
     What nobody writes stays as it is from step to step, and all that share a place leave the same elements alone and
     write the others before anybody reads them. Loops could come back to a reader after the place has changed hands.
     """
-    touched: dict[Buffer, list[int]] = {}
-    for at, compute_set in enumerate(program.compute_sets):
-        for span in (*compute_set.reads, *compute_set.writes):
-            if span.buffer.permanent:
-                touched.setdefault(span.buffer, []).append(at)
+    borders = [buffer for buffer in uses.buffers if buffer.permanent]
     if program.regions:
-        return {buffer: buffer for buffer in touched}
+        return {buffer: buffer for buffer in borders}
     lasts: dict[Form, dict[Buffer, int]] = {}
     found: dict[Buffer, Buffer] = {}
-    for buffer, places in touched.items():
-        owners = lasts.setdefault(_form(program, buffer, places), {})
-        free = (owner for owner, last in owners.items() if last < places[0])
-        owner = buffer if _keeps_something(program, buffer, places) else next(free, buffer)
-        owners[owner] = places[-1]
+    for buffer in borders:
+        users = uses.users(buffer)
+        owners = lasts.setdefault(_form(program, buffer, uses), {})
+        free = (owner for owner, last in owners.items() if last < users[0])
+        owner = buffer if _keeps_something(buffer, uses) else next(free, buffer)
+        owners[owner] = users[-1]
         found[buffer] = owner
     return found
 
 
-def _keeps_something(program: Program, buffer: Buffer, places: list[int]) -> bool:
+def _keeps_something(buffer: Buffer, uses: BufferUses) -> bool:
     """Whether a step may need what the last one has left in it: it is an output, or not all writes precede reads."""
-    sets = program.compute_sets
-    reads = [at for at in places if any(span.buffer is buffer for span in sets[at].reads)]
-    writes = [at for at in places if any(span.buffer is buffer for span in sets[at].writes)]
-    return buffer in program.outputs or not writes or max(writes) >= min(reads, default=places[-1] + 1)
+    reads, writes = uses.readers(buffer), uses.writers(buffer)
+    return buffer in uses.outputs or not writes or (len(reads) > 0 and writes[-1] >= reads[0])
 
 
-def _form(program: Program, buffer: Buffer, places: list[int]) -> Form:
+def _form(program: Program, buffer: Buffer, uses: BufferUses) -> Form:
     """Equal for buffers that begin alike and are written in the same elements."""
-    writers = [program.compute_sets[at] for at in dict.fromkeys(places)]
-    written = tuple(_writing(each, buffer) for each in writers if any(s.buffer is buffer for s in each.writes))
+    written = tuple(_writing(program.compute_sets[at], buffer) for at in uses.writers(buffer))
     value = None if buffer.value is None else buffer.value.tobytes()
     return buffer.shape, value, written
 

@@ -9,6 +9,7 @@ from itertools import accumulate
 from engine.program.borders import shared_borders
 from engine.program.program import Buffer, Program, Region
 from engine.program.syncs import syncs
+from engine.program.uses import BufferUses
 
 ALIGNMENT = 64
 TURN_BYTES = 1 << 20
@@ -26,7 +27,7 @@ class MemoryPlan:
     live_bytes: list[int]
 
 
-def lifetimes(program: Program, *, held: bool = True) -> dict[Buffer, tuple[int, int]]:
+def lifetimes(program: Program, uses: BufferUses, *, held: bool = True) -> dict[Buffer, tuple[int, int]]:
     """First and last compute set that touches each arena or feed buffer; outputs and feeds live on to the ends.
 
     With `held`, as the arena of the engine needs it: no place is used again before all workers are done with it, and
@@ -34,10 +35,9 @@ def lifetimes(program: Program, *, held: bool = True) -> dict[Buffer, tuple[int,
     """
     end = len(program.compute_sets)
     found: dict[Buffer, tuple[int, int]] = {}
-    for at, compute_set in enumerate(program.compute_sets):
-        for span in (*compute_set.reads, *compute_set.writes):
-            first, _ = found.get(span.buffer, (at, at))
-            found[span.buffer] = (first, at)
+    for buffer in uses.buffers:
+        users = uses.users(buffer)
+        found[buffer] = (users[0], users[-1])
     for buffer in (*program.outputs, *program.feeds.values()):
         first, last = found.get(buffer, (0, 0))
         found[buffer] = (first, end)
@@ -67,14 +67,13 @@ def _hold_turns(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
             found.update((buffer, (region.begin, region.end - 1)) for buffer in inside)
 
 
-def _hold_until_workers_meet(program: Program, lives: dict[Buffer, tuple[int, int]]) -> None:
+def _hold_until_workers_meet(program: Program, uses: BufferUses, lives: dict[Buffer, tuple[int, int]]) -> None:
     """Small arrays live until workers meet for other reasons: they need not meet then for the place's next array.
 
     Which reasons these are follows from places that nobody shares.
     """
-    buffers = dict.fromkeys(s.buffer for each in program.compute_sets for s in (*each.reads, *each.writes))
-    sizes = [_rounded(buffer.shape.bytes) for buffer in buffers]
-    begins = dict(zip(buffers, accumulate(sizes, initial=0), strict=False))
+    sizes = [_rounded(buffer.shape.bytes) for buffer in uses.buffers]
+    begins = dict(zip(uses.buffers, accumulate(sizes, initial=0), strict=False))
 
     def place(buffer: Buffer) -> tuple[int, int]:
         begin = begins.get(buffer, -ALIGNMENT)
@@ -110,10 +109,11 @@ def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:
 
 def plan_memory(program: Program) -> MemoryPlan:
     """Best fit in the order of first use."""
-    wanted = lifetimes(program)
+    uses = BufferUses(program)
+    wanted = lifetimes(program, uses)
     lives = dict(wanted)
-    _hold_until_workers_meet(program, lives)
-    owners = {buffer: owner for buffer, owner in shared_borders(program).items() if owner is not buffer}
+    _hold_until_workers_meet(program, uses, lives)
+    owners = {buffer: owner for buffer, owner in shared_borders(program, uses).items() if owner is not buffer}
     offsets: dict[Buffer, int] = {}
     free: list[tuple[int, int]] = []
     top = 0

@@ -14,6 +14,7 @@ from engine.profile.categories import CATEGORIES
 from engine.profile.liveness import Piece, tile_memory
 from engine.profile.mapping import Placement
 from engine.program.memory import lifetimes
+from engine.program.uses import BufferUses
 from engine.target import target
 from tests.profile.programs import dense_step
 from tests.profile.training_steps import deep_step
@@ -74,7 +75,7 @@ def test_weights_and_the_optimizers_state_are_told_apart() -> None:
 
 def test_arrays_live_from_what_makes_them_to_their_last_reader() -> None:
     program = dense_step()
-    found, lives = account(program, MK2), lifetimes(program, held=False)
+    found, lives = account(program, MK2), lifetimes(program, BufferUses(program), held=False)
     by_buffer = {p.buffer: t for p, t in zip(found.tiles.pieces, found.liveness, strict=True) if p.buffer is not None}
     end = len(program.compute_sets) - 1
     for buffer, (first, last) in lives.items():

@@ -1,0 +1,66 @@
+"""Makes a program from another one, which stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property
+
+from engine.program.program import ComputeSet, Program
+from engine.program.uses import BufferUses
+
+
+class ProgramRewriter:
+    """Replaces compute sets of a program, removes them, and puts others behind them.
+
+    Compute sets keep their numbers up to `result`; `uses` follows the changes.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.sets = list(program.compute_sets)
+        self.removed: set[int] = set()
+        self._following: dict[int, ComputeSet] = {}
+
+    @cached_property
+    def uses(self) -> BufferUses:
+        """Who uses each buffer now."""
+        uses = BufferUses(replace(self.program, compute_sets=self.sets))
+        for at in self.removed:
+            uses.discard(at, self.sets[at])
+        return uses
+
+    def replace(self, at: int, compute_set: ComputeSet) -> None:
+        """Puts a compute set in the place of number `at`."""
+        if "uses" in self.__dict__:
+            self.uses.discard(at, self.sets[at])
+            self.uses.add(at, compute_set)
+        self.sets[at] = compute_set
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Removes compute sets that are still there."""
+        for at in numbers:
+            if "uses" in self.__dict__:
+                self.uses.discard(at, self.sets[at])
+            self.removed.add(at)
+
+    def insert_after(self, at: int, compute_set: ComputeSet) -> None:
+        """Puts a compute set right behind number `at`, before any mark there; `uses` leaves it out."""
+        self._following[at] = compute_set
+
+    def result(self) -> Program:
+        """The new program; marks and regions keep their places among the compute sets."""
+        sets: list[ComputeSet] = []
+        moved = [0]
+        for at, compute_set in enumerate(self.sets):
+            if at not in self.removed:
+                sets.append(compute_set)
+            if at in self._following:
+                sets.append(self._following[at])
+            moved.append(len(sets))
+        return replace(
+            self.program,
+            compute_sets=sets,
+            marks=[replace(m, position=moved[m.position]) for m in self.program.marks],
+            regions=[replace(r, begin=moved[r.begin], end=moved[r.end]) for r in self.program.regions],
+        )
