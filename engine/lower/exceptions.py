@@ -11,6 +11,7 @@ from engine.codelets.exceptions import EXPONENTS, MANTISSAS, Array, Judge, judge
 from engine.emit.checks import SUMMED, raises
 from engine.emit.nest import Apply, Nest, Record
 from engine.ir.floating_point import EXCEPTIONS
+from engine.ir.op_names import layer_of
 from engine.ir.shape import FLOATS, Shape
 from engine.machine_code.abi import ExceptionWord
 from engine.program.insertion import followed
@@ -42,8 +43,6 @@ def with_checks(program: Program, exceptions: Iterable[str]) -> Program:
         elif _computes(compute_set) and wanted != ("div0",):
             following.update((at, each) for each in _judges(compute_set, wanted, record))
     program = followed(program, following)
-    from engine.profile.names import layer_of  # not at the top: it brings the device model, which few programs need
-
     counters = tuple((word, replace(origin, layer=layer_of(origin.op_name))) for word, origin in record.counters)
     record.buffer.value = np.zeros(max(record.words, 1), np.int64)
     record.buffer.shape = Shape("s64", (max(record.words, 1),))

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.ir import Instruction
+from engine.ir.op_names import readable_name
 from engine.partition.part_steps import Key, PartStep
-from engine.profile.names import STASH, readable_name
+from engine.profile.names import STASH
 from engine.program.program import Buffer, ComputeSet, Program, Region, Span
 
 _SHARED = ("variable", "feed", "accumulator")

@@ -1,47 +1,16 @@
-"""Readable names of compute sets and arrays, from the op_name that the front end recorded."""
+"""Readable names of compute sets and arrays, from the op_names that the front end recorded."""
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
-
+from engine.ir.op_names import layer_of, readable_name
 from engine.program.program import Buffer, ComputeSet, Program
 
-BACKWARD = "gradient_tape"
 VARIABLE = "variable of "
 SLOT = " slot of "
 """Between the optimizer and the variable in the name of an optimizer's slot."""
 STASH = "stash of "
 ACCUMULATOR = "sum of gradients of "
 """Before the names of arrays that wait in a pipeline, and of those that sum gradients of micro-batches."""
-LOWER_CASE_OPERATIONS = frozenset({"convolution", "moments", "batchnorm", "einsum", "dropout"})
-"""Operations and groups of them that Keras writes in lower case, as it does its layers."""
-
-DROPOUT = "dropout"
-"""An operation, and the name of the first layer of its kind, which follows the model."""
-
-
-@lru_cache(maxsize=8192)
-def readable_name(op_name: str, default: str = "") -> str:
-    """`gradient_tape/sequential_1/dense_1/MatMul/MatMul_1` becomes `dense_1 MatMul (backward)`."""
-    parts = [part for part in op_name.split("/") if part]
-    backward = BACKWARD in parts
-    parts = [part for part in parts if part != BACKWARD]
-    if not parts:
-        return default or "unnamed"
-    # The first part is the model or the optimizer; a layer follows a model.
-    first = 2 if parts[1:2] == [DROPOUT] and len(parts) > 2 else 1
-    at = next((k for k in range(first, len(parts)) if _is_operation(parts[k])), len(parts) - 1)
-    operation = re.sub(r"_\d+$", "", parts[at])
-    layer = parts[at - 1] if at else ""
-    words = [layer, operation] if layer and layer != operation else [operation]
-    return " ".join([*words, *(["(backward)"] if backward else [])])
-
-
-def layer_of(op_name: str) -> str:
-    """The layer (or optimizer, or loss) of an op_name; empty if it has none."""
-    words = readable_name(op_name).split(" ")
-    return words[0] if len(words) > 1 else ""
 
 
 def layer_in(name: str) -> str:
@@ -92,7 +61,3 @@ def label_of(compute_set: ComputeSet, names: dict[Buffer, str]) -> str:
         if name.startswith(VARIABLE) and span.buffer.shape.elements > 1 and layer and owner != layer:
             return f"{layer} update of {owner}"
     return readable_name(compute_set.op_name, compute_set.name)
-
-
-def _is_operation(part: str) -> bool:
-    return part[:1].isupper() or part in LOWER_CASE_OPERATIONS

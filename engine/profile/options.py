@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import ConfigurationError
+from engine.ir.op_names import layer_of
 from engine.partition.stage_options import LibraryOptions
-from engine.profile.names import layer_of
 from engine.profile.optimizations import NO_OPTIMIZATIONS, Optimizations
 from engine.target import Target
 

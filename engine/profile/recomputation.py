@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.ir.op_names import BACKWARD
 from engine.profile.categories import ACTIVATIONS
 from engine.profile.liveness import Piece, follow
-from engine.profile.names import BACKWARD
 from engine.program.program import Buffer, Program
 
 if TYPE_CHECKING:

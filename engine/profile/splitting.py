@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.ir.op_names import layer_of
 from engine.profile.account import Account
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, WEIGHTS
 from engine.profile.liveness import Piece
 from engine.profile.mapping import Placer
-from engine.profile.names import ACCUMULATOR, layer_of
+from engine.profile.names import ACCUMULATOR
 from engine.profile.recomputation import backward_begin, recomputed
 from engine.program.program import Buffer, Program
 

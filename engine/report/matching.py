@@ -38,7 +38,7 @@ def renamed(operation: str, layers: dict[str, str]) -> str:
     for at, word in enumerate(words):
         if not at or words[at - 1] == "of":
             words[at] = layers.get(word, f"{word} (new)" if word in taken else word)
-    # A layer that is called as its operation is named once (engine.profile.names.readable_name).
+    # A layer that is called as its operation is named once (engine.ir.op_names.readable_name).
     return " ".join(word for word, previous in zip(words, ["", *words], strict=False) if word != previous)
 
 
