@@ -61,14 +61,26 @@ def left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     return out
 
 
-def _chosen(cases: list[Any], count: int) -> Iterator[Any]:
+def _chosen(cases: list[Any], count: int | None = None) -> Iterator[Any]:
     """`count` cases, each that with most values of parameters that the ones before it have not.
 
+    Without a count, cases until each value has been in one, but for `kit`, which says in what framework a test is run.
     Ties are settled by a hash of the name: cases that lie at equal steps in a grid may share a parameter's value.
     """
     values = {case: {(name, id(value)) for name, value in case.callspec.params.items()} for case in cases}
     seen: set[tuple[str, int]] = set()
-    for _ in range(min(count, len(values))):
-        best = max(values, key=lambda case: (len(values[case] - seen), md5(case.name.encode()).digest()))
+    missing = {value for case in cases for value in values[case] if value[0] != "kit"}
+    for index in range(min(len(values) if count is None else count, len(values))):
+        if count is None and index and missing <= seen:
+            break
+        # Values that the sample need not have settle ties only.
+        best = max(
+            values,
+            key=lambda case: (
+                len(values[case] - seen if count else values[case] & missing - seen),
+                len(values[case] - seen),
+                md5(case.name.encode()).digest(),
+            ),
+        )
         seen |= values.pop(best)
         yield best

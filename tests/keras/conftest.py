@@ -1,12 +1,23 @@
-"""Every test runs on Keras 3 and on tf_keras unless marked for one of them, from the same random state."""
+"""Every test runs on Keras 3 or on tf_keras, by --all on both unless marked for one, from the same random state."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.keras.helpers import KITS, Kit
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests of this folder that have no mark `sample`: each value of their parameters is tested once."""
+    for item in items:
+        if HERE in item.path.parents and not item.get_closest_marker("sample"):
+            item.add_marker(pytest.mark.sample)
 
 
 @pytest.fixture(params=KITS)

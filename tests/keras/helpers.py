@@ -87,10 +87,13 @@ class Kit:
     def assert_same(
         self, program: Callable[[Any], Any], build: Callable[[], Any] | None = None, **compilation: Any
     ) -> None:
-        """Runs `program(model)` on plain Keras and on the IPU; results and weights must agree."""
+        """Runs `program(model)` on plain Keras and on the IPU; results and weights must agree.
+
+        Plain Keras runs eagerly: a few steps of a small model take less than to trace one.
+        """
         build = build or self.sequential
         self.keras.utils.set_random_seed(3)
-        plain = self.compiled(build(), **_fresh(compilation))
+        plain = self.compiled(build(), **{"run_eagerly": True, **_fresh(compilation)})
         expected = program(plain)
         self.keras.utils.set_random_seed(3)
         with IPUStrategy().scope():
@@ -105,6 +108,8 @@ class Kit:
 
 
 KITS = {"keras": Kit(keras), "tf_keras": Kit(tf_keras)}
+both_frameworks = pytest.mark.sample(2)
+"""For what `keras_ext/frameworks` does in a way of its own for each Keras: other tests run on one of them."""
 keras3_only = pytest.mark.parametrize("kit", ["keras"], indirect=True)
 tf_keras_only = pytest.mark.parametrize("kit", ["tf_keras"], indirect=True)
 

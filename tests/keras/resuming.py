@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +21,24 @@ from ipu.utils import reset_ipu_seed
 from tests.keras.helpers import CLASSES, FEATURES, KITS, data
 
 EPOCHS = 4
-KILLED_IN = 2
+ENDED_IN = 2
 X, Y = data(48)
 
 
-def killer(keras: Any) -> Any:
-    """A callback that kills the process in the middle of an epoch."""
+def ending(keras: Any, end: Callable[[], None]) -> Any:
+    """A callback that calls `end` in the middle of an epoch."""
 
-    class Killer(keras.callbacks.Callback):  # type: ignore[name-defined, misc]
+    class Ending(keras.callbacks.Callback):  # type: ignore[name-defined, misc]
         epoch = 0
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self.epoch = epoch
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if self.epoch == KILLED_IN:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self.epoch == ENDED_IN:
+                end()
 
-    return Killer()
+    return Ending()
 
 
 DATA = ("arrays", "dataset", "endless")
@@ -91,4 +92,5 @@ def state(model: Any) -> list[np.ndarray]:
 
 
 if __name__ == "__main__":
-    train(*sys.argv[1:3], Path(sys.argv[3]), killer(KITS[sys.argv[1]].keras))
+    kill = ending(KITS[sys.argv[1]].keras, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    train(*sys.argv[1:3], Path(sys.argv[3]), kill)

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tests.keras.helpers import MODELS, Kit, data
+from tests.keras.helpers import MODELS, Kit, both_frameworks, data
 
 # Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = [both_frameworks, pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
 
 X, Y = data()
 
@@ -24,18 +24,20 @@ def whole_life(model: Any) -> list[Any]:
     results.append(model.predict(X, batch_size=7, verbose=0))
     if isinstance(model, tf_keras.Model):
         # With more than one, tf_keras on TensorFlow asks for more than the one batch.
-        model.compile("sgd", model.loss, steps_per_execution=1)
+        model.compile("sgd", model.loss, steps_per_execution=1, run_eagerly=model.run_eagerly)
     results.append(model.train_on_batch(X[:4], Y[:4], return_dict=True))
     results.append(model.test_on_batch(X[:4], Y[:4]))
     return [*results, model.predict_on_batch(X[:3])]
 
 
 # Keras' bookkeeping of steps does not depend on the kind of model.
+@pytest.mark.sample
 @pytest.mark.parametrize(("steps_per_execution", "build"), [(1, "functional"), *((3, build) for build in MODELS)])
 def test_kinds_of_model(kit: Kit, steps_per_execution: int, build: str) -> None:
     kit.assert_same(whole_life, getattr(kit, build), steps_per_execution=steps_per_execution)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop", "AdamW", "Adagrad", "Lion", "Nadam", "Ftrl"])
 def test_optimizers(kit: Kit, keras: Any, name: str) -> None:
     if name == "Nadam" and not kit.is_keras3:
@@ -58,6 +60,7 @@ def test_learning_rate_schedules(kit: Kit, keras: Any) -> None:
                 optimizer=lambda: keras.optimizers.SGD(decay), steps_per_execution=4)  # fmt: skip
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("labels", ["sparse", "column", "one_hot"])
 def test_class_weight(kit: Kit, labels: str) -> None:
     y = {"sparse": Y, "column": Y[:, None], "one_hot": np.eye(3, dtype=np.float32)[Y]}[labels]

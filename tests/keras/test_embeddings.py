@@ -104,7 +104,7 @@ def same_as_dense(kit: Kit, build: Build, optimizer: Callable[[], Any], *size: i
         return history, model.get_weights()
 
     plain = build(kit, *size)
-    plain.compile(optimizer(), "mse", jit_compile=False)
+    plain.compile(optimizer(), "mse", run_eagerly=True)
     make_gradients_dense(plain.optimizer)
     with IPUStrategy().scope():
         ours = build(kit, *size)
@@ -136,6 +136,7 @@ ALL = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("kit", "name"), ALL, indirect=["kit"])
 def test_every_optimizer(kit: Kit, name: str) -> None:
     rate = 1.0 if name == "Adadelta" else 0.02
@@ -143,6 +144,7 @@ def test_every_optimizer(kit: Kit, name: str) -> None:
 
 
 @tf_keras_only
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "name", ["SGD", *(pytest.param(n, marks=pytest.mark.slow) for n in ("Adadelta", "Adagrad", "Adam", "Adamax"))]
 )

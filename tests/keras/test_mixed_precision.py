@@ -102,10 +102,10 @@ HALF_CASES = [
 
 @pytest.mark.parametrize(("kit", "policy", "layer"), HALF_CASES, indirect=["kit"])
 def test_halves_come_as_near_to_float64_as_in_tensorflow(kit: Kit, policy: str, layer: str) -> None:
-    exact = built(kit, "float64", layer)
+    exact = built(kit, "float64", layer, run_eagerly=True)
     # A scale at which nothing overflows: a step that is skipped would be no comparison.
     scaled = policy == "mixed_float16"
-    theirs = built(kit, policy, layer, **({"optimizer": dynamic(kit, 1000)} if scaled else {}))
+    theirs = built(kit, policy, layer, run_eagerly=True, **({"optimizer": dynamic(kit, 1000)} if scaled else {}))
     with IPUStrategy().scope():
         optimizer = {"optimizer": dynamic(kit, 1000)} if scaled else {}
         ours = built(kit, policy, layer, steps_per_execution=STEPS, **optimizer)
@@ -121,14 +121,15 @@ def test_halves_come_as_near_to_float64_as_in_tensorflow(kit: Kit, policy: str, 
     assert [v.dtype for v in ours.get_weights()] == [v.dtype for v in theirs.get_weights()]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("layer", CASES)
 def test_float64_is_computed_in_float64(kit: Kit, layer: str) -> None:
-    theirs = built(kit, "float64", layer)
+    theirs = built(kit, "float64", layer, run_eagerly=True)
     with IPUStrategy().scope():
         ours = built(kit, "float64", layer)
     weights = weights_of(theirs)
     expected, received = results(theirs, layer, weights), results(ours, layer, weights)
-    single = results(built(kit, "float32", layer), layer, weights)
+    single = results(built(kit, "float32", layer, run_eagerly=True), layer, weights)
     # Sums of at most a thousand terms, three steps; float32 would be a million times as far.
     assert farthest(received, expected) < 1e-12 < farthest(single, expected) / 1e3
 
