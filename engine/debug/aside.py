@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.codelets.random import NextState, draw_state
 from engine.program.program import Buffer, ComputeSet, ExceptionRecord
+from engine.program.work.words import Words
 
 STATE_WORDS = 3
 
@@ -38,6 +39,7 @@ class Aside:
     @staticmethod
     def hidden(compute_set: ComputeSet) -> Iterator[np.ndarray]:
         """The hidden states that a compute set moves on, int64."""
-        if compute_set.codelet is draw_state:
+        work = compute_set.work
+        if isinstance(work, Words) and work.codelet is draw_state:
             words = ctypes.c_int64 * STATE_WORDS
-            yield np.ctypeslib.as_array(words.from_address(int(compute_set.parameters[NextState.SOURCE])))
+            yield np.ctypeslib.as_array(words.from_address(work.words[NextState.SOURCE]))

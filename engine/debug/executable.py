@@ -43,7 +43,7 @@ class DebugExecutable(Executable):
         super().__init__(program, progress)
         self._pieces = Pieces()
         self._memory: Memory | None = None
-        self._kept = Tables(self._all_sets)
+        self._kept = Tables(self._all_sets, self._blocks)
         self._share_out(tiles)
 
     def _share_out(self, tiles: int) -> None:
@@ -103,7 +103,10 @@ class DebugExecutable(Executable):
             self.program,
             self._table(bool(rings), self.tiles),
             steps,
-            {s.parameters.ctypes.data: (s, c) for s, c in zip(self._all_sets, self._codelets, strict=True)},
+            {
+                block.words.ctypes.data: (each, block, codelet)
+                for each, block, codelet in zip(self._all_sets, self._blocks, self._codelets, strict=True)
+            },
             {self._addresses[predicate]: predicate for predicate in predicates},
             lambda buffer: self._location(buffer)[0],
             self._memory,

@@ -43,10 +43,10 @@ class Findings:
             f"Correct a relocation's offset, a stride, or the number of units."
         )
 
-    def scratch(self, tile: int) -> DebugError:
+    def scratch(self, tile: int, held: int) -> DebugError:
         """A write into scratch that belongs to nobody."""
         return DebugError(
-            f"Expected {self._who(tile)} to use {self._set.scratch_bytes} bytes of scratch, after the executor's own. "
+            f"Expected {self._who(tile)} to use {held} bytes of scratch, after the executor's own. "
             f"Received: a write elsewhere. State its needs in `scratch_bytes`."
         )
 

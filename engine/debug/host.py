@@ -24,6 +24,7 @@ from engine.codelets.queues import (
 from engine.debug.memory import Memory
 from engine.errors import DebugError
 from engine.program.program import ComputeSet, ProgramQueue
+from engine.program.work.words import Words
 from engine.runtime.rings import AnyRing, InfeedRing
 
 TAKING, MAKING_ROOM = (infeed_wait, infeed_row), (outfeed_wait, outfeed_row)
@@ -81,9 +82,9 @@ class HostSide:
 
     def _used(self, compute_set: ComputeSet, codelets: tuple[Codelet, ...]) -> list[tuple[ProgramQueue, AnyRing]]:
         """The queue that a compute set works on, if it runs one of these codelets."""
-        if compute_set.codelet not in codelets:
+        if not isinstance(compute_set.work, Words) or compute_set.work.codelet not in codelets:
             return []
-        return [self._queues[r.buffer] for r in compute_set.relocations if r.word == Queue.RING]
+        return [self._queues[r.address.buffer] for r in compute_set.work.relocations if r.word == Queue.RING]
 
 
 def _note_wait(ring: AnyRing, waits: bool) -> None:

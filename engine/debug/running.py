@@ -67,7 +67,11 @@ class Run:
             block.arm(kind)
         misused = self._tile.run(*self._ranges[number], self._words[number], kind, kind == Poison.NAN)
         if misused is not None:
-            raise self._found.scratch(number) if misused == "scratch" else self._found.parameters(number)
+            raise (
+                self._found.scratch(number, self._tile.scratch_bytes)
+                if misused == "scratch"
+                else self._found.parameters(number)
+            )
         changes: Changes = {}
         for buffer, use in self._uses.items():
             block = self._tile.blocks[buffer]

@@ -24,6 +24,7 @@ from engine.errors import DebugError
 from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet, Program, Span
 from engine.program.syncs import Ranges
+from engine.program.work.base import Encoded
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executor import Column, Kind
 
@@ -34,15 +35,15 @@ NOTHING = np.zeros((), np.int64)
 class Stepper:
     """Runs steps of one call, of `steps` altogether.
 
-    `sets` are compute sets and their codelets by the address of their parameters, `predicates` buffers by address, as
-    they stand in the `table`; `address` is where a buffer lies in the fast executor. `handed_out` has, by the id of an
-    outfeed's compute set, what it writes.
+    `sets` are compute sets, their blocks and their codelets by the address of the block's words, `predicates` buffers
+    by address, as they stand in the `table`; `address` is where a buffer lies in the fast executor. `handed_out` has,
+    by the id of an outfeed's compute set, what it writes.
     """
 
     program: Program
     table: np.ndarray
     steps: int
-    sets: dict[int, tuple[ComputeSet, int]]
+    sets: dict[int, tuple[ComputeSet, Encoded, int]]
     predicates: dict[int, Buffer]
     address: Callable[[Buffer], int]
     memory: Memory
@@ -58,7 +59,7 @@ class Stepper:
         numbers = np.cumsum(self.table[:, Column.KIND] == Kind.SYNC)
         for row, number in zip(self.table, numbers.tolist(), strict=True):
             if row[Column.KIND] == Kind.COMPUTE:
-                compute_set, _ = self.sets[int(row[Column.PARAMETERS])]
+                compute_set, _, _ = self.sets[int(row[Column.PARAMETERS])]
                 tiles = sum(lo < hi for lo, hi in self._ranges(row))
                 self.record.know(compute_set, tiles, number)
 
@@ -80,15 +81,15 @@ class Stepper:
             elif row[Column.KIND] == Kind.BRANCH:
                 walk.branch(self._truth(self.predicates[int(row[Column.PREDICATE])]))
             else:
-                compute_set, codelet = self.sets[int(row[Column.PARAMETERS])]
-                self._compute(compute_set, codelet, self._ranges(row), step, walk.turns)
+                self._compute(self.sets[int(row[Column.PARAMETERS])], self._ranges(row), step, walk.turns)
         for buffer in self.program.outputs:
             self._check_whole(buffer, "an output of the program")
         for buffer, variable in bound:
             variable.write(self.memory[buffer].value())
         self.record.completed()
 
-    def _compute(self, compute_set: ComputeSet, codelet: int, ranges: Ranges, step: int, turns: list[int]) -> None:
+    def _compute(self, loaded: tuple[ComputeSet, Encoded, int], ranges: Ranges, step: int, turns: list[int]) -> None:
+        compute_set, block, codelet = loaded
         uses = self._uses(compute_set, ranges)
         self._check_syncs(compute_set, uses)
         ring = self.handed_out.get(id(compute_set))
@@ -103,7 +104,7 @@ class Stepper:
         self.record.ran(compute_set, exchanged(uses.values(), self._tiles), from_host(uses.values()))
         words = [self._words(step, tile, turns) for tile in range(self._tiles)]
         findings = Findings(compute_set, ranges, uses, self.memory.holder)
-        Run(Tile(compute_set, codelet, self.aside), uses, ranges, words, findings).run()
+        Run(Tile(compute_set, block, codelet, self.aside), uses, ranges, words, findings).run()
         self.host.after(compute_set)
 
     def _words(self, step: int, tile: int, turns: list[int]) -> list[int]:

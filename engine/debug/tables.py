@@ -10,26 +10,28 @@ import numpy as np
 from engine.debug.findings import title
 from engine.errors import DebugError
 from engine.program.program import ComputeSet
+from engine.program.work.base import Encoded
 
 
 class Tables:
-    """What the tables of some compute sets hold."""
+    """What the tables of some compute sets hold, to which their encoded blocks point."""
 
-    def __init__(self, compute_sets: Sequence[ComputeSet]) -> None:
-        self._held = [(each, _sum(each)) for each in compute_sets if each.keep]
+    def __init__(self, compute_sets: Sequence[ComputeSet], blocks: Sequence[Encoded]) -> None:
+        pairs = zip(compute_sets, blocks, strict=True)
+        self._held = [(each, block, _sum(block)) for each, block in pairs if block.keep]
 
     def check(self) -> None:
         """Raises DebugError if anything in them has changed since."""
-        for compute_set, before in self._held:
-            if _sum(compute_set) != before:
+        for compute_set, block, before in self._held:
+            if _sum(block) != before:
                 raise DebugError(
                     f"Expected the tables of {title(compute_set)} to stay as they are. Received: a write into one. "
                     f"Look for a wrong address in its parameters, or in those of a compute set beside it."
                 )
 
 
-def _sum(compute_set: ComputeSet) -> int:
+def _sum(block: Encoded) -> int:
     found = 0
-    for table in compute_set.keep:
+    for table in block.keep:
         found = zlib.crc32(np.ascontiguousarray(table).view(np.uint8).reshape(-1).data, found)
     return found

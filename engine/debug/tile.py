@@ -15,6 +15,7 @@ from engine.debug.poison import Poison, poison_bytes
 from engine.ir.shape import Shape
 from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet
+from engine.program.work.base import Encoded
 from engine.runtime.buffers import aligned_zeros
 
 GUARD = 1024
@@ -56,19 +57,20 @@ class Block:
 def touched(compute_set: ComputeSet) -> list[Buffer]:
     """The buffers that a compute set is given the address of, or says anything about."""
     spans = [span.buffer for span in (*compute_set.reads, *compute_set.writes)]
-    return list(dict.fromkeys([*spans, *(relocation.buffer for relocation in compute_set.relocations)]))
+    return list(dict.fromkeys([*spans, *(address.buffer for address in compute_set.work.addresses)]))
 
 
 class Tile:
     """One tile at a time; its blocks are filled anew for the next one."""
 
-    def __init__(self, compute_set: ComputeSet, codelet: int, aside: Aside) -> None:
-        self._set, self._codelet, self._aside = compute_set, codelet, aside
+    def __init__(self, compute_set: ComputeSet, block: Encoded, codelet: int, aside: Aside) -> None:
+        self._block, self._codelet, self._aside = block, codelet, aside
         self._hidden = [(state, state.copy()) for state in aside.hidden(compute_set)]
         self.blocks = {buffer: Block(buffer.shape) for buffer in touched(compute_set) if not aside.has(buffer)}
-        size = -(-(Scratch.BYTES + compute_set.scratch_bytes + GUARD) // LINE) * LINE
+        self.scratch_bytes = block.scratch_bytes
+        size = -(-(Scratch.BYTES + block.scratch_bytes + GUARD) // LINE) * LINE
         self._scratch = aligned_zeros(size)
-        self._inside = Scratch.BYTES + compute_set.scratch_bytes
+        self._inside = Scratch.BYTES + block.scratch_bytes
 
     def run(
         self, lo: int, hi: int, words: Sequence[int], scratch: Poison, counting: bool = False
@@ -97,9 +99,9 @@ class Tile:
 
     def _parameters(self, counting: bool) -> np.ndarray:
         """The parameter block as this tile has it: every address is one of its own memory."""
-        parameters = self._set.parameters.copy()
-        for relocation in self._set.relocations:
-            block = self.blocks.get(relocation.buffer)
+        parameters = self._block.words.copy()
+        for relocation in self._block.relocations:
+            block = self.blocks.get(relocation.address.buffer)
             address = self._aside.address(counting) if block is None else block.address
-            parameters[relocation.word] = address + relocation.offset
+            parameters[relocation.word] = address + relocation.address.offset
         return parameters

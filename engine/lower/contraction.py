@@ -19,7 +19,8 @@ from engine.lower.fusion import run_draft
 from engine.lower.nests import Draft, Reached, accumulated_in
 from engine.lower.rows import Rows
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.work.words import Words
 
 SMALL = 150_000
 """Multiply-adds below which one unit does it all."""
@@ -181,23 +182,19 @@ def emit_contraction(context: Context, contraction: Contraction) -> None:
         return
     codelet, scratch = _codelet(operand_type, kind)
     relocations = [
-        Relocation(int(Field.A), contraction.a, contraction.offset_a),
-        Relocation(int(Field.B), contraction.b, contraction.offset_b),
-        Relocation(int(Field.C), target),
+        Relocation(int(Field.A), Address(contraction.a, contraction.offset_a)),
+        Relocation(int(Field.B), Address(contraction.b, contraction.offset_b)),
+        Relocation(int(Field.C), Address(target)),
     ]
     compute_set = ComputeSet(
         contraction.name,
-        codelet,
-        parameters,
-        relocations,
+        Words.of(codelet, parameters, relocations, scratch_bytes=scratch, keep=keep),
         units,
         [Span(contraction.a, _rows_read(contraction, cut)), Span(contraction.b, _batches_read(contraction, cut))],
         [Span(target, _partition(contraction, cut, units, splits))],
         Effort(multiply_adds=contraction.effort, element_type=shape.element_type, convolution=contraction.convolution),
-        scratch,
         contraction.op_name,
     )
-    compute_set.keep = keep
     context.emit(compute_set)
     if splits > 1:
         _add_partials(context, contraction, target, splits)
@@ -225,7 +222,7 @@ def _codelet(operand_type: str, result_type: str) -> tuple[object, int]:
         raise UnsupportedOperation(f"Expected a dot of known element types. Received: {types}.") from None
 
 
-def _encode(contraction: Contraction, cut: Grid, pitch: int, item: int) -> tuple[np.ndarray, list[np.ndarray]]:
+def _encode(contraction: Contraction, cut: Grid, pitch: int, item: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     batched = len(contraction.batch_a) > 1
     names = ("row_a", "row_c", "k_a", "k_b", "batch_a", "batch_b", "batch_c")
     tables = {name: np.ascontiguousarray(getattr(contraction, name), np.int64) for name in names}
@@ -248,7 +245,7 @@ def _encode(contraction: Contraction, cut: Grid, pitch: int, item: int) -> tuple
         batch_c=tables["batch_c"] if batched else None,
         element_bytes=item,
     )
-    return parameters, list(tables.values())
+    return parameters, tuple(tables.values())
 
 
 def _partition(contraction: Contraction, cut: Grid, units: int, splits: int) -> Partition | None:

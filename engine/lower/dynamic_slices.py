@@ -12,7 +12,8 @@ from engine.lower.copies import copy
 from engine.lower.known_turns import by_turn
 from engine.lower.views import whole
 from engine.machine_code.abi import Scratch
-from engine.program.program import Buffer, ByTurn, ComputeSet, Effort, Partition, Relocation, Slot, Span
+from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Effort, Partition, Relocation, Slot, Span
+from engine.program.work.words import Words
 
 SMALL_BYTES = 1 << 15
 
@@ -58,8 +59,11 @@ def _emit(
     if not units:
         return
     scalars = [] if moved else [context.buffer(s) for k, s in zip(known, starts, strict=True) if k is None]
-    relocations = [Relocation(int(DynamicSlice.ARRAY), array[1], 0, moved), Relocation(int(DynamicSlice.BOX), box[1])]
-    relocations += [Relocation(word, scalar) for word, scalar in zip(words, scalars, strict=True)]
+    relocations = [
+        Relocation(int(DynamicSlice.ARRAY), Address(array[1], 0, moved)),
+        Relocation(int(DynamicSlice.BOX), Address(box[1])),
+    ]
+    relocations += [Relocation(word, Address(scalar)) for word, scalar in zip(words, scalars, strict=True)]
     inside = [Span(s) for s in scalars]
     slot = Slot(moved, box_shape.bytes) if moved and len(parameters) == DynamicSlice.WORDS else None
     spans = [Span(array[1], rows, slot)], [Span(box[1], rows)]
@@ -67,9 +71,7 @@ def _emit(
     context.emit(
         ComputeSet(
             instruction.name,
-            dynamic_slice,
-            parameters,
-            relocations,
+            Words.of(dynamic_slice, parameters, relocations),
             units,
             [*reads, *inside],
             writes,

@@ -9,13 +9,14 @@ import numpy as np
 
 from engine.codelets.exceptions import EXPONENTS, MANTISSAS, Array, Judge, judge
 from engine.emit.checks import SUMMED, raises
-from engine.emit.nest import Apply, Nest, Record
+from engine.emit.nest import Apply, Record
 from engine.ir.floating_point import EXCEPTIONS
 from engine.ir.op_names import layer_of
 from engine.ir.shape import FLOATS, Shape
 from engine.machine_code.abi import ExceptionWord
 from engine.program.insertion import followed
 from engine.program.program import (
+    Address,
     Buffer,
     ComputeSet,
     Effort,
@@ -26,6 +27,8 @@ from engine.program.program import (
     Relocation,
     Span,
 )
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.words import Words
 
 COMPUTING = frozenset({"scatter", "select-and-scatter", "cholesky", "triangular-solve"})
 """What codelets do that are no nests, beside products: everything else moves or compares."""
@@ -38,8 +41,8 @@ def with_checks(program: Program, exceptions: Iterable[str]) -> Program:
     record = _Recording()
     following: dict[int, ComputeSet] = {}
     for at, compute_set in enumerate(program.compute_sets):
-        if isinstance(compute_set.codelet, Nest):
-            _check_nest(compute_set, wanted, record)
+        if isinstance(compute_set.work, FusedLoop):
+            _check_nest(compute_set, compute_set.work, wanted, record)
         elif _computes(compute_set) and wanted != ("div0",):
             following.update((at, each) for each in _judges(compute_set, wanted, record))
     program = followed(program, following)
@@ -67,8 +70,8 @@ class _Recording:
         return at
 
 
-def _check_nest(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording) -> None:
-    nest = compute_set.codelet
+def _check_nest(compute_set: ComputeSet, loop: FusedLoop, wanted: tuple[str, ...], record: _Recording) -> None:
+    nest = loop.nest
     raising = [
         (number, node.operation.opcode)
         for number, node in enumerate(nest.nodes)
@@ -86,12 +89,7 @@ def _check_nest(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recor
     for number in sums:
         origin = origins.get(-1 - number) or Origin(compute_set.name.partition(".")[0], compute_set.op_name, 0)
         record.counters.append((at + Record.of_reduction(checked, number), origin))
-    compute_set.codelet = checked
-    compute_set.parameters = np.concatenate([compute_set.parameters, np.zeros(1, np.int64)])
-    compute_set.relocations = [
-        *compute_set.relocations,
-        Relocation(checked.record_word, record.buffer, at * 8),
-    ]
+    compute_set.work = replace(loop, nest=checked, record=Address(record.buffer, at * 8))
 
 
 def _computes(compute_set: ComputeSet) -> bool:
@@ -122,18 +120,16 @@ def _judges(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
     parameters[Judge.WANTED] = sum(1 << EXCEPTIONS.index(name) for name in wanted)
     parameters[[Judge.INNER, Judge.EXTENT, Judge.GRAIN]] = partition.inner, partition.extent, partition.grain
     parameters[Judge.OPERANDS] = len(arrays) - 1
-    relocations = [Relocation(int(Judge.RECORD), record.buffer, at * 8)]
+    relocations = [Relocation(int(Judge.RECORD), Address(record.buffer, at * 8))]
     for number, array in enumerate(arrays):
         first = Judge.RESULT + Array.WORDS * number
         element_type = array.shape.element_type
         values = array.shape.elements, array.shape.dtype.itemsize, EXPONENTS[element_type], MANTISSAS[element_type]
         parameters[first + Array.ELEMENTS : first + Array.WORDS] = values
-        relocations.append(Relocation(first + Array.ADDRESS, array))
+        relocations.append(Relocation(first + Array.ADDRESS, Address(array)))
     made = ComputeSet(
         f"{compute_set.name}.judge",
-        judge,
-        parameters,
-        relocations,
+        Words.of(judge, parameters, relocations),
         -(-partition.extent // partition.grain),
         [Span(result.buffer, partition), *(Span(array) for array in arrays[1:])],
         [],

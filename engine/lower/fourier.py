@@ -19,7 +19,8 @@ from engine.codelets.fourier import (
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
-from engine.program.program import Buffer, ComputeSet, Effort, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Relocation, Span
+from engine.program.work.words import Words
 
 SMALL = 1 << 13
 """Elements below which one unit does it all."""
@@ -70,14 +71,15 @@ def _emit(
     context.emit(
         ComputeSet(
             f"{instruction.name}.{dimension}",
-            fourier(complex_type),
-            parameters,
-            [Relocation(int(word), buffer) for word, buffer in buffers.items()],
+            Words.of(
+                *(fourier(complex_type), parameters),
+                [Relocation(int(word), Address(buffer)) for word, buffer in buffers.items()],
+                scratch_bytes=fourier_scratch_bytes(length),
+            ),
             units,
             [Span(source[0]), Span(table)],
             [Span(target[0])],
             Effort({"fft": target[1].elements * len(fourier_plan(length)[1])}, 0, complex_type),
-            fourier_scratch_bytes(length),
             op_name=instruction.op_name,
             one_worker=units == 1,
         )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from engine.emit.nest import Apply, Input, Nest, Node, Reduction
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.lower.joining import place_of
 from engine.lower.nests import Draft, Drafting, Place, Reached, nest_of
 from engine.lower.units import Cut, cut
-from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.work.fused_loop import Count, FusedLoop, Strided
 
 
 @lowering("fusion")
@@ -137,34 +136,28 @@ def _initial(
 def _compute_set(
     name: str, nest: Nest, plan: Cut, sources: list[Buffer], results: list[Buffer], op_name: str
 ) -> ComputeSet:
-    """Encodes the parameter block and states what each unit reads and writes."""
+    """States what each unit reads and writes."""
     draft = plan.draft
-    parameters = np.zeros(nest.parameter_words, np.int64)
-    parameters[0] = plan.grain
-    parameters[1 : 1 + nest.rank] = draft.extents
-    relocations: list[Relocation] = []
+    operands: list[Strided | Count] = []
     reads: list[Span] = []
     writes: list[Span] = []
-    for access, reached in enumerate(draft.reached):
-        at = nest.access_word(access)
-        parameters[at + 1 : at + 1 + nest.rank] = reached.strides
+    for reached in draft.reached:
         if reached.source is None:
-            parameters[at] = reached.offset
+            operands.append(Count(reached.offset, reached.strides))
             continue
         buffer = (results if reached.writes else sources)[reached.source]
-        relocations.append(Relocation(at, buffer, reached.offset))
-        if reached.partial and nest.splits_reduction:
-            pitch = buffer.shape.bytes // plan.units
-            parameters[at + 1 + nest.rank] = pitch
+        split = reached.partial and nest.splits_reduction
+        pitch = buffer.shape.bytes // plan.units if split else 0
+        operands.append(Strided(Address(buffer, reached.offset), reached.strides, pitch))
+        if split:
             per_unit = buffer.shape.elements // plan.units
             writes.append(Span(buffer, Partition(per_unit, plan.units, 1)))
             continue
         span = Span(buffer, _partition(plan, reached, buffer))
         (writes if reached.writes else reads).append(span)
+    work = FusedLoop(nest, tuple(draft.extents), plan.grain, tuple(operands))
     effort = Effort(elements=draft.count_operations(), element_type=_widest(draft))
-    made = ComputeSet(name, nest, parameters, relocations, plan.units, reads, writes, effort, 0, op_name)
-    made.origins = draft.origins
-    return made
+    return ComputeSet(name, work, plan.units, reads, writes, effort, op_name, origins=draft.origins)
 
 
 def _partition(plan: Cut, reached: Reached, buffer: Buffer) -> Partition | None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import replace
 
-import numpy as np
-
-from engine.emit.nest import Input, Nest
 from engine.program.program import Buffer, ComputeSet, Program, Region
 from engine.program.removal import without
+from engine.program.work.fused_loop import FusedLoop
 
 FINAL = ".update"
 """What ends the name of a compute set that copies a new value over an old one."""
@@ -157,32 +155,23 @@ def _exclude(program: Program, one: int, later: int) -> bool:
 
 def _reads_where_it_writes(writer: ComputeSet, source: Buffer, target: Buffer) -> bool:
     """A nest that reads the old value of exactly the element it writes, or a codelet that may write over it."""
-    nest = writer.codelet
+    loop = writer.work
     if writer.overwrites is target:
         return sum(span.buffer is target for span in writer.reads) == 1
-    if not isinstance(nest, Nest) or nest.reductions:
+    if not isinstance(loop, FusedLoop) or loop.nest.reductions:
         return False
-    words = [r.word for r in writer.relocations if r.buffer is source]
-    reads = [r.word for r in writer.relocations if r.buffer is target]
-    offsets = {r.offset for r in writer.relocations if r.buffer in (source, target)}
-    if len(words) != 1 or offsets != {0}:
+    written, read = loop.operands_at(source), loop.operands_at(target)
+    if len(written) != 1 or any(each.address.offset for each in (*written, *read)):
         return False
-    strides = _strides(writer, nest, words[0])
-    return all(np.array_equal(_strides(writer, nest, word), strides) for word in reads)
-
-
-def _strides(compute_set: ComputeSet, nest: Nest, word: int) -> np.ndarray:
-    return compute_set.parameters[word + 1 : word + 1 + nest.rank]
+    return all(each.strides == written[0].strides for each in read)
 
 
 def _is_copy(compute_set: ComputeSet) -> bool:
     """A whole array copied, on which the name alone says what the copy is for."""
-    nest = compute_set.codelet
     return (
         compute_set.name.endswith((FINAL, WHOLE, INITIAL))
-        and isinstance(nest, Nest)
-        and not nest.reductions
-        and all(isinstance(node, Input) for node in nest.nodes)
+        and isinstance(compute_set.work, FusedLoop)
+        and compute_set.work.copies
         and len(compute_set.reads) == len(compute_set.writes) == 1
     )
 
@@ -193,4 +182,4 @@ def _replace(compute_set: ComputeSet, source: Buffer, target: Buffer) -> None:
 
     compute_set.reads = [replace(s, buffer=swapped(s.buffer)) for s in compute_set.reads]
     compute_set.writes = [replace(s, buffer=swapped(s.buffer)) for s in compute_set.writes]
-    compute_set.relocations = [replace(r, buffer=swapped(r.buffer)) for r in compute_set.relocations]
+    compute_set.work = compute_set.work.with_addresses(lambda a: replace(a, buffer=swapped(a.buffer)))

@@ -10,7 +10,8 @@ from engine.lower.copies import copy
 from engine.lower.general_scatter import combiner_for
 from engine.lower.row_sums import RowScatter, named_rows
 from engine.lower.views import whole
-from engine.program.program import ComputeSet, Effort, Relocation, Span
+from engine.program.program import Address, ComputeSet, Effort, Relocation, Span
+from engine.program.work.words import Words
 
 SMALL_BYTES = 1 << 15
 
@@ -29,15 +30,13 @@ def lower_gather(context: Context, instruction: Instruction) -> Value:
         instruction["gather_slice_sizes"],
     )
     relocations = [
-        Relocation(int(Gather.OPERAND), source),
-        Relocation(int(Gather.INDICES), positions),
-        Relocation(int(Gather.TARGET), result),
+        Relocation(int(Gather.OPERAND), Address(source)),
+        Relocation(int(Gather.INDICES), Address(positions)),
+        Relocation(int(Gather.TARGET), Address(result)),
     ]
     compute_set = ComputeSet(
         instruction.name,
-        gather,
-        parameters,
-        relocations,
+        Words.of(gather, parameters, relocations),
         units,
         [Span(source), Span(positions)],
         [Span(result)],
@@ -72,20 +71,18 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     )
     combiner = combiner_for(instruction, instruction.called[0], tuple(o.array_shape.element_type for o in operands))
     relocations = [
-        Relocation(int(Scatter.OPERAND), olds[0]),
-        Relocation(int(Scatter.INDICES), places[0]),
-        Relocation(int(Scatter.UPDATES), news[0]),
-        Relocation(int(Scatter.TARGET), results[0]),
+        Relocation(int(Scatter.OPERAND), Address(olds[0])),
+        Relocation(int(Scatter.INDICES), Address(places[0])),
+        Relocation(int(Scatter.UPDATES), Address(news[0])),
+        Relocation(int(Scatter.TARGET), Address(results[0])),
     ]
     if count > 1:
         pairs = [b for pair in zip(results, news, strict=True) for b in pair]
         table = len(parameters) - 2 * count
-        relocations += [Relocation(table + k, b) for k, b in enumerate(pairs)]
+        relocations += [Relocation(table + k, Address(b)) for k, b in enumerate(pairs)]
     compute_set = RowScatter(
         instruction.name,
-        scatter,
-        parameters,
-        relocations,
+        Words.of(scatter, parameters, relocations, calls=((int(Scatter.COMBINER), combiner),)),
         units,
         [Span(b) for b in (olds[0], *results[1:], *places, *news)],
         [Span(b) for b in results],
@@ -97,7 +94,6 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         op_name=instruction.op_name,
         one_worker=results[0].shape.bytes < SMALL_BYTES,
         overwrites=olds[0] if count == 1 else None,
-        calls=((int(Scatter.COMBINER), combiner),),
         named=named_rows(instruction),
     )
     if units:

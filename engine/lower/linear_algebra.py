@@ -16,7 +16,8 @@ from engine.codelets.triangular_solve import (
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of, widened
-from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.work.words import Words
 
 SMALL = 1 << 15
 """Multiply-adds below which one worker does it all."""
@@ -39,9 +40,13 @@ def lower_cholesky(context: Context, instruction: Instruction) -> Value:
     context.emit(
         ComputeSet(
             instruction.name,
-            cholesky(kind),
-            parameters,
-            [Relocation(int(Cholesky.SOURCE), source), Relocation(int(Cholesky.TARGET), wide)],
+            Words.of(
+                *(cholesky(kind), parameters),
+                [
+                    Relocation(int(Cholesky.SOURCE), Address(source)),
+                    Relocation(int(Cholesky.TARGET), Address(wide)),
+                ],
+            ),
             matrices,
             [Span(source, by_matrix)],
             [Span(wide, by_matrix)],
@@ -74,14 +79,15 @@ def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
     context.emit(
         ComputeSet(
             instruction.name,
-            triangular_solve(kind),
-            parameters,
-            [Relocation(int(word), buffer) for word, buffer in buffers.items()],
+            Words.of(
+                *(triangular_solve(kind), parameters),
+                [Relocation(int(word), Address(buffer)) for word, buffer in buffers.items()],
+                scratch_bytes=triangular_solve_scratch_bytes(size, kind),
+            ),
             units,
             [Span(a), Span(b)],
             [Span(wide)],
             Effort({"triangular-solve": effort}, 0, kind),
-            triangular_solve_scratch_bytes(size, kind),
             op_name=instruction.op_name,
             one_worker=effort < SMALL,
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.emit.nest import Nest
 from engine.program.program import Buffer, ComputeSet, Mark, Program, Region
+from engine.program.work.fused_loop import FusedLoop
 
 
 def move_out_of_loops(program: Program) -> Program:
@@ -67,7 +67,7 @@ def _may_differ(compute_set: ComputeSet, outside: set[Buffer]) -> bool:
     Nests do what their spans say and nothing else; other codelets may count turns, or draw new numbers in each.
     """
     faces = any(span.buffer.kind != "arena" or span.buffer in outside for span in compute_set.writes)
-    return faces or not isinstance(compute_set.codelet, Nest)
+    return faces or not isinstance(compute_set.work, FusedLoop)
 
 
 def _move(program: Program, region: Region, number: int, label: int, moved: list[int]) -> None:

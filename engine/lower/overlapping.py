@@ -21,7 +21,8 @@ from engine.lower.pixel_groups import TYPES, panel_cycles
 from engine.lower.views import View, reordered, whole
 from engine.machine_code.processor import lanes
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.program import ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Address, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.work.words import Words
 
 MOST_PRODUCT_BYTES = 1 << 20
 """An image's products have to stay in the second-level cache."""
@@ -116,9 +117,9 @@ def emit_overlapping(
     )
     words, kept, scratch = _overlap(instruction, left, target, numbers, (positions, pitch, features))
     relocations = [
-        Relocation(int(Field.A), left.buffer, left.offset),
-        Relocation(int(Field.B), kernel.buffer),
-        Relocation(int(Overlap.OUTPUT), target.buffer, target.offset),
+        Relocation(int(Field.A), Address(left.buffer, left.offset)),
+        Relocation(int(Field.B), Address(kernel.buffer)),
+        Relocation(int(Overlap.OUTPUT), Address(target.buffer, target.offset)),
     ]
     shape = target.buffer.shape
     dense = target.strides[numbers.output_batch_dimension] * images == shape.bytes
@@ -126,11 +127,14 @@ def emit_overlapping(
     dilation = prod(w.base_dilation for w in instruction["window"])
     outputs = instruction.array_shape.elements // features
     asked = outputs * right.shape.elements // dilation
+    codelet = overlap_add_f32 if shape.element_type == "f32" else overlap_add_half(shape.element_type)
     compute_set = ComputeSet(
         instruction.name,
-        overlap_add_f32 if shape.element_type == "f32" else overlap_add_half(shape.element_type),
-        np.concatenate([block, words]),
-        relocations,
+        Words.of(
+            *(codelet, np.concatenate([block, words]), relocations),
+            scratch_bytes=scratch,
+            keep=(row_a, row_c, offset_a, offset_b, *kept),
+        ),
         images,
         [Span(left.buffer), Span(kernel.buffer)],
         [Span(target.buffer, share)],
@@ -140,10 +144,8 @@ def emit_overlapping(
             product=(1, outputs, features, asked // (outputs * features)),
             convolution=_size(instruction, left, right, numbers),
         ),
-        scratch,
         instruction.op_name,
     )
-    compute_set.keep = [row_a, row_c, offset_a, offset_b, *kept]
     context.emit(compute_set)
 
 

@@ -28,7 +28,8 @@ from engine.errors import ConfigurationError
 from engine.ir import Instruction, Shape
 from engine.ir.device_operations import INFEED, QueueSignature, is_queue, queue_of, queue_signature
 from engine.lower.context import Context, Value, lowering
-from engine.program.program import Buffer, ComputeSet, Effort, Partition, ProgramQueue, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, ProgramQueue, Relocation, Span
+from engine.program.work.words import Words
 
 SMALL_ROW = 16384
 """Bytes of a row that one worker copies sooner than several meet."""
@@ -144,17 +145,23 @@ def _emit(
     """What one worker does: to wait, to hand over, and with `placed` leaves to copy them."""
     parameters = np.zeros(Queue.LEAVES + Leaf.WORDS * len(placed), np.int64)
     parameters[Queue.COUNT] = len(placed)
-    relocations = [Relocation(int(Queue.CALL), queue.call), Relocation(int(Queue.RING), queue.control)]
+    relocations = [
+        Relocation(int(Queue.CALL), Address(queue.call)),
+        Relocation(int(Queue.RING), Address(queue.control)),
+    ]
     if slot is not None:
-        relocations.append(Relocation(int(Queue.SLOT), slot))
+        relocations.append(Relocation(int(Queue.SLOT), Address(slot)))
     for number, (ring, array) in enumerate(placed):
         word = Queue.LEAVES + number * Leaf.WORDS
         parameters[word + Leaf.BYTES] = ring.shape.bytes
-        relocations += [Relocation(word + Leaf.RING, ring), Relocation(word + Leaf.ARENA, array)]
+        relocations += [
+            Relocation(word + Leaf.RING, Address(ring)),
+            Relocation(word + Leaf.ARENA, Address(array)),
+        ]
     control = Span(queue.control)
     context.emit(
         ComputeSet(
-            *(f"{instruction.name}.{name}", codelet, parameters, relocations, 1),
+            *(f"{instruction.name}.{name}", Words.of(codelet, parameters, relocations), 1),
             *([control, *reads], [control, *writes]),
             effort=Effort({"copy": sum(ring.shape.elements for ring, _ in placed)}),
             op_name=instruction.op_name,
@@ -178,10 +185,10 @@ def _copy(
     parameters = np.zeros(Leaf.ALL_WORDS, np.int64)
     parameters[[Leaf.BYTES, Leaf.UNIT]] = ring.shape.bytes, unit_bytes
     words = (Leaf.RING, ring), (Leaf.ARENA, array), (Leaf.SLOT, slot)
-    relocations = [Relocation(int(word), buffer) for word, buffer in words]
+    relocations = [Relocation(int(word), Address(buffer)) for word, buffer in words]
     context.emit(
         ComputeSet(
-            *(f"{instruction.name}.{ring.name}", codelet, parameters, relocations, units),
+            *(f"{instruction.name}.{ring.name}", Words.of(codelet, parameters, relocations), units),
             *(reads, writes),
             effort=Effort({"copy": ring.shape.elements}),
             op_name=instruction.op_name,

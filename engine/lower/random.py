@@ -22,7 +22,8 @@ from engine.lower.context import Context, Value, lowering
 from engine.ops.distributions import bits_of, distribution
 from engine.ops.random import HIDDEN, PHILOX, check_algorithm
 from engine.ops.rounding import ROUNDING
-from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.work.words import Words
 
 
 @lowering("rng-bit-generator")
@@ -85,14 +86,16 @@ def _emit_philox(context: Context, instruction: Instruction, state: Buffer, bits
     context.emit(
         ComputeSet(
             f"{instruction.name}.bits",
-            philox_bits,
-            parameters,
-            [Relocation(int(PhiloxBits.STATE), state), Relocation(int(PhiloxBits.TARGET), bits)],
+            Words.of(
+                philox_bits,
+                parameters,
+                [Relocation(int(PhiloxBits.STATE), Address(state)), Relocation(int(PhiloxBits.TARGET), Address(bits))],
+                scratch_bytes=SCRATCH_BYTES,
+            ),
             units,
             [Span(state)],
             [Span(bits, Partition(1, bits.shape.elements, elements))],
             _effort(bits.shape),
-            SCRATCH_BYTES,
             op_name=instruction.op_name,
         )
     )
@@ -105,9 +108,14 @@ def _emit_three_fry(context: Context, instruction: Instruction, state: Buffer, b
     context.emit(
         ComputeSet(
             f"{instruction.name}.bits",
-            three_fry_bits,
-            parameters,
-            [Relocation(int(ThreeFryBits.STATE), state), Relocation(int(ThreeFryBits.TARGET), bits)],
+            Words.of(
+                three_fry_bits,
+                parameters,
+                [
+                    Relocation(int(ThreeFryBits.STATE), Address(state)),
+                    Relocation(int(ThreeFryBits.TARGET), Address(bits)),
+                ],
+            ),
             units,
             [Span(state)],
             [Span(bits)],
@@ -127,9 +135,14 @@ def _emit_next_state(
     context.emit(
         ComputeSet(
             f"{instruction.name}.next",
-            next_state,
-            encode_next_state(state.shape.elements, counters),
-            [Relocation(int(NextState.SOURCE), state), Relocation(int(NextState.TARGET), following)],
+            Words.of(
+                next_state,
+                encode_next_state(state.shape.elements, counters),
+                [
+                    Relocation(int(NextState.SOURCE), Address(state)),
+                    Relocation(int(NextState.TARGET), Address(following)),
+                ],
+            ),
             1,
             [Span(state)],
             [Span(following)],
@@ -146,9 +159,7 @@ def _emit_draw(context: Context, instruction: Instruction, state: Buffer, counte
     context.emit(
         ComputeSet(
             f"{instruction.name}.draw",
-            draw_state,
-            parameters,
-            [Relocation(int(NextState.TARGET), state)],
+            Words.of(draw_state, parameters, [Relocation(int(NextState.TARGET), Address(state))]),
             1,
             [],
             [Span(state)],

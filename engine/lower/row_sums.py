@@ -7,17 +7,20 @@ rows are sorted by chunks of the table, and chunk by chunk they are added up in 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
 from engine.codelets.gather import index_signed
-from engine.codelets.row_sums import RowSums, SortRows, row_sums, sort_rows
-from engine.emit.nest import Constant, Input, Nest
+from engine.codelets.row_sums import SortRows, sort_rows
+from engine.emit.nest import Constant, Input
 from engine.ir import Instruction, Shape
-from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.ops.apply import single_operation
-from engine.program.program import Buffer, ComputeSet, Effort, Partition, Program, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Program, Relocation, Span
 from engine.program.removal import without
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.row_sums import SummedRows
+from engine.program.work.words import Words
 
 CHUNK_BYTES = 16384
 """Sums of one unit: with what the nest reads besides, they stay in the nearest cache."""
@@ -88,9 +91,9 @@ def _rewrite(program: Program, at: int, gone: set[int]) -> set[int]:
     fill = _writer(program, zeros, gone)
     if fill is None or reading < at or not _is_zero_fill(program.compute_sets[fill]) or table in program.outputs:
         return set()
-    word = _word_read(reader, table)
+    loop = _reading_loop(reader, table)
     rows, begin, spread = _rows(program, scatter, updates, at, gone)
-    if word is None or not _keeps(program, rows.buffer, begin, reading) or not _keeps(program, ids, at, reading):
+    if loop is None or not _keeps(program, rows.buffer, begin, reading) or not _keeps(program, ids, at, reading):
         return set()
     shift = _shift(table.shape)
     grain = _grain(reader, table, 1 << shift)
@@ -98,7 +101,7 @@ def _rewrite(program: Program, at: int, gone: set[int]) -> set[int]:
         return set()
     sort, ends, entries = _sort(scatter, ids, table, shift)
     program.compute_sets[at] = sort
-    program.compute_sets[reading] = _fused(reader, scatter, table, rows, (ends, entries), word, shift, grain)
+    program.compute_sets[reading] = _fused(reader, loop, scatter, table, rows, (ends, entries), shift, grain)
     unused = {fill} if not _users(program, zeros, gone) - {fill} and zeros not in program.outputs else set()
     return unused | spread
 
@@ -125,10 +128,12 @@ def _writer(program: Program, buffer: Buffer, gone: set[int]) -> int | None:
 
 def _is_zero_fill(compute_set: ComputeSet) -> bool:
     """A nest that stores +0 everywhere."""
-    nest = compute_set.codelet
-    if not isinstance(nest, Nest) or nest.reductions or len(nest.stores) != 1 or len(nest.nodes) != 1:
+    loop = compute_set.work
+    if not isinstance(loop, FusedLoop) or loop.nest.reductions or len(loop.nest.stores) != 1:
         return False
-    (node,) = nest.nodes
+    if len(loop.nest.nodes) != 1:
+        return False
+    (node,) = loop.nest.nodes
     if isinstance(node, Constant):
         return float(node.value) == 0 and not node.value.startswith("-")
     if not isinstance(node, Input) or len(compute_set.reads) != 1:
@@ -137,14 +142,12 @@ def _is_zero_fill(compute_set: ComputeSet) -> bool:
     return compute_set.reads[0].buffer.kind == "constant" and value is not None and not any(value.tobytes())
 
 
-def _word_read(reader: ComputeSet, table: Buffer) -> int | None:
-    """The parameter word by which a nest without reductions reads the table of sums, if it is one alone."""
-    if not isinstance(reader.codelet, Nest) or reader.codelet.reductions:
+def _reading_loop(reader: ComputeSet, table: Buffer) -> FusedLoop | None:
+    """The fused loop without reductions that reads the table of sums by one address, if the reader is one."""
+    loop = reader.work
+    if not isinstance(loop, FusedLoop) or loop.nest.reductions or any(s.buffer is table for s in reader.writes):
         return None
-    relocations = [r for r in reader.relocations if r.buffer is table]
-    if any(span.buffer is table for span in reader.writes) or len(relocations) != 1 or relocations[0].offset:
-        return None
-    return relocations[0].word
+    return loop if [a.offset for a in loop.addresses if a.buffer is table] == [0] else None
 
 
 def _rows(
@@ -157,20 +160,18 @@ def _rows(
     if copying is None or copying > at or _users(program, updates, gone) != {copying, at} or updates in program.outputs:
         return plain
     copied = program.compute_sets[copying]
-    nest = copied.codelet
-    if not isinstance(nest, Nest) or nest.reductions or len(nest.nodes) != 1 or len(copied.reads) != 1:
+    loop = copied.work
+    if not isinstance(loop, FusedLoop) or loop.nest.reductions or len(loop.nest.nodes) != 1 or len(copied.reads) != 1:
         return plain
-    relocation = {r.buffer: r for r in copied.relocations}
-    source = copied.reads[0].buffer
-    words = [relocation[b].word for b in (source, updates)]
-    taken, put = (copied.parameters[w + 1 : w + 1 + nest.rank].tolist() for w in words)
-    extents = copied.parameters[1 : 1 + nest.rank].tolist()
-    packed = [4 * int(np.prod(extents[d + 1 :])) for d in range(nest.rank)]
-    if source.shape.element_type != "f32" or relocation[source].offset or relocation[updates].offset or put != packed:
+    source, extents = copied.reads[0].buffer, loop.extents
+    (taken,), (put,) = loop.operands_at(source), loop.operands_at(updates)
+    packed = tuple(4 * prod(extents[d + 1 :]) for d in range(len(extents)))
+    if source.shape.element_type != "f32" or taken.address.offset or put.address.offset or put.strides != packed:
         return plain
-    if nest.rank not in (2, 3) or 4 * extents[-1] != width or taken[-1] != 4:
+    if len(extents) not in (2, 3) or 4 * extents[-1] != width or taken.strides[-1] != 4:
         return plain
-    repeat, outer, inner = (extents[1], taken[0], taken[1]) if nest.rank == 3 else (1, taken[0], 0)
+    steps = taken.strides
+    repeat, outer, inner = (extents[1], steps[0], steps[1]) if len(extents) == 3 else (1, steps[0], 0)
     if any(copying < mark.position <= at for mark in program.marks):
         return plain
     return _Rows(source, repeat, outer, inner), copying, {copying}
@@ -210,12 +211,15 @@ def _sort(scatter: RowScatter, ids: Buffer, table: Buffer, shift: int) -> tuple[
         *(rows, shift, chunks),
     )
     sort = ComputeSet(
-        *(f"{scatter.name}.sort", sort_rows, parameters),
-        [
-            Relocation(int(SortRows.IDS), ids),
-            Relocation(int(SortRows.ENDS), ends),
-            Relocation(int(SortRows.ENTRIES), entries),
-        ],
+        f"{scatter.name}.sort",
+        Words.of(
+            *(sort_rows, parameters),
+            [
+                Relocation(int(SortRows.IDS), Address(ids)),
+                Relocation(int(SortRows.ENDS), Address(ends)),
+                Relocation(int(SortRows.ENTRIES), Address(entries)),
+            ],
+        ),
         *(1, [Span(ids)], [Span(ends), Span(entries)]),
         Effort({"scatter": scatter.named}, 0, "s32"),
         op_name=scatter.op_name,
@@ -226,31 +230,21 @@ def _sort(scatter: RowScatter, ids: Buffer, table: Buffer, shift: int) -> tuple[
 
 def _fused(
     reader: ComputeSet,
+    loop: FusedLoop,
     scatter: RowScatter,
     table: Buffer,
     rows: _Rows,
     sorted_rows: tuple[Buffer, Buffer],
-    word: int,
     shift: int,
     grain: int,
 ) -> ComputeSet:
-    """The reader with the sums made in scratch: its parameters follow those of `row_sums`."""
-    head, (ends, entries) = int(RowSums.WORDS), sorted_rows
+    """The reader with the sums made in scratch."""
+    ends, entries = sorted_rows
     width = table.shape.elements // table.shape.dimensions[0]
-    chunk_bytes = 4 * width << shift
-    room = -(-chunk_bytes // 64) * 64
-    parameters = np.concatenate([np.zeros(head, np.int64), reader.parameters])
-    parameters[head] = grain
-    parameters[RowSums.REPEAT : RowSums.WORDS] = (
-        *(rows.repeat, rows.outer, rows.inner, width, chunk_bytes),
-        *(0, len(reader.parameters), word),
+    work = SummedRows(
+        *(replace(loop, grain=grain), table, Address(ends), Address(entries), Address(rows.buffer)),
+        *(rows.repeat, rows.outer, rows.inner, width, 4 * width << shift),
     )
-    relocations = [replace(r, word=r.word + head) for r in reader.relocations if r.buffer is not table]
-    relocations += [
-        Relocation(int(RowSums.ENDS), ends),
-        Relocation(int(RowSums.ENTRIES), entries),
-        Relocation(int(RowSums.UPDATES), rows.buffer),
-    ]
     effort = Effort(
         reader.effort.elements | {"scatter": scatter.named * width},
         reader.effort.multiply_adds,
@@ -258,16 +252,13 @@ def _fused(
         lookups=scatter.named,
     )
     return ComputeSet(
-        *(reader.name, row_sums, parameters, relocations),
+        *(reader.name, work),
         -(-table.shape.dimensions[0] >> shift),
         [*(_cut(span, grain) for span in reader.reads if span.buffer is not table), *map(Span, (ends, entries))]
         + [Span(rows.buffer)],
         [_cut(span, grain) for span in reader.writes],
         effort,
-        scratch_bytes=RESERVED_SCRATCH + room + 8 * len(reader.parameters),
         op_name=reader.op_name,
-        keep=[*reader.keep],
-        calls=((int(RowSums.READER), reader.codelet),),
     )
 
 

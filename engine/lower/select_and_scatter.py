@@ -26,7 +26,8 @@ from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of, widened
 from engine.lower.general_scatter import combiner_for, scalar_body
 from engine.ops.apply import single_operation
-from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.work.words import Words
 
 SMALL_BYTES = 1 << 15
 
@@ -62,8 +63,8 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
         parameters, units = encode_select_and_scatter((shape, 0), (source_shape, 0), 0, 0, instruction["window"])
         codelet, scratch = select_and_scatter(direction, wide), SCRATCH_BYTES
     fields = (SelectAndScatter.OPERAND, SelectAndScatter.SOURCE, SelectAndScatter.INIT)
-    relocations = [Relocation(int(f), b) for f, b in zip(fields, buffers, strict=True)]
-    relocations.append(Relocation(int(SelectAndScatter.TARGET), target))
+    relocations = [Relocation(int(f), Address(b)) for f, b in zip(fields, buffers, strict=True)]
+    relocations.append(Relocation(int(SelectAndScatter.TARGET), Address(target)))
     spans = [Span(b) for b in buffers]
     written = Span(target)
     if units > 1 and units == shape.dimensions[0]:
@@ -72,14 +73,11 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
         spans[1] = Span(buffers[1], Partition(source_shape.elements // units, units, 1))
     compute_set = ComputeSet(
         instruction.name,
-        codelet,
-        parameters,
-        relocations,
+        Words.of(codelet, parameters, relocations, scratch_bytes=scratch),
         units,
         spans,
         [written],
         Effort({"select-and-scatter": shape.elements}, 0, shape.element_type),
-        scratch,
         op_name=instruction.op_name,
         one_worker=shape.bytes < SMALL_BYTES,
     )
@@ -97,21 +95,21 @@ def _emit_general(context: Context, instruction: Instruction, target: Buffer) ->
     )
     buffers = [context.buffer(o) for o in instruction.operands]
     fields = (GeneralSelectAndScatter.OPERAND, GeneralSelectAndScatter.SOURCE, GeneralSelectAndScatter.INIT)
-    relocations = [Relocation(int(f), b) for f, b in zip(fields, buffers, strict=True)]
-    relocations.append(Relocation(int(GeneralSelectAndScatter.TARGET), target))
+    relocations = [Relocation(int(f), Address(b)) for f, b in zip(fields, buffers, strict=True)]
+    relocations.append(Relocation(int(GeneralSelectAndScatter.TARGET), Address(target)))
     compute_set = ComputeSet(
         instruction.name,
-        general_select_and_scatter,
-        parameters,
-        relocations,
+        Words.of(
+            *(general_select_and_scatter, parameters, relocations),
+            scratch_bytes=GENERAL_SCRATCH_BYTES,
+            calls=calls,
+        ),
         units,
         [Span(b) for b in buffers],
         [Span(target)],
         Effort({"select-and-scatter": shape.elements}, 0, shape.element_type),
-        GENERAL_SCRATCH_BYTES,
         op_name=instruction.op_name,
         one_worker=shape.bytes < SMALL_BYTES,
-        calls=calls,
     )
     if units:
         context.emit(compute_set)

@@ -21,7 +21,8 @@ from engine.ir.module import topological
 from engine.lower.context import Context, Value, lowering
 from engine.lower.nests import body_of
 from engine.passes.fusible import is_scalar_body
-from engine.program.program import Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.work.words import Words
 
 SMALL_ELEMENTS = 1 << 11
 ASCENDING, DESCENDING = ("LT", "LE"), ("GT", "GE")
@@ -43,22 +44,22 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
     relocations = []
     for number, (source, result) in enumerate(zip(sources, results, strict=True)):
         at = Sort.WORDS + SortOperand.WORDS * number
-        relocations.append(Relocation(at + SortOperand.SOURCE, source))
-        relocations.append(Relocation(at + SortOperand.TARGET, result))
+        relocations.append(Relocation(at + SortOperand.SOURCE, Address(source)))
+        relocations.append(Relocation(at + SortOperand.TARGET, Address(result)))
     if units:
         compute_set = ComputeSet(
             instruction.name,
-            sort_by_comparator if key is None else sort_by_key,
-            parameters,
-            relocations,
+            Words.of(
+                *(sort_by_comparator if key is None else sort_by_key, parameters, relocations),
+                scratch_bytes=scratch_bytes,
+                calls=calls,
+            ),
             units,
             [_span(b, s, dimension) for b, s in zip(sources, shapes, strict=True)],
             [_span(b, s, dimension) for b, s in zip(results, instruction.tuple_shapes, strict=True)],
             Effort({"sort": shapes[0].elements * max(1, length.bit_length())}, 0, shapes[0].element_type),
-            scratch_bytes,
             op_name=instruction.op_name,
             one_worker=shapes[0].elements < SMALL_ELEMENTS,
-            calls=calls,
         )
         context.emit(compute_set)
     return results[0] if single else tuple(results)

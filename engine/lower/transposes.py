@@ -5,7 +5,8 @@ from __future__ import annotations
 from engine.codelets.transpose import COLUMNS, SCRATCH_BYTES, Transpose, encode_transpose, transpose
 from engine.lower.context import Context
 from engine.lower.views import View
-from engine.program.program import ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Address, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.work.words import Words
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096
 
@@ -41,22 +42,19 @@ def emit_transpose(
         [(sizes[d], source.strides[d], target.strides[d]) for d in others],
     )
     relocations = [
-        Relocation(int(Transpose.SOURCE), source.buffer, source.offset),
-        Relocation(int(Transpose.TARGET), target.buffer, target.offset),
+        Relocation(int(Transpose.SOURCE), Address(source.buffer, source.offset)),
+        Relocation(int(Transpose.TARGET), Address(target.buffer, target.offset)),
     ]
     written = Span(target.buffer, _partition(target, row, column, others))
     effort = Effort(elements={"copy": source.shape.elements}, element_type=source.shape.element_type)
     context.emit(
         ComputeSet(
             name,
-            transpose,
-            parameters,
-            relocations,
+            Words.of(transpose, parameters, relocations, scratch_bytes=SCRATCH_BYTES),
             units,
             [Span(source.buffer)],
             [written],
             effort,
-            SCRATCH_BYTES,
             op_name,
         )
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from engine.codelets.dynamic_slice import dynamic_slice
-from engine.emit.nest import Nest
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.removal import without
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.words import has_codelet
 
 
 def without_unread(program: Program) -> Program:
@@ -29,4 +30,4 @@ def without_unread(program: Program) -> Program:
 
 
 def _only_computes(compute_set: ComputeSet) -> bool:
-    return isinstance(compute_set.codelet, Nest) or compute_set.codelet is dynamic_slice
+    return isinstance(compute_set.work, FusedLoop) or has_codelet(compute_set.work, dynamic_slice)

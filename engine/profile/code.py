@@ -14,6 +14,7 @@ from engine.profile.categories import CODE, VERTEX_STATE
 from engine.profile.mapping import Placement
 from engine.profile.superstep import Superstep
 from engine.program.program import ComputeSet
+from engine.program.work.fused_loop import FusedLoop
 from engine.target import DATA, Target
 
 Stacks = tuple[int | None, int | None]
@@ -30,16 +31,16 @@ def family_of(compute_set: ComputeSet) -> Family:
     """The family of codelets to which that of a compute set belongs on a chip."""
     if compute_set.effort.multiply_adds:
         return "product"
-    nest = compute_set.codelet
-    if isinstance(nest, Nest):
-        return "reduce" if nest.reductions else "element_wise" if _operations(nest) else "movement"
+    loop = compute_set.work
+    if isinstance(loop, FusedLoop):
+        return "reduce" if loop.nest.reductions else "element_wise" if _operations(loop.nest) else "movement"
     return "other" if compute_set.effort.elements else "movement"
 
 
 def code_bytes(compute_set: ComputeSet) -> int:
     """Bytes of a codelet's code, which a tile has once however many of its vertices run there."""
     table, family = sizes()["code"], family_of(compute_set)
-    applied = _operations(compute_set.codelet) if isinstance(compute_set.codelet, Nest) else 0
+    applied = _operations(compute_set.work.nest) if isinstance(compute_set.work, FusedLoop) else 0
     return int(table[family] + applied * table["operation"])
 
 
@@ -63,7 +64,8 @@ def fixed_bytes(
     vertices = np.zeros(target.tiles, np.int64)
     tiles_of: dict[Any, tuple[int, np.ndarray]] = {}
     for compute_set, step, place in zip(compute_sets, supersteps, places, strict=True):
-        key = (compute_set.effort.element_type, "product") if compute_set.effort.multiply_adds else compute_set.codelet
+        effort, vertex = compute_set.effort, compute_set.work.vertex
+        key = (effort.element_type, "product") if effort.multiply_adds else vertex
         if key not in tiles_of:
             tiles_of[key] = code_bytes(compute_set), np.zeros(target.tiles, np.int64)
         place.sized(1).add_to(tiles_of[key][1])

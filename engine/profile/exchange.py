@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.emit.nest import Apply, Nest
+from engine.emit.nest import Apply
 from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
 from engine.profile.vertices import RANDOM_BITS, inputs_of
 from engine.program.program import Buffer, ComputeSet, Span
+from engine.program.work.fused_loop import FusedLoop
 from engine.target import Target
 
 
@@ -68,23 +69,28 @@ class Layouts:
 
 def is_cast(compute_set: ComputeSet) -> bool:
     """Whether all it does is to convert a variable to another type."""
-    nest = compute_set.codelet
-    if not isinstance(nest, Nest) or nest.reductions or len(compute_set.reads) != 1 or len(compute_set.writes) != 1:
+    loop = compute_set.work
+    if (
+        not isinstance(loop, FusedLoop)
+        or loop.nest.reductions
+        or len(compute_set.reads) != 1
+        or len(compute_set.writes) != 1
+    ):
         return False
-    applied = [node.operation.opcode for node in nest.nodes if isinstance(node, Apply)]
+    applied = [node.operation.opcode for node in loop.nest.nodes if isinstance(node, Apply)]
     return compute_set.reads[0].buffer.kind == "variable" and applied == ["convert"]
 
 
 def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> int:
     """Bytes each tile receives for its share of the points of a compute set that is no matrix product."""
-    nest = compute_set.codelet
-    if not isinstance(nest, Nest):
+    loop = compute_set.work
+    if not isinstance(loop, FusedLoop):
         moved = [s for s in compute_set.reads if layouts.moves(s, compute_set.units)]
         return sum(-(-s.buffer.shape.bytes // max(1, run.tiles)) for s in moved)
-    extents = tuple(int(e) for e in compute_set.parameters[1 : 1 + nest.rank])
-    order = [nest.partition, *(d for d in range(nest.rank) if d != nest.partition)]
+    extents, partition = loop.extents, loop.nest.partition
+    order = [partition, *(d for d in range(len(extents)) if d != partition)]
     total = 0
-    for reach in reads_of(compute_set, nest):
+    for reach in reads_of(compute_set, loop):
         away = layouts.moves(reach.span, compute_set.units)
         if away or layouts.updates_home(reach.span, compute_set):
             shape = reach.span.buffer.shape
@@ -93,13 +99,9 @@ def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> in
     return total
 
 
-def reads_of(compute_set: ComputeSet, nest: Nest) -> list[Reach]:
-    """The arrays a nest reads, in the order of its accesses."""
-    found = []
-    for access, span in inputs_of(compute_set, nest).items():
-        at = nest.access_word(access)
-        found.append(Reach(span, tuple(int(s) for s in compute_set.parameters[at + 1 : at + 1 + nest.rank])))
-    return found
+def reads_of(compute_set: ComputeSet, loop: FusedLoop) -> list[Reach]:
+    """The arrays a fused loop reads, in the order of its operands."""
+    return [Reach(span, loop.operands[number].strides) for number, span in inputs_of(compute_set, loop).items()]
 
 
 def footprint(points: int, extents: list[int], moves: list[bool]) -> int:

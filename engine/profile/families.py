@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
-from engine.emit.nest import Apply, Nest
+from engine.emit.nest import Apply
 from engine.profile.exchange import Layouts, exchange_cycles
 from engine.profile.factorization import Factorization, cholesky, triangular_solve
 from engine.profile.mapping import spread
@@ -14,6 +14,8 @@ from engine.profile.options import Assumptions
 from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.program import ComputeSet
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.words import has_codelet
 from engine.target import Target
 
 STREAMS = (infeed_copy, infeed_row, outfeed_copy, outfeed_row)
@@ -44,20 +46,20 @@ def family_step(
     """What a compute set of a family of its own costs; None for all others."""
     if is_padding(compute_set):
         return Superstep(0, 0, 0, 0, 0)
-    if compute_set.codelet in STREAMS:
+    if has_codelet(compute_set.work, *STREAMS):
         # Streams write tile memory by themselves, and their time is the host's: one sync begins them.
         return Superstep(0, 0, target.sync_cycles, 0, 0)
     estimator = next((ESTIMATORS[o] for o in compute_set.effort.elements if o in ESTIMATORS), None)
-    if estimator is None or isinstance(compute_set.codelet, Nest):
+    if estimator is None or isinstance(compute_set.work, FusedLoop):
         return None
     return estimator(compute_set, layouts, target, assumptions)
 
 
 def is_padding(compute_set: ComputeSet) -> bool:
     """Whether all it does is to put a border around an array: convolutions and poolings of the chip need none."""
-    nest = compute_set.codelet
-    if isinstance(nest, Nest):
-        if nest.reductions or any(isinstance(node, Apply) for node in nest.nodes):
+    loop = compute_set.work
+    if isinstance(loop, FusedLoop):
+        if loop.nest.reductions or any(isinstance(node, Apply) for node in loop.nest.nodes):
             return False
     elif set(compute_set.effort.elements) - {"copy"}:
         return False
@@ -74,7 +76,7 @@ def lookup_of(compute_set: ComputeSet) -> Lookup | None:
     """The look-up that a compute set does; None for all others."""
     effort = compute_set.effort
     elements = effort.elements.get("gather", 0)
-    if not effort.lookups or not elements or isinstance(compute_set.codelet, Nest):
+    if not effort.lookups or not elements or isinstance(compute_set.work, FusedLoop):
         return None
     return _lookup_in(compute_set, elements // effort.lookups, False)
 
@@ -85,7 +87,7 @@ def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
     Where a slice begins in each iteration may be known beforehand: then there is nothing to look up.
     """
     updates = "dynamic-update-slice" in compute_set.effort.elements
-    if not updates and "dynamic-slice" not in compute_set.effort.elements or isinstance(compute_set.codelet, Nest):
+    if not updates and "dynamic-slice" not in compute_set.effort.elements or isinstance(compute_set.work, FusedLoop):
         return None
     array, box = (
         (compute_set.writes[0], compute_set.reads[0]) if updates else (compute_set.reads[0], compute_set.writes[0])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import ceil
 
-from engine.emit.nest import Nest
 from engine.errors import OutOfTileMemory
 from engine.profile.account import Account, account
 from engine.profile.code import sizes, stack_bytes
@@ -13,6 +12,7 @@ from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.vertices import tables
 from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.work.fused_loop import FusedLoop
 from engine.target import Target
 
 SMALL = 1 / 3
@@ -125,14 +125,13 @@ def _brought(compute_set: ComputeSet, target: Target) -> int:
     """The most bytes that a tile receives, unless a planner sees to it."""
     if compute_set.effort.multiply_adds and compute_set.effort.element_type.startswith(("f", "bf")):
         return 0
-    nest = compute_set.codelet
-    if not isinstance(nest, Nest):
+    loop = compute_set.work
+    if not isinstance(loop, FusedLoop):
         made = max((s.buffer for s in compute_set.writes), key=lambda b: b.shape.elements, default=None)
         tiles = 1 if made is None else _tiles(made, target)
         return sum(ceil(s.buffer.shape.bytes / tiles) for s in compute_set.reads if s.buffer.kind != "queue")
-    points = prod(int(e) for e in compute_set.parameters[1 : 1 + nest.rank])
-    broadcast = [s.buffer.shape for s in compute_set.reads if s.buffer.shape.elements < points]
-    per_tile = spread(points, 4, target).per_tile
+    broadcast = [s.buffer.shape for s in compute_set.reads if s.buffer.shape.elements < loop.points]
+    per_tile = spread(loop.points, 4, target).per_tile
     whole = sum(min(shape.bytes, per_tile * shape.dtype.itemsize) for shape in broadcast)
     return whole + sum(ceil(s.buffer.shape.bytes / target.tiles) for s in compute_set.reads)
 

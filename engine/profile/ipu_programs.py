@@ -98,6 +98,6 @@ def _with_buffers(compute_set: ComputeSet, stands: Mapping[Buffer, Buffer]) -> C
         compute_set,
         reads=moved(compute_set.reads),
         writes=moved(compute_set.writes),
-        relocations=[replace(each, buffer=stands.get(each.buffer, each.buffer)) for each in compute_set.relocations],
+        work=compute_set.work.with_addresses(lambda a: replace(a, buffer=stands.get(a.buffer, a.buffer))),
         overwrites=None if overwrites is None else stands.get(overwrites, overwrites),
     )

@@ -9,13 +9,14 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from engine.codelets.queues import infeed_copy, infeed_row
-from engine.emit.nest import Nest
 from engine.profile.exchange import Layouts
 from engine.profile.families import Superstep, lookup_of, lookup_step
 from engine.profile.options import Assumptions
 from engine.profile.plan import best_plan
 from engine.profile.superstep import options_of, product_of, product_step
 from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.words import has_codelet
 from engine.target import Target
 
 FREE = Superstep(0, 0, 0, 0, 0)
@@ -64,7 +65,7 @@ class _Merger:
 
     def merge_infeeds(self) -> None:
         """One sync for neighbouring copies from queues."""
-        copies = [each.codelet in (infeed_copy, infeed_row) for each in self.compute_sets]
+        copies = [has_codelet(each.work, infeed_copy, infeed_row) for each in self.compute_sets]
         for at in range(1, len(copies)):
             if copies[at] and copies[at - 1]:
                 self.steps[at] = replace(self.steps[at], sync=0)
@@ -193,5 +194,9 @@ def _table_of(compute_set: ComputeSet) -> Hashable | None:
 
 
 def _reduction_of(compute_set: ComputeSet) -> Hashable | None:
-    nest = compute_set.codelet
-    return "reduction" if isinstance(nest, Nest) and nest.reductions and not compute_set.effort.multiply_adds else None
+    loop = compute_set.work
+    return (
+        "reduction"
+        if isinstance(loop, FusedLoop) and loop.nest.reductions and not compute_set.effort.multiply_adds
+        else None
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
 from engine.profile.loops import runs_of
 from engine.program.program import Program
+from engine.program.work.words import has_codelet
 from engine.target import Target
 
 FROM_HOST, TO_HOST = (infeed_copy, infeed_row), (outfeed_copy, outfeed_row)
@@ -24,9 +25,9 @@ def queue_bytes(program: Program) -> tuple[int, int]:
     fed = returned = 0
     leaves = {leaf for queue in program.queues.values() for leaf in queue.leaves}
     for compute_set, runs in zip(program.compute_sets, runs_of(program), strict=True):
-        if compute_set.codelet in FROM_HOST:
+        if has_codelet(compute_set.work, *FROM_HOST):
             fed += runs * sum(span.buffer.shape.bytes for span in compute_set.reads if span.buffer in leaves)
-        elif compute_set.codelet in TO_HOST:
+        elif has_codelet(compute_set.work, *TO_HOST):
             returned += runs * sum(span.buffer.shape.bytes for span in compute_set.writes if span.buffer in leaves)
     return fed, returned
 
@@ -44,7 +45,7 @@ def samples_of(program: Program) -> int:
         if shape.rank:
             return shape.dimensions[0]
     for compute_set, runs in zip(program.compute_sets, runs_of(program), strict=True):
-        if compute_set.codelet in FROM_HOST:
+        if has_codelet(compute_set.work, *FROM_HOST):
             for span in compute_set.reads:
                 if any(span.buffer in queue.leaves for queue in program.queues.values()) and span.buffer.shape.rank:
                     return runs * span.buffer.shape.dimensions[0]

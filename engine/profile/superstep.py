@@ -6,7 +6,6 @@ from dataclasses import replace
 from math import prod
 
 from engine.codelets.contract_fields import Field
-from engine.emit.nest import Nest
 from engine.errors import InternalError
 from engine.profile.convolution import Convolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
@@ -18,6 +17,8 @@ from engine.profile.plan import Plan, best_plan
 from engine.profile.reduction import plan_reduction
 from engine.profile.vertices import kind_of, pooling_cycles, vertex_cycles, work_of
 from engine.program.program import ComputeSet
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.words import Words
 from engine.target import Target
 
 __all__ = ["Superstep", "planned_of", "superstep"]
@@ -61,10 +62,10 @@ def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> 
 
 def _pooling_row(compute_set: ComputeSet) -> int:
     """Elements of a row of a tap: the loops inside the taps, and the output positions of the innermost dimension."""
-    nest = compute_set.codelet
-    if not isinstance(nest, Nest):
+    loop = compute_set.work
+    if not isinstance(loop, FusedLoop):
         return 1
-    extents = [int(e) for e in compute_set.parameters[1 : 1 + nest.rank]]
+    nest, extents = loop.nest, loop.extents
     last = next((d for d in reversed(range(nest.rank)) if nest.reduced[d]), 0)
     before = [e for e, reduced in zip(extents[:last], nest.reduced[:last], strict=True) if not reduced]
     return prod(extents[last + 1 :]) * (before[-1] if before else 1)
@@ -110,21 +111,21 @@ def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:
 
 def _turned(compute_set: ComputeSet) -> str:
     """The operands whose terms of a sum do not lie next to each other, by the tables of a contraction."""
-    if len(compute_set.keep) != TABLES:
+    work = compute_set.work
+    if not isinstance(work, Words) or len(work.keep) != TABLES:
         return ""
     item = _item_bytes(compute_set)
-    tables = {"a": compute_set.keep[2], "b": compute_set.keep[3]}
+    tables = {"a": work.keep[2], "b": work.keep[3]}
     return "".join(name for name, table in tables.items() if len(table) > 1 and table[1] - table[0] != item)
 
 
 def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
-    block = compute_set.parameters
-    if isinstance(compute_set.codelet, Nest) or len(block) != len(Field) or len(compute_set.reads) < 2:
+    work = compute_set.work
+    if not isinstance(work, Words) or len(work.words) != len(Field) or len(compute_set.reads) < 2:
         raise InternalError(
-            f"Expected a contraction's parameter block for the multiply-adds of {compute_set.name}. "
-            f"Received: {len(block)} words for {compute_set.codelet!r}."
+            f"Expected a contraction for the multiply-adds of {compute_set.name}. Received: {work!r:.200}."
         )
-    batches, rows, columns, k = (int(block[f]) for f in (Field.BATCHES, Field.ROWS, Field.COLUMNS, Field.K))
+    batches, rows, columns, k = (work.words[f] for f in (Field.BATCHES, Field.ROWS, Field.COLUMNS, Field.K))
     return batches, rows, columns, k
 
 
@@ -135,14 +136,14 @@ def _matrix_product(compute_set: ComputeSet, layouts: Layouts, target: Target, a
 
 def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:
     """How many tiles have a part of each sum, and the sums; (1, 0) where each is made on one tile."""
-    nest = compute_set.codelet
-    if not isinstance(nest, Nest) or not nest.reductions or run.tiles <= 1:
+    loop = compute_set.work
+    if not isinstance(loop, FusedLoop) or not loop.nest.reductions or run.tiles <= 1:
         return 1, 0
-    extents = compute_set.parameters[1 : 1 + nest.rank]
-    terms = prod(int(e) for e, reduced in zip(extents, nest.reduced, strict=True) if reduced)
+    nest, extents = loop.nest, loop.extents
+    terms = prod(e for e, reduced in zip(extents, nest.reduced, strict=True) if reduced)
     if nest.splits_reduction:
         terms = -(-terms // compute_set.units)
-    results = prod(int(e) for e, reduced in zip(extents, nest.reduced, strict=True) if not reduced)
+    results = prod(e for e, reduced in zip(extents, nest.reduced, strict=True) if not reduced)
     return min(run.tiles, -(-terms // run.per_tile)), results * len(nest.reductions)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from engine.codelets.transpose import transpose
 from engine.emit.nest import Apply, Body, Constant, Input, Nest, Node
 from engine.program.program import Buffer, ComputeSet, Span
+from engine.program.work.fused_loop import FusedLoop, Strided
+from engine.program.work.words import has_codelet
 from engine.target import DATA, Target
 
 SLOW_UNARY = frozenset({"exponential", "exponential-minus-one", "log", "log-plus-one", "tanh", "logistic"})
@@ -21,7 +23,7 @@ FLOATS = frozenset({"f32", "f64", "c64", "c128"})
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class VertexWork:
     """What a vertex does at each of `points`: operations as (opcode, kind), kind "f32", "f16" or "integer".
 
     `form` tells vertices apart that do a single thing: "unary", "scalar" (a binary operation of which one operand is
@@ -102,40 +104,36 @@ def pooling_cycles(kind: str, points: int, row: int, target: Target) -> int:
     return supervisor + target.workers_per_tile * (worker + slots)
 
 
-def work_of(compute_set: ComputeSet, random_bits: frozenset[Buffer] = frozenset()) -> Work:
+def work_of(compute_set: ComputeSet, random_bits: frozenset[Buffer] = frozenset()) -> VertexWork:
     """The points of a compute set and the operations at each; a nest that applies none copies.
 
     What makes numbers of `random_bits` counts as the chip's vertex of that distribution.
     """
-    nest = compute_set.codelet
-    if isinstance(nest, Nest):
-        points = 1
-        for extent in compute_set.parameters[1 : 1 + nest.rank]:
-            points *= int(extent)
-        operations = _operations(compute_set, nest, random_bits)
-        return Work(points, operations, _form(compute_set, nest))
+    loop = compute_set.work
+    if isinstance(loop, FusedLoop):
+        return VertexWork(loop.points, _operations(compute_set, loop, random_bits), _form(loop))
     effort = compute_set.effort
     points = max(effort.elements.values(), default=0)
     kind = kind_of(effort.element_type)
     if not effort.elements:
-        return Work(max((span.buffer.shape.elements for span in compute_set.writes), default=0), (("copy", kind),))
-    if compute_set.codelet is transpose:
-        return Work(points, (("turn", kind),))
+        return VertexWork(
+            max((span.buffer.shape.elements for span in compute_set.writes), default=0), (("copy", kind),)
+        )
+    if has_codelet(compute_set.work, transpose):
+        return VertexWork(points, (("turn", kind),))
     form = "random" if RANDOM_BITS in effort.elements else ""
-    return Work(points, tuple((opcode, kind) for opcode in effort.elements), form)
+    return VertexWork(points, tuple((opcode, kind) for opcode in effort.elements), form)
 
 
-def inputs_of(compute_set: ComputeSet, nest: Nest) -> dict[int, Span]:
-    """What each access of a nest reads, by the access's number."""
-    written = {store.access for store in nest.stores} | {a for r in nest.reductions for a in r.accesses}
-    spans = iter(compute_set.reads)
-    relocated = {relocation.word for relocation in compute_set.relocations}
-    reading = (a for a in range(len(nest.accesses)) if a not in written and nest.access_word(a) in relocated)
-    return {access: next(spans) for access in reading}
+def inputs_of(compute_set: ComputeSet, loop: FusedLoop) -> dict[int, Span]:
+    """What each operand of a fused loop reads, by the operand's number."""
+    written, spans = loop.written, iter(compute_set.reads)
+    return {k: next(spans) for k, o in enumerate(loop.operands) if k not in written and isinstance(o, Strided)}
 
 
-def _form(compute_set: ComputeSet, nest: Nest) -> str:
-    """ "unary" or "scalar" for a nest of one operation that poplibs has a vertex of its own for."""
+def _form(loop: FusedLoop) -> str:
+    """ "unary" or "scalar" for a fused loop of one operation that poplibs has a vertex of its own for."""
+    nest = loop.nest
     applied = [node for node in nest.nodes if isinstance(node, Apply)]
     if len(applied) != 1 or nest.reductions:
         return ""
@@ -145,16 +143,18 @@ def _form(compute_set: ComputeSet, nest: Nest) -> str:
     for operand in applied[0].operands:
         node = nest.nodes[operand]
         if isinstance(node, Input):
-            at = nest.access_word(node.access) + 1
-            scalars += not compute_set.parameters[at : at + nest.rank].any()
+            scalars += not any(loop.operands[node.access].strides)
         else:
             scalars += isinstance(node, Constant)
     return "scalar" if scalars == 1 and len(applied[0].operands) == 2 else ""
 
 
-def _operations(compute_set: ComputeSet, nest: Nest, random_bits: frozenset[Buffer]) -> tuple[tuple[str, str], ...]:
+def _operations(
+    compute_set: ComputeSet, loop: FusedLoop, random_bits: frozenset[Buffer]
+) -> tuple[tuple[str, str], ...]:
+    nest = loop.nest
     bits = (
-        {a for a, span in inputs_of(compute_set, nest).items() if span.buffer in random_bits} if random_bits else set()
+        {a for a, span in inputs_of(compute_set, loop).items() if span.buffer in random_bits} if random_bits else set()
     )
     found = _drawn(nest, bits) if bits else _applied(nest.nodes)
     for reduction in nest.reductions:
@@ -164,7 +164,7 @@ def _operations(compute_set: ComputeSet, nest: Nest, random_bits: frozenset[Buff
             found.append(("reduce", kind_of(reduction.element_types[0])))
     if not found:
         written = nest.accesses[nest.stores[0].access] if nest.stores else nest.accesses[0]
-        strided = any(nest.accesses[a].inner == "strided" for a in inputs_of(compute_set, nest))
+        strided = any(nest.accesses[a].inner == "strided" for a in inputs_of(compute_set, loop))
         return (("turn" if strided else "copy", kind_of(written.element_type)),)
     return tuple(found)
 

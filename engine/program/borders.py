@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from engine.program.program import Buffer, ComputeSet, Program
+from engine.ir.shape import Shape
+from engine.program.program import Address, Buffer, ComputeSet, Program
 from engine.program.uses import BufferUses
 
 Use = tuple[int, int]
 Form = tuple[object, ...]
+THIS, OTHER = Buffer("this", Shape("u8")), Buffer("other", Shape("u8"))
 
 
 def shared_borders(program: Program, uses: BufferUses) -> dict[Buffer, Buffer]:
@@ -44,8 +46,6 @@ def _form(program: Program, buffer: Buffer, uses: BufferUses) -> Form:
 
 
 def _writing(writer: ComputeSet, buffer: Buffer) -> Form:
-    """The codelet and its parameters, without the addresses."""
-    parameters = writer.parameters.copy()
-    parameters[[r.word for r in writer.relocations]] = 0
-    places = tuple((r.word, r.offset) for r in writer.relocations if r.buffer is buffer)
-    return writer.codelet, parameters.tobytes(), writer.units, places
+    """The work, with all buffers but this one alike."""
+    work = writer.work.with_addresses(lambda a: Address(THIS, a.offset) if a.buffer is buffer else Address(OTHER))
+    return work, writer.units

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
-
-from engine.codelets.chain import Chain, Link, Piece, chain, chain_scratch_bytes
 from engine.codelets.contract_fields import Field
-from engine.emit.nest import Nest
 from engine.program.products import is_float32_product
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Program, Span
 from engine.program.removal import without
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.unit_chain import ChainedWork, UnitChain
+from engine.program.work.words import Words
 
 LEAST_BYTES = 1 << 17
 """Arrays that several touch have to be so large together: smaller ones stay in the cache anyway."""
@@ -67,7 +66,7 @@ def _used(sets: list[ComputeSet]) -> Counter[Buffer]:
     uses: Counter[Buffer] = Counter()
     for each in sets:
         uses.update(span.buffer for span in _spans(each))
-        uses.update(relocation.buffer for relocation in each.relocations)
+        uses.update(address.buffer for address in each.work.addresses)
     return uses
 
 
@@ -77,15 +76,18 @@ def _spans(compute_set: ComputeSet) -> list[Span]:
 
 def _is_link(compute_set: ComputeSet) -> bool:
     """Whether a compute set's units do not mind how many of them are run together: a nest, or a product of batches."""
-    if compute_set.units < 2 or compute_set.one_worker or compute_set.overwrites or compute_set.calls:
+    if compute_set.units < 2 or compute_set.one_worker or compute_set.overwrites:
         return False
-    if any(r.moved is not None for r in compute_set.relocations):
+    if any(a.moved is not None for a in compute_set.work.addresses):
         return False
     if any(s.slot is not None or s.buffer.permanent for s in _spans(compute_set)):
         return False
-    if isinstance(compute_set.codelet, Nest):
+    work = compute_set.work
+    if isinstance(work, FusedLoop):
         return True
-    return is_float32_product(compute_set) and int(compute_set.parameters[Field.BATCHES]) == compute_set.units
+    return (
+        isinstance(work, Words) and is_float32_product(compute_set) and work.words[Field.BATCHES] == compute_set.units
+    )
 
 
 def _from(sets: list[ComputeSet], start: int, steered: set[int], gone: set[int]) -> list[int]:
@@ -167,35 +169,19 @@ def _chained(links: list[ComputeSet], uses: Counter[Buffer]) -> ComputeSet:
     """The compute sets as one."""
     units = min(each.units for each in links)
     own = _own_buffers(links, uses, units)
-    places, room = dict[Buffer, int](), 0
-    for buffer, size in own.items():
-        places[buffer], room = room, room + -(-size // 64) * 64
-    starts = np.cumsum([0, *(len(each.parameters) for each in links)]).tolist()
-    moved = [(start + r.word, r) for start, each in zip(starts, links, strict=False) for r in each.relocations]
-    pieces = [(word, places[r.buffer], own[r.buffer]) for word, r in moved if r.buffer in own]
-    first = int(Chain.WORDS) + int(Link.WORDS) * len(links) + int(Piece.WORDS) * len(pieces)
-    head = [len(links), len(pieces), starts[-1], room]
-    for start, each in zip(starts, links, strict=False):
-        head += [0, start, each.units // units, each.units]
-    head += [word for piece in pieces for word in piece]
-    codelets = (int(Chain.WORDS) + int(Link.WORDS) * number + int(Link.CODELET) for number in range(len(links)))
+    chained = (ChainedWork(each.work, each.units // units, each.units) for each in links)
     elements: Counter[str] = Counter()
     for each in links:
         elements.update(each.effort.elements)
     products = sum(each.effort.multiply_adds for each in links)
     return ComputeSet(
         " ".join(each.name for each in links),
-        chain,
-        np.concatenate([np.array(head, np.int64), *(each.parameters for each in links)]),
-        [replace(r, word=first + word) for word, r in moved if r.buffer not in own],
+        UnitChain(tuple(chained), tuple(own.items())),
         units,
         _merged([(s, each) for each in links for s in each.reads], own, units),
         _merged([(s, each) for each in links for s in each.writes], own, units),
         Effort(dict(elements), products, links[0].effort.element_type),
-        chain_scratch_bytes(starts[-1], room, max(each.scratch_bytes for each in links)),
         links[0].op_name,
-        keep=[table for each in links for table in each.keep],
-        calls=tuple(zip(codelets, (each.codelet for each in links), strict=True)),
     )
 
 
@@ -209,8 +195,8 @@ def _own_buffers(links: list[ComputeSet], uses: Counter[Buffer], units: int) -> 
         begun = all(s.buffer is not buffer for s in first[buffer].reads)
         if buffer.kind != "arena" or uses[buffer] != count or not begun:
             continue
-        moved = [(r, each) for each in links for r in each.relocations if r.buffer is buffer]
-        if any(r.offset or all(s.buffer is not buffer for s in _spans(each)) for r, each in moved):
+        moved = [(a, each) for each in links for a in each.work.addresses if a.buffer is buffer]
+        if any(a.offset or all(s.buffer is not buffer for s in _spans(each)) for a, each in moved):
             continue
         spans = [(s, each) for each in links for s in _spans(each) if s.buffer is buffer]
         pieces = {_piece(buffer, _of_chain(s.partition, each.units // units)) for s, each in spans}

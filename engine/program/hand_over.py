@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
-
 from engine.codelets.contract_fields import Field
-from engine.codelets.hand_over import HandOver, hand_over, hand_over_scratch_bytes
-from engine.emit.nest import Nest
 from engine.program.products import is_float32_product
 from engine.program.program import Buffer, ComputeSet, Program, Span
 from engine.program.removal import without
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.producer_consumer import ProducerConsumer
+from engine.program.work.words import Words
 
 MOST_PIECE_BYTES = 1 << 17
 """What a unit may hand over, to be still in the cache when it is read."""
@@ -34,7 +33,7 @@ def hand_over_units(program: Program) -> Program:
     gone: set[int] = set()
     users = _users(program)
     for at, reader in enumerate(sets):
-        if not isinstance(reader.codelet, Nest) or not any(s.buffer.kind == "variable" for s in reader.writes):
+        if not isinstance(reader.work, FusedLoop) or not any(s.buffer.kind == "variable" for s in reader.writes):
             continue
         for span in reader.reads:
             writer_at = _writer(program, users, span, at, merged, gone)
@@ -94,12 +93,12 @@ def _fit(writer: ComputeSet, reader: ComputeSet, span: Span, users: Counter[Buff
 
 def _shares_nothing(writer: ComputeSet) -> bool:
     """Whether a compute set is a product whose units are as fast one by one."""
-    return is_float32_product(writer) and writer.parameters[Field.K] <= LONGEST_K
+    return isinstance(writer.work, Words) and is_float32_product(writer) and writer.work.words[Field.K] <= LONGEST_K
 
 
 def _goes_through_scratch(writer: ComputeSet, reader: ComputeSet, buffer: Buffer, users: Counter[Buffer]) -> bool:
     """Whether nobody else wants a buffer, which each of the two reaches by one address."""
-    reached = [[r.offset for r in each.relocations if r.buffer is buffer] for each in (writer, reader)]
+    reached = [[a.offset for a in each.work.addresses if a.buffer is buffer] for each in (writer, reader)]
     return users[buffer] == 2 and reached == [[0], [0]]
 
 
@@ -128,28 +127,12 @@ def _may_wait(program: Program, before: int, at: int) -> bool:
 
 def _merged(writer: ComputeSet, reader: ComputeSet, span: Span) -> ComputeSet:
     """The two as one compute set."""
-    (written,) = (r.word for r in writer.relocations if r.buffer is span.buffer)
-    (read,) = (r.word for r in reader.relocations if r.buffer is span.buffer)
-    piece = _piece_bytes(span)
-    words = len(writer.parameters), len(reader.parameters)
-    head = np.zeros(HandOver.WORDS, np.int64)
-    head[HandOver.WRITER_WORDS :] = (*words, written, read, piece)
-    first, second = len(head), len(head) + words[0]
-    kept = [(first, writer), (second, reader)]
-    relocations = [
-        replace(r, word=start + r.word) for start, each in kept for r in each.relocations if r.buffer is not span.buffer
-    ]
     return ComputeSet(
         f"{writer.name} {reader.name}",
-        hand_over,
-        np.concatenate([head, writer.parameters, reader.parameters]),
-        relocations,
+        ProducerConsumer(writer.work, reader.work, span.buffer, _piece_bytes(span)),
         reader.units,
         [*writer.reads, *(s for s in reader.reads if s.buffer is not span.buffer)],
         list(reader.writes),
         replace(writer.effort, elements={**writer.effort.elements, **reader.effort.elements}),
-        hand_over_scratch_bytes(sum(words), piece, max(writer.scratch_bytes, reader.scratch_bytes)),
         writer.op_name,
-        keep=[*writer.keep, *reader.keep],
-        calls=((int(HandOver.WRITER), writer.codelet), (int(HandOver.READER), reader.codelet)),
     )

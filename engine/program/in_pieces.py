@@ -9,6 +9,7 @@ from engine.codelets.piece_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 from engine.machine_code.processor import may_use_matrix_registers
 from engine.program.products import is_float32_product
 from engine.program.program import ComputeSet, Program
+from engine.program.work.words import Words
 
 LEAST_MULTIPLY_ADDS = 1 << 23
 """Smaller products are not worth a look."""
@@ -32,19 +33,25 @@ def in_pieces(program: Program) -> Program:
     from engine.codelets.contract_pieces import contract_pieces, contract_pieces_scratch_bytes
 
     bytes_ = contract_pieces_scratch_bytes()
-    made = {id(each): replace(each, codelet=contract_pieces, scratch_bytes=bytes_) for each in chosen}
+    made = {
+        id(each): replace(each, work=replace(each.work, codelet=contract_pieces, scratch_bytes=bytes_))
+        for each in chosen
+        if isinstance(each.work, Words)
+    }
     return replace(program, compute_sets=[made.get(id(each), each) for each in program.compute_sets])
 
 
 def _pays(product: ComputeSet) -> bool:
     """Whether splitting both operands takes less than what is saved afterwards."""
-    rows, columns, k = (int(product.parameters[each]) for each in (Field.ROWS, Field.COLUMNS, Field.K))
+    assert isinstance(product.work, Words)
+    words = product.work.words
+    rows, columns, k = (words[each] for each in (Field.ROWS, Field.COLUMNS, Field.K))
     size = rows * columns * k
     if size < LEAST_MULTIPLY_ADDS or k < LEAST_K:
         return False
-    height = min(rows, int(product.parameters[Field.ROWS_PER_UNIT]))
+    height = min(rows, words[Field.ROWS_PER_UNIT])
     wasted = -(-height // BLOCK) * BLOCK / height * (-(-columns // BLOCK) * BLOCK / columns)
-    gathers = int(product.parameters[Field.RUN_A]) < k
+    gathers = words[Field.RUN_A] < k
     split_a = rows * k * _times_split(rows, columns, k) * (SPLIT + GATHER * gathers)
     split_b = 2 * columns * k * SPLIT  # by either worker
     return size * wasted * IN_PIECES + split_a + split_b < WORTH * size * MULTIPLY_ADD

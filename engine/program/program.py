@@ -1,36 +1,21 @@
 """A program: compute sets of vertices over buffers, in the order in which they run.
 
-A compute set is one codelet over `units` work items; like vertices on neighbouring tiles are stored as one run of
-units. What it reads and writes is stated by spans, from which follow the syncs, the memory plan and the account.
+A compute set is work cut into `units`; like vertices on neighbouring tiles are stored as one run of units. What it
+reads and writes is stated by spans, from which follow the syncs, the memory plan and the account.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-
-from engine.emit.nest import Nest
 from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape
+from engine.program.buffer import Address as Address
+from engine.program.buffer import Buffer as Buffer
+from engine.program.buffer import ByTurn as ByTurn
 from engine.program.convolution_size import ConvolutionSize
-
-
-@dataclass(eq=False, slots=True)
-class Buffer:
-    """Memory for one array. `kind` is "arena", "variable", "constant", "feed" or "queue" (the ring bound for a call).
-
-    `index` is the entry parameter's number for a variable or a feed; `value` the contents of a constant.
-    `permanent` arena buffers keep their contents from step to step.
-    """
-
-    name: str
-    shape: Shape
-    kind: str = "arena"
-    index: int = -1
-    value: np.ndarray | None = None
-    permanent: bool = False
+from engine.program.work.base import Relocation as Relocation
+from engine.program.work.base import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +25,6 @@ class Partition:
     inner: int
     extent: int
     grain: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByTurn:
-    """A number for each turn of a loop that turns a known number of times, counted by each worker in `counter`."""
-
-    counter: int
-    values: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +45,6 @@ class Span:
     buffer: Buffer
     partition: Partition | None = None
     slot: Slot | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Relocation:
-    """Parameter word `word` gets the address of a buffer plus `offset` bytes, and in each turn that turn's `moved`."""
-
-    word: int
-    buffer: Buffer
-    offset: int = 0
-    moved: ByTurn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,27 +82,21 @@ class Origin:
 
 @dataclass(eq=False, slots=True)
 class ComputeSet:
-    """One codelet run by many vertices. `codelet` is a Nest or a Numba codelet.
+    """Work done by many vertices, one or more units each; it is encoded when an executable is made.
 
-    `keep` are tables that the parameters point to. With `one_worker` all units run on one worker. `overwrites` is a
-    buffer it reads that may also be where it writes. `calls` are codelets that this one calls, with the parameter words
-    that have their addresses. `origins` are those of a nest's nodes by number, and of its reductions by -1 - number.
+    With `one_worker` all units run on one worker. `overwrites` is a buffer it reads that may also be where it writes.
+    `origins` are those of a fused loop's nodes by number, and of its reductions by -1 - number.
     """
 
     name: str
-    codelet: Nest | Any
-    parameters: np.ndarray
-    relocations: list[Relocation]
+    work: Work
     units: int
     reads: list[Span]
     writes: list[Span]
     effort: Effort = field(default_factory=Effort)
-    scratch_bytes: int = 0
     op_name: str = ""
-    keep: list[np.ndarray] = field(default_factory=list)
     one_worker: bool = False
     overwrites: Buffer | None = None
-    calls: tuple[tuple[int, Nest | Any], ...] = ()
     origins: dict[int, Origin] = field(default_factory=dict)
 
 

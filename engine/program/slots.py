@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 
 from engine.codelets.dynamic_slice import DynamicSlice, dynamic_slice
-from engine.program.program import Buffer, ByTurn, ComputeSet, Partition, Program, Relocation, Slot, Span
+from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Partition, Program, Slot, Span
 from engine.program.removal import without
+from engine.program.work.words import Words
 
 
 def slots_in_place(program: Program) -> Program:
@@ -37,7 +39,7 @@ class _Copy:
     """Compute set `at` copies a slot of `ring` into `box`, or `box` into it."""
 
     at: int
-    ring: Relocation
+    ring: Address
     box: Buffer
     into_ring: bool
 
@@ -45,12 +47,12 @@ class _Copy:
 def _copy_at(program: Program, at: int) -> _Copy | None:
     """The copy of a whole slot in one piece that a compute set makes, if its place is known by turn alone."""
     each = program.compute_sets[at]
-    if each.codelet is not dynamic_slice:
+    if not isinstance(each.work, Words) or each.work.codelet is not dynamic_slice:
         return None
-    parameters = each.parameters
+    parameters = each.work.words
     if parameters[DynamicSlice.START_RANK] or parameters[DynamicSlice.PIECE_RANK]:
         return None
-    places = {r.word: r for r in each.relocations}
+    places = {r.word: r.address for r in each.work.relocations}
     ring, box = places[int(DynamicSlice.ARRAY)], places[int(DynamicSlice.BOX)]
     if ring.moved is None or box.offset or box.buffer.kind != "arena" or box.buffer.permanent:
         return None
@@ -108,8 +110,8 @@ class _Uses:
     @staticmethod
     def _can_move(compute_set: ComputeSet, copy: _Copy) -> bool:
         """Whether a compute set finds the box by addresses alone, none of which moves by another count."""
-        found = [r for r in compute_set.relocations if r.buffer is copy.box]
-        counters = {r.moved.counter for r in (copy.ring, *found) if r.moved is not None}
+        found = [a for a in compute_set.work.addresses if a.buffer is copy.box]
+        counters = {a.moved.counter for a in (copy.ring, *found) if a.moved is not None}
         return compute_set.overwrites is not copy.box and bool(found) and len(counters) == 1
 
     def move(self, copy: _Copy, users: list[int]) -> None:
@@ -118,8 +120,7 @@ class _Uses:
             each = self.sets[at]
             self.sets[at] = replace(
                 each,
-                parameters=each.parameters.copy(),
-                relocations=[_in_slot(r, copy) for r in each.relocations],
+                work=each.work.with_addresses(partial(_in_slot, copy)),
                 reads=[_in_ring(span, copy) for span in each.reads],
                 writes=[_in_ring(span, copy) for span in each.writes],
             )
@@ -140,11 +141,10 @@ def _buffers(compute_set: ComputeSet) -> set[Buffer]:
     return {span.buffer for span in (*compute_set.reads, *compute_set.writes)}
 
 
-def _in_slot(relocation: Relocation, copy: _Copy) -> Relocation:
-    if relocation.buffer is not copy.box:
-        return relocation
-    moved = _sum(copy.ring.moved, relocation.moved)
-    return replace(copy.ring, word=relocation.word, offset=copy.ring.offset + relocation.offset, moved=moved)
+def _in_slot(copy: _Copy, address: Address) -> Address:
+    if address.buffer is not copy.box:
+        return address
+    return replace(copy.ring, offset=copy.ring.offset + address.offset, moved=_sum(copy.ring.moved, address.moved))
 
 
 def _in_ring(span: Span, copy: _Copy) -> Span:

@@ -24,8 +24,11 @@ from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
 from engine.program.effort import effort_of, is_fine_grained
 from engine.program.memory import plan_memory
-from engine.program.program import Buffer, ByTurn, ComputeSet, Mark, Partition, Program, Relocation, Span
+from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Mark, Partition, Program, Relocation, Span
 from engine.program.syncs import ranges_of, syncs
+from engine.program.work.base import Encoded
+from engine.program.work.encoding import encoded
+from engine.program.work.words import Words
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
 from engine.runtime.choice import WorkerChoice
@@ -44,7 +47,7 @@ from engine.runtime.executor import (
     turn_row,
 )
 from engine.runtime.feeds import RowFeed
-from engine.runtime.moving_addresses import as_run, with_own_parameters
+from engine.runtime.moving_addresses import as_run
 from engine.runtime.native_threads import codelets_of_calls
 from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.pieces import run_in_pieces
@@ -70,8 +73,9 @@ class Executable:
         self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
         pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
         self._outfeeds = [_outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
-        self._running = with_own_parameters(as_run(program))
+        self._running = as_run(program)
         self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
+        self._blocks = [encoded(each.work) for each in self._all_sets]
         self.plan = plan_memory(self._running)
         self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))
         self._constants: dict[Buffer, np.ndarray] = {}
@@ -82,7 +86,7 @@ class Executable:
         self._place()
         self._tables: dict[tuple[bool, int], np.ndarray] = {}
         self._preds_by_turn: dict[ByTurn, np.ndarray] = {}
-        self._scratch_bytes = max((s.scratch_bytes for s in self._all_sets), default=0)
+        self._scratch_bytes = max((each.scratch_bytes for each in self._blocks), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.choice = WorkerChoice()
         self._effort = effort_of(program)
@@ -91,7 +95,7 @@ class Executable:
         self._is_fine_grained = is_fine_grained(program)
 
     def _compile(self, progress: Progress | None) -> list[int]:
-        called = [codelet for s in self._all_sets for codelet in (s.codelet, *(c for _, c in s.calls))]
+        called = [codelet for b in self._blocks for codelet in (b.codelet, *(c for _, c in b.calls))]
         listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
         with making([*(codelet for codelet in called if isinstance(codelet, Codelet)), *codelets_of_calls()]):
             generated = addresses_of([codelet for codelet in called if isinstance(codelet, Generated)], listener)
@@ -99,10 +103,10 @@ class Executable:
         def address(codelet: Any) -> int:
             return generated[codelet] if isinstance(codelet, Generated) else int(codelet.address)
 
-        for compute_set in self._all_sets:
-            for word, codelet in compute_set.calls:
-                compute_set.parameters[word] = address(codelet)
-        return [address(s.codelet) for s in self._all_sets]
+        for block in self._blocks:
+            for word, codelet in block.calls:
+                block.words[word] = address(codelet)
+        return [address(block.codelet) for block in self._blocks]
 
     def _place(self) -> None:
         """Gives every buffer but the variables its address, and permanent ones their contents."""
@@ -112,13 +116,13 @@ class Executable:
             if buffer.value is not None:
                 raw = np.ascontiguousarray(buffer.value).view(np.uint8).reshape(-1)
                 self._arena[offset : offset + raw.size] = raw
-        for compute_set in self._all_sets:
-            for relocation in compute_set.relocations:
-                buffer = relocation.buffer
+        for block in self._blocks:
+            for relocation in block.relocations:
+                buffer = relocation.address.buffer
                 if buffer.kind == "constant" and buffer not in self._constants:
                     self._constants[buffer] = self._load_constant(buffer)
                     self._addresses[buffer] = self._constants[buffer].ctypes.data
-            self._relocate(compute_set, "arena", "feed", "constant")
+            self._relocate(block, "arena", "feed", "constant")
 
         for mark in self.program.marks:
             if mark.predicate is not None and mark.predicate.kind == "constant":
@@ -133,10 +137,11 @@ class Executable:
         memory[: raw.size] = raw
         return memory
 
-    def _relocate(self, compute_set: ComputeSet, *kinds: str) -> None:
-        for relocation in compute_set.relocations:
-            if relocation.buffer.kind in kinds:
-                compute_set.parameters[relocation.word] = self._addresses[relocation.buffer] + relocation.offset
+    def _relocate(self, block: Encoded, *kinds: str) -> None:
+        for relocation in block.relocations:
+            address = relocation.address
+            if address.buffer.kind in kinds:
+                block.words[relocation.word] = self._addresses[address.buffer] + address.offset
 
     def _bind(self, variables: list[DeviceBuffer]) -> None:
         """Points the program at its variables; does nothing when they are those of the last call."""
@@ -152,8 +157,8 @@ class Executable:
             if buffer.shape != variable.shape:
                 raise InternalError(f"Expected a variable of {buffer.shape}. Received: {variable.shape}.")
             self._addresses[buffer] = variable.address
-        for compute_set in self._all_sets:
-            self._relocate(compute_set, "variable")
+        for block in self._blocks:
+            self._relocate(block, "variable")
         self._variables = list(variables)
         self._tables.clear()
 
@@ -161,8 +166,8 @@ class Executable:
         addresses = self._queues.bind(queues)
         if addresses:
             self._addresses |= addresses
-            for compute_set in self._all_sets:
-                self._relocate(compute_set, "queue")
+            for block in self._blocks:
+                self._relocate(block, "queue")
             self._tables.clear()
 
     @property
@@ -195,7 +200,7 @@ class Executable:
                 break
             if waits[at]:
                 rows.append(sync_row(workers))
-            parameters = sets[at].parameters.ctypes.data
+            parameters = self._blocks[at].words.ctypes.data
             rows.append(compute_row(self._codelets[at], parameters, ranges_of(sets[at], workers)))
         for row in rows:
             if row[Column.KIND] in STEERING:
@@ -363,9 +368,7 @@ def _infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
     span = Span(buffer, Partition(max(row_elements, 1), max(batch, 1), 1))
     return ComputeSet(
         f"infeed {buffer.index}",
-        infeed,
-        parameters,
-        [Relocation(int(Infeed.TARGET), buffer)],
+        Words.of(infeed, parameters, [Relocation(int(Infeed.TARGET), Address(buffer))]),
         units,
         [],
         [span],
@@ -374,5 +377,5 @@ def _infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
 
 def _outfeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
     parameters, units = encode_outfeed(block.ctypes.data, 0, buffer.shape.bytes)
-    relocations = [Relocation(int(Outfeed.SOURCE), buffer)]
-    return ComputeSet(f"outfeed {buffer.name}", outfeed, parameters, relocations, units, [Span(buffer)], [])
+    work = Words.of(outfeed, parameters, [Relocation(int(Outfeed.SOURCE), Address(buffer))])
+    return ComputeSet(f"outfeed {buffer.name}", work, units, [Span(buffer)], [])

@@ -9,7 +9,8 @@ import numpy as np
 
 from engine.debug import DebugExecutable
 from engine.ir import Module
-from engine.program.program import Buffer, ComputeSet, Program, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Program, Relocation, Span
+from engine.program.work.words import Words
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
@@ -62,7 +63,8 @@ def set_of(codelet: object, buffers: list[Buffer], numbers: list[int], units: in
     """A compute set whose first parameters are addresses, the others numbers; `reads` and `writes` are spans."""
     parameters = np.zeros(len(buffers) + len(numbers), np.int64)
     parameters[len(buffers) :] = numbers
-    places = [Relocation(word, buffer) for word, buffer in enumerate(buffers)]
+    places = [Relocation(word, Address(buffer)) for word, buffer in enumerate(buffers)]
+    held = {name: rest.pop(name) for name in ("scratch_bytes", "keep") if name in rest}
     arguments = {"reads": [], "writes": [], **rest}
     name = str(arguments.pop("name", "made by hand"))
-    return ComputeSet(name, codelet, parameters, places, units, **arguments)  # type: ignore[arg-type]
+    return ComputeSet(name, Words.of(codelet, parameters, places, **held), units, **arguments)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 from engine.debug import DebugExecutable
 from engine.errors import DebugError, InternalError
 from engine.ir import Shape
-from engine.program.program import Buffer, ComputeSet, Mark, Partition, Program, Span
+from engine.program.program import Address, Buffer, ComputeSet, Mark, Partition, Program, Span
 from engine.runtime import executable as fast
 from engine.runtime.buffers import DeviceBuffer
 from tests.debug.codelets import (
@@ -75,10 +75,7 @@ def test_a_write_outside_its_piece() -> None:
 def test_a_write_into_what_it_only_reads() -> None:
     x, makes_x = filled()
     again = set_of(fill, [x], [], SIZE, name="again", reads=[Span(x, EACH)])
-    again.codelet = move
-    again.parameters = np.array([0, 0, 1])
-    again.relocations *= 2
-    again.relocations[1] = type(again.relocations[0])(1, x)
+    again.work = set_of(move, [x, x], [1], SIZE).work
     with pytest.raises(
         DebugError, match=r"'again' on tile 0 .* in element \[0\] of arena 'x' f64\[8\], which it may only read"
     ):
@@ -112,7 +109,7 @@ def test_a_wrong_relocation() -> None:
     for offset, where in ((8, "0 bytes after its end"), (-8, "8 bytes before its beginning")):
         x, makes_x = filled()
         makes_x.writes = [Span(x)]
-        makes_x.relocations = [type(makes_x.relocations[0])(0, x, offset)]
+        makes_x.work = makes_x.work.with_addresses(lambda each, offset=offset: Address(each.buffer, offset))
         with pytest.raises(DebugError, match=rf"to write inside arena 'x' f64\[8\]. Received: a write {where}"):
             run([makes_x], [x])
 
@@ -151,7 +148,6 @@ def test_what_the_last_step_wrote_does_not_count() -> None:
     executable = DebugExecutable(program([makes_x, makes_y], [x, y]))
     variable = DeviceBuffer(ROW)
     executable.run(2, [], [variable])
-    executable._running.compute_sets[0].codelet = is_small
     executable._codelets[0] = is_small.address
     with pytest.raises(DebugError, match="'x' .* nobody has written it in this step"):
         executable.run(1, [], [variable])
@@ -173,9 +169,7 @@ def test_two_writers() -> None:
 
 def test_two_tiles_write_the_same_number() -> None:
     x = Buffer("x", Shape("f64", (SIZE,)))
-    same = set_of(move, [x, x], [0], SIZE, name="same", writes=[Span(x)])
-    same.codelet, same.parameters = fill, np.zeros(1, np.int64)
-    same.relocations = same.relocations[:1]
+    same = set_of(fill, [x], [], SIZE, name="same", writes=[Span(x)])
     (result,) = run([same], [x])
     np.testing.assert_array_equal(result, np.arange(8.0))
     one = Buffer("one", Shape("f64", (1,)))
@@ -225,13 +219,13 @@ def test_scratch_that_is_not_its_own(word: int, scratch_bytes: int) -> None:
     spoils = set_of(spoil_scratch, [x], [word], SIZE, writes=[Span(x, EACH)], scratch_bytes=scratch_bytes)
     with pytest.raises(DebugError, match=f"to use {scratch_bytes} bytes of scratch, after the executor's own"):
         run([spoils], [x])
-    spoils.parameters[1] = 8
+    spoils.work = set_of(spoil_scratch, [x], [8], SIZE, scratch_bytes=scratch_bytes).work
     assert run([spoils], [x])[0][0] == 0.0
 
 
 def test_a_write_into_a_table() -> None:
     x, table = Buffer("x", ROW), np.zeros(3, np.int64)
-    spoils = set_of(spoil_pointed, [x], [table.ctypes.data], SIZE, writes=[Span(x, EACH)], keep=[table])
+    spoils = set_of(spoil_pointed, [x], [table.ctypes.data], SIZE, writes=[Span(x, EACH)], keep=(table,))
     with pytest.raises(DebugError, match="Expected the tables of compute set 'made by hand' to stay as they are"):
         run([spoils], [x])
 

@@ -10,6 +10,7 @@ from engine.emit.nest import MultiplyAdd, Nest
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
+from engine.program.work.fused_loop import FusedLoop
 from tests.engine.running import fast
 
 RATE, SHARE, LEAST = np.float32(1e-3), np.float32(0.1), np.float32(1e-7)
@@ -43,7 +44,7 @@ def arguments(shape: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
 def nest_of(module: Module) -> Nest:
     """The longest one."""
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
-    nests = [each.codelet for each in program.compute_sets if isinstance(each.codelet, Nest)]
+    nests = [each.work.nest for each in program.compute_sets if isinstance(each.work, FusedLoop)]
     return max(nests, key=lambda nest: len(nest.nodes))
 
 

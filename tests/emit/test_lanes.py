@@ -9,6 +9,7 @@ from engine.emit.library import name_of
 from engine.emit.nest import Nest
 from engine.ir import Module, Shape
 from engine.ir.builder import Builder
+from engine.program.work.fused_loop import FusedLoop
 from tests.emit.cases import ALL, hard_values
 from tests.engine.running import assert_near, check, slow
 from tests.program.machine import Machine, machine_of
@@ -17,7 +18,7 @@ LENGTHS = (0, 1, 7, 15, 16, 17, 31, 63, 64, 1000)
 
 
 def nests(machine: Machine) -> list[Nest]:
-    return [s.codelet for s in machine.program.compute_sets if isinstance(s.codelet, Nest)]
+    return [s.work.nest for s in machine.program.compute_sets if isinstance(s.work, FusedLoop)]
 
 
 def inner_accesses(machine: Machine) -> set[str]:

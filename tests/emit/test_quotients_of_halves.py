@@ -42,4 +42,4 @@ def test_every_half(scale: np.float32) -> None:
 @pytest.mark.parametrize(("kind", "steps"), [("f16", True), ("bf16", False)])
 def test_only_where_remainders_are_exact(kind: str, steps: bool) -> None:
     (compute_set,) = build_program(module_of(kind), ["variable"] * 2, {}).compute_sets
-    assert ("@llvm.fma" in emit_codelet(compute_set.codelet, "name", 16).replace('"', "")) == steps
+    assert ("@llvm.fma" in emit_codelet(compute_set.work.vertex, "name", 16).replace('"', "")) == steps

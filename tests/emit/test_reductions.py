@@ -10,6 +10,7 @@ import pytest
 from engine.emit.nest import Nest
 from engine.ir import Computation, Module, Shape, TupleShape
 from engine.ir.builder import Builder
+from engine.program.work.fused_loop import FusedLoop
 from tests.emit.cases import FLOATS, INTEGERS, hard_values
 from tests.engine.running import assert_near, check, slow
 from tests.program.machine import Machine, machine_of
@@ -41,7 +42,7 @@ def values(opcode: str, kind: str, shape: tuple[int, ...], rng: np.random.Genera
 
 
 def nests(machine: Machine) -> list[Nest]:
-    return [s.codelet for s in machine.program.compute_sets if isinstance(s.codelet, Nest)]
+    return [s.work.nest for s in machine.program.compute_sets if isinstance(s.work, FusedLoop)]
 
 
 def compare(module: Module, arrays: list[np.ndarray], tolerance: float = 1e-5) -> Machine:

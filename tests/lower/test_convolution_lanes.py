@@ -80,7 +80,7 @@ def test_any_overlap(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def set_names(module: Module) -> list[str]:
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
-    return [each.codelet.name for each in program.compute_sets if hasattr(each.codelet, "name")]
+    return [each.work.vertex.name for each in program.compute_sets if hasattr(each.work.vertex, "name")]
 
 
 def layer(features: int, results: int, size: int, taps: int, gradient: str, kind: str = "f32") -> Module:

@@ -86,7 +86,7 @@ def test_units_touch_only_what_they_say(algorithm: str, words: int, kind: str) -
 
 def test_next_state_costs_nothing_where_nobody_reads_it() -> None:
     program = build_program(bits(Shape("u32", (8,)), "RNG_PHILOX", 3, state_too=False), ["variable"], {})
-    assert [each.codelet.name for each in program.compute_sets] == ["philox_bits"]
+    assert [each.work.vertex.name for each in program.compute_sets] == ["philox_bits"]
 
 
 @pytest.mark.parametrize(("algorithm", "words"), [("RNG_MARSAGLIA", 3), ("RNG_THREE_FRY", 3), ("RNG_PHILOX", 4)])

@@ -9,6 +9,7 @@ from engine.codelets.transpose import transpose
 from engine.compile import build_program
 from engine.ir import Module
 from engine.ir.builder import Builder
+from engine.program.work.words import has_codelet
 from tests.engine.running import check
 
 
@@ -19,7 +20,7 @@ def transposed(element_type: str, dimensions: tuple[int, ...], permutation: tupl
 
 def in_blocks(module: Module) -> bool:
     program = build_program(module, ["feed"], {})
-    return any(each.codelet is transpose for each in program.compute_sets)
+    return any(has_codelet(each.work, transpose) for each in program.compute_sets)
 
 
 @pytest.mark.parametrize(

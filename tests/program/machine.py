@@ -12,8 +12,8 @@ from engine.emit.library import Generated, addresses_of
 from engine.ir import Module
 from engine.machine_code.abi import CODELET_TYPE, Scratch
 from engine.program.program import Buffer, ComputeSet, Mark, Program
+from engine.program.work.encoding import encoded
 from engine.runtime.buffers import aligned_zeros
-from engine.runtime.moving_addresses import moving_addresses
 
 GARBAGE = 0xFF
 GUARD = 256
@@ -25,12 +25,14 @@ class Machine:
     """A program's buffers by name, filled with garbage where the program promises nothing about them."""
 
     def __init__(self, program: Program, arguments: dict[int, np.ndarray]) -> None:
-        self.program = program = moving_addresses(program)
-        codelets = [c for s in program.compute_sets for c in (s.codelet, *(called for _, called in s.calls))]
+        self.program = program
+        self.blocks = {each: encoded(each.work) for each in program.compute_sets}
+        blocks = self.blocks.values()
+        codelets = [c for b in blocks for c in (b.codelet, *(called for _, called in b.calls))]
         self.addresses = addresses_of(each for each in codelets if isinstance(each, Generated))
         self.memory: dict[Buffer, np.ndarray] = {}
         self.guards: dict[Buffer, list[np.ndarray]] = {}
-        needed = max((s.scratch_bytes for s in program.compute_sets), default=0)
+        needed = max((b.scratch_bytes for b in blocks), default=0)
         self.scratch = aligned_zeros(needed + Scratch.BYTES)
         faces = program.feeds | program.variables
         for number, buffer in faces.items():
@@ -38,17 +40,17 @@ class Machine:
         for compute_set in program.compute_sets:
             for span in (*compute_set.reads, *compute_set.writes):
                 self._place(span.buffer, span.buffer.value)
-            for relocation in compute_set.relocations:
-                self._place(relocation.buffer, relocation.buffer.value)
+            for address in compute_set.work.addresses:
+                self._place(address.buffer, address.buffer.value)
         predicates = [mark.predicate for mark in program.marks if mark.predicate is not None]
         for buffer in (*program.outputs, *predicates):
             self._place(buffer, buffer.value)
-        for compute_set in program.compute_sets:
-            for word, codelet in compute_set.calls:
-                compute_set.parameters[word] = self.address_of(codelet)
-            for relocation in compute_set.relocations:
-                address = self.memory[relocation.buffer].ctypes.data + relocation.offset
-                compute_set.parameters[relocation.word] = address
+        for block in blocks:
+            for word, codelet in block.calls:
+                block.words[word] = self.address_of(codelet)
+            for relocation in block.relocations:
+                address = self.memory[relocation.address.buffer].ctypes.data + relocation.address.offset
+                block.words[relocation.word] = address
 
     def _place(self, buffer: Buffer, value: np.ndarray | None) -> None:
         if buffer in self.memory:
@@ -68,9 +70,8 @@ class Machine:
         return self.addresses[codelet] if isinstance(codelet, Generated) else int(codelet.address)
 
     def run_units(self, compute_set: ComputeSet, lo: int, hi: int) -> None:
-        CODELET_TYPE(self.address_of(compute_set.codelet))(
-            compute_set.parameters.ctypes.data, lo, hi, self.scratch.ctypes.data
-        )
+        block = self.blocks[compute_set]
+        CODELET_TYPE(self.address_of(block.codelet))(block.words.ctypes.data, lo, hi, self.scratch.ctypes.data)
 
     def run(self, order: Order | None = None) -> list[np.ndarray]:
         """One step; `order` gives the order in which units run, one by one. Returns the outputs."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.chain import chain
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
 from engine.program.chains import chains
 from engine.program.program import Program
+from engine.program.work.unit_chain import UnitChain
 from engine.runtime import executable as executables
 from engine.runtime import moving_addresses
 from engine.runtime.executable import Executable
@@ -58,7 +58,7 @@ def made(module: Module) -> Program:
 
 
 def chained(module: Module) -> list[str]:
-    return [s.name for s in chains(made(module)).compute_sets if s.codelet is chain]
+    return [s.name for s in chains(made(module)).compute_sets if isinstance(s.work, UnitChain)]
 
 
 MODULES = [

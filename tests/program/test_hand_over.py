@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.hand_over import hand_over
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Module
 from engine.ir.builder import Builder
 from engine.program.hand_over import hand_over_units
 from engine.program.program import Program
+from engine.program.work.producer_consumer import ProducerConsumer
 from engine.runtime import executable as executables
 from engine.runtime import moving_addresses
 from engine.runtime.executable import Executable
@@ -23,7 +23,7 @@ STEPS = 3
 
 def handed(program: Program) -> int:
     """How many compute sets of a program are two in one."""
-    return sum(s.codelet is hand_over for s in program.compute_sets)
+    return sum(isinstance(s.work, ProducerConsumer) for s in program.compute_sets)
 
 
 def trained(module: Module, roles: list[str]) -> list[np.ndarray]:

@@ -32,7 +32,7 @@ def made(module: Module) -> Program:
 
 
 def codelets(program: Program) -> set[str]:
-    return {str(getattr(each.codelet, "name", "")) for each in program.compute_sets}
+    return {str(getattr(each.work.vertex, "name", "")) for each in program.compute_sets}
 
 
 def result(module: Module) -> np.ndarray:

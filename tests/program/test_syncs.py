@@ -10,6 +10,7 @@ from engine.ir import Shape
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span
 from engine.program.syncs import Place, ranges_of, syncs
+from engine.program.work.fused_loop import FusedLoop
 from engine.runtime.executable import Executable
 from tests.program.programs import PROGRAMS, program_of
 from tests.program.test_units import elements_of
@@ -94,7 +95,7 @@ def test_a_chain_along_one_partition_does_not_wait() -> None:
     def link(source: Buffer, target: Buffer, partition: Partition, units: int) -> ComputeSet:
         nest = Nest((False,), 0, (), ())
         spans = [Span(source, partition)], [Span(target, partition)]
-        return ComputeSet("link", nest, np.zeros(1, np.int64), [], units, *spans)
+        return ComputeSet("link", FusedLoop(nest, (1,), 1, ()), units, *spans)
 
     def waits(*links: ComputeSet) -> list[bool]:
         return syncs(list(links), 2, addresses.__getitem__)[0]

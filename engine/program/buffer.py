@@ -1,0 +1,42 @@
+"""Buffers, addresses in them, and numbers that are known for each iteration of a loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.ir.shape import Shape
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """Memory for one array. `kind` is "arena", "variable", "constant", "feed" or "queue" (the ring bound for a call).
+
+    `index` is the entry parameter's number for a variable or a feed; `value` the contents of a constant.
+    `permanent` arena buffers keep their contents from step to step.
+    """
+
+    name: str
+    shape: Shape
+    kind: str = "arena"
+    index: int = -1
+    value: np.ndarray | None = None
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ByTurn:
+    """A number for each turn of a loop that turns a known number of times, counted by each worker in `counter`."""
+
+    counter: int
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`offset` bytes after the begin of a buffer, and in each iteration of a loop its number of `moved` bytes more."""
+
+    buffer: Buffer
+    offset: int = 0
+    moved: ByTurn | None = None

@@ -1,0 +1,89 @@
+"""What the vertices of a compute set do, as typed data; it becomes words when an executable is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from engine.program.buffer import Address
+
+
+class Addressed:
+    """A frozen dataclass that has addresses among its fields, or in tuples of such."""
+
+    __slots__ = ()
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """The addresses, in the order of the fields."""
+        return tuple(addresses_in(self))
+
+    def with_addresses(self, change: Callable[[Address], Address]) -> Self:
+        """The same with every address replaced by what `change` makes of it."""
+        return _changed(self, change)
+
+
+def addresses_in(value: object) -> Iterator[Address]:
+    """The addresses of a field's value; the elements of a tuple are of one kind."""
+    if isinstance(value, Address):
+        yield value
+    elif isinstance(value, Addressed):
+        for each in fields(value):  # type: ignore[arg-type]
+            yield from addresses_in(getattr(value, each.name))
+    elif isinstance(value, tuple) and value and isinstance(value[0], Address | Addressed):
+        for element in value:
+            yield from addresses_in(element)
+
+
+def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
+    if isinstance(value, Address):
+        return change(value)
+    if isinstance(value, Addressed):
+        old = {each.name: getattr(value, each.name) for each in fields(value)}  # type: ignore[arg-type]
+        new = {name: _changed(held, change) for name, held in old.items()}
+        return replace(value, **{name: held for name, held in new.items() if held is not old[name]})  # type: ignore[type-var]
+    if isinstance(value, tuple) and value and isinstance(value[0], Address | Addressed):
+        return tuple(_changed(element, change) for element in value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation(Addressed):
+    """Parameter word number `word` gets an address."""
+
+    word: int
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A codelet and its parameter block, int64 [words], which whoever asked for it owns and points at its memory.
+
+    `keep` are tables that words point to. `calls` are codelets that this one calls, with the words that have their
+    addresses. `scratch_bytes` is what each worker needs besides the executor's own.
+    """
+
+    codelet: Any
+    words: np.ndarray
+    relocations: tuple[Relocation, ...]
+    scratch_bytes: int = 0
+    keep: tuple[np.ndarray, ...] = ()
+    calls: tuple[tuple[int, Any], ...] = ()
+
+
+class Work(Addressed):
+    """What the vertices of a compute set do: sizes, and operands by address. Each kind is a frozen dataclass."""
+
+    __slots__ = ()
+
+    @property
+    def vertex(self) -> Hashable:
+        """Equal for work whose vertices run the same code on a chip."""
+        return type(self).__name__
+
+    def encode(self) -> Encoded:
+        """The codelet and a parameter block of its own, with zeros in place of addresses of buffers."""
+        raise NotImplementedError

@@ -1,0 +1,85 @@
+"""Fused elementwise work and reductions: a loop nest with its extents, and the arrays as its loops reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from engine.emit.nest import Input, Nest
+from engine.program.buffer import Address
+from engine.program.work.base import Addressed, Encoded, Relocation, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Strided(Addressed):
+    """An array: bytes from one iteration of each loop to the next, and between the partial results of units."""
+
+    address: Address
+    strides: tuple[int, ...]
+    pitch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Addressed):
+    """What an Index node counts: where it starts, and its step along each loop."""
+
+    start: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FusedLoop(Work):
+    """A nest run over `extents`, whose units have pieces of `grain` of its loop number `nest.partition`.
+
+    `operands` are those of the nest's accesses, by number. `record` is where exceptions are counted, in a nest that
+    looks for them.
+    """
+
+    nest: Nest
+    extents: tuple[int, ...]
+    grain: int
+    operands: tuple[Strided | Count, ...]
+    record: Address | None = None
+
+    @property
+    def vertex(self) -> Hashable:
+        """The nest: equal ones share machine code."""
+        return self.nest
+
+    @property
+    def points(self) -> int:
+        """How often the innermost body runs."""
+        return prod(self.extents)
+
+    @property
+    def copies(self) -> bool:
+        """Whether it stores what it loads, and nothing else."""
+        return not self.nest.reductions and all(isinstance(node, Input) for node in self.nest.nodes)
+
+    @property
+    def written(self) -> frozenset[int]:
+        """The numbers of the operands that are written."""
+        nest = self.nest
+        return frozenset(s.access for s in nest.stores) | {a for r in nest.reductions for a in r.accesses}
+
+    def operands_at(self, buffer: object) -> list[Strided]:
+        """The operands in a buffer."""
+        return [o for o in self.operands if isinstance(o, Strided) and o.address.buffer is buffer]
+
+    def encode(self) -> Encoded:
+        """The block that Nest describes."""
+        words = [self.grain, *self.extents]
+        relocations = []
+        for operand in self.operands:
+            if isinstance(operand, Count):
+                words += (operand.start, *operand.strides, 0)
+            else:
+                relocations.append(Relocation(len(words), operand.address))
+                words += (0, *operand.strides, operand.pitch)
+        if self.record is not None:
+            relocations.append(Relocation(len(words), self.record))
+            words.append(0)
+        return Encoded(self.nest, np.array(words, np.int64), tuple(relocations))

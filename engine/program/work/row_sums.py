@@ -1,0 +1,60 @@
+"""A fused loop that reads sums of rows, which are added up in scratch right before it runs on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.codelets.row_sums import RowSums, row_sums
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.buffer import Address, Buffer
+from engine.program.work.base import Encoded, Relocation, Work, addresses_in
+from engine.program.work.fused_loop import FusedLoop
+
+
+@dataclass(frozen=True, slots=True)
+class SummedRows(Work):
+    """`reader` runs on the chunks of a table of float32 sums, `table`, that never becomes memory.
+
+    A row has `width` elements, a chunk `chunk_bytes`. The row to add that has position p lies
+    p // repeat * outer + p % repeat * inner bytes after `updates`; `ends` and `entries` are what `sort_rows` makes.
+    """
+
+    reader: FusedLoop
+    table: Buffer
+    ends: Address
+    entries: Address
+    updates: Address
+    repeat: int
+    outer: int
+    inner: int
+    width: int
+    chunk_bytes: int
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Those of the reader but for the table, and those of the rows."""
+        own = [a for a in addresses_in(self.reader) if a.buffer is not self.table]
+        return (*own, self.ends, self.entries, self.updates)
+
+    def encode(self) -> Encoded:
+        """The fields of `row_sums`, then the reader's block."""
+        reader = self.reader.encode()
+        head = np.zeros(RowSums.WORDS, np.int64)
+        table = next(r.word for r in reader.relocations if r.address.buffer is self.table)
+        head[RowSums.REPEAT :] = (
+            *(self.repeat, self.outer, self.inner, self.width, self.chunk_bytes),
+            *(0, len(reader.words), table),
+        )
+        moved = (replace(r, word=len(head) + r.word) for r in reader.relocations if r.address.buffer is not self.table)
+        own = ((RowSums.ENDS, self.ends), (RowSums.ENTRIES, self.entries), (RowSums.UPDATES, self.updates))
+        sums_bytes = -(-self.chunk_bytes // 64) * 64
+        return Encoded(
+            row_sums,
+            np.concatenate([head, reader.words]),
+            (*moved, *(Relocation(int(word), address) for word, address in own)),
+            RESERVED_SCRATCH + sums_bytes + 8 * len(reader.words),
+            reader.keep,
+            ((int(RowSums.READER), reader.codelet),),
+        )
