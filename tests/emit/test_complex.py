@@ -19,6 +19,7 @@ TOLERANCES = {"c64": 1e-6, "c128": 1e-14}
 SHAPES = ((), (1,), (5, 7), (33,), (3, 64))
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("kind", ["c64", "c128"])
 @pytest.mark.parametrize("opcode", UNARY)
 def test_functions(opcode: str, kind: str) -> None:

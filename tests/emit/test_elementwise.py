@@ -152,6 +152,7 @@ def domain(opcode: str, kind: str, rng: np.random.Generator) -> list[np.ndarray]
     return arrays
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("opcode", ROUNDED)
 @pytest.mark.parametrize("kind", FLOATS)
 def test_functions(opcode: str, kind: str) -> None:

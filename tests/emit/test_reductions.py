@@ -55,6 +55,7 @@ def compare(module: Module, arrays: list[np.ndarray], tolerance: float = 1e-5) -
     return machine
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("opcode", KINDS)
 @pytest.mark.parametrize("dimensions", [(0,), (1,), (0, 1)], ids=["columns", "rows", "both"])
 def test_every_kind_and_type(opcode: str, dimensions: tuple[int, ...]) -> None:

@@ -69,6 +69,7 @@ def test_the_definition_takes_and_hands_out_elements_in_order() -> None:
     assert variables[0] == 15
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("slots", [1, 2, 5])
 @pytest.mark.parametrize("shapes", ELEMENTS.values(), ids=ELEMENTS)
 def test_a_loop_over_elements_of_all_sizes(workers: int, shapes: list[Shape], slots: int) -> None:

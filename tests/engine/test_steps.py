@@ -47,6 +47,7 @@ def test_agrees_with_the_definitions(name: str, outputs: str) -> None:
         assert_near(one, other, 1e-3)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_many_steps_are_that_many_single_steps(name: str) -> None:
     module, roles = PROGRAMS[name]()
@@ -93,6 +94,7 @@ class Fickle(WorkerChoice):
         return 0.0
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_bits_when_workers_change_between_and_within_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.runtime.executable.INLINE_EFFORT", 0)

@@ -77,6 +77,7 @@ def read(b: Builder, reader: str, old: Instruction, new: Instruction, sums: Inst
     return b.add(b.get_tuple_element(loop, 1), b.multiply(new, b.get_tuple_element(loop, 2)))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("reader", ["nobody", "before", "after", "turned", "kept", "looped"])
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("twice", [False, True])

@@ -16,9 +16,10 @@ OF_2013 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": FEATURES}
 GENERIC = {"NUMBA_CPU_NAME": "generic"}
 CONVERSIONS = """
 from engine.machine_code.processor import lanes, target
-from tests.emit.test_elementwise import ALL, test_convert
+from tests.emit.test_elementwise import FLOATS, INTEGERS, test_convert
+from tests.exploring import sample
 assert lanes() == {lanes}, target()
-for source in ALL:
+for source in (*FLOATS, *sample(INTEGERS, 2), "pred"):
     test_convert(source)
 print("fine")
 """

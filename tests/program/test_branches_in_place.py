@@ -62,6 +62,7 @@ def conditional(shape: tuple[int, ...], yes: str, no: str, reads: str = "") -> M
     return b.module(b.tuple(*parts, *others), {1: 0, 2: 1})
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("shape", [LARGE, SMALL])
 @pytest.mark.parametrize("yes", MAKERS)
 @pytest.mark.parametrize("no", MAKERS)

@@ -35,6 +35,7 @@ def trained(module: Module, roles: list[str]) -> list[np.ndarray]:
     return [*executable.run(STEPS, feeds, held), *(h.read() for h in held)]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("batch", "wide"), [(40, 768), (3, 1030), (256, 777), (33, 2048)])
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_same_bits(batch: int, wide: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:

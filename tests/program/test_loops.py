@@ -47,6 +47,7 @@ def program_and_arguments(name: str) -> Iterator[tuple[Program, Program, list[np
         yield build_program(module, roles, {}), build_program(module, roles, {}), arguments
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LOOPS)
 def test_nothing_is_overwritten_before_its_last_reader(name: str) -> None:
     """Step by step, whatever is read is the same in the arena as where each buffer has memory of its own."""
@@ -86,6 +87,7 @@ class RacesWithTests(Races):
         return bool(others[:, start:stop].any())
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("name", LOOPS)
 def test_no_two_workers_meet_on_the_way(name: str, workers: int) -> None:
@@ -142,6 +144,7 @@ def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[n
         row += 1
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LOOPS)
 def test_workers_meet_between_two_jumps_or_branches(name: str) -> None:
     """Nobody may go round a loop, or past a second branch, while another still stands before the first."""

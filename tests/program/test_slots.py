@@ -32,11 +32,13 @@ def copies_of(program: Program) -> int:
     return sum(has_codelet(each.work, dynamic_slice) for each in program.compute_sets)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_as_the_definitions_say(seed: int) -> None:
     check(ring_loop(seed), tolerance=1e-4)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_in_place_is_as_in_copies(seed: int) -> None:
     """Unit by unit, each buffer in memory of its own, full of garbage."""
@@ -47,6 +49,7 @@ def test_in_place_is_as_in_copies(seed: int) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_two_workers_meet_on_the_way(seed: int, workers: int) -> None:

@@ -69,6 +69,7 @@ class Races:
         return False
 
 
+@pytest.mark.sample(21)
 @pytest.mark.parametrize("workers", [2, 3, 5])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_two_workers_meet(name: str, workers: int) -> None:
