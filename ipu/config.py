@@ -11,7 +11,7 @@ from ipu._internal.config.enumerations import (
 from ipu._internal.config.ipu_config import IPUConfig
 from ipu._internal.config.legacy import IpuOptions, KeyId, VerificationOptions
 from ipu._internal.config.metadata import AttributeMetadata
-from ipu._internal.device import configure_ipu_system, get_ipu_config, reset_ipu_configuration
+from ipu._internal.config.system import configure_ipu_system, get_ipu_config, reset_ipu_configuration
 from ipu._internal.names.namespace import public_names
 
 __all__ = [

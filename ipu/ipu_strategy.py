@@ -14,11 +14,13 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-from ipu._internal.compiler import dataset_iterators, direct_calls
+from ipu._internal import keras_hooks
+from ipu._internal.compiler import direct_calls
 from ipu._internal.compiler.calling import call_on_engine, refuse_doubles
 from ipu._internal.compiler.replica_reduction import reduced
 from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.names.namespace import public_names
+from ipu._internal.queues import dataset_iterators
 from ipu._internal.serving.exported_functions import exported_function
 
 __all__ = ["IPUExtendedV1", "IPUStrategy", "IPUStrategyV1"]
@@ -113,9 +115,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
         dataset_iterators.install()
         direct_calls.install(_run_directly)
         if enable_keras_extensions:
-            from keras_ext.installing import install
-
-            install()
+            keras_hooks.install()
 
     @property
     def num_replicas_in_sync(self) -> int:

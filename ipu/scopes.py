@@ -19,7 +19,7 @@ from tensorflow.core.framework import attr_value_pb2
 from engine.errors import ConfigurationError
 from engine.ir.attributes import PARTIALS_SCOPE
 from ipu._internal.compiler.traced_pipelines import note_ipus
-from ipu._internal.device import device_named
+from ipu._internal.config.system import device_named
 from ipu._internal.names.namespace import public_names
 
 __all__ = [

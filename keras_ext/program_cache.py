@@ -19,7 +19,7 @@ from ipu._internal.compiler.pipelining import InferencePipelineProgram, Pipeline
 from ipu._internal.compiler.program import Program
 from ipu._internal.compiler.replication import alone, without_groups
 from ipu._internal.compiler.trace import graph_of, trace_step
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from ipu._internal.pipelining.streaming import (
     Streamed,
     StreamingAccumulation,

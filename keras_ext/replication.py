@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import StepCountError
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from keras_ext.epochs.feeds import Batches, BatchSignature, FeedIterator, take
 
 logger = logging.getLogger("ipu")

@@ -14,7 +14,7 @@ import tensorflow as tf
 from engine.errors import OutOfTileMemory
 from engine.partition.accumulation import Accumulation
 from ipu._internal.compiler.program import Program
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from ipu._internal.profiling import failures
 from keras_ext.accumulation import accumulation_of, accumulation_with, accumulator_type_of, storage_of
 from keras_ext.callback_thread import CallbackThread

@@ -43,8 +43,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def unconfigured() -> Iterator[None]:
     """Resets the IPU configuration after a test that used it, without importing it for one that did not."""
     yield
-    if "ipu._internal.device" in sys.modules:
-        sys.modules["ipu._internal.device"].reset_ipu_configuration()
+    if "ipu._internal.config.system" in sys.modules:
+        sys.modules["ipu._internal.config.system"].reset_ipu_configuration()
 
 
 @pytest.fixture(autouse=True)

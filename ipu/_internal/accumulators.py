@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from ipu._internal.compiler.marks import is_function_of_variables
-from ipu.gradient_accumulation import GradientAccumulationReductionMethod as Method
+from ipu._internal.pipelining.options import GradientAccumulationReductionMethod as Method
 
 AccumulatorType = tf.DType | Callable[[Any], Any] | None
 

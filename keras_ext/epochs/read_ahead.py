@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from keras_ext.epochs.feeds import Batches, FeedIterator, take
 
 PATIENCE = 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipu._internal.names.namespace import public_names
-from keras_ext.accumulation import AccumulationOptions
+from keras_ext.accumulation_options import AccumulationOptions
 from keras_ext.callback_options import CallbackOptions
 from keras_ext.pipelining.assigning import StageAssignments
 from keras_ext.pipelining.assignments import (

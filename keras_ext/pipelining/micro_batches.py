@@ -13,8 +13,8 @@ from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
 from engine.partition.schedule import devices_of
 from engine.partition.schedule_checks import check_count
-from ipu._internal.device import current_system
-from keras_ext.accumulation import REDUCTION, REDUCTIONS
+from ipu._internal.config.system import current_system
+from keras_ext.accumulation_options import REDUCTION, REDUCTIONS
 from keras_ext.extension import option
 from keras_ext.pipelining.assigned import is_without_stages, may_have_stages
 from keras_ext.pipelining.errors import StageAssignmentError

@@ -16,7 +16,7 @@ from engine.partition.stage_options import StageOptions
 from engine.partition.storage import Storage
 from ipu._internal.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
 from ipu._internal.compiler.storage import checked_storage, placed
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from ipu._internal.pipelining.options import (
     RecomputationMode,
     checked_device_mapping,
@@ -27,7 +27,7 @@ from ipu._internal.pipelining.options import (
 from ipu._internal.pipelining.stage_options import stage_options_of
 from ipu._internal.pipelining.sums import checked_sum_dtype
 from ipu.ops.pipelining_ops import pipeline
-from keras_ext.accumulation import REDUCTION, REDUCTIONS, checked_reduction, checked_steps
+from keras_ext.accumulation_options import REDUCTION, REDUCTIONS, checked_reduction, checked_steps
 from keras_ext.extension import Extension, option, options_of
 from keras_ext.pipelining.assigned import ASSIGNMENT, checked_stages, is_pipelined
 from keras_ext.pipelining.assignments import flat_arguments

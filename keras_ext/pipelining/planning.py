@@ -18,9 +18,9 @@ from ipu._internal.compiler.marks import marking
 from ipu._internal.compiler.program import build_program
 from ipu._internal.compiler.replication import alone
 from ipu._internal.compiler.trace import trace_step
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from ipu._internal.pipelining.options import RecomputationMode, checked_schedule, kind_of
-from keras_ext.accumulation import REDUCTION, REDUCTIONS
+from keras_ext.accumulation_options import REDUCTION, REDUCTIONS
 from keras_ext.extension import Extension, option
 from keras_ext.pipelining.batch_specs import batch_specs
 from keras_ext.pipelining.calls import Calls, calls_of
@@ -170,7 +170,7 @@ class PipelinePlanning(Extension):
             RuntimeError: a subclass of `Model` that has not been built.
         """
         from engine.profile.pipeline_plan import PlanOptions, plan_stages
-        from ipu._internal.profiling.chip import configured_assumptions, configured_target
+        from ipu._internal.config.chip import configured_assumptions, configured_target
 
         number = _checked_ipus(num_ipus)
         training = getattr(self, "optimizer", None) is not None if training is None else training

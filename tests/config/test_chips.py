@@ -6,7 +6,7 @@ import pytest
 from tensorflow.python import ipu
 
 from engine.errors import ConfigurationError
-from ipu._internal.profiling.chip import configured_assumptions, configured_target
+from ipu._internal.config.chip import configured_assumptions, configured_target
 
 
 def configured(monkeypatch: pytest.MonkeyPatch, version: str, tiles: int = 0) -> ipu.config.IPUConfig:

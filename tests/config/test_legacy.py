@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ipu import utils
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from ipu.config import (
     DeviceConnectionType,
     ExecutionProfileType,

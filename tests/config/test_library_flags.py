@@ -10,7 +10,7 @@ import pytest
 from ipu import utils
 from ipu._internal.config import library_flags
 from ipu._internal.config.library_flags import LIBRARIES, check_flags
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from ipu.config import IPUConfig
 from tests.config.test_tree import write
 

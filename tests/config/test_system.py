@@ -9,7 +9,7 @@ import pytest
 
 from engine.errors import ConfigurationError
 from ipu import utils
-from ipu._internal.device import current_configuration, current_system
+from ipu._internal.config.system import current_configuration, current_system
 from ipu.config import (
     DeviceConnectionType,
     IPUConfig,

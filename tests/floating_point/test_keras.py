@@ -170,7 +170,7 @@ def test_replicas_stay_the_same(keras: Any, behaviour: StochasticRoundingBehavio
 
 
 def test_the_older_function_and_set_all() -> None:
-    from ipu._internal.device import current_system
+    from ipu._internal.config.system import current_system
 
     options = set_floating_point_behaviour_options(create_ipu_config(), inv=False, nanoo=False)
     configure_ipu_system(options)

@@ -88,7 +88,7 @@ print(any(name.split('.')[0] == 'tf_keras' for name in set(sys.modules) - before
 def test_a_framework_is_extended_once(name: str) -> None:
     import importlib
 
-    from keras_ext.installing import install
+    from ipu._internal.keras_hooks import install
 
     model = importlib.import_module(name).Model
     install()

@@ -14,7 +14,7 @@ from engine.errors import ConfigurationError
 from engine.ir import Module
 from ipu._internal.compiler.collectives import statistic
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 
 OPTION = "norms.experimental.distributed_batch_norm_replica_group_size"
 

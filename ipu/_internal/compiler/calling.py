@@ -22,7 +22,7 @@ from ipu._internal.compiler.refusals import ShapeFromValues
 from ipu._internal.compiler.storage import placed
 from ipu._internal.compiler.trace import TracedStep, bind
 from ipu._internal.compiler.variables import IPUVariable, engine_trace
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 
 
 class EngineFunction:

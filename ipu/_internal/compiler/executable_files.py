@@ -19,7 +19,7 @@ from engine.files.kept import fingerprint
 from engine.files.modules import unnamed
 from engine.ir import Module, Shape
 from ipu._internal.config.enumerations import DeviceConnectionType
-from ipu._internal.device import current_system, executable_cache_path
+from ipu._internal.config.system import current_system, executable_cache_path
 
 logger = logging.getLogger("ipu")
 NOT_OF_THE_PROGRAM = frozenset({"serialization_output_folder", "device_connection", "select_ipus", "auto_select_ipus"})

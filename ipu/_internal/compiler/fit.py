@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from engine.errors import ConfigurationError, OutOfTileMemory
 from engine.partition.storage import Storage
 from ipu._internal.compiler.storage import has_remote_buffers
-from ipu._internal.profiling.chip import configured_assumptions, configured_target
-from ipu._internal.profiling.engine_flags import engine_flags
+from ipu._internal.config.chip import configured_assumptions, configured_target
+from ipu._internal.config.engine_flags import engine_flags
 
 if TYPE_CHECKING:
     from engine.profile import Account

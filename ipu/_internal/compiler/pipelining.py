@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,12 +14,17 @@ from engine.partition.stage_options import StageOptions
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.accumulation import ReplicaRows, variable_numbers
 from ipu._internal.compiler.fit import certainly_fits, check_account
-from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.program import Program, build_program
 from ipu._internal.compiler.trace import TracedStep
+from ipu._internal.config.chip import configured_assumptions, configured_target
 
 if TYPE_CHECKING:
+    from engine.profile import Account
+    from engine.profile.options import Assumptions
+    from engine.profile.pipeline_account import Build
     from engine.program.program import Program as EngineProgram
     from engine.runtime.observer import Observer, RunningCall
+    from engine.target import Target
 
 
 class PipelineProgram(Program):
@@ -83,9 +88,29 @@ def _check_ipus(pipeline: PipelineProgram | InferencePipelineProgram, program: E
     # A stage may grant its plans a larger part of tile memory than the bound of a small program allows for.
     if pipeline.pipelined.pipelining.options == StageOptions() and certainly_fits(program):
         return
-    from ipu._internal.profiling.accounts import account_of
+    check_account(accountant_of_pipeline(pipeline, configured_assumptions())(configured_target()))
 
-    check_account(account_of(pipeline))
+
+def accountant_of_pipeline(
+    program: PipelineProgram | InferencePipelineProgram, assumptions: Assumptions
+) -> Callable[[Target], Account]:
+    """What makes the accounts of a pipeline on all its IPUs, for one chip after another."""
+    assumptions = program.with_storage(assumptions)
+    return accountant_of_stages(program.pipelined, program.constants, build_program, program.replicas, assumptions)
+
+
+def accountant_of_stages(
+    made: Pipelined, constants: Mapping[int, np.ndarray], build: Build, replicas: int, assumptions: Assumptions
+) -> Callable[[Target], Account]:
+    """The same for what was made of a module; `build` compiles a part with the values of its `constants`."""
+    # Late: the engine's account needs its passes, which load Numba.
+    from engine.profile.pipeline_account import PipelineStep, pipeline_accountant
+
+    streams, options = bool(made.pipelining.storage.offload_activations), made.pipelining.options
+    # What a pipeline recomputes is in its parts.
+    assumptions = replace(assumptions, recomputes=False)
+    step = PipelineStep(made.module.name, made.source, made.schedule, constants, streams, options)
+    return pipeline_accountant(step, build, replicas, assumptions)
 
 
 class _EachMicroBatch:

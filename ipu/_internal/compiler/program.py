@@ -22,7 +22,7 @@ from ipu._internal.compiler.fit import certainly_fits, check_program, with_stora
 from ipu._internal.compiler.optimizer_state import OptimizerState
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.config.enumerations import DeviceConnectionType
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from ipu._internal.queues.registry import bound, signatures
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 from engine.errors import ConfigurationError
 from engine.partition.storage import Storage
 from ipu._internal.config.enumerations import DeviceConnectionType
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 
 STORAGE = tuple(field.name for field in fields(Storage))
 """The names of the options that say where data are kept."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.errors import ConfigurationError
 from ipu._internal.config.enumerations import DeviceConnectionType
-from ipu._internal.config.ipu_config import IPUConfig
 from ipu._internal.config.library_flags import LIBRARIES, REPORTS, check_flags
+from ipu._internal.config.option_tree import OptionTree
 
 # IPUs behind each Id that `gc-info -l` lists for a system of sixteen.
 IPUS_OF_ID = (1,) * 16 + (2,) * 8 + (4,) * 4 + (8,) * 2 + (16,)
@@ -18,21 +18,21 @@ LEAST = {"scheduling.maximum_scheduler_search_space_size": 1}
 """The least values of integers for which it is not 0."""
 
 
-def normalise_selection(config: IPUConfig) -> None:
+def normalise_selection(config: OptionTree) -> None:
     """Turns a single number of `auto_select_ipus` or `select_ipus` into a list, in place."""
     for name in ("auto_select_ipus", "select_ipus"):
         value = getattr(config, name)
         setattr(config, name, [value] if isinstance(value, int) else list(value))
 
 
-def ipus_per_device(config: IPUConfig) -> tuple[int, ...]:
+def ipus_per_device(config: OptionTree) -> tuple[int, ...]:
     """The number of IPUs of each TensorFlow device; one device of one IPU where nothing is selected."""
     if config.select_ipus:
         return tuple(IPUS_OF_ID[index] for index in config.select_ipus)
     return tuple(config.auto_select_ipus) or (1,)
 
 
-def validate(config: IPUConfig, on_ipu_model: bool) -> None:
+def validate(config: OptionTree, on_ipu_model: bool) -> None:
     """Raises ConfigurationError (a ValueError) where attributes contradict each other or have no meaning.
 
     Args:
@@ -52,7 +52,7 @@ def validate(config: IPUConfig, on_ipu_model: bool) -> None:
     validate_least(config)
 
 
-def validate_least(config: IPUConfig) -> None:
+def validate_least(config: OptionTree) -> None:
     """Numbers of bytes, tiles and steps are not negative."""
     values = dict(config._items())
     for name, value in values.items():
@@ -60,7 +60,7 @@ def validate_least(config: IPUConfig) -> None:
             raise ConfigurationError(f"Expected {name} to be {LEAST.get(name, 0)} or more. Received: {value}.")
 
 
-def validate_selection(config: IPUConfig, on_ipu_model: bool) -> None:
+def validate_selection(config: OptionTree, on_ipu_model: bool) -> None:
     """Refuses two ways of selection at once, empty devices, and Ids that are not there or twice there."""
     automatic, chosen = list(config.auto_select_ipus), list(config.select_ipus)
     if automatic and chosen:
@@ -92,7 +92,7 @@ def validate_selection(config: IPUConfig, on_ipu_model: bool) -> None:
         )
 
 
-def validate_device_connection(config: IPUConfig) -> None:
+def validate_device_connection(config: OptionTree) -> None:
     """A device that is never attached cannot be asked for its version."""
     connection = config.device_connection
     detached = connection.type in (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER)
@@ -104,7 +104,7 @@ def validate_device_connection(config: IPUConfig) -> None:
         )
 
 
-def validate_io_tiles(config: IPUConfig) -> None:
+def validate_io_tiles(config: OptionTree) -> None:
     """I/O operations need I/O tiles, and distributed batch norms go without them."""
     tiles, group = config.io_tiles, config.norms.experimental.distributed_batch_norm_replica_group_size
     if tiles.num_io_tiles < 0:
@@ -131,7 +131,7 @@ def validate_io_tiles(config: IPUConfig) -> None:
         )
 
 
-def validate_distribution(config: IPUConfig, on_ipu_model: bool) -> None:
+def validate_distribution(config: OptionTree, on_ipu_model: bool) -> None:
     """A process index lies within the number of processes, and processes share hardware only."""
     distribution = config.experimental.multi_replica_distribution
     count, index = distribution.process_count, distribution.process_index
@@ -153,7 +153,7 @@ def validate_distribution(config: IPUConfig, on_ipu_model: bool) -> None:
         )
 
 
-def validate_flags(config: IPUConfig) -> None:
+def validate_flags(config: OptionTree) -> None:
     """Every key of a dictionary of option flags is one that its library has."""
     values = dict(config._items())
     for name, library in (LIBRARIES | REPORTS).items():

@@ -30,8 +30,8 @@ from ipu._internal.pipelining.options import (
 )
 from ipu._internal.pipelining.stage_options import stage_options_of
 from ipu._internal.pipelining.sums import checked_sum_dtype, names_of, summed_as
-from ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipu._internal.queues.infeed_queue import IPUInfeedQueue
+from ipu._internal.queues.outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 
 logger = logging.getLogger("ipu")
 MAXIMAL_COUNT = 2**31 - 1

@@ -18,7 +18,7 @@ from ipu._internal.compiler.device_calls import require_trace
 from ipu._internal.compiler.marks import mark_pipeline_turn, mark_total, mark_updated_once
 from ipu._internal.compiler.tokens import chains_between, own_chain
 from ipu._internal.compiler.traced_pipelines import note_ipus
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.gradients import apply_marked, gradients_of
 from ipu._internal.pipelining.micro_batch import MicroBatch, in_stage, stage_chain

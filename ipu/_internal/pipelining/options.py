@@ -38,6 +38,18 @@ class RecomputationMode(Enum):
     RecomputeAndBackpropagateInterleaved = 2
 
 
+class GradientAccumulationReductionMethod(Enum):
+    """What becomes of the gradients of the batches between two updates.
+
+    SUM adds them. MEAN adds each divided by the number of batches. RUNNING_MEAN keeps, after each batch, the mean of
+    those so far, which stays in the range of the gradients themselves.
+    """
+
+    SUM = 0
+    MEAN = 1
+    RUNNING_MEAN = 2
+
+
 def checked_schedule(schedule: Any, default: PipelineSchedule = PipelineSchedule.Grouped) -> PipelineSchedule:
     """A member of PipelineSchedule, or its value; `default` for None. Raises PipelineTypeError for anything else."""
     if schedule is None:

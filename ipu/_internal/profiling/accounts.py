@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ipu._internal.compiler.fit import with_storage
-from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
+from ipu._internal.compiler.pipelining import (
+    InferencePipelineProgram,
+    PipelineProgram,
+    accountant_of_pipeline,
+    accountant_of_stages,
+)
 from ipu._internal.compiler.program import build_program
-from ipu._internal.profiling.chip import configured_assumptions, configured_target
+from ipu._internal.config.chip import configured_assumptions, configured_target
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from engine.ir import Module
-    from engine.partition.pipeline import Pipelined
     from engine.profile import Account
     from engine.profile.options import Assumptions
-    from engine.profile.pipeline_account import Build
     from engine.program.program import Program as EngineProgram
     from engine.target import Target
     from ipu._internal.compiler.program import Program
@@ -41,27 +43,14 @@ def accountant_of(program: Program, assumptions: Assumptions | None = None) -> C
 
     assumed = assumptions or configured_assumptions()
     if isinstance(program, PipelineProgram | InferencePipelineProgram):
-        made, assumed = program.pipelined, program.with_storage(assumed)
-        return _of_pipeline(made, program.constants, build_program, program.replicas, assumed)
+        return accountant_of_pipeline(program, assumed)
     if len(program.traced_pipelines) == 1:
         (made,) = program.traced_pipelines
         replicas, storage = program.traced_replicas, made.pipelining.storage
         assumed = with_storage(assumed, storage, replicas if storage.replicated_optimizer_state_sharding else 1)
-        return _of_pipeline(made, {}, _build_of_one_replica, replicas, assumed)
+        return accountant_of_stages(made, {}, _build_of_one_replica, replicas, assumed)
     engine_program, assumed = program.chip_program(), program.with_storage(assumed)
     return lambda target: account(engine_program, target, assumptions=assumed)
-
-
-def _of_pipeline(
-    made: Pipelined, constants: Mapping[int, np.ndarray], build: Build, replicas: int, assumptions: Assumptions
-) -> Callable[[Target], Account]:
-    from engine.profile.pipeline_account import PipelineStep, pipeline_accountant
-
-    streams, options = bool(made.pipelining.storage.offload_activations), made.pipelining.options
-    # What a pipeline recomputes is in its parts.
-    assumptions = replace(assumptions, recomputes=False)
-    step = PipelineStep(made.module.name, made.source, made.schedule, constants, streams, options)
-    return pipeline_accountant(step, build, replicas, assumptions)
 
 
 def _build_of_one_replica(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> EngineProgram:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import OutOfTileMemory
 from ipu._internal.profiling.failures import listen, listen_no_more
+from ipu._internal.profiling.saying import PATH, tell_written
 
 if TYPE_CHECKING:
     from engine.report import Report
-
-PATH = "ipu_report.html"
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -128,8 +127,6 @@ class ProfileReport:
 
         `in_bar` says that a progress bar, where there is one, has not ended its line.
         """
-        from ipu._internal.profiling.saying import tell_written
-
         verbose = self.params.get("verbose", 1)
         if self._files:
             tell_written(self._files, aloud=verbose != 0, after_bar=in_bar and verbose == 1)

@@ -14,10 +14,9 @@ from engine.program.program import Program as EngineProgram
 from engine.report import Feeding, Report, make_report, on_other_chips, report_on
 from engine.report.comparison import compare
 from engine.report.render import prepare
-from ipu._internal.profiling.callback import PATH
-from ipu._internal.profiling.chip import configured_assumptions, configured_target
+from ipu._internal.config.chip import configured_assumptions, configured_target
 from ipu._internal.profiling.programs import is_model, latest_mode, program_of_model
-from ipu._internal.profiling.saying import tell_written
+from ipu._internal.profiling.saying import PATH, tell_written
 
 if TYPE_CHECKING:
     from ipu._internal.compiler.program import Program

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 logger = logging.getLogger("ipu")
+PATH = "ipu_report.html"
+"""Where reports are written if no path is given."""
 KERAS = ("keras", "tf_keras")
 
 

@@ -16,7 +16,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import gen_dataset_ops
 
 from engine.ir.shape import Shape
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 from ipu._internal.queues.batching import is_harmless
 
 if TYPE_CHECKING:

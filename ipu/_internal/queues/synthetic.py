@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.errors import ConfigurationError
 from engine.ir.shape import Shape
-from ipu._internal.device import synthetic_data_categories, synthetic_data_initializer
+from ipu._internal.config.system import synthetic_data_categories, synthetic_data_initializer
 
 if TYPE_CHECKING:
     from engine.runtime.rings import InfeedRing

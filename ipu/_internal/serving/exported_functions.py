@@ -1,35 +1,12 @@
-"""Functions that hold a compiled program between steps on the host: what exports return, and loaded signatures."""
+"""Which functions hold a compiled program between steps on the host: what exports return, and loaded signatures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
-
-SCOPE = "ipu_program"
-"""The name scope of the program's call, in SavedModels, too."""
-
-
-def mark_exported(function: Function) -> Function:
-    """Notes that `function` calls a compiled program by itself."""
-    function._ipu_exported = True
-    return function
-
-
-def call_program(
-    run: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[tf.Tensor], outputs: Sequence[tf.TensorSpec]
-) -> list[tf.Tensor]:
-    """The results of a compiled program, inside a tf.function."""
-    dtypes = [output.dtype for output in outputs]
-    with tf.name_scope(SCOPE):
-        results = tf.numpy_function(lambda *arrays: run(list(arrays)), tensors, dtypes, stateful=False)
-    for tensor, output in zip(results, outputs, strict=True):
-        tensor.set_shape(output.shape)
-    return results
 
 
 def exported_function(function: Any) -> Callable[..., Any] | None:
@@ -43,9 +20,8 @@ def exported_function(function: Any) -> Callable[..., Any] | None:
     if not isinstance(function, ConcreteFunction):
         return None
     if not hasattr(function, "_ipu_exported"):
-        from ipu._internal.serving.loaded_signatures import (
-            running,  # loads what compiles: not before there is such a function
-        )
+        # Late: loads what compiles, which only such a function needs.
+        from ipu._internal.serving.loaded_signatures import running
 
         function._ipu_exported = running(function)
     return function._ipu_exported

@@ -16,8 +16,8 @@ from engine.errors import ConfigurationError
 from ipu._internal.serving.compiled import freeze_step, write_program
 from ipu._internal.serving.directory import complete_directory
 from ipu._internal.serving.errors import ExportTypeError
-from ipu._internal.serving.exported_functions import call_program, mark_exported
 from ipu._internal.serving.manifest import STRING, Manifest, Pipeline, Tensor
+from ipu._internal.serving.program_calls import call_program, mark_exported
 from ipu._internal.serving.saved_model import frozen, save
 from ipu._internal.serving.steps import Step, check_match, checked_step
 

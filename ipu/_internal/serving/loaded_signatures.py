@@ -11,7 +11,7 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from tensorflow.python.framework import function_def_to_graph, ops
 
 from ipu._internal.serving.compiled import freeze_step
-from ipu._internal.serving.exported_functions import SCOPE, call_program
+from ipu._internal.serving.program_calls import SCOPE, call_program
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from engine.errors import ConfigurationError
-from ipu._internal.serving.exported_functions import SCOPE
 from ipu._internal.serving.host_objects import host_objects
+from ipu._internal.serving.program_calls import SCOPE
 from ipu._internal.serving.steps import Step
 
 SIGNATURE = "serving_default"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from engine.errors import ConfigurationError
 from engine.target import Target, target
-from ipu._internal.device import current_system, on_ipu_model
-from ipu._internal.profiling.engine_flags import stack_bytes
+from ipu._internal.config.engine_flags import stack_bytes
+from ipu._internal.config.system import current_system, on_ipu_model
 
 if TYPE_CHECKING:
     from engine.profile.optimizations import Optimizations

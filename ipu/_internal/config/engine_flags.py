@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.errors import ConfigurationError
 from ipu._internal.config.library_flags import ENGINE, check_flags
-from ipu._internal.device import current_system
+from ipu._internal.config.system import current_system
 
 ENVIRONMENT = "POPLAR_ENGINE_OPTIONS"
 SUPERVISOR_STACK = ("target.supervisorStackSizeInBytes", "debug.supervisorStackSizeInBytes")

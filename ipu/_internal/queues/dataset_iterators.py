@@ -21,7 +21,7 @@ def install() -> None:
         if tf.distribute.has_strategy() and tf.executing_eagerly():
             strategy = tf.distribute.get_strategy()
             if getattr(strategy, "_enable_dataset_iterators", False) and not caller_is_library(1):
-                from ipu.ipu_infeed_queue import IPUOwnedIterator
+                from ipu._internal.queues.infeed_queue import IPUOwnedIterator
 
                 return IPUOwnedIterator(self, device_ordinal=strategy.ordinal)
         return original(self)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from engine.errors import ConfigurationError
 from ipu._internal.config.enumerations import StochasticRoundingBehaviour
 from ipu._internal.config.errors import NotConfigured
-from ipu._internal.config.ipu_config import IPUConfig
+from ipu._internal.config.option_tree import OptionTree
 from ipu._internal.config.validation import ipus_per_device, normalise_selection, validate
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Device:
 class System:
     """The configured devices, and what the configuration says once its parts are taken together."""
 
-    config: IPUConfig
+    config: OptionTree
     version: int
     configured: bool
 
@@ -122,7 +122,7 @@ class System:
 
 
 _lock = threading.Lock()
-_system = System(IPUConfig(), version=0, configured=False)
+_system = System(OptionTree(), version=0, configured=False)
 
 
 def current_system() -> System:
@@ -130,7 +130,7 @@ def current_system() -> System:
     return _system
 
 
-def current_configuration() -> IPUConfig | None:
+def current_configuration() -> OptionTree | None:
     """A copy of the configuration in force; None as long as nothing is configured."""
     return copy.deepcopy(_system.config) if _system.configured else None
 
@@ -179,7 +179,7 @@ def device_named(name: str) -> Device:
     return current_system().device(int(match[1]))
 
 
-def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
+def configure_ipu_system(config: OptionTree, device: str = "cpu", reset_configuration: bool = True) -> None:
     """Configure an IPU system with an IPUConfig or IpuOptions instance.
 
     The same configuration again changes nothing; another one drops the programs compiled so far.
@@ -194,7 +194,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
         ValueError: attributes of `config` contradict each other.
         tensorflow.errors.FailedPreconditionError: `reset_configuration` is False and another one is in force.
     """
-    if not isinstance(config, IPUConfig):
+    if not isinstance(config, OptionTree):
         raise TypeError(f"Expected config to be an IPUConfig. Received: {config!r} of type {type(config).__name__}.")
     normalise_selection(config)
     validate(config, on_ipu_model())
@@ -212,10 +212,10 @@ def reset_ipu_configuration() -> None:
     """Reset the IPU configuration in preparation for it to be reconfigured; fine without one."""
     with _lock:
         if _system.configured:
-            _replace(IPUConfig(), configured=False)
+            _replace(OptionTree(), configured=False)
 
 
-def get_ipu_config(session: object = None) -> list[IPUConfig]:
+def get_ipu_config(session: object = None) -> list[OptionTree]:
     """Get the configuration of an IPU system: a list of copies, one for each IPU device.
 
     Args:
@@ -230,7 +230,7 @@ def get_ipu_config(session: object = None) -> list[IPUConfig]:
     return [copy.deepcopy(system.config) for _ in system.devices]
 
 
-def _replace(config: IPUConfig, configured: bool) -> None:
+def _replace(config: OptionTree, configured: bool) -> None:
     """Puts a system with the next version in force; the lock is held."""
     global _system
     _system = System(config, _system.version + 1, configured)

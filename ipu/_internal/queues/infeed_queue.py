@@ -1,0 +1,182 @@
+"""IPUInfeedQueue and the iterators over it: data sets whose elements the device takes inside a running program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.impl import api as autograph
+
+from engine.ir.device_operations import INFEED
+from ipu._internal.compiler.device_calls import ordered_call, require_trace
+from ipu._internal.config.deprecation import deprecated_arguments
+from ipu._internal.queues.checks import check_count, check_device, check_ordinal
+from ipu._internal.queues.deprecated_arguments import INFEED as DEPRECATED
+from ipu._internal.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
+from ipu._internal.queues.feeder import automatic_depth
+from ipu._internal.queues.infeed import InfeedEndpoint
+
+DEFAULT_PREFETCH_DEPTH, MAXIMAL_PREFETCH_DEPTH = 3, 255
+
+
+class IPUInfeedQueue:
+    """Feeds the elements of a tf.data.Dataset to programs on the device (section 18.4).
+
+    Each iteration of a loop takes one element, with R replicas R elements: element i goes to replica i mod R. Elements
+    read ahead are not lost between two runs. A run that finds the data set ended raises
+    tf.errors.OutOfRangeError, or what the data set itself raised; variables are as before the run then.
+    Under TF_POPLAR_FLAGS=--use_synthetic_data the data set is left alone, and all elements are zeros.
+
+    Args:
+        dataset: a tf.data.Dataset of dense tensors with fully defined shapes and of dtypes int32, float32, float16,
+            bool, int8 or uint8.
+        feed_name: deprecated; a name unique among all queues; one is made if it is None.
+        device_ordinal: the device whose programs use the queue; a program of another device is refused. None is the
+            device of the program that uses it.
+        replication_factor: deprecated and ignored; it is the number of replicas of the program.
+        data_to_prefetch: deprecated and ignored; use prefetch_depth.
+        prefetch_depth: how many elements for each replica to read ahead, up to 255; None or 0 means 3, and
+            up to 128 of small ones, 1 MiB in all.
+        optimise_latency: accepted; the queue has the least latency in any case.
+
+    Raises:
+        ValueError: shapes are not fully defined, arguments are out of range, or feed_name is taken.
+    """
+
+    @deprecated_arguments("IPUInfeedQueue", **DEPRECATED)
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        feed_name: str | None = None,
+        device_ordinal: int | None = 0,
+        replication_factor: int = 1,
+        data_to_prefetch: int = 1,
+        prefetch_depth: int | None = None,
+        optimise_latency: bool = False,
+    ) -> None:
+        element_spec = tf.data.experimental.get_structure(dataset)
+        self._dataset = dataset  # what dataset_benchmark and utils read
+        check_specs(element_spec)
+        self._device_ordinal = check_ordinal(device_ordinal)
+        self._prefetch_depth = check_count(
+            "prefetch_depth", prefetch_depth or DEFAULT_PREFETCH_DEPTH, 1, MAXIMAL_PREFETCH_DEPTH
+        )
+        self._element_spec = element_spec
+        self._endpoint: InfeedEndpoint | None = None
+        self._dequeued = False
+        if is_feedable(element_spec):
+            shapes = leaf_shapes(element_spec)
+            depth = self._prefetch_depth if prefetch_depth else automatic_depth(shapes, DEFAULT_PREFETCH_DEPTH)
+            self._endpoint = InfeedEndpoint(feed_name, dataset, shapes, depth)
+
+    @property
+    def initializer(self) -> Any:
+        """Begins with the first element; an operation that has already run. After `deleter` it begins anew.
+
+        Raises:
+            ValueError: it has been called already, and `deleter` has not since.
+            tf.errors.FailedPreconditionError: a dtype that the device does not take.
+            tf.errors.InvalidArgumentError: a tensor of no elements.
+        """
+        check_feedable(self._element_spec)
+        assert self._endpoint is not None
+        self._endpoint.initialise()
+        return tf.no_op()
+
+    @property
+    def deleter(self) -> Any:
+        """Deletes what `initializer` made; an operation that has already run.
+
+        Raises:
+            tf.errors.NotFoundError: the queue has not been initialized.
+            tf.errors.FailedPreconditionError: a program uses the queue.
+        """
+        assert self._endpoint is not None
+        self._endpoint.delete()
+        return tf.no_op()
+
+    @property
+    def dequeued(self) -> bool:
+        """Whether a traced function takes elements from the queue."""
+        return self._dequeued
+
+    @property
+    def number_of_tuple_elements(self) -> int:
+        """The number of arguments that an element is for the body of a loop."""
+        return tuple_elements(self._element_spec)
+
+    @property
+    def element_spec(self) -> Any:
+        """The structure of an element, of tf.TensorSpec."""
+        return self._element_spec
+
+    def get_next(self) -> None:
+        """Obsolete. Raises ValueError."""
+        raise ValueError(
+            "Expected an infeed queue to be given to a loop of ipu.loops. Received: a call of get_next, which is "
+            "obsolete. Pass infeed_queue to loops.repeat or loops.while_loop."
+        )
+
+    def _dequeue(self) -> Any:
+        """The next element, in a function that is traced for the device; raises RuntimeError elsewhere."""
+        require_trace("elements of an infeed queue to be taken")
+        check_device("infeed", self._device_ordinal)
+        check_feedable(self._element_spec)
+        assert self._endpoint is not None
+        self._dequeued = True
+        specs = tf.nest.flatten(self._element_spec)
+        leaves, _ = ordered_call(INFEED, [], {"queue": self._endpoint.name}, specs)
+        return packed(self._element_spec, leaves)
+
+
+class IPUIterator:
+    """An iterator whose `next()` takes an element on the device; made by an infeed queue (section 6.2).
+
+    Args:
+        dataset: the data set, see IPUInfeedQueue.
+        element_spec: None, or the structure of the data set's elements.
+        **kwargs: further arguments of IPUInfeedQueue.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset | None = None, element_spec: Any = None, **kwargs: Any) -> None:
+        if dataset is None:
+            raise ValueError("Expected a dataset for the iterator. Received: None.")
+        self._infeed_queue = IPUInfeedQueue(dataset, **kwargs)
+        if element_spec is not None and element_spec != self._infeed_queue.element_spec:
+            raise ValueError(f"Expected element_spec {self._infeed_queue.element_spec}. Received: {element_spec}.")
+        with tf.init_scope():
+            _ = self._infeed_queue.initializer
+
+    @property
+    def element_spec(self) -> Any:
+        """The structure of an element, of tf.TensorSpec."""
+        return self._infeed_queue.element_spec
+
+    def __iter__(self) -> IPUIterator:
+        """The iterator itself. Raises NotImplementedError in a function that runs on the device, which sees no end."""
+        if not tf.executing_eagerly():
+            raise NotImplementedError(
+                "Expected `for _ in tf.range(n): x = next(iterator)`. Received: a for loop over the iterator itself, "
+                "whose end the device does not see. Say how many elements to take."
+            )
+        return self
+
+    def __next__(self) -> Any:
+        return self.get_next()
+
+    @autograph.autograph_artifact
+    def get_next(self) -> Any:
+        """The next element. Raises RuntimeError outside of a tf.function that runs on the device."""
+        require_trace("next() of a dataset iterator of an IPUStrategy's scope")
+        return self._infeed_queue._dequeue()
+
+    def get_next_as_optional(self) -> Any:
+        """Not available on the device. Raises NotImplementedError."""
+        raise NotImplementedError("Expected next(iterator). Received: get_next_as_optional, which an IPU lacks.")
+
+    def _serialize_to_tensors(self) -> Any:
+        raise NotImplementedError("Expected objects other than an IPU's iterator in a checkpoint. Received: one.")
+
+
+class IPUOwnedIterator(IPUIterator):
+    """What `iter(dataset)` gives in an IPUStrategy's scope; its infeed queue is deleted with it."""

@@ -1,0 +1,229 @@
+"""IPUOutfeedQueue: tensors that a running program hands to the host, one row for each enqueue."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import weakref
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.autograph.impl import api as autograph
+from tensorflow.python.framework import ops
+
+from engine.ir.device_operations import OUTFEED
+from ipu._internal.compiler.device_calls import ordered_call, require_trace
+from ipu._internal.compiler.marks import in_marked_step
+from ipu._internal.compiler.tokens import own_chain
+from ipu._internal.compiler.variables import in_symbolic_graph
+from ipu._internal.config.deprecation import warn_of_arguments
+from ipu._internal.queues.checks import check_count, check_device, check_ordinal
+from ipu._internal.queues.deprecated_arguments import OUTFEED as DEPRECATED
+from ipu._internal.queues.outfeed import OutfeedEndpoint
+
+DEFAULT_BUFFER_DEPTH, MAXIMAL_BUFFER_DEPTH = 3, 2**31 - 1
+EMPTY_SECONDS = 0.0005
+"""How long an iteration that finds nothing waits, so that loops that poll leave the processor to the engine."""
+
+
+class IPUOutfeedMode(Enum):
+    """Which of the enqueued elements an IPUOutfeedQueue returns: `ALL`, or only the `LAST`."""
+
+    ALL = "all"
+    LAST = "last"
+
+
+class IPUOutfeedQueue:
+    """Takes elements out of programs on the device while they run (section 18.5).
+
+    Under TF_POPLAR_FLAGS=--use_synthetic_data nothing comes: mode ALL gives no rows, mode LAST raises.
+
+    Args:
+        feed_name: deprecated; a name unique among all queues; one is made if it is None.
+        outfeed_mode: an IPUOutfeedMode; None means ALL.
+        device_ordinal: the device whose programs use the queue; a program of another device is refused. None is the
+            device of the program that uses it.
+        replication_factor: deprecated and ignored; it is the number of replicas of the program.
+        io_batch_size: deprecated and ignored.
+        buffer_depth: how many elements at least can wait in the device's buffer.
+        optimise_latency: accepted; the queue has the least latency in any case.
+
+    Raises:
+        ValueError: arguments are of the wrong type or out of range, or feed_name is taken.
+    """
+
+    def __init__(
+        self,
+        feed_name: str | None = None,
+        outfeed_mode: IPUOutfeedMode | None = None,
+        device_ordinal: int | None = 0,
+        replication_factor: int | None = None,
+        io_batch_size: int = 1,
+        buffer_depth: int = DEFAULT_BUFFER_DEPTH,
+        optimise_latency: bool = False,
+    ) -> None:
+        if isinstance(feed_name, IPUOutfeedMode):
+            # Releases without feed_name have the mode as their first argument.
+            feed_name, outfeed_mode = None, feed_name
+        given = {"feed_name": feed_name, "replication_factor": replication_factor, "io_batch_size": io_batch_size - 1}
+        warn_of_arguments("IPUOutfeedQueue", (name for name, value in given.items() if value), DEPRECATED)
+        mode = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
+        if not isinstance(mode, IPUOutfeedMode):
+            raise ValueError(f"Expected outfeed_mode to be an IPUOutfeedMode. Received: {mode!r}.")
+        self._outfeed_mode = mode
+        self._device_ordinal = check_ordinal(device_ordinal)
+        depth = check_count("buffer_depth", buffer_depth, 1, MAXIMAL_BUFFER_DEPTH)
+        self._endpoint = OutfeedEndpoint(feed_name, mode is IPUOutfeedMode.LAST, depth)
+        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._structure: Any = None
+        self._specs: list[tf.TensorSpec] = []
+        self._registered = self._fixed = False
+
+    @property
+    def enqueued(self) -> bool:
+        """Whether a traced function enqueues to the queue."""
+        return self._registered
+
+    @autograph.autograph_artifact
+    def enqueue(self, tensors: Any) -> Any:
+        """Hands over a tensor, or a tuple, list or dict of tensors, also nested; returns the operation that does it.
+
+        Layers and optimizers of Keras models may call it: in `fit` a layer enqueues for each micro-batch, and what
+        depends on accumulated gradients is enqueued once for each update. Where Keras asks for shapes it does nothing.
+
+        Raises:
+            ValueError: a second call in one graph, or nothing to hand over.
+            RuntimeError: called outside of a tf.function that runs on the device.
+            tf.errors.FailedPreconditionError: another structure, shape or dtype than before.
+        """
+        if in_symbolic_graph():
+            return tf.no_op()  # Keras asks for shapes; nothing of the graph is ever executed
+        require_trace("an outfeed queue's enqueue")
+        check_device("outfeed", self._device_ordinal)
+        leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(tensors)]
+        self._check_specs(tensors, [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves])
+        self._enter(ops.get_default_graph())
+        # A step of Keras is cut at its gradients, and into stages: there no queue waits for another.
+        with own_chain(self._endpoint.name) if in_marked_step() else contextlib.nullcontext():
+            _, operation = ordered_call(OUTFEED, leaves, {"queue": self._endpoint.name})
+        return operation
+
+    def _check_specs(self, tensors: Any, specs: list[tf.TensorSpec]) -> None:
+        if not specs:
+            raise ValueError("Expected at least one tensor to enqueue. Received: none.")
+        for spec in specs:
+            if not spec.shape.is_fully_defined():
+                raise ValueError(f"Expected tensors of fully defined shapes to enqueue. Received: {spec.shape}.")
+        structure = tf.nest.map_structure(lambda leaf: None, tensors)
+        if self._fixed and (specs != self._specs or structure != self._structure):
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"Expected all elements of an outfeed queue to be alike: {_described(self._structure, self._specs)}. "
+                f"Received: {_described(structure, specs)}. Use another queue for them, or delete this one first.",
+            )
+        self._structure, self._specs, self._registered, self._fixed = structure, specs, True, True
+
+    def _enter(self, graph: Any) -> None:
+        outer = graph
+        while outer is not None:
+            if outer in self._graphs:
+                raise ValueError(
+                    "An outfeed can only be enqueued once. Received: a second enqueue in one graph. "
+                    "Enqueue a tuple or dict of tensors, or use another outfeed queue."
+                )
+            outer = getattr(outer, "outer_graph", None)
+        self._graphs.add(graph)
+
+    def dequeue(self, wait_for_completion: bool = False) -> Any:
+        """All elements since the last call, with leaves [k, ...] of k elements; in mode LAST the last, leaves [...].
+
+        With R > 1 replicas the leaves have an axis [R] before the element's own. An empty list where no function has
+        enqueued yet. With `wait_for_completion` a program under way in another thread comes to its end first.
+
+        Raises:
+            tf.errors.FailedPreconditionError: mode LAST, and nothing has been enqueued since the last call.
+        """
+        if wait_for_completion:
+            self._endpoint.wait_for_program()
+        rows = self._endpoint.take_all()
+        if self._outfeed_mode is IPUOutfeedMode.LAST:
+            if rows is None:
+                raise tf.errors.FailedPreconditionError(
+                    None,
+                    None,
+                    "Trying to get the last value from an outfeed queue before it was executed. "
+                    "Run a program that enqueues first; each element can be dequeued once.",
+                )
+            return self._packed([leaf[-1] for leaf in rows])
+        if not self._registered:
+            return []
+        return self._packed(self._no_rows() if rows is None else rows)
+
+    def _no_rows(self) -> list[np.ndarray]:
+        shapes = self._endpoint.row_shapes or [tuple(spec.shape) for spec in self._specs]
+        return [
+            np.zeros((0, *shape), spec.dtype.as_numpy_dtype) for shape, spec in zip(shapes, self._specs, strict=True)
+        ]
+
+    def _packed(self, leaves: list[np.ndarray]) -> Any:
+        return tf.nest.pack_sequence_as(self._structure, [tf.constant(leaf) for leaf in leaves])
+
+    @property
+    def deleter(self) -> Any:
+        """Forgets all elements, shapes and the structure; an operation that has already run. Fine on a deleted queue.
+
+        Raises:
+            tf.errors.FailedPreconditionError: a program uses the queue.
+        """
+        self._endpoint.delete()
+        self._fixed = False
+        return tf.no_op()
+
+    def __iter__(self) -> IPUOutfeedQueueIterator:
+        """The elements that have come, oldest first, until there is none; may be begun again.
+
+        Raises RuntimeError in mode LAST, and inside a tf.function.
+        """
+        if not tf.executing_eagerly():
+            raise RuntimeError("Expected to iterate over an outfeed queue outside of tf.function. Received: inside.")
+        if self._outfeed_mode is not IPUOutfeedMode.ALL:
+            raise RuntimeError("Expected an outfeed queue of mode ALL to iterate over. Received: one of mode LAST.")
+        return IPUOutfeedQueueIterator(self)
+
+
+class IPUOutfeedQueueIterator(Iterator[Any]):
+    """One pass over what an outfeed queue has received: an element for each enqueue."""
+
+    def __init__(self, outfeed_queue: IPUOutfeedQueue) -> None:
+        self._queue = outfeed_queue
+        self._fresh = True
+
+    def __next__(self) -> Any:
+        row = self._queue._endpoint.take_one()
+        if row is None and self._fresh:
+            time.sleep(EMPTY_SECONDS)
+            row = self._queue._endpoint.take_one()
+        self._fresh = False
+        if row is None:
+            raise StopIteration
+        return self._queue._packed(row)
+
+
+class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
+    """An outfeed queue that deletes itself when it is no longer used: for eager programs only.
+
+    Raises RuntimeError inside a tf.function.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not tf.executing_eagerly():
+            raise RuntimeError("Expected a ScopedIPUOutfeedQueue to be made outside of tf.function. Received: inside.")
+        super().__init__(*args, **kwargs)
+
+
+def _described(structure: Any, specs: list[tf.TensorSpec]) -> str:
+    return str(tf.nest.pack_sequence_as(structure, [f"{s.dtype.name}{s.shape.as_list()}" for s in specs]))

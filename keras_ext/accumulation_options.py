@@ -1,0 +1,123 @@
+"""`set_gradient_accumulation_options`: how many batches' gradients each replica accumulates before an update."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar, get_args
+
+from engine.errors import ConfigurationError
+from engine.integers import is_integer
+from engine.partition.accumulation import Reduction
+from ipu._internal.compiler.marks import accumulator_element_type, is_function_of_variables
+from ipu._internal.compiler.storage import checked_storage
+from keras_ext.extension import Extension, options_of
+from keras_ext.replication import replicas_of
+from keras_ext.types import KerasModel, KerasOptimizer
+
+logger = logging.getLogger("ipu")
+STEPS = "gradient_accumulation_steps_per_replica"
+REDUCTION = "gradient_accumulation_reduction_method"
+ARGUMENTS = "gradient_accumulation_optimizer_kwargs"
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
+SET_BY_KERAS = ("opt", "optimizer", "num_mini_batches", "experimental_normalize_gradients")
+ACCEPTED = ("dtype", "offload_weight_update_variables", "replicated_optimizer_state_sharding", "name")
+
+
+class AccumulationOptions(Extension):
+    """The methods about gradient accumulation."""
+
+    SAVED: ClassVar[dict[str, Any]] = {STEPS: None, REDUCTION: 0}
+    UNSAVED: ClassVar[tuple[str, ...]] = (ARGUMENTS,)
+
+    def set_gradient_accumulation_options(
+        self: KerasModel,
+        gradient_accumulation_steps_per_replica: int | None = None,
+        gradient_accumulation_reduction_method: object = "sum",
+        use_v2_gradient_accumulation_optimizer: bool = False,
+        **gradient_accumulation_optimizer_kwargs: object,
+    ) -> None:
+        """Sets how `fit` accumulates gradients; `evaluate` and `predict` do not.
+
+        Each replica takes that many batches with the same weights. Their gradients are reduced, summed over replicas
+        and applied once. The reduction is "sum", "mean" or "running_mean". Of the further arguments `dtype` is the type
+        gradients are accumulated in: one for all, or a function of the variable; an optimizer with an apply_gradients
+        or update_step of its own is given gradients in it. `offload_weight_update_variables` and
+        `replicated_optimizer_state_sharding` change the cost report alone: the optimizer's state lies in remote
+        memory, and its transfers take cycles, unless the first is False (training a model, section 6.7).
+
+        Raises ConfigurationError, a ValueError, for arguments out of range and for those that Keras fills in.
+        """
+        steps = checked_steps(gradient_accumulation_steps_per_replica)
+        reduction = checked_reduction(gradient_accumulation_reduction_method)
+        _check_arguments(gradient_accumulation_optimizer_kwargs)
+        optimizer = getattr(self, "optimizer", None)
+        if use_v2_gradient_accumulation_optimizer and optimizer is not None and not _is_keras_optimizer(optimizer):
+            raise ConfigurationError(
+                f"Expected a Keras optimizer with use_v2_gradient_accumulation_optimizer=True. Received: "
+                f"{type(optimizer).__name__}. Leave the argument out: the numbers are the same."
+            )
+        options = options_of(self)
+        options[STEPS], options[REDUCTION] = steps, REDUCTIONS.index(reduction)
+        options[ARGUMENTS] = gradient_accumulation_optimizer_kwargs
+        if steps is not None:
+            replicas = replicas_of(self.distribute_strategy)
+            logger.info(
+                "Model %r: with a gradient accumulation of %d steps in each of %d replicas, the effective batch size "
+                "is %d times that of the data set.",
+                self.name,
+                steps,
+                replicas,
+                steps * replicas,
+            )
+
+
+def checked_steps(steps: object) -> int | None:
+    """An integer of at least 1, or None; raises ConfigurationError for all else."""
+    if steps is None:
+        return None
+    if not is_integer(steps) or steps < 1:
+        raise ConfigurationError(
+            f"Expected {STEPS} to be None or an integer of at least 1. Received: {steps!r}. Nearest legal value: 1."
+        )
+    return int(steps)
+
+
+def checked_reduction(method: object) -> Reduction:
+    """A name in any case, a member of GradientAccumulationReductionMethod or its value."""
+    name = getattr(method, "name", method)
+    if is_integer(name) and 0 <= name < len(REDUCTIONS):
+        return REDUCTIONS[int(name)]
+    for reduction in REDUCTIONS:
+        if isinstance(name, str) and name.lower() == reduction:
+            return reduction
+    raise ConfigurationError(
+        f"Expected gradient_accumulation_reduction_method to be one of {', '.join(map(repr, REDUCTIONS))}. "
+        f"Received: {method!r}."
+    )
+
+
+def _check_arguments(arguments: dict[str, Any]) -> None:
+    for name in arguments:
+        if name in SET_BY_KERAS:
+            advice = (
+                "Use gradient_accumulation_reduction_method='mean' in its place"
+                if name == "experimental_normalize_gradients"
+                else f"Leave it out; the number of batches is {STEPS}"
+            )
+            raise ConfigurationError(
+                f"Expected arguments of GradientAccumulationOptimizerV2 other than {name!r}, which is set "
+                f"automatically. Received: {name}={arguments[name]!r}. {advice}."
+            )
+        if name not in ACCEPTED:
+            raise ConfigurationError(
+                f"Expected arguments of GradientAccumulationOptimizerV2: {', '.join(ACCEPTED)}. Received: {name!r}. "
+                f"Remove it."
+            )
+    checked_storage(arguments)
+    dtype = arguments.get("dtype")
+    if dtype is not None and not is_function_of_variables(dtype):
+        accumulator_element_type(dtype)
+
+
+def _is_keras_optimizer(optimizer: KerasOptimizer) -> bool:
+    return hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "get_config")
