@@ -1,11 +1,13 @@
-"""The parameter block of the contraction codelets: its fields, and how to fill it."""
+"""The parameter block of the contraction codelets, which follows from the operands' addresses and tables."""
 
 from __future__ import annotations
 
-from enum import IntEnum, auto
+from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
+from engine.codelets.record import Address, Record, Table, block
 from engine.errors import InternalError
 
 GROUP = 16  # rows of A next to each other that are packed by transposing; a multiple of all vector widths
@@ -13,36 +15,36 @@ FAR = 2048  # bytes from one k of A to the next, from which few cache sets and m
 MANY_COLUMNS = 256  # that use packed rows of A so often that it pays from an eighth of that distance on
 
 
-class Field(IntEnum):
-    """The int64 fields, in the order they lie in the block. Tables hold int64 byte offsets."""
+class Field(Record):
+    """The parameter block. Tables are int64 and hold byte offsets."""
 
-    A = 0  # base addresses
-    B = auto()
-    C = auto()
-    ROW_A = auto()  # addresses of the tables [rows], [rows], [k], [k]
-    ROW_C = auto()
-    OFFSET_A = auto()
-    OFFSET_B = auto()
-    ROWS = auto()
-    COLUMNS = auto()
-    K = auto()
-    STRIDE_B = auto()  # bytes between the columns of B
-    LAYOUT_B = auto()  # a Layout
-    PITCH_B = auto()  # bytes between B's rows, where the layout is ROWS; the length of a run, where it is RUNS
-    PACK_A = auto()  # so many rows of A lie next to each other, or 1: all; 0: packing would not pay
-    ACCUMULATE = auto()  # 1: adds to C; 0: replaces C
-    ROWS_PER_UNIT = auto()
-    COLUMNS_PER_UNIT = auto()
-    K_PER_UNIT = auto()
-    ROW_BLOCKS = auto()
-    COLUMN_BLOCKS = auto()
-    K_SPLITS = auto()
-    PARTIAL_PITCH = auto()  # bytes between the partial C of one k split and the next
-    BATCHES = auto()
-    BATCH_A = auto()  # addresses of the tables [batches], offsets added to the base addresses
-    BATCH_B = auto()
-    BATCH_C = auto()
-    RUN_A = auto()  # so many elements of A along k lie next to each other, again and again; all of K at most
+    a: Address
+    b: Address
+    c: Address
+    row_a: Table  # [rows]
+    row_c: Table  # [rows]
+    offset_a: Table  # [k]
+    offset_b: Table  # [k]
+    rows: int
+    columns: int
+    k: int
+    stride_b: int  # bytes between the columns of B
+    layout_b: int  # a Layout
+    pitch_b: int  # bytes between B's rows, where the layout is ROWS; the length of a run, where it is RUNS
+    pack_a: int  # so many rows of A lie next to each other, or 1: all; 0: packing would not pay
+    accumulate: int  # 1: adds to C; 0: replaces C
+    rows_per_unit: int
+    columns_per_unit: int
+    k_per_unit: int
+    row_blocks: int
+    column_blocks: int
+    k_splits: int
+    partial_pitch: int  # bytes between the partial C of one k split and the next
+    batches: int
+    batch_a: Table  # [batches], offsets added to the base addresses
+    batch_b: Table
+    batch_c: Table
+    run_a: int  # so many elements of A along k lie next to each other, again and again; all of K at most
 
 
 class Layout(IntEnum):
@@ -55,11 +57,11 @@ class Layout(IntEnum):
     RUNS = 4  # like TRANSPOSED in runs along k, all of one length
 
 
-def encode_contract(
+def contract_record(
     *,
-    a: int,
-    b: int,
-    c: int,
+    a: Address,
+    b: Address,
+    c: Address,
     row_a: np.ndarray,
     row_c: np.ndarray,
     offset_a: np.ndarray,
@@ -75,14 +77,14 @@ def encode_contract(
     batch_b: np.ndarray | None = None,
     batch_c: np.ndarray | None = None,
     element_bytes: int = 4,
-) -> np.ndarray:
+) -> Field:
     """The parameter block of
 
         C[row_c[m] + n * size] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[offset_b[k] + n * stride_b]
 
     a, b, c: addresses. row_a, row_c: int64 [rows]; offset_a, offset_b: int64 [k]; batch_a, batch_b, batch_c:
-    int64 [batches] or all None. The tables are C-contiguous and hold byte offsets. The block keeps only their
-    addresses: the caller keeps them alive, and in place. element_bytes: the size of an element of A and B.
+    int64 [batches] or all None. The tables are C-contiguous and hold byte offsets. element_bytes: the size of an
+    element of A and B.
 
     Work is cut into units of rows_per_unit x columns_per_unit x k_per_unit, numbered
     ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. Split s of k writes
@@ -90,7 +92,7 @@ def encode_contract(
 
     For speed: rows_per_unit a multiple of 48, columns_per_unit one of 64, at least 256 if A is transposed.
 
-    Returns int64 [len(Field)]. Raises InternalError for tables that do not fit together.
+    Raises InternalError for tables that do not fit together.
     """
     _check_table("row_a", row_a, len(row_c))
     _check_table("row_c", row_c, len(row_a))
@@ -108,46 +110,46 @@ def encode_contract(
         packs_a = rows_together(row_a, element_bytes) if run_a < GROUP // 2 else 0
     else:
         packs_a = _packs(row_a, offset_a, element_bytes, columns)
-    values = {
-        Field.A: a,
-        Field.B: b,
-        Field.C: c,
-        Field.ROW_A: _address(row_a),
-        Field.ROW_C: _address(row_c),
-        Field.OFFSET_A: _address(offset_a),
-        Field.OFFSET_B: _address(offset_b),
-        Field.ROWS: rows,
-        Field.COLUMNS: columns,
-        Field.K: k,
-        Field.STRIDE_B: stride_b,
-        Field.LAYOUT_B: layout,
-        Field.PITCH_B: pitch,
-        Field.PACK_A: packs_a,
-        Field.ACCUMULATE: accumulate,
-        Field.ROWS_PER_UNIT: rows_per_unit,
-        Field.COLUMNS_PER_UNIT: columns_per_unit,
-        Field.K_PER_UNIT: k_per_unit,
-        Field.ROW_BLOCKS: -(-rows // rows_per_unit),
-        Field.COLUMN_BLOCKS: -(-columns // columns_per_unit),
-        Field.K_SPLITS: max(1, -(-k // k_per_unit)),
-        Field.PARTIAL_PITCH: partial_pitch,
-        Field.BATCHES: batches,
-        Field.BATCH_A: _address(batch_a),
-        Field.BATCH_B: _address(batch_b),
-        Field.BATCH_C: _address(batch_c),
-        Field.RUN_A: run_a,
-    }
-    return np.array([values[field] for field in Field], np.int64)
+    return Field(
+        a=a,
+        b=b,
+        c=c,
+        row_a=row_a,
+        row_c=row_c,
+        offset_a=offset_a,
+        offset_b=offset_b,
+        rows=rows,
+        columns=columns,
+        k=k,
+        stride_b=stride_b,
+        layout_b=layout,
+        pitch_b=pitch,
+        pack_a=packs_a,
+        accumulate=accumulate,
+        rows_per_unit=rows_per_unit,
+        columns_per_unit=columns_per_unit,
+        k_per_unit=k_per_unit,
+        row_blocks=-(-rows // rows_per_unit),
+        column_blocks=-(-columns // columns_per_unit),
+        k_splits=max(1, -(-k // k_per_unit)),
+        partial_pitch=partial_pitch,
+        batches=batches,
+        batch_a=batch_a,
+        batch_b=batch_b,
+        batch_c=batch_c,
+        run_a=run_a,
+    )
+
+
+def encode_contract(**arguments: Any) -> np.ndarray:
+    """The words of `contract_record`, int64 [Field.WORDS], for a caller who keeps the tables."""
+    return block(contract_record(**arguments)).words
 
 
 def contract_units(parameters: np.ndarray) -> int:
     """The number of units of a parameter block; 0 if C has no elements."""
     counts = parameters[[Field.ROW_BLOCKS, Field.COLUMN_BLOCKS, Field.K_SPLITS, Field.BATCHES]]
     return int(np.prod(counts))
-
-
-def _address(table: np.ndarray | None) -> int:
-    return 0 if table is None else table.ctypes.data
 
 
 def _check_table(name: str, table: np.ndarray, length: int) -> None:

@@ -9,10 +9,12 @@ from numba.core import compiler, funcdesc, lowering, typed_passes, untyped_passe
 from numba.core import ir as numba_ir
 from numba.core.compiler_machinery import FunctionPass, LoweringPass, PassManager, register_pass
 
+from engine.codelets.record import Record
+
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class MembersAsNumbers(FunctionPass):
-    """`Field.ROWS` becomes a number. Numba would infer a type for each enumeration, and again all it is passed to."""
+    """`Field.ROWS` becomes a number, of an enumeration or a record: Numba would infer a type for each of them."""
 
     _name = "members_as_numbers"
 
@@ -23,16 +25,16 @@ class MembersAsNumbers(FunctionPass):
         definitions = state.func_ir._definitions
         changed = False
         for block in state.func_ir.blocks.values():
-            enumerations: dict[str, type[IntEnum]] = {}
+            classes: dict[str, type] = {}
             for assignment in block.find_insts(numba_ir.Assign):
                 value, target = assignment.value, assignment.target
-                if isinstance(value, numba_ir.Expr) and value.op == "getattr" and value.value.name in enumerations:
-                    number = int(enumerations[value.value.name][value.attr])
-                elif isinstance(value, numba_ir.Global | numba_ir.FreeVar) and _is_enumeration(value.value):
+                if isinstance(value, numba_ir.Expr) and value.op == "getattr" and value.value.name in classes:
+                    number = int(getattr(classes[value.value.name], value.attr))
+                elif isinstance(value, numba_ir.Global | numba_ir.FreeVar) and _has_numbers(value.value):
                     if not target.is_temp:
                         continue
-                    enumerations[target.name] = value.value
-                    number = 0  # nobody asks for the enumeration any longer
+                    classes[target.name] = value.value
+                    number = 0  # the class itself is not read any longer
                 else:
                     continue
                 assignment.value = numba_ir.Const(number, assignment.loc)
@@ -41,8 +43,8 @@ class MembersAsNumbers(FunctionPass):
         return changed
 
 
-def _is_enumeration(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, IntEnum)
+def _has_numbers(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, IntEnum | Record)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

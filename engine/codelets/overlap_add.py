@@ -4,12 +4,11 @@ First the products of an image's positions with the kernel, [input row, input co
 lanes run over taps and features together. Then, for each row of the output, the products of the input rows that reach
 it are added up, and from these sums those of the input columns that reach each output position.
 
-Parameters: a block of `encode_contract` for one image, then `Overlap`. Unit: one image.
+Parameters: `Overlap`. Unit: one image.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum, auto
 from functools import cache
 from typing import Any
 
@@ -23,34 +22,34 @@ from engine.codelets.contract_half import F16, F32, KINDS, contract_part
 from engine.codelets.half_vectors import store_halves
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_i64
+from engine.codelets.record import Address, Table
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes
 
 LANES = lanes()
 
 
-class Overlap(IntEnum):
-    """Words behind the contraction's."""
+class Overlap(Field):
+    """The contraction of an image, and how its products are added up."""
 
-    OUTPUT = len(Field)  # address
-    IMAGE_A = auto()  # bytes between the images of A and of the output
-    IMAGE_OUTPUT = auto()
-    ROW_OUTPUT = auto()  # bytes between rows and between positions of the output
-    POSITION_OUTPUT = auto()
-    OUTPUT_ROWS = auto()
-    OUTPUT_COLUMNS = auto()
-    FEATURES = auto()
-    INPUT_COLUMNS = auto()
-    SUMS = auto()  # elements of an input column that are summed: taps along a row x features
-    PITCH_PRODUCTS = auto()  # bytes between the products of two positions
-    PITCH_SUMS = auto()  # bytes between the sums of two input columns
-    ROW_STARTS = auto()  # addresses: where each output row's offsets begin, and the offsets of products
-    ROW_OFFSETS = auto()
-    COLUMN_STARTS = auto()  # the same for output columns and offsets of sums
-    COLUMN_OFFSETS = auto()
-    PRODUCTS = auto()  # places in scratch
-    ROW_SUMS = auto()
-    END = auto()
+    output: Address
+    image_a: int  # bytes between the images of A and of the output
+    image_output: int
+    row_output: int  # bytes between rows and between positions of the output
+    position_output: int
+    output_rows: int
+    output_columns: int
+    features: int
+    input_columns: int
+    sums: int  # elements of an input column that are summed: taps along a row x features
+    pitch_products: int  # bytes between the products of two positions
+    pitch_sums: int  # bytes between the sums of two input columns
+    row_starts: Table  # where each output row's offsets begin, and the offsets of products
+    row_offsets: Table
+    column_starts: Table  # the same for output columns and offsets of sums
+    column_offsets: Table
+    products: int  # offsets in scratch
+    row_sums: int
 
 
 def _adding(store: str) -> Any:

@@ -9,9 +9,10 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.contract_fields import Field, encode_contract
+from engine.codelets.contract_fields import Field, contract_record
 from engine.codelets.contract_plain import contract_scratch_bytes_for
 from engine.codelets.overlap_add import Overlap, overlap_add_f32, overlap_add_half
+from engine.codelets.record import Block, block
 from engine.ir import ConvolutionDimensionNumbers, Instruction, WindowDimension
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context
@@ -21,7 +22,7 @@ from engine.lower.pixel_groups import TYPES, panel_cycles
 from engine.lower.views import View, reordered, whole
 from engine.machine_code.processor import lanes
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.program import Address, ComputeSet, Effort, Partition, Relocation, Span
+from engine.program.program import Address, ComputeSet, Effort, Partition, Span
 from engine.program.work.words import Words
 
 MOST_PRODUCT_BYTES = 1 << 20
@@ -101,9 +102,9 @@ def emit_overlapping(
     offset_a = table((k, left.strides[numbers.input_feature_dimension]))
     item = left.item_bytes
     offset_b = table((k, item * columns))
-    block = encode_contract(
-        a=0,
-        b=0,
+    contraction = contract_record(
+        a=Address(left.buffer, left.offset),
+        b=Address(kernel.buffer),
         c=0,
         row_a=row_a,
         row_c=row_c,
@@ -115,12 +116,7 @@ def emit_overlapping(
         columns_per_unit=columns,
         element_bytes=item,
     )
-    words, kept, scratch = _overlap(instruction, left, target, numbers, (positions, pitch, features))
-    relocations = [
-        Relocation(int(Field.A), Address(left.buffer, left.offset)),
-        Relocation(int(Field.B), Address(kernel.buffer)),
-        Relocation(int(Overlap.OUTPUT), Address(target.buffer, target.offset)),
-    ]
+    parameters, scratch = _overlap(contraction, instruction, left, target, numbers, pitch, features)
     shape = target.buffer.shape
     dense = target.strides[numbers.output_batch_dimension] * images == shape.bytes
     share = Partition(shape.elements // images, images, 1) if dense else None
@@ -130,11 +126,7 @@ def emit_overlapping(
     codelet = overlap_add_f32 if shape.element_type == "f32" else overlap_add_half(shape.element_type)
     compute_set = ComputeSet(
         instruction.name,
-        Words.of(
-            *(codelet, np.concatenate([block, words]), relocations),
-            scratch_bytes=scratch,
-            keep=(row_a, row_c, offset_a, offset_b, *kept),
-        ),
+        Words.of_block(codelet, parameters, scratch_bytes=scratch),
         images,
         [Span(left.buffer), Span(kernel.buffer)],
         [Span(target.buffer, share)],
@@ -167,14 +159,15 @@ def _size(instruction: Instruction, left: View, right: View, numbers: Convolutio
 
 
 def _overlap(
+    contraction: Field,
     instruction: Instruction,
     left: View,
     target: View,
     numbers: ConvolutionDimensionNumbers,
-    sizes: tuple[int, int, int],
-) -> tuple[np.ndarray, list[np.ndarray], int]:
-    """The words of `Overlap`, the tables they point to, and the bytes of scratch."""
-    positions, pitch, features = sizes
+    pitch: int,
+    features: int,
+) -> tuple[Block, int]:
+    """The parameter block, and the bytes of scratch; the products of positions lie `pitch` bytes apart."""
     window = instruction["window"]
     inputs = [left.shape.dimensions[d] for d in numbers.input_spatial_dimensions]
     outputs = [target.shape.dimensions[d] for d in numbers.output_spatial_dimensions]
@@ -184,32 +177,31 @@ def _overlap(
     high, height, rows = (window[0], inputs[0], outputs[0]) if len(window) == 2 else (one, 1, 1)
     row_starts, row_offsets = _reaching(high, height, rows, inputs[-1] * pitch, 4 * wide)
     column_starts, column_offsets = _reaching(window[-1], inputs[-1], outputs[-1], pitch_sums, 4 * features)
-    kept = [row_starts, row_offsets, column_starts, column_offsets]
     products = contract_scratch_bytes_for(target.shape.element_type)
-    sums = products + positions * pitch
+    row_sums = products + contraction.rows * pitch
     row_stride = target.strides[numbers.output_spatial_dimensions[0]] if len(window) == 2 else 0
-    values = {
-        Overlap.OUTPUT: 0,
-        Overlap.IMAGE_A: left.strides[numbers.input_batch_dimension],
-        Overlap.IMAGE_OUTPUT: target.strides[numbers.output_batch_dimension],
-        Overlap.ROW_OUTPUT: row_stride,
-        Overlap.POSITION_OUTPUT: target.strides[numbers.output_spatial_dimensions[-1]],
-        Overlap.OUTPUT_ROWS: rows,
-        Overlap.OUTPUT_COLUMNS: outputs[-1],
-        Overlap.FEATURES: features,
-        Overlap.INPUT_COLUMNS: inputs[-1],
-        Overlap.SUMS: wide,
-        Overlap.PITCH_PRODUCTS: pitch,
-        Overlap.PITCH_SUMS: pitch_sums,
-        Overlap.ROW_STARTS: row_starts.ctypes.data,
-        Overlap.ROW_OFFSETS: row_offsets.ctypes.data,
-        Overlap.COLUMN_STARTS: column_starts.ctypes.data,
-        Overlap.COLUMN_OFFSETS: column_offsets.ctypes.data,
-        Overlap.PRODUCTS: products,
-        Overlap.ROW_SUMS: sums,
-    }
-    words = np.array([values[w] for w in Overlap if w is not Overlap.END], np.int64)
-    return words, kept, sums + inputs[-1] * pitch_sums
+    overlap = Overlap(
+        **vars(contraction),
+        output=Address(target.buffer, target.offset),
+        image_a=left.strides[numbers.input_batch_dimension],
+        image_output=target.strides[numbers.output_batch_dimension],
+        row_output=row_stride,
+        position_output=target.strides[numbers.output_spatial_dimensions[-1]],
+        output_rows=rows,
+        output_columns=outputs[-1],
+        features=features,
+        input_columns=inputs[-1],
+        sums=wide,
+        pitch_products=pitch,
+        pitch_sums=pitch_sums,
+        row_starts=row_starts,
+        row_offsets=row_offsets,
+        column_starts=column_starts,
+        column_offsets=column_offsets,
+        products=products,
+        row_sums=row_sums,
+    )
+    return block(overlap), row_sums + inputs[-1] * pitch_sums
 
 
 def _kernel(context: Context, instruction: Instruction, right: View, numbers: ConvolutionDimensionNumbers) -> View:

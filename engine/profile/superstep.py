@@ -121,7 +121,7 @@ def _turned(compute_set: ComputeSet) -> str:
 
 def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
     work = compute_set.work
-    if not isinstance(work, Words) or len(work.words) != len(Field) or len(compute_set.reads) < 2:
+    if not isinstance(work, Words) or len(work.words) != Field.WORDS or len(compute_set.reads) < 2:
         raise InternalError(
             f"Expected a contraction for the multiply-adds of {compute_set.name}. Received: {work!r:.200}."
         )

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from engine.codelets.record import Block
 from engine.program.work.base import Encoded, Relocation, Work
 
 
@@ -26,6 +27,12 @@ class Words(Work):
     def of(cls, codelet: Any, parameters: np.ndarray, relocations: Sequence[Relocation], **rest: Any) -> Self:
         """The work of a parameter block, int64 [words], which is copied."""
         return cls(codelet, tuple(parameters.tolist()), tuple(relocations), **rest)
+
+    @classmethod
+    def of_block(cls, codelet: Any, block: Block, **rest: Any) -> Self:
+        """The work of a block of records, whose relocations are addresses."""
+        relocations = tuple(Relocation(word, address) for word, address in block.relocations)
+        return cls(codelet, tuple(block.words.tolist()), relocations, keep=block.keep, **rest)
 
     @property
     def vertex(self) -> Hashable:

@@ -1,0 +1,104 @@
+"""Parameter blocks as typed records: from a class's fields follow their numbers, for kernels, and the int64 words.
+
+    class Slice(Record):
+        array: Address
+        limits: Table
+        count: int = 1
+
+A kernel reads `word(parameters, Slice.LIMITS)`, where `Slice.LIMITS` is the constant 1; `Slice.WORDS` is 3. The host
+makes `Slice(array=address, limits=table)` and a `block` of it. The fields of a record that derives from another one
+follow those, and a field whose type is a record has the words of that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+
+import numpy as np
+
+from engine.errors import InternalError
+
+Address = Any
+"""The type of a field for an address: an int, or an object in place of one that is known later: a relocation."""
+Table = Any
+"""The type of a field for the address of a C-contiguous array, which the block keeps alive; None is 0."""
+
+
+class Numbered(type):
+    """The type of records' classes: to type checkers, names in capitals are numbers of fields."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> int: ...
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Record(metaclass=Numbered):
+    """A group of int64 words in a parameter block. `Class.NAME` is the number of the field `name`, from 0 on."""
+
+    WORDS: ClassVar[int] = 0
+    _names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        scope = vars(sys.modules[cls.__module__])
+        for name, annotation in cls.__dict__.get("__annotations__", {}).items():
+            setattr(cls, name.upper(), cls.WORDS)
+            kind = scope.get(annotation)
+            cls.WORDS += kind.WORDS if isinstance(kind, Numbered) else 1
+            cls._names += (name,)
+
+    def __init__(self, **values: Any) -> None:
+        missing = [name for name in self._names if name not in values and not hasattr(type(self), name)]
+        unknown = [name for name in values if name not in self._names]
+        if missing or unknown:
+            raise InternalError(f"Expected the fields {', '.join(self._names)}. Received: {', '.join(values)}.")
+        vars(self).update(values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names)})"
+
+    def values(self) -> Iterator[Any]:
+        """What the words stand for, in their order."""
+        for name in self._names:
+            value = getattr(self, name)
+            yield from value.values() if isinstance(value, Record) else (value,)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A parameter block: `words`, int64; (number, object) of words that get an address; arrays that words point to."""
+
+    words: np.ndarray
+    relocations: tuple[tuple[int, Any], ...]
+    keep: tuple[np.ndarray, ...]
+
+
+def block(*parts: Record | Sequence[Record] | Sequence[int]) -> Block:
+    """The block of records, sequences of records, and plain words, one behind the other.
+
+    Raises InternalError for a table that is not C-contiguous.
+    """
+    values = [value for part in parts for value in _values(part)]
+    tables = {number: value for number, value in enumerate(values) if isinstance(value, np.ndarray)}
+    for table in tables.values():
+        if not table.flags.c_contiguous:
+            raise InternalError(f"Expected a C-contiguous table. Received: strides of {table.strides} bytes.")
+    relocations = tuple(
+        (number, value)
+        for number, value in enumerate(values)
+        if not isinstance(value, int | np.integer | np.ndarray | None)
+    )
+    for number, table in tables.items():
+        values[number] = table.ctypes.data
+    for number, _ in relocations:
+        values[number] = 0
+    words = np.array([0 if value is None else value for value in values], np.int64)
+    return Block(words, relocations, tuple(tables.values()))
+
+
+def _values(part: Record | Sequence[Record] | Sequence[int]) -> Iterator[Any]:
+    for each in (part,) if isinstance(part, Record) else part:
+        yield from each.values() if isinstance(each, Record) else (each,)
