@@ -32,6 +32,7 @@ def stated(compute_set: ComputeSet, what: str) -> list[Span]:
     return list(getattr(compute_set, what))
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("name", EVERY_NAME)
 @pytest.mark.parametrize("what", ["reads", "writes"])
 def test_no_buffer_can_be_left_out(name: str, what: str) -> None:

@@ -27,6 +27,7 @@ def weights_after(keras: Any, epochs: int = 1, **behaviour: Any) -> np.ndarray:
     return np.asarray(model.get_weights()[0])
 
 
+@pytest.mark.sample(1)
 def test_small_updates_move_halves_only_with_stochastic_rounding(keras: Any) -> None:
     """The gradient step is 2**-13 at first and half the distance of neighbours 2**-11: to the nearest nothing moves."""
     stuck = weights_after(keras, esr=False)
@@ -38,6 +39,7 @@ def test_small_updates_move_halves_only_with_stochastic_rounding(keras: Any) -> 
     assert np.unique(moved).size > 2
 
 
+@pytest.mark.sample(1)
 def test_the_same_seed_gives_the_same_weights(keras: Any) -> None:
     first, second = weights_after(keras, esr=True), weights_after(keras, esr=True)
     np.testing.assert_array_equal(first, second)
@@ -49,6 +51,7 @@ def test_the_same_seed_gives_the_same_weights(keras: Any) -> None:
     assert (np.asarray(model.get_weights()[0]) != first).any()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("behaviour", "expected"),
     [({}, np.inf), ({"nanoo": True}, np.nan), ({"esr": True}, 65504), ({"esr": True, "nanoo": True}, np.nan)],
@@ -114,6 +117,7 @@ def test_layers_with_numbers_are_not_mixed_up(keras: Any, number: int) -> None:
     assert (caught.value.exception, caught.value.opcode, caught.value.layer) == ("oflo", "dot", names[number])
 
 
+@pytest.mark.sample(1)
 def test_another_configuration_compiles_again(kit: Kit) -> None:
     configure()
     model = divider(kit)
@@ -128,6 +132,7 @@ def test_another_configuration_compiles_again(kit: Kit) -> None:
         assert not np.isfinite(model.predict(x, batch_size=4, verbose=0)).all()
 
 
+@pytest.mark.sample(1)
 def test_definitions_alone_behave_alike(kit: Kit) -> None:
     configure(div0=True)
     with use_definitions():
@@ -138,6 +143,7 @@ def test_definitions_alone_behave_alike(kit: Kit) -> None:
             model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
 
 
+@pytest.mark.sample(1)
 def test_ordinary_training_raises_nothing_and_is_the_same(kit: Kit) -> None:
     """All the exceptions at once: a classifier with dropout-free layers, to the bit the same as without."""
     x, y = data()
@@ -153,6 +159,7 @@ def test_ordinary_training_raises_nothing_and_is_the_same(kit: Kit) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "behaviour", [StochasticRoundingBehaviour.ON, StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY], ids=str
 )

@@ -125,6 +125,7 @@ class Program:
         return b.add(b.get_tuple_element(pair, 0), b.get_tuple_element(pair, 1))
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs(seed: int) -> None:
     replicas = (1, 2, 3)[seed % 3]
