@@ -14,14 +14,14 @@ from engine.emit.loops import word
 from engine.emit.nest import Apply, Nest, Record
 from engine.emit.point import Point, element_type_of
 from engine.emit.registry import Operation, emit_operation
-from engine.ir.floating_point import DIVISION_BY_ZERO, EXCEPTIONS, INVALID, LARGEST_HALF, OVERFLOW, POLES, QUIET
+from engine.ir.floating_point import DIVISION_BY_ZERO, EXCEPTIONS, INVALID, LARGEST_HALF, OVERFLOW
+from engine.ir.opcodes import ASSOCIATIVE, OPCODES, QUIET
 from engine.machine_code.abi import Scratch
 
 NAN, INFINITE = 0x3, 0x204
 """Classes of floats, as `llvm.is.fpclass` has them."""
-HANDS_ON = {"add": (0, 1), "subtract": (0, 1), "multiply": (0, 1), "divide": (0,), "sqrt": (0,), "negate": (0,)}
-"""Operands whose infinities and NaNs always show in the result, if only as one another."""
-SUMMED = frozenset({"add", "multiply"})
+SUMMED = ASSOCIATIVE - QUIET
+"""Sums and products: reductions that may give an infinity or NaN of finite values."""
 Masks = dict[str, ir.Value]
 
 
@@ -34,7 +34,7 @@ def raises(operation: Operation) -> bool:
 
 def is_limited(operation: Operation) -> bool:
     """Whether it makes halves of floats and says what an overflow gives, which need not be an infinity."""
-    return operation.opcode in ("convert", "stochastic-convert") and "overflow" in dict(operation.attributes)
+    return "overflow" in dict(operation.attributes)
 
 
 class Checks:
@@ -113,9 +113,10 @@ class Checks:
             value = emit_operation(lanes, plain, operands)
         infinite = builder.and_(_is(lanes, value, INFINITE), builder.not_(strange_before))
         invalid = builder.and_(_is(lanes, value, NAN), builder.not_(nan_before))
-        if operation.opcode not in POLES:
+        zero = OPCODES[operation.opcode].pole
+        if zero is None:
             return {INVALID: invalid, OVERFLOW: infinite}
-        at, pole = POLES[operation.opcode]
+        at, pole = zero
         constant = lanes.constant(operation.operand_types[at], pole)
         divided = builder.fcmp_ordered("==", operands[at], constant)
         return {
@@ -177,7 +178,7 @@ def _tested(nest: Nest) -> list[int]:
             tested.append(number)
             shown.add(number)
         if number in shown:
-            handed_on = (0,) if is_limited(node.operation) else HANDS_ON.get(node.operation.opcode, ())
+            handed_on = (0,) if is_limited(node.operation) else OPCODES[node.operation.opcode].propagates
             shown |= {
                 node.operands[at]
                 for at in handed_on

@@ -11,14 +11,14 @@ from math import prod
 
 from engine.ir import Instruction, Module, Shape
 from engine.ir.device_operations import INFEED, is_queue, queue_of
+from engine.ir.opcodes import OPCODES, opcodes_that
 from engine.ir.shape import INTEGERS
-from engine.ir.shape_rules import RULES, array_operands, array_result, require
+from engine.ir.shape_rules import array_operands, array_result, require
 from engine.ir.verifier import verify
 
 Check = Callable[[Instruction], None]
 CHECKS: dict[str, Check] = {}
-NOT_IN_FILES = frozenset({"fusion", "random-bits", "stochastic-convert", "rng-get-and-update-state"})
-"""Made by passes, which no file has seen."""
+IN_FILES = opcodes_that(lambda row: row.execution != "none" and not row.internal)
 TOKEN = Shape("s32")
 
 
@@ -28,8 +28,7 @@ def check_module(module: Module) -> None:
     for computation in module.computations():
         for instruction in computation.instructions:
             require(
-                (instruction.opcode in RULES or instruction.opcode in CHECKS)
-                and instruction.opcode not in NOT_IN_FILES,
+                instruction.opcode in IN_FILES,
                 f"Expected operations that the engine has. Received: {instruction.opcode!r:.80}.",
             )
             size = sum(shape.bytes for shape in instruction.tuple_shapes)
@@ -54,6 +53,7 @@ def check_for(*opcodes: str) -> Callable[[Check], Check]:
     """Registers the check of the opcodes; it runs after the shape rules, and may raise InternalError."""
 
     def register(function: Check) -> Check:
+        assert OPCODES.keys() >= {*opcodes}, opcodes
         CHECKS.update(dict.fromkeys(opcodes, function))
         return function
 
@@ -84,12 +84,6 @@ def integer_scalars(shapes: Sequence[Shape]) -> None:
 @check_for("parameter")
 def _parameter(instruction: Instruction) -> None:
     require(not instruction.operands and not instruction.called, "Expected a parameter without operands.")
-
-
-@check_for("bitcast")
-def _bitcast(instruction: Instruction) -> None:
-    (x,), result = array_operands(instruction, 1), array_result(instruction)
-    require(x.with_dimensions(result.dimensions) == result and x.elements == result.elements, f"Expected {x}.")
 
 
 @check_for("reverse")

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from engine.ir.module import Instruction
 from engine.ir.shape import Shape
 
-MOVING = frozenset({"broadcast", "reshape", "transpose", "slice", "reverse", "copy"})
-"""Opcodes that only say where an element comes from."""
-
 
 @dataclass(frozen=True, slots=True)
 class Affine:

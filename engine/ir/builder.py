@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.ir import structured_shape_rules  # noqa: F401  (registers its rules)
 from engine.ir.attributes import (
     ConvolutionDimensionNumbers,
     DotDimensionNumbers,
@@ -16,8 +15,8 @@ from engine.ir.attributes import (
     Window,
 )
 from engine.ir.module import Computation, Instruction, Module
+from engine.ir.opcodes import inferred_shape
 from engine.ir.shape import AnyShape, Shape, TupleShape
-from engine.ir.shape_rules import RULES
 
 
 class Builder:
@@ -57,11 +56,11 @@ class Builder:
     ) -> Instruction:
         """Any opcode whose shape follows from its operands; `hint` gives what does not (a type, say).
 
-        Raises InternalError for operands and attributes that contradict each other.
+        Raises InternalError for operands and attributes that contradict each other, and for opcodes without a rule.
         """
         shape = operands[0].shape if hint is None else hint
         made = self.instruction(opcode, shape, operands, called, **attributes)
-        made.shape = RULES[opcode](made)
+        made.shape = inferred_shape(made)
         return made
 
     def build(self, root: Instruction | None = None) -> Computation:

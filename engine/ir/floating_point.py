@@ -31,16 +31,6 @@ STEP = 10 << 23
 RECIPROCAL = 254 << 23
 """The exponents of a power of two and of its reciprocal add up to this."""
 
-QUIET = frozenset(
-    (
-        "select clamp maximum minimum negate abs sign copy bitcast-convert real imag reduce-precision random-bits "
-        "ceil floor round-nearest-even round-nearest-afz"
-    ).split()
-)
-"""Elementwise operations that raise no exception."""
-POLES = {"log": (0, 0.0), "log-plus-one": (0, -1.0), "rsqrt": (0, 0.0), "divide": (1, 0.0), "power": (0, 0.0)}
-"""Where an operation divides by zero: the operand's number, and its value."""
-
 
 @dataclass(frozen=True, slots=True)
 class FloatingPoint:

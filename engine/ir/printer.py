@@ -17,12 +17,9 @@ from engine.ir.attributes import (
     Window,
 )
 from engine.ir.module import Computation, Instruction, Module
+from engine.ir.opcodes import OPCODES
 
 LARGEST_CONSTANT = 16
-CALLED_NAMES: dict[str, tuple[str, ...]] = {
-    "while": ("body", "condition"),
-    "select-and-scatter": ("select", "scatter"),
-}
 IN_PARENTHESES = frozenset({"parameter_number", "literal"})
 
 
@@ -75,8 +72,9 @@ def _print_literal(literal: np.ndarray) -> str:
 
 
 def _print_called(instruction: Instruction) -> str:
-    names = CALLED_NAMES.get(instruction.opcode)
-    if names and len(names) == len(instruction.called):
+    row = OPCODES.get(instruction.opcode)
+    names = row.called if row else ()
+    if len(names) > 1 and len(names) == len(instruction.called):
         return ", ".join(f"{name}=%{callee.name}" for name, callee in zip(names, instruction.called, strict=True))
     if len(instruction.called) == 1:
         return f"to_apply=%{instruction.called[0].name}"

@@ -30,6 +30,10 @@ FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 SIGNED = frozenset({"s8", "s16", "s32", "s64"})
 UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
 INTEGERS = SIGNED | UNSIGNED
+COMPLEX = frozenset({"c64", "c128"})
+PRED = frozenset({"pred"})
+NUMBERS = FLOATS | INTEGERS | COMPLEX
+ORDERED = FLOATS | INTEGERS | PRED
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,29 +8,10 @@ from engine.errors import InternalError
 from engine.ir.module import Computation, Instruction
 from engine.ir.shape import AnyShape, Shape, TupleShape, shape_of
 
-Rule = Callable[[Instruction], AnyShape]
-RULES: dict[str, Rule] = {}
+ShapeRule = Callable[[Instruction], AnyShape]
+"""The only legal shape by operands and attributes; raises InternalError where these contradict each other."""
 REAL_TYPES = {"c64": "f32", "c128": "f64"}
 COMPLEX_TYPES = {"f32": "c64", "f64": "c128"}
-UNARY = (
-    "exponential exponential-minus-one log log-plus-one sqrt rsqrt cbrt sine cosine tan tanh logistic erf erfc "
-    "ceil floor round-nearest-even round-nearest-afz negate sign not popcnt count-leading-zeros "
-    "reduce-precision reverse cholesky"
-).split()
-BINARY = (
-    "add subtract multiply divide remainder maximum minimum power atan2 and or xor "
-    "shift-left shift-right-logical shift-right-arithmetic"
-).split()
-
-
-def rule(*opcodes: str) -> Callable[[Rule], Rule]:
-    """Registers the function as the rule of the opcodes: the shape it returns is the only right one."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(opcodes, function))
-        return function
-
-    return register
 
 
 def require(condition: bool, reason: str) -> None:
@@ -68,24 +49,20 @@ def require_signature(computation: Computation, arguments: list[AnyShape]) -> No
     )
 
 
-@rule(*UNARY)
-def _same_as_operand(instruction: Instruction) -> AnyShape:
+def same_as_operand(instruction: Instruction) -> AnyShape:
     return array_operands(instruction, 1)[0]
 
 
-@rule("copy", "optimization-barrier")
-def _same_of_any_kind(instruction: Instruction) -> AnyShape:
+def same_as_any_operand(instruction: Instruction) -> AnyShape:
     require(len(instruction.operands) == 1, f"Expected 1 operand. Received: {len(instruction.operands)}.")
     return instruction.operands[0].shape
 
 
-@rule("is-finite")
-def _predicate(instruction: Instruction) -> AnyShape:
+def is_finite(instruction: Instruction) -> AnyShape:
     return array_operands(instruction, 1)[0].with_type("pred")
 
 
-@rule("abs", "real", "imag")
-def _real_part(instruction: Instruction) -> AnyShape:
+def real_part(instruction: Instruction) -> AnyShape:
     (x,) = array_operands(instruction, 1)
     return x.with_type(REAL_TYPES.get(x.element_type, x.element_type))
 
@@ -96,25 +73,21 @@ def _pair(instruction: Instruction) -> Shape:
     return lhs
 
 
-@rule(*BINARY)
-def _same_as_both(instruction: Instruction) -> AnyShape:
+def same_as_both(instruction: Instruction) -> AnyShape:
     return _pair(instruction)
 
 
-@rule("compare")
-def _comparison(instruction: Instruction) -> AnyShape:
+def compare(instruction: Instruction) -> AnyShape:
     return _pair(instruction).with_type("pred")
 
 
-@rule("complex")
-def _complex_of_parts(instruction: Instruction) -> AnyShape:
+def complex_of_parts(instruction: Instruction) -> AnyShape:
     part = _pair(instruction)
     require(part.element_type in COMPLEX_TYPES, f"Expected f32 or f64 parts. Received: {part}.")
     return part.with_type(COMPLEX_TYPES[part.element_type])
 
 
-@rule("select")
-def _selection(instruction: Instruction) -> AnyShape:
+def select(instruction: Instruction) -> AnyShape:
     chosen, on_true, on_false = array_operands(instruction, 3)
     require(on_true == on_false, f"Expected two values of one shape. Received: {on_true} and {on_false}.")
     require(chosen.element_type == "pred", f"Expected a pred to select by. Received: {chosen}.")
@@ -125,8 +98,7 @@ def _selection(instruction: Instruction) -> AnyShape:
     return on_true
 
 
-@rule("clamp")
-def _clamping(instruction: Instruction) -> AnyShape:
+def clamp(instruction: Instruction) -> AnyShape:
     low, x, high = array_operands(instruction, 3)
     for bound in (low, high):
         scalar = x.with_dimensions(())
@@ -134,34 +106,29 @@ def _clamping(instruction: Instruction) -> AnyShape:
     return x
 
 
-@rule("convert")
-def _conversion(instruction: Instruction) -> AnyShape:
+def convert(instruction: Instruction) -> AnyShape:
     return array_operands(instruction, 1)[0].with_type(array_result(instruction).element_type)
 
 
-@rule("random-bits")
-def _random_bits(instruction: Instruction) -> AnyShape:
+def random_bits(instruction: Instruction) -> AnyShape:
     index = _pair(instruction)
     require(index.element_type == "u32", f"Expected element numbers u32. Received: {index}.")
     return index
 
 
-@rule("stochastic-convert")
-def _stochastic_conversion(instruction: Instruction) -> AnyShape:
+def stochastic_convert(instruction: Instruction) -> AnyShape:
     x, bits = array_operands(instruction, 2)
     require(x.element_type == "f32", f"Expected f32 to round. Received: {x}.")
     require(bits == x.with_type("u32"), f"Expected random bits {x.with_type('u32')}. Received: {bits}.")
     return x.with_type("f16")
 
 
-@rule("rng-get-and-update-state")
-def _drawn_state(instruction: Instruction) -> AnyShape:
+def rng_state(instruction: Instruction) -> AnyShape:
     array_operands(instruction, 0)
     return Shape("u64", (3,))
 
 
-@rule("bitcast-convert")
-def _bitcast(instruction: Instruction) -> AnyShape:
+def bitcast_convert(instruction: Instruction) -> AnyShape:
     (x,), result = array_operands(instruction, 1), array_result(instruction)
     wide, narrow = x.dtype.itemsize, result.dtype.itemsize
     if wide == narrow:
@@ -175,15 +142,13 @@ def _bitcast(instruction: Instruction) -> AnyShape:
     return result.with_dimensions(x.dimensions[:-1])
 
 
-@rule("reshape")
-def _reshaping(instruction: Instruction) -> AnyShape:
+def reshape(instruction: Instruction) -> AnyShape:
     (x,), result = array_operands(instruction, 1), array_result(instruction)
     require(x.elements == result.elements, f"Expected {x.elements} elements. Received: {result}.")
     return result.with_type(x.element_type)
 
 
-@rule("broadcast")
-def _broadcasting(instruction: Instruction) -> AnyShape:
+def broadcast(instruction: Instruction) -> AnyShape:
     (x,), result, dimensions = (
         array_operands(instruction, 1),
         array_result(instruction),
@@ -198,15 +163,13 @@ def _broadcasting(instruction: Instruction) -> AnyShape:
     return result.with_type(x.element_type)
 
 
-@rule("transpose")
-def _transposition(instruction: Instruction) -> AnyShape:
+def transpose(instruction: Instruction) -> AnyShape:
     (x,), dimensions = array_operands(instruction, 1), instruction["dimensions"]
     require(sorted(dimensions) == list(range(x.rank)), f"Expected an order of {x}'s dimensions: {dimensions}.")
     return x.with_dimensions(tuple(x.dimensions[d] for d in dimensions))
 
 
-@rule("slice")
-def _slicing(instruction: Instruction) -> AnyShape:
+def slice_of(instruction: Instruction) -> AnyShape:
     (x,), slices = array_operands(instruction, 1), instruction["slice_dimensions"]
     require(len(slices) == x.rank, f"Expected {x.rank} slices. Received: {len(slices)}.")
     for size, s in zip(x.dimensions, slices, strict=True):
@@ -217,8 +180,7 @@ def _slicing(instruction: Instruction) -> AnyShape:
     return x.with_dimensions(tuple(-(-(s.limit - s.start) // s.stride) for s in slices))
 
 
-@rule("pad")
-def _padding(instruction: Instruction) -> AnyShape:
+def pad(instruction: Instruction) -> AnyShape:
     (x, value), config = array_operands(instruction, 2), instruction["padding_config"]
     require(value == x.with_dimensions(()), f"Expected {x.with_dimensions(())} to pad with. Received: {value}.")
     require(len(config) == x.rank, f"Expected padding for {x.rank} dimensions. Received: {len(config)}.")
@@ -229,8 +191,7 @@ def _padding(instruction: Instruction) -> AnyShape:
     return x.with_dimensions(tuple(max(0, n) for n in sizes))
 
 
-@rule("concatenate")
-def _concatenation(instruction: Instruction) -> AnyShape:
+def concatenate(instruction: Instruction) -> AnyShape:
     shapes, (dimension,) = array_operands(instruction), instruction["dimensions"]
     first = shapes[0]
     others = {(s.element_type, s.dimensions[:dimension], s.dimensions[dimension + 1 :]) for s in shapes}
@@ -239,37 +200,31 @@ def _concatenation(instruction: Instruction) -> AnyShape:
     return first.with_dimensions((*first.dimensions[:dimension], total, *first.dimensions[dimension + 1 :]))
 
 
-@rule("iota")
-def _counting(instruction: Instruction) -> AnyShape:
+def iota(instruction: Instruction) -> AnyShape:
     array_operands(instruction, 0)
     shape, dimension = array_result(instruction), instruction["iota_dimension"]
     require(0 <= dimension < shape.rank, f"Expected a dimension of {shape}. Received: {dimension}.")
     return shape
 
 
-@rule("get-dimension-size")
-def _dimension_size(instruction: Instruction) -> AnyShape:
+def get_dimension_size(instruction: Instruction) -> AnyShape:
     array_operands(instruction, 1)
     return Shape("s32")
 
 
-@rule("set-dimension-size")
-def _bounded(instruction: Instruction) -> AnyShape:
+def set_dimension_size(instruction: Instruction) -> AnyShape:
     return array_operands(instruction, 2)[0]
 
 
-@rule("constant")
-def _constant(instruction: Instruction) -> AnyShape:
+def constant(instruction: Instruction) -> AnyShape:
     return shape_of(instruction["literal"])
 
 
-@rule("tuple")
-def _tupling(instruction: Instruction) -> AnyShape:
+def tuple_of(instruction: Instruction) -> AnyShape:
     return TupleShape(tuple(o.shape for o in instruction.operands))
 
 
-@rule("get-tuple-element")
-def _element(instruction: Instruction) -> AnyShape:
+def get_tuple_element(instruction: Instruction) -> AnyShape:
     (operand,), index = instruction.operands, instruction["tuple_index"]
     require(isinstance(operand.shape, TupleShape), f"Expected a tuple. Received: {operand.shape}.")
     elements = operand.shape.elements if isinstance(operand.shape, TupleShape) else ()
@@ -277,20 +232,17 @@ def _element(instruction: Instruction) -> AnyShape:
     return elements[index]
 
 
-@rule("after-all")
-def _token(_: Instruction) -> AnyShape:
+def after_all(_: Instruction) -> AnyShape:
     return TupleShape()
 
 
-@rule("call", "fusion")
-def _calling(instruction: Instruction) -> AnyShape:
+def call(instruction: Instruction) -> AnyShape:
     (callee,) = instruction.called
     require_signature(callee, [o.shape for o in instruction.operands])
     return callee.root.shape
 
 
-@rule("while")
-def _looping(instruction: Instruction) -> AnyShape:
+def while_loop(instruction: Instruction) -> AnyShape:
     body, condition = instruction.called
     (state,) = (o.shape for o in instruction.operands)
     require_signature(body, [state])
@@ -303,8 +255,7 @@ def _looping(instruction: Instruction) -> AnyShape:
     return state
 
 
-@rule("conditional")
-def _branching(instruction: Instruction) -> AnyShape:
+def conditional(instruction: Instruction) -> AnyShape:
     selector, *arguments = instruction.operands
     branches = instruction.called
     require(

@@ -11,7 +11,7 @@ from engine.ir.attributes import (
 )
 from engine.ir.module import Computation, Instruction
 from engine.ir.shape import AnyShape, Shape, TupleShape
-from engine.ir.shape_rules import array_operands, array_result, require, require_signature, rule, tupled
+from engine.ir.shape_rules import array_operands, array_result, require, require_signature, tupled
 
 
 def dilated(size: int, dilation: int) -> int:
@@ -49,8 +49,7 @@ def _halves(instruction: Instruction) -> tuple[list[Shape], list[Shape]]:
     return arrays, initial
 
 
-@rule("dot")
-def _dot(instruction: Instruction) -> AnyShape:
+def dot(instruction: Instruction) -> AnyShape:
     lhs, rhs = array_operands(instruction, 2)
     n: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     for mine, theirs in (
@@ -70,8 +69,7 @@ def _dot(instruction: Instruction) -> AnyShape:
     return array_result(instruction).with_dimensions((*batch, *left, *right))
 
 
-@rule("convolution")
-def _convolution(instruction: Instruction) -> AnyShape:
+def convolution(instruction: Instruction) -> AnyShape:
     lhs, rhs = array_operands(instruction, 2)
     n: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
     window = instruction["window"]
@@ -102,8 +100,7 @@ def _convolution(instruction: Instruction) -> AnyShape:
     return array_result(instruction).with_dimensions(tuple(result[d] for d in range(lhs.rank)))
 
 
-@rule("reduce")
-def _reduce(instruction: Instruction) -> AnyShape:
+def reduce(instruction: Instruction) -> AnyShape:
     arrays, _ = _halves(instruction)
     dimensions = instruction["dimensions"]
     require(
@@ -114,8 +111,7 @@ def _reduce(instruction: Instruction) -> AnyShape:
     return tupled([s.with_dimensions(kept) for s in arrays])
 
 
-@rule("reduce-window")
-def _reduce_window(instruction: Instruction) -> AnyShape:
+def reduce_window(instruction: Instruction) -> AnyShape:
     arrays, _ = _halves(instruction)
     window = instruction["window"]
     require(len(window) == arrays[0].rank, f"Expected a window of rank {arrays[0].rank}. Received: {window}.")
@@ -123,8 +119,7 @@ def _reduce_window(instruction: Instruction) -> AnyShape:
     return tupled([s.with_dimensions(counts) for s in arrays])
 
 
-@rule("select-and-scatter")
-def _select_and_scatter(instruction: Instruction) -> AnyShape:
+def select_and_scatter(instruction: Instruction) -> AnyShape:
     operand, source, initial = array_operands(instruction, 3)
     window = instruction["window"]
     counts = tuple(window_count(n, d) for n, d in zip(operand.dimensions, window, strict=True))
@@ -135,8 +130,7 @@ def _select_and_scatter(instruction: Instruction) -> AnyShape:
     return operand
 
 
-@rule("gather")
-def _gather(instruction: Instruction) -> AnyShape:
+def gather(instruction: Instruction) -> AnyShape:
     operand, indices = array_operands(instruction, 2)
     n: GatherDimensionNumbers = instruction["gather_dimension_numbers"]
     sizes = instruction["gather_slice_sizes"]
@@ -158,8 +152,7 @@ def _gather(instruction: Instruction) -> AnyShape:
     return operand.with_dimensions(tuple(offsets[d] if d in offsets else next(remaining) for d in range(rank)))
 
 
-@rule("scatter")
-def _scatter(instruction: Instruction) -> AnyShape:
+def scatter(instruction: Instruction) -> AnyShape:
     shapes = array_operands(instruction)
     count = (len(shapes) - 1) // 2
     inputs, indices, updates = shapes[:count], shapes[count], shapes[count + 1 :]
@@ -172,8 +165,7 @@ def _scatter(instruction: Instruction) -> AnyShape:
     return tupled(inputs)
 
 
-@rule("dynamic-slice")
-def _dynamic_slice(instruction: Instruction) -> AnyShape:
+def dynamic_slice(instruction: Instruction) -> AnyShape:
     operand, *starts = array_operands(instruction)
     sizes = instruction["dynamic_slice_sizes"]
     require(
@@ -187,8 +179,7 @@ def _dynamic_slice(instruction: Instruction) -> AnyShape:
     return operand.with_dimensions(tuple(sizes))
 
 
-@rule("dynamic-update-slice")
-def _dynamic_update_slice(instruction: Instruction) -> AnyShape:
+def dynamic_update_slice(instruction: Instruction) -> AnyShape:
     operand, update, *starts = array_operands(instruction)
     require(
         update.rank == operand.rank == len(starts)
@@ -198,8 +189,7 @@ def _dynamic_update_slice(instruction: Instruction) -> AnyShape:
     return operand
 
 
-@rule("sort")
-def _sort(instruction: Instruction) -> AnyShape:
+def sort(instruction: Instruction) -> AnyShape:
     shapes = array_operands(instruction)
     require(len({s.dimensions for s in shapes}) == 1, "Expected operands of the same dimensions.")
     (comparator,) = instruction.called
@@ -216,32 +206,27 @@ def _sort(instruction: Instruction) -> AnyShape:
     return tupled([s.with_dimensions(tuple(sizes)) for s in shapes])
 
 
-@rule("map")
-def _mapping(instruction: Instruction) -> AnyShape:
+def map_of(instruction: Instruction) -> AnyShape:
     shapes = array_operands(instruction)
     (body,) = instruction.called
     _require_scalar_body(body, shapes)
     return body.root.array_shape.with_dimensions(shapes[0].dimensions)
 
 
-@rule("batch-norm-training", "batch-norm-grad")
-def _normalization(instruction: Instruction) -> AnyShape:
+def batch_norm(instruction: Instruction) -> AnyShape:
     operand, feature, *_rest = array_operands(instruction)
     return TupleShape((operand, feature, feature))
 
 
-@rule("batch-norm-inference")
-def _normalization_inference(instruction: Instruction) -> AnyShape:
+def batch_norm_inference(instruction: Instruction) -> AnyShape:
     return array_operands(instruction, 5)[0]
 
 
-@rule("triangular-solve")
-def _triangular_solve(instruction: Instruction) -> AnyShape:
+def triangular_solve(instruction: Instruction) -> AnyShape:
     return array_operands(instruction, 2)[1]
 
 
-@rule("rng-bit-generator")
-def _random_bits(instruction: Instruction) -> AnyShape:
+def rng_bit_generator(instruction: Instruction) -> AnyShape:
     (state,) = array_operands(instruction, 1)
     require(len(instruction.tuple_shapes) == 2, f"Expected a state and bits. Received: {instruction.shape}.")
     return TupleShape((state, instruction.tuple_shapes[1]))

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.ir import Instruction, Module, Shape
+from engine.ir.opcodes import AFFINE
 
 Path = tuple[int, ...]
 """Indices into nested tuples, the outermost first."""
 LIMIT = 2**31
-SAME = {"reshape", "bitcast", "copy", "convert", "broadcast", "transpose"}
-"""What leaves an integer scalar as it is."""
+SAME = AFFINE | {"convert"}
+"""They leave an integer scalar as it is."""
 MIRRORED = {"GT": "LT", "GE": "LE", "LT": "GT", "LE": "GE"}
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from engine.errors import InternalError
-from engine.ir import structured_shape_rules  # noqa: F401  (registers its rules)
-from engine.ir.element_types import check_element_types
 from engine.ir.module import Computation, Instruction, Module
+from engine.ir.opcodes import CONTRACTIONS, OPCODES
 from engine.ir.printer import print_instruction
-from engine.ir.shape_rules import RULES
+from engine.ir.shape import COMPLEX, Shape
+from engine.ir.shape_rules import require
 
 
 def verify(module: Module) -> None:
@@ -49,11 +49,11 @@ def _verify_computation(computation: Computation) -> None:
 
 
 def _verify_shape(computation: Computation, instruction: Instruction) -> None:
-    rule = RULES.get(instruction.opcode)
-    if rule is None:
+    row = OPCODES.get(instruction.opcode)
+    if row is None or row.shape is None:
         return
     try:
-        expected = rule(instruction)
+        expected = row.shape(instruction)
     except InternalError as error:
         _fail(computation, instruction, str(error))
     except (KeyError, IndexError, ValueError) as error:
@@ -61,9 +61,26 @@ def _verify_shape(computation: Computation, instruction: Instruction) -> None:
     if expected != instruction.shape:
         _fail(computation, instruction, f"Expected the shape {expected}. Received: {instruction.shape}.")
     try:
-        check_element_types(instruction)
+        _check_element_types(instruction, row.operand_types)
     except InternalError as error:
         _fail(computation, instruction, str(error))
+
+
+def _check_element_types(instruction: Instruction, legal: frozenset[str] | None) -> None:
+    """Raises InternalError for an operation on a type it is not defined for."""
+    operands = [o.shape for o in instruction.operands] or [instruction.shape]
+    types = {shape.element_type for shape in operands if isinstance(shape, Shape)}
+    if legal is not None:
+        wrong = ", ".join(sorted(types - legal))
+        require(not wrong, f"Expected {', '.join(sorted(legal))} in {instruction.opcode}. Received: {wrong}.")
+    if instruction.opcode == "compare" and COMPLEX & types:
+        direction = instruction.get("direction")
+        require(direction in ("EQ", "NE"), f"Expected EQ or NE of complex numbers. Received: {direction}.")
+    if instruction.opcode == "convert" or instruction.opcode in CONTRACTIONS:
+        result = instruction.array_shape.element_type
+        narrows = COMPLEX & types and result not in COMPLEX
+        given = ", ".join(shape.element_type for shape in operands if isinstance(shape, Shape))
+        require(not narrows, f"Expected a complex result of {given}. Received: {result}; take `real`.")
 
 
 def _verify_parameters(computation: Computation) -> None:

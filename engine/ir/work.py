@@ -8,11 +8,10 @@ from math import prod
 
 from engine.ir.attributes import DotDimensionNumbers
 from engine.ir.module import Instruction
+from engine.ir.opcodes import CONTROL_FLOW, SOURCES, TUPLES
 from engine.ir.shape import Shape
 
-NO_ARRAYS = frozenset(
-    {"parameter", "constant", "iota", "tuple", "get-tuple-element", "while", "conditional", "dynamic-update-slice"}
-)
+NO_ARRAYS = SOURCES | TUPLES | CONTROL_FLOW | {"dynamic-update-slice"}
 """What makes no array of its own."""
 
 

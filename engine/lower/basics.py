@@ -50,7 +50,7 @@ def lower_get_tuple_element(context: Context, instruction: Instruction) -> Value
     return value[instruction["tuple_index"]]
 
 
-@lowering("reshape", "bitcast", "optimization-barrier")
+@lowering("reshape", "optimization-barrier")
 def lower_reshape(context: Context, instruction: Instruction) -> Value:
     """Row-major order is the same before and after: nothing moves."""
     return context.value(instruction.operands[0])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from engine.ir import Computation, Instruction
-from engine.ir.affine import MOVING
+from engine.ir.opcodes import AFFINE, CONTROL_FLOW, TUPLES
 from engine.lower.context import Context, Value
 from engine.lower.state import like
 
-PASSES_ON = MOVING | {"tuple", "get-tuple-element", "while", "conditional"}
+PASSES_ON = AFFINE | TUPLES | CONTROL_FLOW
 """What may hand on memory of an operand, or reads it only when somebody asks."""
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction, Module, Shape
-from engine.ir.affine import MOVING, loop_index, pull
+from engine.ir.affine import loop_index, pull
 from engine.ir.attributes import PARTIALS_SCOPE, PARTIALS_TYPES
+from engine.ir.opcodes import AFFINE, SOURCES, TUPLES
 from engine.ir.trip_counts import TripCounts
 from engine.lower.rows import Rows
 from engine.lower.views import View, through, whole
@@ -19,6 +20,8 @@ from engine.program.program import Buffer, ByTurn, ComputeSet, Mark, Partition, 
 Value = Buffer | tuple["Value", ...]
 Lowering = Callable[["Context", Instruction], Value]
 LOWERINGS: dict[str, Lowering] = {}
+DEFERRED = AFFINE | SOURCES | TUPLES
+"""Lowered when they are first read: most moves never become memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +192,7 @@ class Context:
 
     def view(self, instruction: Instruction) -> View:
         """The array as a strided view of whatever buffer holds its elements."""
-        if instruction in self.values or instruction.opcode not in MOVING:
+        if instruction in self.values or instruction.opcode not in AFFINE:
             return whole(self.buffer(instruction), instruction.array_shape)
         return self.view_of_operand(instruction)
 
@@ -198,7 +201,7 @@ class Context:
         seen = instruction.array_shape
         index_map = tuple(loop_index(d, seen.rank) for d in range(seen.rank))
         current = instruction
-        while current is instruction or (current not in self.values and current.opcode in MOVING):
+        while current is instruction or (current not in self.values and current.opcode in AFFINE):
             pulled = pull(current, index_map, seen.rank)
             if pulled is None:
                 break

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from math import prod
 
 from engine.ir import Computation, Instruction
-from engine.ir.affine import MOVING
 from engine.lower.branches import branch_results
-from engine.lower.context import Context, Turn, Value, lowering
+from engine.lower.context import DEFERRED, Context, Turn, Value, lowering
 from engine.lower.copies import copy
 from engine.lower.known_turns import by_turn
 from engine.lower.rows import rows_of
@@ -24,9 +23,6 @@ from engine.lower.views import whole
 from engine.machine_code.abi import COUNTERS
 from engine.passes.update_order import readers_first
 from engine.program.program import Buffer, ByTurn, Region
-
-DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element", "parameter"}
-"""Lowered when somebody needs them: most moves never become memory."""
 
 LONG = 10**9
 """Elements and multiply-adds, about a second's work, from which on nobody would wait for the end of a loop."""

@@ -12,6 +12,7 @@ from engine.emit.checks import SUMMED, raises
 from engine.emit.nest import Apply, Record
 from engine.ir.floating_point import EXCEPTIONS
 from engine.ir.op_names import layer_of
+from engine.ir.opcodes import LINEAR_ALGEBRA, REDUCTIONS
 from engine.ir.shape import FLOATS, Shape
 from engine.machine_code.abi import ExceptionWord
 from engine.program.insertion import followed
@@ -30,7 +31,7 @@ from engine.program.program import (
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.words import Words
 
-COMPUTING = frozenset({"scatter", "select-and-scatter", "cholesky", "triangular-solve"})
+COMPUTING = REDUCTIONS | LINEAR_ALGEBRA
 """What codelets do that are no nests, beside products: everything else moves or compares."""
 UNIT_ELEMENTS = 1 << 14
 

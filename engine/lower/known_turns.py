@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import Instruction, Shape
+from engine.ir.opcodes import AFFINE, ELEMENTWISE
 from engine.lower.context import Context, Turn
-from engine.ops.registry import DEFINITIONS, ELEMENTWISE
+from engine.ops.registry import DEFINITIONS
 from engine.program.program import ByTurn
 
 MOST_TURNS = 1 << 16
 """Turns for which a table is worth its memory."""
-SAME = frozenset({"reshape", "bitcast", "copy", "broadcast"})
 Known = np.ndarray | None
 
 
@@ -56,7 +56,7 @@ class _Turns:
             return None
         if opcode == "constant":
             return np.repeat(instruction["literal"].reshape(-1), self.turn.turns)
-        if opcode in SAME:
+        if opcode in AFFINE:
             return self.value(operands[0], ())
         if opcode not in ELEMENTWISE or not all(_is_scalar(operand) for operand in operands):
             return None

@@ -23,14 +23,15 @@ from engine.emit.nest import (
 )
 from engine.emit.registry import Operation
 from engine.ir import Computation, Instruction
-from engine.ir.affine import MOVING, Affine, IndexMap, linear, pull, spread
+from engine.ir.affine import Affine, IndexMap, linear, pull, spread
+from engine.ir.opcodes import AFFINE, ASSOCIATIVE, OPCODES, SOURCES
 from engine.ir.shape import Shape
 from engine.ops.apply import single_operation
 from engine.passes.fusible import is_scalar_constant, is_unit_reshape
 from engine.program.program import Buffer, Origin
 
-ATTRIBUTES = ("direction", "comparison_type", "exponent_bits", "mantissa_bits", "overflow", "result_accuracy")
-ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
+ADDED_ATTRIBUTES = ("overflow", "result_accuracy")
+"""The attributes that passes give to elementwise operations, beside HLO's."""
 
 
 @dataclass(slots=True)
@@ -150,11 +151,11 @@ class Drafting:
         return self._numbers[(root, index_map)]
 
     def _operands(self, instruction: Instruction, at: IndexMap) -> list[tuple[Instruction, IndexMap]]:
-        if instruction.opcode in MOVING:
+        if instruction.opcode in AFFINE:
             pulled = pull(instruction, at, self.rank)
             assert pulled is not None, instruction
             return [(instruction.operands[0], pulled)]
-        if instruction.opcode in ("parameter", "constant", "iota"):
+        if instruction.opcode in SOURCES:
             return []
         shape = instruction.array_shape
         return [(o, at if o.array_shape.dimensions == shape.dimensions else ()) for o in instruction.operands]
@@ -162,7 +163,7 @@ class Drafting:
     def _define(self, instruction: Instruction, at: IndexMap, operands: list[int]) -> None:
         key = (instruction, at)
         shape = instruction.array_shape
-        if instruction.opcode in MOVING:
+        if instruction.opcode in AFFINE:
             self._numbers[key] = operands[0]
         elif instruction.opcode == "parameter":
             position = linear(shape, at, self.rank)
@@ -238,7 +239,8 @@ def constant_node(instruction: Instruction) -> Constant:
 
 def operation_of(instruction: Instruction) -> Operation:
     """What the emitters need to know about an instruction."""
-    attributes = tuple((name, instruction[name]) for name in ATTRIBUTES if instruction.get(name) is not None)
+    names = (*OPCODES[instruction.opcode].attributes, *ADDED_ATTRIBUTES)
+    attributes = tuple((name, instruction[name]) for name in names if instruction.get(name) is not None)
     types = tuple(o.array_shape.element_type for o in instruction.operands)
     return Operation(instruction.opcode, instruction.array_shape.element_type, types, attributes)
 

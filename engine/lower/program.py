@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import Module, Shape
-from engine.ir.affine import MOVING
+from engine.ir.opcodes import opcodes_that, require_registered
 from engine.lower import (  # noqa: F401  (they register their lowerings)
     basics,
     control,
@@ -23,7 +23,7 @@ from engine.lower import (  # noqa: F401  (they register their lowerings)
     sort,
     windows,
 )
-from engine.lower.context import Context
+from engine.lower.context import DEFERRED, LOWERINGS, Context
 from engine.lower.copies import copy
 from engine.lower.exceptions import with_checks
 from engine.lower.in_place import write_in_place
@@ -33,8 +33,7 @@ from engine.lower.unread import without_unread
 from engine.lower.views import whole
 from engine.program.program import Buffer, Program
 
-DEFERRED = MOVING | {"constant", "iota", "tuple", "get-tuple-element"}
-"""Lowered when somebody needs them: most moves never become memory."""
+require_registered(LOWERINGS, "lowering", opcodes_that(lambda row: row.execution == "lowering"))
 
 
 def lower_module(

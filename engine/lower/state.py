@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.ir import AnyShape, Computation, Instruction, Shape
-from engine.ir.affine import MOVING
 from engine.ir.attributes import HOLDS_ANYTHING
+from engine.ir.opcodes import AFFINE
 from engine.lower.context import Context, Value
 from engine.lower.copies import copy
 from engine.lower.dynamic_slices import line_in
@@ -57,7 +57,7 @@ def _element(context: Context, initial: Instruction, number: int) -> Value:
 
 def _is_move(context: Context, instruction: Instruction) -> bool:
     """Whether a value would be memory of its own only for the loop's sake."""
-    return instruction not in context.values and instruction.opcode in MOVING
+    return instruction not in context.values and instruction.opcode in AFFINE
 
 
 def _moved(context: Context, name: str, initial: Instruction) -> Buffer:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.ir import Computation, DotDimensionNumbers, Instruction, Shape
-from engine.ir.affine import MOVING, row_major_strides
+from engine.ir.affine import row_major_strides
+from engine.ir.opcodes import AFFINE
 from engine.lower.context import Context, Value
 from engine.lower.copies import copy
 from engine.lower.views import View, whole
@@ -63,7 +64,7 @@ def _typed(weight: Instruction, dot: Instruction) -> Shape:
 
 def _read(weight: Instruction) -> Instruction | None:
     """The element of a computation's argument that a weight is, seen through moves."""
-    while weight.opcode in MOVING:
+    while weight.opcode in AFFINE:
         weight = weight.operands[0]
     return weight if _is_read(weight) else None
 

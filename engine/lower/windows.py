@@ -10,10 +10,11 @@ import numpy as np
 from engine.emit.nest import Input, Reduction
 from engine.ir import Instruction, Shape, WindowDimension
 from engine.ir.affine import row_major_strides
+from engine.ir.opcodes import ASSOCIATIVE
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy, fill, part
 from engine.lower.fusion import run_draft
-from engine.lower.nests import ASSOCIATIVE, Draft, Reached, accumulated_in, body_of
+from engine.lower.nests import Draft, Reached, accumulated_in, body_of
 from engine.lower.views import View, whole
 from engine.ops.apply import single_operation
 from engine.program.program import Buffer

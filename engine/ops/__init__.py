@@ -1,5 +1,6 @@
 """What each HLO operation means: one file for each family, all listed in registry.DEFINITIONS."""
 
+from engine.ir.opcodes import opcodes_that, require_registered
 from engine.ops import (  # noqa: F401
     binary,
     contraction,
@@ -18,5 +19,9 @@ from engine.ops import (  # noqa: F401
     windowing,
 )
 from engine.ops.registry import DEFINITIONS, Definition, definition
+
+require_registered(
+    DEFINITIONS, "definition", opcodes_that(lambda row: row.execution != "none" and row.name != "parameter")
+)
 
 __all__ = ["DEFINITIONS", "Definition", "definition"]

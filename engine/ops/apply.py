@@ -10,12 +10,14 @@ import numpy as np
 
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir import AnyShape, Computation, Instruction, Shape
+from engine.ir.opcodes import COMMUTATIVE, ELEMENTWISE, TUPLES
 from engine.ir.printer import print_instruction
-from engine.ops.registry import DEFINITIONS, ELEMENTWISE, Value
+from engine.ops.registry import DEFINITIONS, Value
 
 Watcher = Callable[[Instruction, list[Value], Value], None]
 _watchers: list[Watcher] = []
-STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element"})
+ON_ARRAYS = ELEMENTWISE | TUPLES | {"parameter", "constant"}
+"""In a scalar computation, they may be run on arrays in place of scalars."""
 
 
 @contextlib.contextmanager
@@ -75,8 +77,7 @@ def _check(instruction: Instruction, shape: AnyShape, value: Value) -> None:
 def is_elementwise(computation: Computation) -> bool:
     """Whether the scalar computation may be run on arrays in place of scalars."""
     return all(
-        i.opcode in STRUCTURAL or i.opcode in ELEMENTWISE or (i.opcode == "call" and is_elementwise(i.called[0]))
-        for i in computation.instructions
+        i.opcode in ON_ARRAYS or (i.opcode == "call" and is_elementwise(i.called[0])) for i in computation.instructions
     )
 
 
@@ -112,9 +113,6 @@ def _broadcasting(computation: Computation, arguments: Sequence[Value]) -> Value
 def flat(value: Value) -> tuple[np.ndarray, ...]:
     """The one array, or the arrays of a tuple of arrays."""
     return cast(tuple[np.ndarray, ...], value if isinstance(value, tuple) else (value,))
-
-
-COMMUTATIVE = frozenset({"add", "maximum", "minimum", "multiply", "and", "or", "xor"})
 
 
 def single_operation(computation: Computation) -> str | None:

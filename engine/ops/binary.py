@@ -22,20 +22,20 @@ ARITHMETIC: dict[str, np.ufunc] = {
 }
 
 
-@definition(*ARITHMETIC, elementwise=True)
+@definition(*ARITHMETIC)
 def _arithmetic(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Integers wrap around; maximum and minimum are NaN where either operand is."""
     lhs, rhs = operands
     return np.asarray(ARITHMETIC[instruction.opcode](computing(lhs), computing(rhs))).astype(lhs.dtype)
 
 
-@definition("subtract", elementwise=True)
+@definition("subtract")
 def _subtract(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     lhs, rhs = operands
     return np.asarray(computing(lhs) - computing(rhs)).astype(lhs.dtype)
 
 
-@definition("divide", elementwise=True)
+@definition("divide")
 def _divide(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Integers: towards zero; by zero -1 (all bits set); the least number by -1 is itself."""
     lhs, rhs = operands
@@ -45,7 +45,7 @@ def _divide(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return quotient
 
 
-@definition("remainder", elementwise=True)
+@definition("remainder")
 def _remainder(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Has the dividend's sign; of integers, the dividend itself when divided by zero."""
     lhs, rhs = operands
@@ -73,7 +73,7 @@ def _truncated(lhs: np.ndarray, rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray
     )
 
 
-@definition("power", elementwise=True)
+@definition("power")
 def _power(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Of integers with a negative exponent: the whole part of the exact power, and 0 of 0."""
     lhs, rhs = operands
@@ -86,7 +86,7 @@ def _power(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.where(rhs < 0, inverse, result), lhs.dtype)
 
 
-@definition("atan2", elementwise=True)
+@definition("atan2")
 def _arc_tangent(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     y, x = operands
     if is_complex(y):
@@ -95,7 +95,7 @@ def _arc_tangent(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.arctan2(widest(y), widest(x))).astype(y.dtype)
 
 
-@definition("complex", elementwise=True)
+@definition("complex")
 def _complex(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     real, imaginary = operands
     result = np.empty(np.broadcast_shapes(real.shape, imaginary.shape), np.result_type(real.dtype, np.complex64))
@@ -107,7 +107,7 @@ def _unsigned(x: np.ndarray) -> np.ndarray:
     return x.view(np.dtype(f"u{x.dtype.itemsize}"))
 
 
-@definition("shift-left", "shift-right-logical", elementwise=True)
+@definition("shift-left", "shift-right-logical")
 def _logical_shift(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Zero when the distance, read as unsigned, is the width or more."""
     lhs, rhs = _unsigned(operands[0]), _unsigned(operands[1])
@@ -118,7 +118,7 @@ def _logical_shift(instruction: Instruction, operands: list[np.ndarray]) -> np.n
     return np.asarray(shifted, lhs.dtype).view(operands[0].dtype)
 
 
-@definition("shift-right-arithmetic", elementwise=True)
+@definition("shift-right-arithmetic")
 def _arithmetic_shift(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Only copies of the sign bit are left when the distance, read as unsigned, is the width or more."""
     lhs, rhs = operands
@@ -144,7 +144,7 @@ def total_order(x: np.ndarray) -> np.ndarray:
     return np.where(bits < 0, bits ^ np.iinfo(signed).max, bits)
 
 
-@definition("compare", elementwise=True)
+@definition("compare")
 def _compare(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     lhs, rhs = operands
     if instruction.get("comparison_type") == "TOTALORDER" and is_float(lhs):
@@ -152,20 +152,20 @@ def _compare(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray
     return np.asarray(COMPARISONS[instruction["direction"]](lhs, rhs), np.bool_)
 
 
-@definition("select", elementwise=True)
+@definition("select")
 def _select(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     chosen, on_true, on_false = operands
     return np.where(chosen, on_true, on_false)
 
 
-@definition("clamp", elementwise=True)
+@definition("clamp")
 def _clamp(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """minimum(maximum(x, low), high): NaN stays NaN, and `high` wins where it is below `low`."""
     low, x, high = operands
     return np.asarray(np.minimum(np.maximum(x, low), high), x.dtype)
 
 
-@definition("convert", elementwise=True)
+@definition("convert")
 def _convert(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Floats to integers: towards zero, to the nearest there is, 0 for NaN. To pred: whether not zero.
 
@@ -195,5 +195,7 @@ def _saturated(x: np.ndarray, target: np.dtype) -> np.ndarray:
 @definition("bitcast-convert")
 def _bitcast_convert(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """A narrower type adds a last dimension of parts, least significant first; a wider one takes it."""
-    shape = instruction.array_shape
-    return np.ascontiguousarray(operands[0]).reshape(-1).view(shape.dtype).reshape(shape.dimensions)
+    (x,), shape = operands, instruction.array_shape
+    if x.dtype.itemsize == shape.dtype.itemsize:
+        return x.view(shape.dtype)
+    return np.ascontiguousarray(x).reshape(-1).view(shape.dtype).reshape(shape.dimensions)

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from engine.ir import Instruction
-from engine.ir.floating_point import DIVISION_BY_ZERO, EXCEPTIONS, INVALID, OVERFLOW, POLES, QUIET
+from engine.ir.floating_point import DIVISION_BY_ZERO, EXCEPTIONS, INVALID, OVERFLOW
+from engine.ir.opcodes import CONTRACTIONS, ELEMENTWISE, LINEAR_ALGEBRA, OPCODES, QUIET, REDUCTIONS
 from engine.ops.apply import flat, single_operation, watched
 from engine.ops.floats import computing, is_complex, is_float
-from engine.ops.registry import ELEMENTWISE, Value
+from engine.ops.registry import Value
 from engine.ops.rounding import nearest_half, stochastic_half
 from engine.program.program import Origin
 
-SUMS = frozenset({"dot", "convolution", "scatter", "select-and-scatter", "cholesky", "triangular-solve"})
 Raised = tuple[str, Origin, int]
 
 
@@ -30,7 +30,7 @@ def exceptions_of(instruction: Instruction, operands: list[np.ndarray], result: 
         return {}
     if instruction.opcode in ELEMENTWISE and instruction.opcode not in QUIET:
         counts = _elementwise(instruction, operands, result)
-    elif instruction.opcode in SUMS or _is_sum(instruction):
+    elif instruction.opcode in CONTRACTIONS | LINEAR_ALGEBRA or _is_sum(instruction):
         counts = _of_arrays(operands, result)
     else:
         return {}
@@ -38,9 +38,9 @@ def exceptions_of(instruction: Instruction, operands: list[np.ndarray], result: 
 
 
 def _is_sum(instruction: Instruction) -> bool:
-    if instruction.opcode not in ("reduce", "reduce-window"):
-        return False
-    return single_operation(instruction.called[0]) in ("add", "multiply")
+    if instruction.opcode in ("reduce", "reduce-window"):
+        return single_operation(instruction.called[0]) in ("add", "multiply")
+    return instruction.opcode in REDUCTIONS
 
 
 def _elementwise(instruction: Instruction, operands: list[np.ndarray], result: np.ndarray) -> dict[str, int]:
@@ -56,8 +56,8 @@ def _elementwise(instruction: Instruction, operands: list[np.ndarray], result: n
     finite_before = np.all([np.isfinite(o) for o in floats], axis=0) if floats else np.True_
     infinite = np.isinf(value) & finite_before
     divided: np.ndarray | np.bool_ = np.False_
-    if instruction.opcode in POLES:
-        at, pole = POLES[instruction.opcode]
+    if (zero := OPCODES[instruction.opcode].pole) is not None:
+        at, pole = zero
         divided = computing(operands[at]) == pole
     return {
         INVALID: int(np.sum(np.isnan(value) & ~nan_before)),

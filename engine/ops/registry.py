@@ -12,23 +12,20 @@ Value = np.ndarray | tuple["Value", ...]
 Definition = Callable[[Instruction, list[np.ndarray]], Value]
 
 DEFINITIONS: dict[str, Definition] = {}
-ELEMENTWISE: set[str] = set()
-"""Opcodes whose definition works on operands of any common shape, whatever the instruction's own is."""
 
 
-def definition(*opcodes: str, elementwise: bool = False) -> Callable[[Definition], Definition]:
+def definition(*opcodes: str) -> Callable[[Definition], Definition]:
     """Registers the decorated function as the definition of the opcodes.
 
     A definition gets the instruction and its operands' values and returns the result: an array of the
-    instruction's dtype and dimensions, or a tuple of values for a tuple shape.
+    instruction's dtype and dimensions, or a tuple of values for a tuple shape. One of an elementwise opcode works on
+    operands of any common shape, whatever the instruction's own is.
     """
 
     def register(function: Definition) -> Definition:
         for opcode in opcodes:
             assert opcode not in DEFINITIONS, opcode
             DEFINITIONS[opcode] = function
-            if elementwise:
-                ELEMENTWISE.add(opcode)
         return function
 
     return register

@@ -52,7 +52,7 @@ def _draw_state(instruction: Instruction, _: list[np.ndarray]) -> np.ndarray:
     return state
 
 
-@definition("random-bits", elementwise=True)
+@definition("random-bits")
 def _random_bits(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """u32 for each element: its number and a key, both u32, mixed by multiplications and shifts."""
     index, key = operands
@@ -72,7 +72,7 @@ def _mixed(bits: np.ndarray, mixing: tuple[int, int]) -> np.ndarray:
     return bits ^ (bits >> np.uint32(shift))
 
 
-@definition("stochastic-convert", elementwise=True)
+@definition("stochastic-convert")
 def _stochastic_convert(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """f32 to f16 with random bits, u32."""
     x, bits = operands

@@ -49,7 +49,7 @@ TRANSCENDENTAL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@definition(*TRANSCENDENTAL, elementwise=True)
+@definition(*TRANSCENDENTAL)
 def _transcendental(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Computed in double precision and rounded once."""
     (x,) = operands
@@ -69,24 +69,24 @@ ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@definition(*ROUNDING, elementwise=True)
+@definition(*ROUNDING)
 def _rounding(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     (x,) = operands
     return np.asarray(ROUNDING[instruction.opcode](computing(x))).astype(x.dtype)
 
 
-@definition("negate", elementwise=True)
+@definition("negate")
 def _negate(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.negative(operands[0]))
 
 
-@definition("abs", elementwise=True)
+@definition("abs")
 def _absolute(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Of complex operands the magnitude, which is real; of the least integer itself."""
     return np.asarray(np.abs(operands[0]))
 
 
-@definition("sign", elementwise=True)
+@definition("sign")
 def _sign(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Keeps the sign of a zero and NaN; of complex numbers the direction."""
     (x,) = operands
@@ -98,24 +98,24 @@ def _sign(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.sign(x))
 
 
-@definition("is-finite", elementwise=True)
+@definition("is-finite")
 def _is_finite(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.isfinite(operands[0]))
 
 
-@definition("not", elementwise=True)
+@definition("not")
 def _not(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Logical for pred, of each bit for integers."""
     return np.asarray(np.invert(operands[0]))
 
 
-@definition("popcnt", elementwise=True)
+@definition("popcnt")
 def _population_count(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     (x,) = operands
     return np.asarray(np.bitwise_count(_as_unsigned(x))).astype(x.dtype)
 
 
-@definition("count-leading-zeros", elementwise=True)
+@definition("count-leading-zeros")
 def _count_leading_zeros(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     (x,) = operands
     bits = _as_unsigned(x)
@@ -130,18 +130,18 @@ def _as_unsigned(x: np.ndarray) -> np.ndarray:
     return x.view(np.dtype(f"u{x.dtype.itemsize}"))
 
 
-@definition("real", elementwise=True)
+@definition("real")
 def _real(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return np.array(operands[0].real)
 
 
-@definition("imag", elementwise=True)
+@definition("imag")
 def _imaginary(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     (x,) = operands
     return np.array(x.imag) if is_complex(x) else np.zeros_like(x)
 
 
-@definition("copy", "optimization-barrier", elementwise=True)
+@definition("copy", "optimization-barrier")
 def _copy(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return operands[0]
 
@@ -150,7 +150,7 @@ OWN_BITS = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64
 """The exponent and mantissa bits of each float."""
 
 
-@definition("reduce-precision", elementwise=True)
+@definition("reduce-precision")
 def _reduce_precision(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Rounds the mantissa's bits to the nearest even; beyond the exponents, if there are fewer, lie infinity and 0."""
     (x,) = operands

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.ir import Instruction, Module
 from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
-from engine.partition.crossings import CHECKPOINT, MOVED_AGAIN, is_checkpoint
+from engine.partition.crossings import CHECKPOINT, RECOMPUTED, is_checkpoint
 from engine.passes.inline_calls import inline_calls
 from engine.passes.rewriting import changed, rewrite
 from engine.passes.running import run_passes
@@ -39,6 +39,6 @@ def _is_mark(instruction: Instruction) -> bool:
 def _source(mark: Instruction) -> Instruction:
     """What computes a marked value: to move it again costs less than to store it twice."""
     found = mark.operands[0]
-    while found.operands and (_is_mark(found) or found.opcode in MOVED_AGAIN):
+    while found.operands and (_is_mark(found) or found.opcode in RECOMPUTED):
         found = found.operands[0]
     return found

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir import Instruction, Module, Shape
+from engine.ir.opcodes import NOT_STORED, SOURCES
+from engine.ir.properties import is_repeatable
 from engine.partition.marks import Cut
 from engine.partition.schedule import Recomputation
-from engine.partition.stages import FEED, Placement, acts_each_time
+from engine.partition.stages import FEED, Placement
 
-MOVED_AGAIN = frozenset({"broadcast", "reshape", "tuple"})
-"""Opcodes that cost less to do again than to store."""
+RECOMPUTED = NOT_STORED - SOURCES - {"get-tuple-element"}
+"""Opcodes that cost less to recompute than to store."""
 CHECKPOINT = "RECOMPUTATION_CHECKPOINT"
 """The frontend attribute of what is stored where the rest of its stage is recomputed."""
 
@@ -123,7 +125,7 @@ class _Walk:
             return False
         if instruction.opcode == "get-tuple-element":
             return self._is_computed(instruction.operands[0])
-        return costs_nothing(instruction) or (at == self.again and not acts_each_time(instruction))
+        return costs_nothing(instruction) or (at == self.again and is_repeatable(instruction))
 
 
 def demanded(roots: Iterable[Instruction], computed: Sequence[Instruction]) -> list[Instruction]:
@@ -152,7 +154,7 @@ def costs_nothing(instruction: Instruction) -> bool:
     """Whether to compute something again takes less than to store it."""
     if instruction.opcode == "convert":
         return instruction.operands[0].array_shape.bytes <= instruction.array_shape.bytes
-    return instruction.opcode in MOVED_AGAIN
+    return instruction.opcode in RECOMPUTED
 
 
 def _require_array(value: Instruction) -> None:

@@ -16,13 +16,13 @@ from re import Match
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module
 from engine.ir.module import topological
+from engine.ir.properties import is_repeatable
 from engine.partition.backward import STAGE, STAGE_SCOPE, backward_pass, stage_in, stages_of_calls
 from engine.partition.marks import Cut, is_mark, is_total
 from engine.partition.own_states import NOWHERE, owners_by_themselves
 
 FEED = -1
 """The position of feeds: each part takes its rows itself."""
-DRAWS = frozenset({"rng", "infeed", "outfeed"})
 """Opcodes that do something else each time they run."""
 
 
@@ -46,14 +46,6 @@ def restaged(module: Module, stages: Mapping[int, int]) -> Iterator[None]:
 
 def _renumbered(found: Match[str], stages: Mapping[int, int]) -> str:
     return found[0].replace(f"{STAGE}{found[1]}", f"{STAGE}{stages[int(found[1])]}", 1)
-
-
-def acts_each_time(instruction: Instruction) -> bool:
-    """Whether an instruction, or one that it calls, must run exactly once for each micro-batch."""
-    effects = instruction.opcode == "custom-call" and bool(instruction.get("custom_call_has_side_effect"))
-    if instruction.opcode in DRAWS or effects:
-        return True
-    return any(acts_each_time(inner) for called in instruction.called for inner in called.instructions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +96,7 @@ class _Placing:
         self.feeds = feeds
         self.varying: dict[Instruction, None] = {}
         for i in self.needed:
-            if i in feeds or i in self.owned or acts_each_time(i) or any(o in self.varying for o in i.operands):
+            if i in feeds or i in self.owned or not is_repeatable(i) or any(o in self.varying for o in i.operands):
                 self.varying[i] = None
         self.users: dict[Instruction, list[Instruction]] = {i: [] for i in self.needed}
         for i in self.needed:
@@ -117,7 +109,7 @@ class _Placing:
         self.latest = self._latest()
 
     def run(self) -> Placement:
-        acting = {i for i in self.varying if acts_each_time(i)}
+        acting = {i for i in self.varying if not is_repeatable(i)}
         fixed = owners_by_themselves(list(self.varying), self.owned, self.users, self.latest, acting)
         flowing = self._sweep(fixed, {})
         for instruction, wanted in self.wanted.items():

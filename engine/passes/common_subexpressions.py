@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.ir import Computation, Instruction, Module
-from engine.passes.opcodes import is_commutative, is_repeatable
+from engine.ir.properties import is_commutative, is_repeatable
 from engine.passes.rewriting import Visit, changed, rewrite_each
 
 HINTS = frozenset({"frontend_attributes"})

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
+from engine.ir.opcodes import EFFECTS, NOT_STORED, opcodes_of
 from engine.passes.inline_calls import inline_calls
 from engine.passes.rewriting import RuleSet, make, rewrite
 
@@ -19,8 +20,9 @@ STAYS = "stays_a_branch"
 """The attribute of conditionals that are there to save work: what is not taken is not done."""
 LARGE = 2**16
 """Elements from which on work is worth a decision, if the other branch has less than 1/16 of them."""
-FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "reshape", "broadcast", "iota", "copy"})
-STAYS_A_BRANCH = frozenset({"while", "custom-call", "rng", "rng-bit-generator", "infeed", "outfeed"})
+FREE = NOT_STORED | {"copy"}
+"""They cost nothing; of these, simplify_shapes drops copies."""
+STAYS_A_BRANCH = EFFECTS | opcodes_of("random") | {"while", "custom-call"}
 
 
 def conditionals_to_selects(module: Module) -> Module:

@@ -8,18 +8,18 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import Instruction, Module, Shape
+from engine.ir.opcodes import DATA_MOVEMENT, ELEMENTWISE
+from engine.ir.properties import is_elementwise
 from engine.ops import DEFINITIONS
 from engine.passes import construct
-from engine.passes.opcodes import ELEMENTWISE, is_elementwise
 from engine.passes.rewriting import changed, rewrite
 from engine.passes.splats import splat_value
 
 LARGEST_RESULT = 4096
 """Elements of a folded result: a larger one is cheaper to compute than to keep."""
 LARGEST_OPERAND = 65536
-FOLDED = ELEMENTWISE | frozenset(
-    "reshape transpose slice concatenate pad reverse reduce dot gather dynamic-slice dynamic-update-slice".split()
-)
+FOLDED = (ELEMENTWISE | DATA_MOVEMENT | {"reduce", "dot"}) - {"broadcast"}
+"""A broadcast of a constant stays as it is: rules recognise it, and it takes no memory."""
 
 
 def constant_folding(module: Module) -> Module:

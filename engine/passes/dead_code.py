@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.ir import Computation, Instruction, Module
-from engine.passes.opcodes import has_side_effect
+from engine.ir.properties import has_side_effect
 from engine.passes.rewriting import changed
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from engine.ir import GatherDimensionNumbers, Instruction, ScatterDimensionNumbers
+from engine.ir.opcodes import ELEMENTWISE
 from engine.passes.dynamic_dimensions import Resolver, Sizes, on, refused, resolve_dynamic_dimensions
-from engine.passes.opcodes import ELEMENTWISE
 from engine.passes.rewriting import changed
 
 # From here it comes with its rules.
@@ -32,7 +32,7 @@ def _get(made: Resolver, instruction: Instruction) -> Resolved:
     return size or made.number(operand.array_shape.dimensions[dimension]), {}
 
 
-@on("copy", *ELEMENTWISE)
+@on(*ELEMENTWISE)
 def _elementwise(made: Resolver, instruction: Instruction) -> Resolved:
     return instruction, made.sizes_of(*instruction.operands)
 

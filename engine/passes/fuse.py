@@ -8,19 +8,19 @@ several groups it joins as many as it can without a cycle. What a group needs fr
 from __future__ import annotations
 
 from engine.ir import Computation, Instruction, Module
+from engine.ir.opcodes import CONTROL_FLOW
 from engine.passes.fusible import is_elementwise, is_moving, is_reduction, loops_of, reduced_loops
 from engine.passes.fusion_building import build_fusions
 from engine.passes.groups import Groups
-
-STEERING = frozenset({"while", "conditional"})
 
 
 def fuse(module: Module) -> Module:
     """Groups elementwise instructions and reduces into `fusion` instructions: in the entry, in loops and branches."""
     new: dict[Computation, Computation] = {}
-    steered = {c for each in module.computations() for i in each.instructions if i.opcode in STEERING for c in i.called}
+    callers = [i for each in module.computations() for i in each.instructions if i.opcode in CONTROL_FLOW]
+    run = {module.entry, *(called for instruction in callers for called in instruction.called)}
     for computation in module.computations():
-        if computation is module.entry or computation in steered:
+        if computation in run:
             new[computation] = fuse_computation(computation, new)
     return Module(module.name, new[module.entry], dict(module.aliases))
 

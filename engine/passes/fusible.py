@@ -5,9 +5,10 @@ from __future__ import annotations
 from engine.emit import EMITTERS, emitter_of
 from engine.emit.lanes import ITEM_BYTES
 from engine.ir import Computation, Instruction, Shape
-from engine.ir.affine import MOVING, loop_index, pull, squeezed
+from engine.ir.affine import loop_index, pull, squeezed
+from engine.ir.opcodes import AFFINE, TUPLES
 
-BODY_EXTRAS = frozenset({"parameter", "constant", "tuple", "get-tuple-element"})
+BODY_EXTRAS = TUPLES | {"parameter", "constant"}
 WIDEST = 200
 
 
@@ -54,7 +55,7 @@ def is_scalar_body(body: Computation) -> bool:
 
 def is_moving(instruction: Instruction) -> bool:
     """An instruction that a codelet can see through: it only says where elements come from, by an affine map."""
-    if instruction.opcode not in MOVING or not isinstance(instruction.shape, Shape):
+    if instruction.opcode not in AFFINE or not isinstance(instruction.shape, Shape):
         return False
     if instruction.shape.element_type not in ITEM_BYTES:
         return False

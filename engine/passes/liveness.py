@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.ir import AnyShape, Computation, Instruction, Shape
-from engine.passes.opcodes import NO_STORAGE
+from engine.ir.opcodes import NOT_STORED
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -
     overwriting = _bytes_overwritten(in_place)
     for instruction in computation.instructions:
         found = _sources_of_operands(instruction, storage)
-        if instruction.opcode in NO_STORAGE:
+        if instruction.opcode in NOT_STORED:
             storage.sources[instruction] = found
             continue
         storage.sources[instruction] = (instruction,)
@@ -45,7 +45,7 @@ def _bytes_overwritten(in_place: Iterable[Instruction]) -> dict[Instruction, int
     made: dict[tuple[Instruction, int | None], int] = {}
     for result in in_place:
         maker, element, size = result, None, bytes_of(result.shape)
-        while maker.opcode in ("reshape", "bitcast", "get-tuple-element"):
+        while maker.opcode in ("reshape", "get-tuple-element"):
             element = maker.get("tuple_index", element)
             maker = maker.operands[0]
         made[maker, element] = size

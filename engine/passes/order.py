@@ -9,8 +9,8 @@ from itertools import pairwise
 from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.errors import InternalError
 from engine.ir import Computation, Instruction, Module
+from engine.ir.properties import is_repeatable
 from engine.passes.liveness import Storage, peak_liveness, peak_of, storage_of
-from engine.passes.opcodes import is_repeatable
 from engine.passes.scheduling import clustering, look_ahead, post_order, shortest_path
 from engine.passes.update_order import readers_before_updates
 

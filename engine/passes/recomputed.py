@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.ir import Instruction, Shape
+from engine.ir.opcodes import CONTRACTIONS, OPCODES
 from engine.passes.fusible import is_elementwise, is_scalar_constant, is_unit_reshape
 from engine.passes.groups import Group, Groups, bits
 
@@ -19,15 +20,8 @@ MOST_COST_AT_HAND = 4
 """The same where it is read again at once, from a cache."""
 MOST_BYTES_AT_HAND = 1 << 19
 """Of an array that may be read besides in place of one that was written: it is still in the cache."""
-COSTS = {
-    **{"exponential": 8, "logistic": 12, "tanh": 16, "erf": 12, "erfc": 12, "log": 12},
-    **{"divide": 6, "sqrt": 8, "rsqrt": 3},
-}
-OTHER_COST = 1
 SMALL = 8
 """How many times smaller an array is that costs next to nothing to read."""
-PRODUCTS = frozenset({"dot", "convolution"})
-"""What lies in memory whatever reads it."""
 
 
 class Recomputed:
@@ -104,7 +98,7 @@ class Recomputed:
 
     def _are_products_between(self, group: Group, reader: Group) -> bool:
         between = group.below & reader.above
-        return any(self.groups.instructions[at].opcode in PRODUCTS for at in bits(between))
+        return any(self.groups.instructions[at].opcode in CONTRACTIONS for at in bits(between))
 
     def _way_to(self, member: Instruction, group: Group) -> set[Instruction]:
         """The members it is made of, if that is few operations on arrays that lie in memory anyway; else none."""
@@ -117,13 +111,14 @@ class Recomputed:
                 if current.opcode == "reduce" or not is_elementwise(current):
                     return set()
                 way |= {current} if inside else set()
-                cost += COSTS.get(current.opcode, OTHER_COST)
+                cost += OPCODES[current.opcode].cost
             elif not self.is_free(current):
                 if not isinstance(current.shape, Shape):
                     return set()
                 if current.shape.elements * SMALL > member.array_shape.elements:
                     # A parameter may be a variable, and updated before the group runs.
-                    if current.opcode not in PRODUCTS and current not in self.groups.of:
+                    # A contraction's result is in memory whatever reads it.
+                    if current.opcode not in CONTRACTIONS and current not in self.groups.of:
                         return set()
                     large.add(current)
                 continue

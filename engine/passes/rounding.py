@@ -11,23 +11,14 @@ import numpy as np
 
 from engine.ir import Computation, Instruction, Module, Shape, SliceDimension, TupleShape
 from engine.ir.floating_point import REPLICAS, ROUNDING_SCOPE, SCOPE_OFF, SCOPE_ON, VARYING, FloatingPoint
+from engine.ir.opcodes import CONTRACTIONS, CONTROL_FLOW, ELEMENTWISE, EXACT, LINEAR_ALGEBRA, REDUCTIONS
 from engine.passes.construct import broadcast, constant, reshape, slice_of
-from engine.passes.opcodes import ELEMENTWISE
 from engine.passes.rewriting import Visit, changed, make, rewrite_each
 from engine.passes.widened_bodies import HALF, WIDE, WidenedBodies, wide_shape
 
-EXACT = frozenset(
-    (
-        "negate abs sign ceil floor round-nearest-even round-nearest-afz maximum minimum remainder select clamp "
-        "bitcast-convert reduce-precision real imag stochastic-convert"
-    ).split()
-)
-"""Elementwise operations whose halves need no rounding, or that round as they say themselves."""
 EXACT_SOURCES = frozenset({"f16", "pred", "s8", "u8"})
-WITH_BODIES = frozenset({"reduce", "reduce-window", "scatter", "select-and-scatter"})
-LINEAR_ALGEBRA = frozenset({"cholesky", "triangular-solve"})
-PRODUCTS = frozenset({"dot", "convolution"})
-CALLERS = frozenset({"while", "conditional", "call"})
+ROUNDED = CONTRACTIONS | LINEAR_ALGEBRA | (ELEMENTWISE - EXACT)
+"""Operations whose halves need rounding; others have exact results, round by themselves, or as their bodies do."""
 KEYS_PER_COUNTER = 4
 
 
@@ -43,7 +34,7 @@ def explicit_rounding(module: Module, floating_point: FloatingPoint) -> Module:
         called
         for each in module.computations()
         for i in each.instructions
-        if i.opcode in CALLERS
+        if i.opcode in CONTROL_FLOW
         for called in i.called
     }
     bodies = WidenedBodies()
@@ -77,9 +68,9 @@ def narrows(instruction: Instruction) -> bool:
         return instruction.operands[0].array_shape.element_type not in EXACT_SOURCES and "overflow" not in (
             instruction.attributes
         )
-    if instruction.opcode in WITH_BODIES:
+    if instruction.opcode in REDUCTIONS:
         return any(narrows(inner) for inner in instruction.called[-1].instructions)
-    return instruction.opcode in PRODUCTS | LINEAR_ALGEBRA | (ELEMENTWISE - EXACT)
+    return instruction.opcode in ROUNDED
 
 
 class _Roundings:
@@ -117,10 +108,10 @@ class _Roundings:
     def _computed_wide(self, instruction: Instruction) -> Instruction:
         """The operation in f32. Products take halves as they are; whoever lowers them knows how to read them."""
         operands = instruction.operands
-        if instruction.opcode not in PRODUCTS:
+        if instruction.opcode not in CONTRACTIONS:
             operands = tuple(_converted(o) if o.array_shape.element_type == HALF else o for o in operands)
         called = instruction.called
-        if instruction.opcode in WITH_BODIES:
+        if instruction.opcode in REDUCTIONS:
             called = tuple(self._bodies.of(body) for body in called)
         return changed(instruction, shape=wide_shape(instruction.shape), operands=operands, called=called)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.errors import InternalError
 from engine.ir import Module, topological
 from engine.ir.device_operations import is_queue, queue_of
-from engine.passes.opcodes import has_side_effect
+from engine.ir.properties import has_side_effect
 
 
 def check_token_chains(module: Module) -> Module:

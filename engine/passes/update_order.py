@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 
 from engine.ir import Computation, Instruction, Module
-from engine.ir.affine import MOVING
-from engine.passes.opcodes import has_side_effect
+from engine.ir.opcodes import AFFINE, TUPLES
+from engine.ir.properties import has_side_effect
 
-SEEN_THROUGH = MOVING | {"get-tuple-element", "tuple", "bitcast"}
+SEEN_THROUGH = AFFINE | TUPLES
 
 
 def readers_before_updates(module: Module) -> dict[Instruction, list[Instruction]]:
@@ -70,7 +70,7 @@ def _ordered(computation: Computation, before: dict[Instruction, list[Instructio
 
 def _maker(instruction: Instruction) -> Instruction:
     """The instruction that computes a value, behind reshapes and tuples."""
-    while instruction.opcode in ("reshape", "get-tuple-element", "bitcast"):
+    while instruction.opcode in ("reshape", "get-tuple-element"):
         instruction = instruction.operands[0]
     return instruction
 

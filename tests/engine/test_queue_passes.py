@@ -10,7 +10,7 @@ from engine.errors import InternalError
 from engine.ir import Computation, DotDimensionNumbers, Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import QUEUES, queue_of, queue_operations
-from engine.passes.opcodes import has_side_effect, is_repeatable
+from engine.ir.properties import has_side_effect, is_repeatable
 from engine.runtime.executable import Executable
 from tests.engine.queue_programs import (
     TOKEN,

@@ -252,9 +252,9 @@ class Mutation:
         return instruction
 
     def _in_old_shape(self, computation: Computation, instruction: Instruction) -> bool:
-        from engine.ir.shape_rules import RULES
+        from engine.ir.opcodes import inferred_shape
 
-        old, new = instruction.shape, RULES[instruction.opcode](instruction)
+        old, new = instruction.shape, inferred_shape(instruction)
         if new == old:
             return True
         if not isinstance(old, Shape) or not isinstance(new, Shape) or new.elements > 4096:

@@ -6,11 +6,12 @@ import pytest
 
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
+from engine.ir.properties import is_repeatable
 from engine.partition.backward import in_gradient_scope, is_forward_of_a_stage
 from engine.partition.crossings import plan_parts
 from engine.partition.marks import cut
 from engine.partition.stage_passes import BEFORE_STAGES
-from engine.partition.stages import Placement, acts_each_time, place
+from engine.partition.stages import Placement, place
 from engine.passes.running import run_passes
 from tests.partition.stage_steps import scope
 from tests.partition.steps import mark
@@ -96,6 +97,6 @@ def test_loops_are_in_the_stages_of_their_layers(scope_name: str) -> None:
 def test_loops_that_draw_are_not_computed_again(draws: bool) -> None:
     module, placement = placed(step("gradient_tape/ipu_stage_0/lstm/while_grad", draws))
     first = next(i for i in module.entry.instructions if i.opcode == "while")
-    assert acts_each_time(first) is draws
+    assert is_repeatable(first) is not draws
     plans = plan_parts(module, ROLES, cut(module, ROLES, (), {}), placement, recompute=True)
     assert (first in plans[3].copied) is not draws

@@ -42,7 +42,7 @@ def test_predicate_of_constants():
 @pytest.mark.parametrize("values", [[1.5] * 4, [0.0, -0.0], [np.nan, np.nan], [2.0]])
 def test_literal_of_equal_bits_becomes_a_splat(values):
     b = Builder()
-    root = folded_root(b, b.elementwise("copy", b.constant(values)))
+    root = folded_root(b, b.tuple(b.constant(values)))
     bits = {np.float32(v).tobytes() for v in values}
     assert root.operands[0].opcode == ("broadcast" if len(bits) == 1 and len(values) > 1 else "constant")
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from engine.ir import DotDimensionNumbers, Instruction, PaddingDimension, SliceDimension
+from engine.ir.properties import is_elementwise
 from engine.passes import construct
-from engine.passes.opcodes import is_elementwise
 from engine.passes.rewriting import make
 
 Operand = tuple[Instruction, bool]
@@ -61,7 +61,7 @@ def _made(instruction: Instruction, operands: list[Instruction], turns: int, **a
     )
 
 
-@on("reshape", "bitcast", "copy")
+@on("reshape", "copy")
 def _reshape(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
     return construct.reshape(instruction, operands[0][0], (turns, *instruction.array_shape.dimensions))
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import Instruction, Module, Shape, topological
-from engine.ir.affine import MOVING
+from engine.ir.opcodes import AFFINE, CONTRACTIONS
 from engine.ir.trip_counts import TripCounts
 from engine.passes import construct
 from engine.passes.loops.batching import Operand, can_batch, spread
 from engine.passes.loops.rebuilding import element_of, parameter_of, tuple_of
 from engine.passes.loops.sums import summed
-from engine.passes.loops.turns import PRODUCTS, Turns
+from engine.passes.loops.turns import Turns
 from engine.passes.loops.view import LoopView, remade
 from engine.passes.rewriting import make, rewrite
 
@@ -148,7 +148,7 @@ class _Distribution:
             if instruction in core or not can_batch(instruction):
                 stored.append(instruction)
                 continue
-            worth = worth or instruction.opcode in PRODUCTS or instruction.opcode == "reduce"
+            worth = worth or instruction.opcode in CONTRACTIONS or instruction.opcode == "reduce"
             pending += [o for o in instruction.operands if o not in seen]
             seen.update(instruction.operands)
         arrays = all(isinstance(i.shape, Shape) for i in stored)
@@ -175,7 +175,7 @@ class _Distribution:
         return list(hoisted)
 
     def _is_worth_hoisting(self, instruction: Instruction) -> bool:
-        if instruction not in self.early or instruction not in self.turns.costly or instruction.opcode in MOVING:
+        if instruction not in self.early or instruction not in self.turns.costly or instruction.opcode in AFFINE:
             return False
         _, batched = self.early[instruction]
         return not batched or self._fits(instruction)

@@ -9,11 +9,11 @@ import numpy as np
 
 from engine.ir import Computation, Instruction, Module
 from engine.ir.module import topological
+from engine.ir.properties import has_side_effect
 from engine.ir.trip_counts import TripCounts
 from engine.passes import construct
 from engine.passes.loops.rebuilding import element_of, parameter_of, tuple_of
 from engine.passes.loops.view import LoopView, Stand, remade
-from engine.passes.opcodes import has_side_effect
 from engine.passes.rewriting import Visit, rewrite_each
 
 

@@ -6,11 +6,10 @@ import numpy as np
 
 from engine.ir import Instruction
 from engine.ir.builder import binary_computation
+from engine.ir.opcodes import AFFINE
 from engine.passes import construct
 from engine.passes.loops.batching import Operand, summed_dot
 from engine.passes.rewriting import changed, make
-
-MOVES = frozenset({"reshape", "transpose", "bitcast", "copy", "reverse", "slice"})
 
 
 def summed(instruction: Instruction, known: dict[Instruction, Operand], turns: int) -> Instruction:
@@ -22,7 +21,7 @@ def summed(instruction: Instruction, known: dict[Instruction, Operand], turns: i
     operands = [known.get(operand) for operand in instruction.operands]
     if instruction.opcode == "dot" and all(operand is not None and operand[1] for operand in operands):
         return summed_dot(instruction, *(operand[0] for operand in operands if operand is not None))
-    if instruction.opcode in MOVES and operands[0] is not None and operands[0][1]:
+    if instruction.opcode in AFFINE and operands[0] is not None and operands[0][1]:
         return changed(instruction, operands=(summed(instruction.operands[0], known, turns),))
     if _adds_from_zero(instruction) and operands[0] is not None and operands[0][1]:
         dimensions = (0, *(d + 1 for d in instruction["dimensions"]))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from engine.ir import Instruction, SliceDimension
-from engine.ir.affine import MOVING
+from engine.ir.opcodes import AFFINE, CONTRACTIONS, CONTROL_FLOW, TUPLES
+from engine.ir.properties import is_repeatable
 from engine.ir.trip_counts import TripCounts
 from engine.passes import construct
 from engine.passes.loops.batching import Operand, batch, can_batch
 from engine.passes.loops.view import LoopView
-from engine.passes.opcodes import is_repeatable
 from engine.passes.rewriting import changed, make
 
-NOT_COPIED = frozenset({"parameter", "get-tuple-element", "tuple", "while", "conditional", "call", "custom-call"})
-PRODUCTS = frozenset({"dot", "convolution"})
+NOT_COPIED = TUPLES | CONTROL_FLOW | {"parameter", "custom-call"}
 
 
 class Turns:
@@ -73,8 +72,8 @@ class Turns:
         batched = any(has_turns for _, has_turns in operands)
         if batched and not can_batch(instruction):
             return None
-        if instruction.opcode in PRODUCTS or (
-            not batched and instruction.operands and instruction.opcode not in MOVING
+        if instruction.opcode in CONTRACTIONS or (
+            not batched and instruction.operands and instruction.opcode not in AFFINE
         ):
             self.costly.add(instruction)
         elif any(operand in self.costly for operand in instruction.operands):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from engine.ir import Instruction
+from engine.ir.opcodes import ELEMENTWISE
+from engine.ir.properties import is_elementwise
 from engine.passes import construct
-from engine.passes.opcodes import ELEMENTWISE, is_elementwise
 from engine.passes.rewriting import RuleSet, changed
 from engine.passes.rules.reshape import adds_only_unit_dimensions
 from engine.passes.splats import splat_value

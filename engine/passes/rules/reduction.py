@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import Computation, Instruction
+from engine.ir.opcodes import COMMUTATIVE
 from engine.passes import construct
 from engine.passes.rewriting import RuleSet, changed
 from engine.passes.splats import splat_value
 
 RULES = RuleSet()
-
-FOLDABLE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
 
 
 def simple_body(computation: Computation) -> str | None:
@@ -19,7 +18,7 @@ def simple_body(computation: Computation) -> str | None:
     root = computation.root
     both = len(root.operands) == 2 and {o.opcode for o in root.operands} == {"parameter"}
     different = both and root.operands[0] is not root.operands[1]
-    return root.opcode if different and root.opcode in FOLDABLE and len(computation.parameters) == 2 else None
+    return root.opcode if different and root.opcode in COMMUTATIVE and len(computation.parameters) == 2 else None
 
 
 def is_neutral(opcode: str, initial: Instruction) -> bool:

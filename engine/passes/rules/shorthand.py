@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import Instruction, Shape
+from engine.ir.opcodes import ELEMENTWISE
 from engine.passes import construct
-from engine.passes.opcodes import ELEMENTWISE
 from engine.passes.rewriting import RuleSet, changed, make
 from engine.passes.splats import is_splat_of
 

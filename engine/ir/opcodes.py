@@ -1,0 +1,304 @@
+"""The table of opcodes: what holds of an operation, whatever its shapes and whoever asks.
+
+Each opcode is one row. Passes, lowering and cost estimates ask the table, most of them by the sets below it, and hold
+no lists of opcodes themselves. Its definition (engine.ops), emitter (engine.emit) and lowering (engine.lower) are
+registered under the opcode on their own floors, which fail on import where a row lacks one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engine.errors import InternalError
+from engine.ir import shape_rules as shapes
+from engine.ir import structured_shape_rules as structured
+from engine.ir.module import Instruction
+from engine.ir.shape import COMPLEX, FLOATS, INTEGERS, NUMBERS, ORDERED, PRED, AnyShape
+from engine.ir.shape_rules import ShapeRule
+
+Kind = Literal[
+    "source",
+    "tuple",
+    "elementwise",
+    "data movement",
+    "contraction",
+    "reduction",
+    "linear algebra",
+    "transform",
+    "sort",
+    "random",
+    "normalization",
+    "control flow",
+    "application",
+    "host",
+    "token",
+    "dynamic size",
+]
+Execution = Literal["emitter", "lowering", "pass", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opcode:
+    """What holds of one opcode.
+
+    `shape` gives the only legal shape of the result; None where any is (the instruction is taken at its word).
+    `operand_types` are the element types of its operands, of a source those of its result; None for all of them.
+    `attributes` are those that HLO serialises, `called` HLO's names of the computations it calls.
+    `execution` says what runs it: an emitter in fused loops, a lowering, a pass that rewrites it into other operations,
+    or nothing: a module that has it is refused.
+    """
+
+    name: str
+    kind: Kind
+    execution: Execution
+    shape: ShapeRule | None
+    operand_types: frozenset[str] | None = None
+    attributes: tuple[str, ...] = ()
+    called: tuple[str, ...] = ("to_apply",)
+    commutative: bool = False
+    """Of values: f(x, y) equals f(y, x)."""
+    either_zero: bool = False
+    """Of +0 and -0, which are equal, it may return either: commuted operands may change a float's bits."""
+    associative: bool = False
+    """A reduction by it may be split into partial reductions."""
+    affine: bool = False
+    """Each element is one of the operand's, whose index is an affine function of the result's."""
+    stored: bool = True
+    """The result takes memory of its own; if not, its users read the operands' memory."""
+    exact: bool = False
+    """The result of float operands is a number of their type already: never rounded."""
+    raises: bool = True
+    """An element may raise a floating-point exception."""
+    pole: tuple[int, float] | None = None
+    """The number and the value of the operand by which it divides by zero."""
+    propagates: tuple[int, ...] = ()
+    """Numbers of the operands whose infinities and NaNs always show in the result, if only as one another."""
+    cost: int = 1
+    """Time for an element on the host, as a multiple of an addition's."""
+    effect: Literal["", "host", "state"] = ""
+    """It exchanges data with the host, or changes the state of the random number generator."""
+    internal: bool = False
+    """Only passes make it: no framework traces it and no file holds it."""
+
+
+def _elementwise(name: str, shape: ShapeRule, types: frozenset[str] | None = None, **properties: Any) -> Opcode:
+    return Opcode(
+        name=name, kind="elementwise", execution="emitter", shape=shape, operand_types=types, called=(), **properties
+    )
+
+
+def _unary(name: str, types: frozenset[str], **properties: Any) -> Opcode:
+    return _elementwise(name, shapes.same_as_operand, types, **properties)
+
+
+def _binary(name: str, types: frozenset[str] | None, **properties: Any) -> Opcode:
+    return _elementwise(name, shapes.same_as_both, types, **properties)
+
+
+def _lowered(name: str, kind: Kind, shape: ShapeRule | None, *attributes: str, **properties: Any) -> Opcode:
+    return Opcode(name=name, kind=kind, execution="lowering", shape=shape, attributes=attributes, **properties)
+
+
+def _other(name: str, kind: Kind, execution: Execution, shape: ShapeRule | None, **properties: Any) -> Opcode:
+    return Opcode(name=name, kind=kind, execution=execution, shape=shape, **properties)
+
+
+_EXACT = {"exact": True, "raises": False}
+_EXTREMUM = {"commutative": True, "either_zero": True, "associative": True, **_EXACT}
+_RING = {"commutative": True, "associative": True, "propagates": (0, 1)}
+_BITWISE = {"commutative": True, "associative": True}
+_ANALYTIC = FLOATS | COMPLEX
+
+_ROWS = (
+    # Elementwise, of one operand
+    _elementwise("abs", shapes.real_part, NUMBERS, **_EXACT),
+    _unary("cbrt", _ANALYTIC),
+    _unary("ceil", FLOATS, **_EXACT),
+    _elementwise("convert", shapes.convert),
+    _elementwise("copy", shapes.same_as_any_operand, None, affine=True, **_EXACT),
+    _unary("cosine", _ANALYTIC),
+    _unary("count-leading-zeros", INTEGERS),
+    _unary("erf", FLOATS, cost=12),
+    _unary("erfc", FLOATS, cost=12),
+    _unary("exponential", _ANALYTIC, cost=8),
+    _unary("exponential-minus-one", _ANALYTIC),
+    _unary("floor", FLOATS, **_EXACT),
+    _elementwise("imag", shapes.real_part, _ANALYTIC, **_EXACT),
+    _elementwise("is-finite", shapes.is_finite, FLOATS),
+    _unary("log", _ANALYTIC, cost=12, pole=(0, 0.0)),
+    _unary("log-plus-one", _ANALYTIC, pole=(0, -1.0)),
+    _unary("logistic", _ANALYTIC, cost=12),
+    _unary("negate", NUMBERS, propagates=(0,), **_EXACT),
+    _unary("not", INTEGERS | PRED),
+    _unary("popcnt", INTEGERS),
+    _elementwise("real", shapes.real_part, _ANALYTIC, **_EXACT),
+    _unary("reduce-precision", FLOATS, attributes=("exponent_bits", "mantissa_bits"), **_EXACT),
+    _unary("round-nearest-afz", FLOATS, **_EXACT),
+    _unary("round-nearest-even", FLOATS, **_EXACT),
+    _unary("rsqrt", _ANALYTIC, cost=3, pole=(0, 0.0)),
+    _unary("sign", NUMBERS, **_EXACT),
+    _unary("sine", _ANALYTIC),
+    _unary("sqrt", _ANALYTIC, cost=8, propagates=(0,)),
+    _unary("tan", _ANALYTIC),
+    _unary("tanh", _ANALYTIC, cost=16),
+    _elementwise("bitcast-convert", shapes.bitcast_convert, ORDERED, **_EXACT),
+    # Elementwise, of several operands
+    _binary("add", None, **_RING),
+    _binary("and", INTEGERS | PRED, **_BITWISE),
+    _binary("atan2", FLOATS),
+    _elementwise("clamp", shapes.clamp, ORDERED, **_EXACT),
+    _elementwise("compare", shapes.compare, attributes=("direction", "comparison_type")),
+    _elementwise("complex", shapes.complex_of_parts, frozenset(shapes.COMPLEX_TYPES)),
+    _binary("divide", NUMBERS, cost=6, pole=(1, 0.0), propagates=(0,)),
+    _binary("maximum", ORDERED, **_EXTREMUM),
+    _binary("minimum", ORDERED, **_EXTREMUM),
+    _binary("multiply", None, **_RING),
+    _binary("or", INTEGERS | PRED, **_BITWISE),
+    _binary("power", NUMBERS, pole=(0, 0.0)),
+    _binary("remainder", FLOATS | INTEGERS, exact=True),
+    _elementwise("select", shapes.select, None, **_EXACT),
+    _binary("shift-left", INTEGERS),
+    _binary("shift-right-arithmetic", INTEGERS),
+    _binary("shift-right-logical", INTEGERS),
+    _binary("subtract", NUMBERS, propagates=(0, 1)),
+    _binary("xor", INTEGERS | PRED, **_BITWISE),
+    _elementwise("random-bits", shapes.random_bits, INTEGERS, raises=False, internal=True),
+    # It rounds by itself.
+    _elementwise("stochastic-convert", shapes.stochastic_convert, ORDERED, exact=True, internal=True),
+    # Sources and tuples
+    _lowered("constant", "source", shapes.constant, "literal", stored=False),
+    _lowered("iota", "source", shapes.iota, "iota_dimension", operand_types=NUMBERS, stored=False),
+    _lowered("parameter", "source", None, "parameter_number", stored=False),
+    _lowered("get-tuple-element", "tuple", shapes.get_tuple_element, "tuple_index", stored=False),
+    _lowered("tuple", "tuple", shapes.tuple_of, stored=False),
+    # Data movement
+    _lowered("broadcast", "data movement", shapes.broadcast, "dimensions", affine=True, stored=False),
+    _lowered("concatenate", "data movement", shapes.concatenate, "dimensions"),
+    _lowered("dynamic-slice", "data movement", structured.dynamic_slice, "dynamic_slice_sizes"),
+    _lowered("dynamic-update-slice", "data movement", structured.dynamic_update_slice),
+    _lowered(
+        *("gather", "data movement", structured.gather),
+        *("gather_dimension_numbers", "gather_slice_sizes", "indices_are_sorted"),
+    ),
+    _lowered("optimization-barrier", "data movement", shapes.same_as_any_operand, stored=False),
+    _lowered("pad", "data movement", shapes.pad, "padding_config"),
+    _lowered("reshape", "data movement", shapes.reshape, affine=True, stored=False),
+    _lowered("reverse", "data movement", shapes.same_as_operand, "dimensions", affine=True),
+    _lowered("slice", "data movement", shapes.slice_of, "slice_dimensions", affine=True),
+    _lowered("transpose", "data movement", shapes.transpose, "dimensions", affine=True),
+    # Contractions, linear algebra
+    _lowered(
+        *("convolution", "contraction", structured.convolution, "window", "convolution_dimension_numbers"),
+        *("feature_group_count", "batch_group_count", "operand_precision"),
+    ),
+    _lowered("dot", "contraction", structured.dot, "dot_dimension_numbers", "operand_precision"),
+    _lowered("cholesky", "linear algebra", shapes.same_as_operand, "lower", operand_types=_ANALYTIC),
+    _lowered(
+        *("triangular-solve", "linear algebra", structured.triangular_solve),
+        *("left_side", "lower", "unit_diagonal", "transpose_a"),
+        operand_types=_ANALYTIC,
+    ),
+    _lowered("fft", "transform", None, "fft_type", "fft_length"),
+    # Elements combined by a scalar computation
+    _lowered("reduce", "reduction", structured.reduce, "dimensions"),
+    _lowered("reduce-window", "reduction", structured.reduce_window, "window"),
+    _lowered(
+        *("scatter", "reduction", structured.scatter),
+        *("scatter_dimension_numbers", "indices_are_sorted", "unique_indices"),
+    ),
+    _lowered("select-and-scatter", "reduction", structured.select_and_scatter, "window", called=("select", "scatter")),
+    _lowered("sort", "sort", structured.sort, "dimensions", "is_stable"),
+    # Random numbers
+    _lowered("rng", "random", None, "distribution", effect="state"),
+    _lowered("rng-bit-generator", "random", structured.rng_bit_generator, "rng_algorithm"),
+    _lowered("rng-get-and-update-state", "random", shapes.rng_state, effect="state", internal=True),
+    # Computations
+    _lowered("conditional", "control flow", shapes.conditional, called=("branch_computations",)),
+    _lowered("while", "control flow", shapes.while_loop, called=("body", "condition")),
+    _lowered("fusion", "application", shapes.call, internal=True),
+    _other("call", "control flow", "pass", shapes.call),
+    _other("map", "application", "pass", structured.map_of, attributes=("dimensions",)),
+    # Rewritten before lowering
+    *(
+        _other(name, "normalization", "pass", shape, attributes=("epsilon", "feature_index"))
+        for name, shape in (
+            ("batch-norm-grad", structured.batch_norm),
+            ("batch-norm-inference", structured.batch_norm_inference),
+            ("batch-norm-training", structured.batch_norm),
+        )
+    ),
+    _other("get-dimension-size", "dynamic size", "pass", shapes.get_dimension_size, attributes=("dimensions",)),
+    _other("set-dimension-size", "dynamic size", "pass", shapes.set_dimension_size, attributes=("dimensions",)),
+    _other("after-all", "token", "pass", shapes.after_all),
+    # The host's side. Queues are custom calls; HLO's own exchange has no counterpart.
+    _lowered("custom-call", "host", None, "custom_call_target", "backend_config", "custom_call_has_side_effect"),
+    *(
+        _other(name, "host", "none", None, effect="host")
+        for name in ("infeed", "outfeed", "recv", "recv-done", "send", "send-done", "trace")
+    ),
+)
+OPCODES: dict[str, Opcode] = {row.name: row for row in _ROWS}
+"""The row of each opcode."""
+
+
+def opcodes_of(*kinds: Kind) -> frozenset[str]:
+    """The opcodes of some kinds."""
+    return frozenset(row.name for row in _ROWS if row.kind in kinds)
+
+
+def opcodes_that(holds: Callable[[Opcode], object]) -> frozenset[str]:
+    """The opcodes for whose rows `holds` is true."""
+    return frozenset(row.name for row in _ROWS if holds(row))
+
+
+ELEMENTWISE = opcodes_of("elementwise")
+"""Each element of the result is computed from the operands' elements at the same index (bitcast-convert: if they are
+as wide)."""
+AFFINE = opcodes_that(lambda row: row.affine)
+"""They only say from which element of their operand each of theirs comes, by an affine index map."""
+DATA_MOVEMENT = AFFINE | opcodes_of("data movement")
+"""They move data only."""
+CONTRACTIONS = opcodes_of("contraction")
+REDUCTIONS = opcodes_of("reduction")
+"""They combine elements by a scalar computation, the last that they call."""
+LINEAR_ALGEBRA = opcodes_of("linear algebra")
+CONTROL_FLOW = opcodes_of("control flow")
+"""The computations that they call run as the module's own, not on scalars."""
+TUPLES = opcodes_of("tuple")
+SOURCES = opcodes_of("source")
+COMMUTATIVE = opcodes_that(lambda row: row.commutative)
+"""Their two operands may be exchanged without changing the value: enough in the body of a reduction, whose order HLO
+leaves open. Whether every bit stays is `passes.properties.is_commutative`'s question."""
+ASSOCIATIVE = opcodes_that(lambda row: row.associative)
+NOT_STORED = opcodes_that(lambda row: not row.stored)
+"""Their results take no memory: their users read the operands'."""
+EXACT = opcodes_that(lambda row: row.exact)
+QUIET = opcodes_that(lambda row: not row.raises)
+"""Elementwise operations that raise no floating-point exception."""
+EFFECTS = opcodes_that(lambda row: row.effect)
+"""They do more than compute a result, so they run as often and in the order that the module says."""
+INTERNAL = opcodes_that(lambda row: row.internal)
+
+
+def inferred_shape(instruction: Instruction) -> AnyShape:
+    """The shape that follows from an instruction's operands and attributes.
+
+    Raises InternalError where these contradict each other, and for an opcode whose row has no shape rule.
+    """
+    row = OPCODES.get(instruction.opcode)
+    if row is None or row.shape is None:
+        raise InternalError(f"Expected an opcode with a shape rule. Received: {instruction.opcode}; give the shape.")
+    return row.shape(instruction)
+
+
+def require_registered(registry: Collection[str], what: str, needed: Collection[str]) -> None:
+    """Raises InternalError for an opcode of `needed` that is not in `registry`, and for one there without a row."""
+    missing, unknown = sorted(set(needed) - set(registry)), sorted(set(registry) - OPCODES.keys())
+    if missing or unknown:
+        raise InternalError(
+            f"Expected one {what} for each opcode whose row in engine.ir.opcodes asks for it. "
+            f"Received: none for {', '.join(missing) or 'no opcode'}; of no row: {', '.join(unknown) or 'none'}. "
+            f"Register the {what}, or correct the row's `execution`."
+        )

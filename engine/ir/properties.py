@@ -1,0 +1,56 @@
+"""What holds of an instruction: what the row of its opcode says, together with its types, attributes and callees."""
+
+from __future__ import annotations
+
+from engine.ir.device_operations import is_queue
+from engine.ir.module import Instruction
+from engine.ir.opcodes import COMMUTATIVE, EFFECTS, ELEMENTWISE, OPCODES
+from engine.ir.shape import FLOATS
+
+
+def is_elementwise(instruction: Instruction) -> bool:
+    """Whether each element of the result is computed from the elements at the same index of all operands."""
+    if instruction.opcode not in ELEMENTWISE:
+        return False
+    dimensions = instruction.array_shape.dimensions
+    return all(operand.array_shape.dimensions == dimensions for operand in instruction.operands)
+
+
+def is_commutative(instruction: Instruction) -> bool:
+    """Whether its two operands may be exchanged without changing a bit of the result."""
+    if instruction.opcode == "compare":
+        return instruction["direction"] in ("EQ", "NE")
+    if instruction.opcode not in COMMUTATIVE:
+        return False
+    return not OPCODES[instruction.opcode].either_zero or instruction.array_shape.element_type not in FLOATS
+
+
+def _exchanges(instruction: Instruction) -> bool:
+    """Whether it exchanges data with the host, or says that it has a side effect."""
+    if instruction.opcode in EFFECTS and OPCODES[instruction.opcode].effect == "host":
+        return True
+    return instruction.get("custom_call_has_side_effect", False) or is_queue(instruction)
+
+
+def has_side_effect(instruction: Instruction) -> bool:
+    """Whether an instruction does more than compute its result, by itself or in what it calls."""
+    if not instruction.called:
+        return _exchanges(instruction)
+    pending = [instruction]
+    while pending:
+        current = pending.pop()
+        if _exchanges(current):
+            return True
+        pending += [inner for computation in current.called for inner in computation.instructions]
+    return False
+
+
+def is_repeatable(instruction: Instruction) -> bool:
+    """Whether running it twice on the same operands gives the same result and does nothing else."""
+    pending = [instruction]
+    while pending:
+        current = pending.pop()
+        if current.opcode in EFFECTS:
+            return False
+        pending += [inner for computation in current.called for inner in computation.instructions]
+    return not has_side_effect(instruction)
