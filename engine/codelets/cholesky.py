@@ -6,7 +6,6 @@ number, so that all inner loops run along rows. L is U^H. A matrix that is not p
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import cache
 from math import sqrt
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.memory import pointer
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import word
 from engine.errors import UnsupportedOperation
 
@@ -22,14 +22,13 @@ NUMBA_TYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "
 Pointer = Any  # what `pointer` returns: Numba indexes it like an array
 
 
-class Cholesky(IntEnum):
+class Cholesky(Record):
     """The parameters."""
 
-    SOURCE = 0  # address
-    TARGET = 1  # address
-    SIZE = 2
-    LOWER = 3
-    WORDS = 4
+    source: Address = 0
+    target: Address = 0
+    size: int
+    lower: int
 
 
 @inner

@@ -6,32 +6,39 @@ dynamic-slice takes the box out, dynamic-update-slice puts it in. Only bytes mov
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from math import prod
 
 import numpy as np
 
 from engine.codelets.build import codelet
-from engine.codelets.gather import byte_strides, index_signed, load_index, merge
+from engine.codelets.gather import PieceDimension, byte_strides, index_signed, load_index, merge
+from engine.codelets.record import Address, Record, block
 from engine.codelets.rows import copy_bytes, word
 from engine.ir import Shape
 
 
-class DynamicSlice(IntEnum):
-    """The header of the parameters; behind it the starts, six words each, and the pieces' dimensions, three each."""
+class DynamicSlice(Record):
+    """The header of the parameters; a Start for each dimension follows, and a PieceDimension for each of pieces."""
 
-    ARRAY = 0  # address
-    BOX = 1  # address
-    INTO_ARRAY = 2  # 1: from the box into the array
-    PIECE_BYTES = 3
-    START_RANK = 4
-    PIECE_RANK = 5
-    UNIT_BYTES = 6  # of a box in one piece
-    TURN = 7  # the word of scratch with the turn on which some starts depend
-    WORDS = 8
+    array: Address = 0
+    box: Address = 0
+    into_array: int  # 1: from the box into the array
+    piece_bytes: int
+    start_rank: int
+    piece_rank: int
+    unit_bytes: int  # of a box in one piece
+    turn: int  # the word of scratch with the turn on which some starts depend
 
 
-START_WORDS, PIECE_WORDS = 6, 3
+class Start(Record):
+    """Where the box begins along a dimension. Without `bytes`, `index` is the number and `growth` is added per turn."""
+
+    index: Address  # of a scalar; or the number
+    bytes: int
+    signed: int
+    limit: int
+    stride: int
+    growth: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +55,14 @@ def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
     array, box = word(parameters, DynamicSlice.ARRAY), word(parameters, DynamicSlice.BOX)
     table = parameters + 8 * DynamicSlice.WORDS
     for start in range(word(parameters, DynamicSlice.START_RANK)):
-        entry = table + 8 * START_WORDS * start
-        if word(entry, 1) == 0:
-            index = word(entry, 0) + word(entry, 5) * word(scratch, word(parameters, DynamicSlice.TURN))
+        entry = table + 8 * Start.WORDS * start
+        if word(entry, Start.BYTES) == 0:
+            index = word(entry, Start.INDEX)
+            index += word(entry, Start.GROWTH) * word(scratch, word(parameters, DynamicSlice.TURN))
         else:
-            index = load_index(word(entry, 0), word(entry, 1), word(entry, 2))
-        array += min(max(index, 0), word(entry, 3)) * word(entry, 4)
-    table += 8 * START_WORDS * word(parameters, DynamicSlice.START_RANK)
+            index = load_index(word(entry, Start.INDEX), word(entry, Start.BYTES), word(entry, Start.SIGNED))
+        array += min(max(index, 0), word(entry, Start.LIMIT)) * word(entry, Start.STRIDE)
+    table += 8 * Start.WORDS * word(parameters, DynamicSlice.START_RANK)
     into_array, count = word(parameters, DynamicSlice.INTO_ARRAY), word(parameters, DynamicSlice.PIECE_BYTES)
     rank = word(parameters, DynamicSlice.PIECE_RANK)
     if rank == 0:
@@ -69,12 +77,12 @@ def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
     for piece in range(lo, hi):
         rest, here, there = piece, array, box
         for dimension in range(rank - 1, -1, -1):
-            entry = table + 8 * PIECE_WORDS * dimension
-            size = word(entry, 0)
+            entry = table + 8 * PieceDimension.WORDS * dimension
+            size = word(entry, PieceDimension.SIZE)
             coordinate = rest % size
             rest //= size
-            here += coordinate * word(entry, 1)
-            there += coordinate * word(entry, 2)
+            here += coordinate * word(entry, PieceDimension.OPERAND_STRIDE)
+            there += coordinate * word(entry, PieceDimension.TARGET_STRIDE)
         if into_array:
             copy_bytes(here, there, count)
         else:
@@ -102,11 +110,16 @@ def encode_dynamic_slice(
     piece_bytes = item
     if pieces and pieces[-1][1:] == (item, item):
         piece_bytes *= pieces.pop()[0]
-    header = np.zeros(DynamicSlice.WORDS, np.int64)
     share = unit_bytes or piece_bytes or 1
-    header[DynamicSlice.INTO_ARRAY :] = int(into_array), piece_bytes, len(starts), len(pieces), share, turn
-    table = [value for entry in (*starts, *pieces) for value in entry]
-    words = [int(DynamicSlice.WORDS) + START_WORDS * k for k, s in enumerate(start_types) if isinstance(s, Shape)]
+    header = DynamicSlice(
+        into_array=into_array,
+        piece_bytes=piece_bytes,
+        start_rank=len(starts),
+        piece_rank=len(pieces),
+        unit_bytes=share,
+        turn=turn,
+    )
+    words = [DynamicSlice.WORDS + Start.WORDS * k for k, s in enumerate(start_types) if isinstance(s, Shape)]
     units = prod(piece[0] for piece in pieces) if pieces else -(-piece_bytes // share)
     units = units if box.elements else 0
-    return np.concatenate([header, np.array(table, np.int64)]), units, words
+    return block(header, Start.of_each(starts), PieceDimension.of_each(pieces)).words, units, words

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import numba
 from engine.codelets.memory import pointer, store_release
 from engine.codelets.random import fetch_and_add
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import word
 from engine.machine_code.abi import ExceptionWord
 
@@ -17,28 +16,26 @@ MANTISSAS = {"f16": 0x03FF, "bf16": 0x007F, "f32": 0x007FFFFF, "f64": 0x000FFFFF
 """The bits of which some are set in NaNs."""
 
 
-class Array(IntEnum):
+class Array(Record):
     """An array of floats."""
 
-    ADDRESS = 0
-    ELEMENTS = 1
-    ITEM_BYTES = 2
-    EXPONENT = 3
-    MANTISSA = 4
-    WORDS = 5
+    address: Address = 0
+    elements: int
+    item_bytes: int
+    exponent: int
+    mantissa: int
 
 
-class Judge(IntEnum):
+class Judge(Record):
     """Parameters of `judge`, before those of the operands, an Array each. Unit: as in a Partition of the result."""
 
-    RECORD = 0  # address of ExceptionWord.WORDS words
-    WANTED = 1  # bits: 1 for invalid operations, 4 for overflows
-    INNER = 2
-    EXTENT = 3
-    GRAIN = 4
-    OPERANDS = 5  # how many
-    RESULT = 6  # an Array
-    WORDS = 11
+    record: Address = 0  # ExceptionWord.WORDS words
+    wanted: int  # bits: 1 for invalid operations, 4 for overflows
+    inner: int
+    extent: int
+    grain: int
+    operands: int  # how many
+    result: Array
 
 
 @inner

@@ -10,7 +10,6 @@ the lines by the dimensions before and after the transformed one.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.memory import pointer
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
@@ -27,28 +27,27 @@ LARGEST_FACTOR = 31
 Pointer = Any  # what `pointer` returns: Numba indexes it like an array
 
 
-class Fourier(IntEnum):
+class Fourier(Record):
     """The header of the parameters; the factors of `transformed` follow."""
 
-    SOURCE = 0  # address
-    TARGET = 1  # address
-    TABLE = 2  # address
-    LENGTH = 3
-    TRANSFORMED = 4  # the length, or Bluestein's power of two
-    SOURCE_KIND = 5
-    TARGET_KIND = 6
-    INVERSE = 7
-    SOURCE_STRIDE = 8
-    SOURCE_OUTER = 9
-    SOURCE_INNER = 10
-    TARGET_STRIDE = 11
-    TARGET_OUTER = 12
-    TARGET_INNER = 13
-    INNER = 14
-    LINES = 15
-    LINES_IN_UNIT = 16
-    FACTORS = 17  # their number
-    WORDS = 18
+    source: Address = 0
+    target: Address = 0
+    table: Address = 0
+    length: int
+    transformed: int  # the length, or Bluestein's power of two
+    source_kind: int
+    target_kind: int
+    inverse: int
+    source_stride: int
+    source_outer: int
+    source_inner: int
+    target_stride: int
+    target_outer: int
+    target_inner: int
+    inner: int
+    lines: int
+    lines_in_unit: int
+    factors: int  # their number
 
 
 @inner

@@ -1,22 +1,20 @@
 """HLO gather: copies slices of the operand, at clamped start indices, for any element type.
 
-Parameters (int64 words): the header `Gather`, then tables in this order, all strides and offsets in bytes:
-batch dimensions [size, index stride, operand stride, target stride], index components [index offset, operand
-stride, largest start], piece dimensions [size, operand stride, target stride]. A piece is a run of bytes that
-is contiguous in operand and target. Unit: one index vector (a position of the batch dimensions, in row-major
-order).
+Parameters: `Gather`, then a BatchDimension, IndexComponent and PieceDimension for each; strides and offsets in bytes. A
+piece is a run of bytes that is contiguous in operand and target. Unit: one index vector (a position of the batch
+dimensions, in row-major order).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from math import prod
 
 import numpy as np
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.memory import load_i8, load_i16, load_i32, load_i64, prefetch
+from engine.codelets.record import Address, Record, block
 from engine.codelets.rows import copy_bytes, word
 from engine.errors import InternalError
 from engine.ir.attributes import GatherDimensionNumbers
@@ -27,20 +25,44 @@ AHEAD = 12  # slices fetched into the cache before their turn
 MOST_LINES = 8
 
 
-class Gather(IntEnum):
+class Gather(Record):
     """The header of the parameters."""
 
-    OPERAND = 0  # address
-    INDICES = 1  # address
-    TARGET = 2  # address
-    INDEX_BYTES = 3
-    INDEX_SIGNED = 4
-    PIECE_BYTES = 5
-    PIECES = 6  # in one slice
-    BATCH_RANK = 7
-    INDEX_COMPONENTS = 8
-    PIECE_RANK = 9
-    WORDS = 10
+    operand: Address = 0
+    indices: Address = 0
+    target: Address = 0
+    index_bytes: int
+    index_signed: int
+    piece_bytes: int
+    pieces: int  # in one slice
+    batch_rank: int
+    index_components: int
+    piece_rank: int
+
+
+class BatchDimension(Record):
+    """A dimension of the positions of index vectors."""
+
+    size: int
+    index_stride: int
+    operand_stride: int
+    target_stride: int
+
+
+class IndexComponent(Record):
+    """A component of each index vector."""
+
+    index_offset: int
+    operand_stride: int
+    largest_start: int
+
+
+class PieceDimension(Record):
+    """A dimension that counts the pieces of a slice."""
+
+    size: int
+    operand_stride: int
+    target_stride: int
 
 
 @inner
@@ -63,12 +85,12 @@ def _copy_pieces(parameters: int, table: int, source: int, target: int) -> None:
     for piece in range(word(parameters, Gather.PIECES)):
         rest, source_now, target_now = piece, source, target
         for dimension in range(rank - 1, -1, -1):
-            entry = table + 24 * dimension
-            size = word(entry, 0)
+            entry = table + 8 * PieceDimension.WORDS * dimension
+            size = word(entry, PieceDimension.SIZE)
             coordinate = rest % size
             rest //= size
-            source_now += coordinate * word(entry, 1)
-            target_now += coordinate * word(entry, 2)
+            source_now += coordinate * word(entry, PieceDimension.OPERAND_STRIDE)
+            target_now += coordinate * word(entry, PieceDimension.TARGET_STRIDE)
         copy_bytes(target_now, source_now, piece_bytes)
 
 
@@ -82,10 +104,12 @@ def fetch_lines(address: int, count: int) -> None:
 @inner
 def _fetch(parameters: int, batch: int, component: int, unit: int) -> None:
     """Begins to fetch the one piece of a unit to come, where one number says which."""
-    index = word(parameters, Gather.INDICES) + unit * word(batch, 1) + word(component, 0)
+    index = word(parameters, Gather.INDICES) + unit * word(batch, BatchDimension.INDEX_STRIDE)
+    index += word(component, IndexComponent.INDEX_OFFSET)
     start = load_index(index, word(parameters, Gather.INDEX_BYTES), word(parameters, Gather.INDEX_SIGNED))
-    source = word(parameters, Gather.OPERAND) + unit * word(batch, 2)
-    source += min(max(start, 0), word(component, 2)) * word(component, 1)
+    source = word(parameters, Gather.OPERAND) + unit * word(batch, BatchDimension.OPERAND_STRIDE)
+    start = min(max(start, 0), word(component, IndexComponent.LARGEST_START))
+    source += start * word(component, IndexComponent.OPERAND_STRIDE)
     fetch_lines(source, word(parameters, Gather.PIECE_BYTES))
 
 
@@ -95,8 +119,8 @@ def gather(parameters: int, lo: int, hi: int, scratch: int) -> None:
     index_bytes, signed = word(parameters, Gather.INDEX_BYTES), word(parameters, Gather.INDEX_SIGNED)
     batch_rank, components = word(parameters, Gather.BATCH_RANK), word(parameters, Gather.INDEX_COMPONENTS)
     batch_table = parameters + 8 * Gather.WORDS
-    component_table = batch_table + 32 * batch_rank
-    piece_table = component_table + 24 * components
+    component_table = batch_table + 8 * BatchDimension.WORDS * batch_rank
+    piece_table = component_table + 8 * IndexComponent.WORDS * components
     plain = batch_rank == 1 and components == 1 and word(parameters, Gather.PIECES) == 1
     for unit in range(lo, hi):
         if plain and unit + AHEAD < hi:
@@ -104,17 +128,18 @@ def gather(parameters: int, lo: int, hi: int, scratch: int) -> None:
         rest, index, source = unit, word(parameters, Gather.INDICES), word(parameters, Gather.OPERAND)
         target = word(parameters, Gather.TARGET)
         for dimension in range(batch_rank - 1, -1, -1):
-            entry = batch_table + 32 * dimension
-            size = word(entry, 0)
+            entry = batch_table + 8 * BatchDimension.WORDS * dimension
+            size = word(entry, BatchDimension.SIZE)
             coordinate = rest % size
             rest //= size
-            index += coordinate * word(entry, 1)
-            source += coordinate * word(entry, 2)
-            target += coordinate * word(entry, 3)
+            index += coordinate * word(entry, BatchDimension.INDEX_STRIDE)
+            source += coordinate * word(entry, BatchDimension.OPERAND_STRIDE)
+            target += coordinate * word(entry, BatchDimension.TARGET_STRIDE)
         for component in range(components):
-            entry = component_table + 24 * component
-            start = load_index(index + word(entry, 0), index_bytes, signed)
-            source += min(max(start, 0), word(entry, 2)) * word(entry, 1)
+            entry = component_table + 8 * IndexComponent.WORDS * component
+            start = load_index(index + word(entry, IndexComponent.INDEX_OFFSET), index_bytes, signed)
+            start = min(max(start, 0), word(entry, IndexComponent.LARGEST_START))
+            source += start * word(entry, IndexComponent.OPERAND_STRIDE)
         if word(parameters, Gather.PIECES) == 1:
             copy_bytes(target, source, word(parameters, Gather.PIECE_BYTES))
         else:
@@ -185,20 +210,21 @@ def encode_gather(
     piece_bytes = itemsize
     if pieces and pieces[-1][1:] == (itemsize, itemsize):
         piece_bytes *= pieces.pop()[0]
-    header = np.zeros(Gather.WORDS, np.int64)
-    header[: Gather.INDEX_BYTES] = operand[1], indices[1], target[1]
-    header[Gather.INDEX_BYTES :] = (
-        index_shape.dtype.itemsize,
-        index_signed(index_shape),
-        piece_bytes,
-        prod(piece[0] for piece in pieces),
-        len(batch),
-        len(components),
-        len(pieces),
+    header = Gather(
+        operand=operand[1],
+        indices=indices[1],
+        target=target[1],
+        index_bytes=index_shape.dtype.itemsize,
+        index_signed=index_signed(index_shape),
+        piece_bytes=piece_bytes,
+        pieces=prod(piece[0] for piece in pieces),
+        batch_rank=len(batch),
+        index_components=len(components),
+        piece_rank=len(pieces),
     )
-    tables = [value for table in (batch, components, pieces) for entry in table for value in entry]
+    tables = BatchDimension.of_each(batch), IndexComponent.of_each(components), PieceDimension.of_each(pieces)
     units = prod(sizes) if target_shape.elements else 0
-    return np.concatenate([header, np.array(tables, np.int64)]), units
+    return block(header, *tables).words, units
 
 
 def _batch_table(

@@ -8,39 +8,51 @@ window, else everything.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from math import prod
 
 import numpy as np
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.memory import call4, load_i8
+from engine.codelets.record import Address, Record, block
 from engine.codelets.rows import copy_bytes, word
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 
-DIMENSION_WORDS = 9
 SCRATCH_BYTES = 8
 """For a comparator's answer."""
 
 
-class GeneralSelectAndScatter(IntEnum):
+class GeneralSelectAndScatter(Record):
     """The header of the parameters. Its first two words are the table that the comparator gets."""
 
-    OPERAND = 0  # address
-    ELEMENT_BYTES = 1
-    SOURCE = 2  # address
-    INIT = 3  # address of one element
-    TARGET = 4  # address
-    CHOICE = 5  # address of the code that says whether the first of two elements is kept
-    COMBINER = 6  # address of a scatter's combiner
-    UNIT_ELEMENTS = 7  # of the operand
-    UNIT_SOURCE = 8  # bytes of the source
-    POSITIONS = 9  # windows in one unit
-    PLACES = 10  # in one window
-    RANK = 11
-    WORDS = 12
+    operand: Address = 0
+    element_bytes: int
+    source: Address = 0
+    init: Address = 0  # one element
+    target: Address = 0
+    choice: Address = 0  # the code that says whether the first of two elements is kept
+    combiner: Address = 0  # a scatter's combiner
+    unit_elements: int  # of the operand
+    unit_source: int  # bytes of the source
+    positions: int  # windows in one unit
+    places: int  # in one window
+    rank: int
+
+
+class WindowedDimension(Record):
+    """A dimension along which windows are walked; the source's stride in bytes, the operand's in elements."""
+
+    windows: int
+    source_stride: int
+    size: int  # of the operand
+    operand_stride: int
+    step: int  # of the window
+    padding_low: int
+    places: int  # of a window
+    window_dilation: int
+    base_dilation: int
 
 
 @inner
@@ -48,14 +60,16 @@ def _candidate(parameters: int, position: int, place: int) -> int:
     """The operand element, counted from the unit's first, at one place of one window; -1 for padding and gaps."""
     element = 0
     for d in range(word(parameters, GeneralSelectAndScatter.RANK) - 1, -1, -1):
-        entry = parameters + 8 * (GeneralSelectAndScatter.WORDS + DIMENSION_WORDS * d)
-        at = position % word(entry, 0) * word(entry, 4) - word(entry, 5) + place % word(entry, 6) * word(entry, 7)
-        position //= word(entry, 0)
-        place //= word(entry, 6)
-        base = word(entry, 8)
-        if at < 0 or at % base != 0 or at // base >= word(entry, 2):
+        entry = parameters + 8 * (GeneralSelectAndScatter.WORDS + WindowedDimension.WORDS * d)
+        windows, places = word(entry, WindowedDimension.WINDOWS), word(entry, WindowedDimension.PLACES)
+        at = position % windows * word(entry, WindowedDimension.STEP) - word(entry, WindowedDimension.PADDING_LOW)
+        at += place % places * word(entry, WindowedDimension.WINDOW_DILATION)
+        position //= windows
+        place //= places
+        base = word(entry, WindowedDimension.BASE_DILATION)
+        if at < 0 or at % base != 0 or at // base >= word(entry, WindowedDimension.SIZE):
             return -1
-        element += at // base * word(entry, 3)
+        element += at // base * word(entry, WindowedDimension.OPERAND_STRIDE)
     return element
 
 
@@ -63,9 +77,10 @@ def _candidate(parameters: int, position: int, place: int) -> int:
 def _source_offset(parameters: int, position: int) -> int:
     offset = 0
     for d in range(word(parameters, GeneralSelectAndScatter.RANK) - 1, -1, -1):
-        entry = parameters + 8 * (GeneralSelectAndScatter.WORDS + DIMENSION_WORDS * d)
-        offset += position % word(entry, 0) * word(entry, 1)
-        position //= word(entry, 0)
+        entry = parameters + 8 * (GeneralSelectAndScatter.WORDS + WindowedDimension.WORDS * d)
+        windows = word(entry, WindowedDimension.WINDOWS)
+        offset += position % windows * word(entry, WindowedDimension.SOURCE_STRIDE)
+        position //= windows
     return offset
 
 
@@ -116,22 +131,28 @@ def encode_general_select_and_scatter(operand: Shape, source: Shape, window: Win
     units = operand.dimensions[0] if first_is_free else 1
     walked = dimensions[1:] if first_is_free else dimensions
     table = [
-        (
-            *(source.dimensions[d], prod(source.dimensions[d + 1 :]) * item),
-            *(operand.dimensions[d], prod(operand.dimensions[d + 1 :])),
-            *(window[d].stride, window[d].padding_low),
-            *(window[d].size, window[d].window_dilation, window[d].base_dilation),
+        WindowedDimension(
+            windows=source.dimensions[d],
+            source_stride=prod(source.dimensions[d + 1 :]) * item,
+            size=operand.dimensions[d],
+            operand_stride=prod(operand.dimensions[d + 1 :]),
+            step=window[d].stride,
+            padding_low=window[d].padding_low,
+            places=window[d].size,
+            window_dilation=window[d].window_dilation,
+            base_dilation=window[d].base_dilation,
         )
         for d in walked
     ]
-    header = np.zeros(GeneralSelectAndScatter.WORDS, np.int64)
-    header[GeneralSelectAndScatter.ELEMENT_BYTES] = item
-    header[GeneralSelectAndScatter.CHOICE :] = (
-        *(0, 0, operand.elements // max(units, 1), source.bytes // max(units, 1)),
-        *(prod(source.dimensions[d] for d in walked), prod(window[d].size for d in walked), len(walked)),
+    header = GeneralSelectAndScatter(
+        element_bytes=item,
+        unit_elements=operand.elements // max(units, 1),
+        unit_source=source.bytes // max(units, 1),
+        positions=prod(source.dimensions[d] for d in walked),
+        places=prod(window[d].size for d in walked),
+        rank=len(walked),
     )
-    words = [value for row in table for value in row]
-    return np.concatenate([header, np.array(words, np.int64)]), units if operand.elements else 0
+    return block(header, table).words, units if operand.elements else 0
 
 
 def _has_no_window(window: Window, size: int) -> bool:

@@ -11,7 +11,6 @@ its byte offset in the operand, its byte offset in the source and its mask. Unit
 
 from __future__ import annotations
 
-from enum import IntEnum, auto
 from functools import cache
 from math import prod
 from typing import Any
@@ -23,6 +22,7 @@ from engine.codelets import vector
 from engine.codelets.build import Codelet, inner
 from engine.codelets.lazy import errors, types
 from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32, store_i64
+from engine.codelets.record import Address, Record, block
 from engine.codelets.rows import word
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import Shape
@@ -35,33 +35,31 @@ SCRATCH_BYTES = RESERVED_SCRATCH + 16 * MOST_PLACES
 LANES = lanes()
 
 
-class PoolGradient(IntEnum):
+class PoolGradient(Record):
     """The header of the parameters."""
 
-    OPERAND = 0  # addresses
-    SOURCE = auto()
-    INIT = auto()
-    TARGET = auto()
-    OPERAND_PITCH = auto()  # bytes of an image
-    SOURCE_PITCH = auto()
-    ELEMENTS = auto()  # of an image that are set to the initial value first: all, or none if the windows cover them
-    CHANNELS = auto()
-    FIRST = auto()  # the first window along the width that lies in the operand altogether
-    WHOLES = auto()  # how many of them there are
-    VECTORS = auto()  # in a row
-    WORDS = auto()
+    operand: Address = 0
+    source: Address = 0
+    init: Address = 0
+    target: Address = 0
+    operand_pitch: int  # bytes of an image
+    source_pitch: int
+    elements: int  # of an image that are set to the initial value first: all, or none if the windows cover them
+    channels: int
+    first: int  # the first window along the width that lies in the operand altogether
+    wholes: int  # how many of them there are
+    vectors: int  # in a row
 
 
-class Axis(IntEnum):
+class Axis(Record):
     """Words for depth, height and width each."""
 
-    WINDOWS = 0
-    STRIDE = auto()
-    LOW = auto()  # padding
-    SIZE = auto()  # of the operand
-    PLACES = auto()  # of a window
-    PITCH = auto()  # bytes in operand and target
-    WORDS = auto()
+    windows: int
+    stride: int
+    low: int  # padding
+    size: int  # of the operand
+    places: int  # of a window
+    pitch: int  # bytes in operand and target
 
 
 def _predicate(direction: types.Type) -> str:
@@ -293,35 +291,38 @@ def encode_pool_gradient(operand: Shape, source: Shape, window: Window) -> tuple
     spatial = _spatial(window)
     channels = prod(operand.dimensions[spatial.stop :])
     images = prod(operand.dimensions[: spatial.start])
-    axes = [[1, 1, 0, 1, 1, 0]] * (3 - len(spatial))
+    axes = [Axis(windows=1, stride=1, low=0, size=1, places=1, pitch=0)] * (3 - len(spatial))
     covered = True
     for d in spatial:
         w, size, count = window[d], operand.dimensions[d], source.dimensions[d]
         pitch = 4 * prod(operand.dimensions[d + 1 :])
-        axes.append([count, w.stride, w.padding_low, size, w.size, pitch])
+        axes.append(Axis(windows=count, stride=w.stride, low=w.padding_low, size=size, places=w.size, pitch=pitch))
         covered &= w.stride == w.size and w.padding_low >= 0 and count * w.stride - w.padding_low >= size
     wide = axes[-1]
-    starts = range(-wide[Axis.LOW], wide[Axis.WINDOWS] * wide[Axis.STRIDE] - wide[Axis.LOW], wide[Axis.STRIDE])
-    wholes = [i for i, at in enumerate(starts) if at >= 0 and at + wide[Axis.PLACES] <= wide[Axis.SIZE]]
+    starts = range(-wide.low, wide.windows * wide.stride - wide.low, wide.stride)
+    wholes = [i for i, at in enumerate(starts) if at >= 0 and at + wide.places <= wide.size]
     first = wholes[0] if wholes else 0
     vectors = _vectors(channels, first, len(wholes), wide)
     image = prod(operand.dimensions[spatial.start :])
-    header = np.zeros(PoolGradient.WORDS, np.int64)
-    header[PoolGradient.OPERAND_PITCH :] = (
-        *(4 * image, 4 * prod(source.dimensions[spatial.start :]), 0 if covered else image),
-        *(channels, first, len(wholes), len(vectors)),
+    header = PoolGradient(
+        operand_pitch=4 * image,
+        source_pitch=4 * prod(source.dimensions[spatial.start :]),
+        elements=0 if covered else image,
+        channels=channels,
+        first=first,
+        wholes=len(wholes),
+        vectors=len(vectors),
     )
-    words = [value for row in (*axes, *vectors) for value in row]
-    return np.concatenate([header, np.array(words, np.int64)]), images if image else 0
+    return block(header, axes, *vectors).words, images if image else 0
 
 
-def _vectors(channels: int, first: int, wholes: int, wide: list[int]) -> list[tuple[int, int, int]]:
+def _vectors(channels: int, first: int, wholes: int, wide: Axis) -> list[tuple[int, int, int]]:
     """Byte offsets in a row of operand and source, and mask, of vectors over several windows or over channels of one.
 
     Whichever way takes fewer.
     """
-    step = wide[Axis.STRIDE] * channels
-    start = first * step - wide[Axis.LOW] * channels
+    step = wide.stride * channels
+    start = first * step - wide.low * channels
     elements = max(0, (wholes - 1) * step + channels)
     flat = -(-elements // LANES) if wholes and channels else 0
     apart = wholes * -(-channels // LANES)

@@ -27,6 +27,7 @@ from engine.codelets.memory import (
     store_i64,
     store_release,
 )
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_bytes, word
 
 CONTROL_LINE = 16  # words: two cache lines, as processors fetch them in pairs
@@ -59,26 +60,28 @@ class Call(IntEnum):
     WORDS = 6
 
 
-class Queue(IntEnum):
-    """Parameters of the one-worker codelets. From LEAVES on: ring memory, arena memory, bytes, of each leaf."""
+class Queue(Record):
+    """Parameters of the one-worker codelets, before a Leaf for each leaf."""
 
-    CALL = 0  # address of the call block
-    RING = 1  # address of the control block
-    SLOT = 2  # address of the number of the slot in use
-    COUNT = 3  # leaves that are copied at once
-    LEAVES = 4
+    call: Address = 0  # the call block
+    ring: Address = 0  # the control block
+    slot: Address = 0  # the number of the slot in use
+    count: int  # leaves that are copied at once
 
 
-class Leaf(IntEnum):
-    """Parameters of `infeed_copy` and `outfeed_copy`, the first WORDS those of a leaf from Queue.LEAVES on."""
+class Leaf(Record):
+    """The memory of a leaf."""
 
-    RING = 0  # address of the slots
-    ARENA = 1
-    BYTES = 2
-    WORDS = 3
-    SLOT = 3  # address of the number of the slot in use
-    UNIT = 4  # bytes of a unit
-    ALL_WORDS = 5
+    ring: Address = 0  # the slots
+    arena: Address = 0
+    bytes: int
+
+
+class LeafCopy(Leaf):
+    """Parameters of `infeed_copy` and `outfeed_copy`."""
+
+    slot: Address = 0  # the number of the slot in use
+    unit: int  # bytes of a unit
 
 
 @intrinsic
@@ -179,7 +182,7 @@ def infeed_row(parameters: int, lo: int, hi: int, scratch: int) -> None:
     if slot < 0:
         return
     for k in range(word(parameters, Queue.COUNT)):
-        leaf = parameters + 8 * (Queue.LEAVES + k * Leaf.WORDS)
+        leaf = parameters + 8 * (Queue.WORDS + k * Leaf.WORDS)
         size = word(leaf, Leaf.BYTES)
         copy_bytes(word(leaf, Leaf.ARENA), word(leaf, Leaf.RING) + slot * size, size)
 
@@ -188,8 +191,8 @@ def infeed_row(parameters: int, lo: int, hi: int, scratch: int) -> None:
 def infeed_copy(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Copies the units lo <= i < hi of a leaf from the slot in use to the arena."""
     size = word(parameters, Leaf.BYTES)
-    source = word(parameters, Leaf.RING) + word(word(parameters, Leaf.SLOT), 0) * size
-    start, end = lo * word(parameters, Leaf.UNIT), min(hi * word(parameters, Leaf.UNIT), size)
+    source = word(parameters, Leaf.RING) + word(word(parameters, LeafCopy.SLOT), 0) * size
+    start, end = lo * word(parameters, LeafCopy.UNIT), min(hi * word(parameters, LeafCopy.UNIT), size)
     copy_bytes(word(parameters, Leaf.ARENA) + start, source + start, end - start)
 
 
@@ -208,7 +211,7 @@ def outfeed_row(parameters: int, lo: int, hi: int, scratch: int) -> None:
     if slot < 0:
         return
     for k in range(word(parameters, Queue.COUNT)):
-        leaf = parameters + 8 * (Queue.LEAVES + k * Leaf.WORDS)
+        leaf = parameters + 8 * (Queue.WORDS + k * Leaf.WORDS)
         size = word(leaf, Leaf.BYTES)
         copy_bytes(word(leaf, Leaf.RING) + slot * size, word(leaf, Leaf.ARENA), size)
     _publish(parameters)
@@ -218,8 +221,8 @@ def outfeed_row(parameters: int, lo: int, hi: int, scratch: int) -> None:
 def outfeed_copy(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Copies the units lo <= i < hi of a leaf from the arena to the slot in use."""
     size = word(parameters, Leaf.BYTES)
-    target = word(parameters, Leaf.RING) + word(word(parameters, Leaf.SLOT), 0) * size
-    start, end = lo * word(parameters, Leaf.UNIT), min(hi * word(parameters, Leaf.UNIT), size)
+    target = word(parameters, Leaf.RING) + word(word(parameters, LeafCopy.SLOT), 0) * size
+    start, end = lo * word(parameters, LeafCopy.UNIT), min(hi * word(parameters, LeafCopy.UNIT), size)
     copy_bytes(target + start, word(parameters, Leaf.ARENA) + start, end - start)
 
 

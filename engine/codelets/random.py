@@ -7,7 +7,6 @@ u64[3] (key, counter low, counter high) or u64[2] (key, counter low).
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 from math import prod
 from typing import Any
 
@@ -17,6 +16,7 @@ from llvmlite import ir
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import numba, types
 from engine.codelets.memory import I64, intrinsic, load_i64, pointer, store_i64
+from engine.codelets.record import Address, Record, block
 from engine.codelets.rows import copy_memory, word
 from engine.ir import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -33,42 +33,39 @@ MOST_UNITS = 64
 SCRATCH_BYTES = 16
 
 
-class PhiloxBits(IntEnum):
+class PhiloxBits(Record):
     """Parameters of `philox_bits`. Unit: UNIT counters, four words each."""
 
-    STATE = 0  # address
-    TARGET = 1  # address
-    STATE_WORDS = 2
-    VALUES = 3  # in the result: elements of up to 32 bits, or halves of 64-bit elements
-    VALUE_BYTES = 4
-    UNIT = 5  # counters of one unit
-    WORDS = 6
+    state: Address = 0
+    target: Address = 0
+    state_words: int
+    values: int  # in the result: elements of up to 32 bits, or halves of 64-bit elements
+    value_bytes: int
+    unit: int  # counters of one unit
 
 
-class ThreeFryBits(IntEnum):
+class ThreeFryBits(Record):
     """Parameters of `three_fry_bits`. Unit: UNIT counters, two words each.
 
     The words of one counter become one 64-bit element, or neighbours along a dimension.
     """
 
-    STATE = 0  # address
-    TARGET = 1  # address
-    COUNTERS = 2
-    ITEM_BYTES = 3
-    EXTENT = 4  # size of the dimension along which neighbours come from one counter
-    INNER = 5  # elements of one index of that dimension
-    UNIT = 6  # counters of one unit
-    WORDS = 7
+    state: Address = 0
+    target: Address = 0
+    counters: int
+    item_bytes: int
+    extent: int  # size of the dimension along which neighbours come from one counter
+    inner: int  # elements of one index of that dimension
+    unit: int  # counters of one unit
 
 
-class NextState(IntEnum):
+class NextState(Record):
     """Parameters of `next_state` and `draw_state`. One unit."""
 
-    SOURCE = 0  # address
-    TARGET = 1  # address
-    STATE_WORDS = 2
-    DISTANCE = 3  # counters used
-    WORDS = 4
+    source: Address = 0
+    target: Address = 0
+    state_words: int
+    distance: int  # counters used
 
 
 @inner
@@ -221,9 +218,9 @@ def encode_philox_bits(bits: Shape, state_words: int) -> tuple[np.ndarray, int]:
     values = bits.elements * parts
     counters = -(-values // 4)
     unit = max(UNIT_COUNTERS, -(-counters // MOST_UNITS))
-    parameters = np.zeros(PhiloxBits.WORDS, np.int64)
-    parameters[PhiloxBits.STATE_WORDS :] = state_words, values, bits.dtype.itemsize // parts, unit
-    return parameters, -(-counters // unit)
+    size = bits.dtype.itemsize // parts
+    made = block(PhiloxBits(state_words=state_words, values=values, value_bytes=size, unit=unit))
+    return made.words, -(-counters // unit)
 
 
 def encode_three_fry_bits(bits: Shape) -> tuple[np.ndarray, int]:
@@ -232,17 +229,16 @@ def encode_three_fry_bits(bits: Shape) -> tuple[np.ndarray, int]:
     counters = three_fry_counters(bits)
     extent = bits.dimensions[dimension] if bits.rank else 1
     unit = max(UNIT_COUNTERS, -(-counters // MOST_UNITS))
-    parameters = np.zeros(ThreeFryBits.WORDS, np.int64)
-    values = counters, bits.dtype.itemsize, extent, prod(bits.dimensions[dimension + 1 :]), unit
-    parameters[ThreeFryBits.COUNTERS :] = values
-    return parameters, -(-counters // unit)
+    inner_elements = prod(bits.dimensions[dimension + 1 :])
+    made = block(
+        ThreeFryBits(counters=counters, item_bytes=bits.dtype.itemsize, extent=extent, inner=inner_elements, unit=unit)
+    )
+    return made.words, -(-counters // unit)
 
 
 def encode_next_state(state_words: int, distance: int) -> np.ndarray:
     """Parameters of `next_state` and of `draw_state` with all addresses zero."""
-    parameters = np.zeros(NextState.WORDS, np.int64)
-    parameters[NextState.STATE_WORDS :] = state_words, distance
-    return parameters
+    return block(NextState(state_words=state_words, distance=distance)).words
 
 
 def philox_counters(bits: Shape) -> int:

@@ -13,9 +13,9 @@ follow those, and a field whose type is a record has the words of that.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 
@@ -57,14 +57,19 @@ class Record(metaclass=Numbered):
             raise InternalError(f"Expected the fields {', '.join(self._names)}. Received: {', '.join(values)}.")
         vars(self).update(values)
 
+    @classmethod
+    def of_each(cls, entries: Iterable[Sequence[int]]) -> list[Self]:
+        """A record of each entry, whose values are in the order of the fields."""
+        return [cls(**dict(zip(cls._names, entry, strict=True))) for entry in entries]
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names)})"
 
-    def values(self) -> Iterator[Any]:
+    def flat(self) -> Iterator[Any]:
         """What the words stand for, in their order."""
         for name in self._names:
             value = getattr(self, name)
-            yield from value.values() if isinstance(value, Record) else (value,)
+            yield from value.flat() if isinstance(value, Record) else (value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +106,4 @@ def block(*parts: Record | Sequence[Record] | Sequence[int]) -> Block:
 
 def _values(part: Record | Sequence[Record] | Sequence[int]) -> Iterator[Any]:
     for each in (part,) if isinstance(part, Record) else part:
-        yield from each.values() if isinstance(each, Record) else (each,)
+        yield from each.flat() if isinstance(each, Record) else (each,)

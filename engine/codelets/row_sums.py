@@ -8,46 +8,43 @@ lay in memory. Rows outside the table are left out.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from engine.codelets.build import codelet, inner
 from engine.codelets.gather import load_index
 from engine.codelets.lazy import numba
 from engine.codelets.memory import call4, load_i64, pointer, store_i64
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_memory, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 
-class SortRows(IntEnum):
+class SortRows(Record):
     """Parameters of `sort_rows`. Unit: everything, for order matters."""
 
-    IDS = 0  # address of the row numbers
-    INDEX_BYTES = 1
-    INDEX_SIGNED = 2
-    NAMED = 3  # how many row numbers
-    ROWS = 4  # of the table
-    SHIFT = 5  # a chunk has 2**SHIFT rows
-    CHUNKS = 6
-    ENDS = 7  # address of int64 [CHUNKS]: where each chunk's entries end
-    ENTRIES = 8  # address of int64 [NAMED]: position * 2**32 + row inside the chunk
-    WORDS = 9
+    ids: Address = 0  # the row numbers
+    index_bytes: int
+    index_signed: int
+    named: int  # how many row numbers
+    rows: int  # of the table
+    shift: int  # a chunk has 2**SHIFT rows
+    chunks: int
+    ends: Address = 0  # int64 [CHUNKS]: where each chunk's entries end
+    entries: Address = 0  # int64 [NAMED]: position * 2**32 + row inside the chunk
 
 
-class RowSums(IntEnum):
+class RowSums(Record):
     """Parameters of `row_sums`, before the parameters of the reader. Unit: a chunk of rows."""
 
-    ENDS = 0
-    ENTRIES = 1
-    UPDATES = 2  # address of the rows to add: row of position p at p // REPEAT * OUTER + p % REPEAT * INNER bytes
-    REPEAT = 3
-    OUTER = 4
-    INNER = 5
-    WIDTH = 6  # float32 elements of a row
-    CHUNK_BYTES = 7
-    READER = 8  # address of the codelet
-    READER_WORDS = 9  # of its parameters
-    READER_SUMS = 10  # the word among them that has the address of the table of sums
-    WORDS = 11
+    ends: Address = 0
+    entries: Address = 0
+    updates: Address = 0  # the rows to add: row of position p at p // REPEAT * OUTER + p % REPEAT * INNER bytes
+    repeat: int
+    outer: int
+    inner: int
+    width: int  # float32 elements of a row
+    chunk_bytes: int
+    reader: Address = 0  # the codelet
+    reader_words: int  # of its parameters
+    reader_sums: int  # the word among them that has the address of the table of sums
 
 
 @codelet

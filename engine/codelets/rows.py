@@ -16,6 +16,7 @@ from llvmlite import ir
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, VOID, intrinsic, load_i32, load_i64, store_i32, store_i64
+from engine.codelets.record import Address, Record, block
 
 OUTFEED_CHUNK = 16384
 
@@ -28,23 +29,21 @@ class Feed(IntEnum):
     WORDS = 2
 
 
-class Infeed(IntEnum):
+class Infeed(Record):
     """Parameters of `infeed`. Unit: one row of the batch."""
 
-    FEED = 0  # address of the feed block
-    TARGET = 1  # address of the parameter's buffer
-    ROW_BYTES = 2
-    BATCH = 3  # rows in a step
-    WORDS = 4
+    feed: Address = 0  # the feed block
+    target: Address = 0  # the parameter's buffer
+    row_bytes: int
+    batch: int  # rows in a step
 
 
-class Outfeed(IntEnum):
+class Outfeed(Record):
     """Parameters of `outfeed`. Unit: OUTFEED_CHUNK bytes of the result."""
 
-    FEED = 0  # address of the feed block, its ARRAY is [steps, bytes]
-    SOURCE = 1  # address of the result
-    BYTES = 2  # size of the result
-    WORDS = 3
+    feed: Address = 0  # the feed block, its ARRAY is [steps, bytes]
+    source: Address = 0  # the result
+    bytes: int  # size of the result
 
 
 @intrinsic
@@ -124,13 +123,10 @@ def point_feed(block: np.ndarray, array: np.ndarray, rows: np.ndarray | None = N
 
 def encode_infeed(feed: int, target: int, batch: int, row_bytes: int) -> tuple[np.ndarray, int]:
     """Parameters of `infeed` and its number of units; `feed` and `target` are addresses."""
-    parameters = np.zeros(Infeed.WORDS, np.int64)
-    parameters[[Infeed.FEED, Infeed.TARGET, Infeed.ROW_BYTES, Infeed.BATCH]] = feed, target, row_bytes, batch
-    return parameters, batch if row_bytes else 0
+    made = block(Infeed(feed=feed, target=target, row_bytes=row_bytes, batch=batch))
+    return made.words, batch if row_bytes else 0
 
 
 def encode_outfeed(feed: int, source: int, size: int) -> tuple[np.ndarray, int]:
     """Parameters of `outfeed` for a result of `size` bytes, and its number of units."""
-    parameters = np.zeros(Outfeed.WORDS, np.int64)
-    parameters[[Outfeed.FEED, Outfeed.SOURCE, Outfeed.BYTES]] = feed, source, size
-    return parameters, -(-size // OUTFEED_CHUNK)
+    return block(Outfeed(feed=feed, source=source, bytes=size)).words, -(-size // OUTFEED_CHUNK)

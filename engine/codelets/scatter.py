@@ -14,7 +14,6 @@ without the cut one. Last, for several operands, two words for each: the address
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import IntEnum
 from functools import cache
 from math import prod
 
@@ -23,6 +22,7 @@ import numpy as np
 from engine.codelets.build import Codelet, codelet, inner
 from engine.codelets.gather import AHEAD, byte_strides, fetch_lines, index_layout, index_signed, load_index, merge
 from engine.codelets.memory import call4, pointer
+from engine.codelets.record import Address, Record, block
 from engine.codelets.rows import copy_bytes, word
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir.attributes import ScatterDimensionNumbers
@@ -49,32 +49,58 @@ ARITHMETIC = ("add", "subtract", "multiply", "minimum", "maximum")
 LOGICAL = ("and", "or")
 
 
-class Scatter(IntEnum):
+class Scatter(Record):
     """The header of the parameters."""
 
-    OPERAND = 0  # address; equal to TARGET if the copy is there already
-    INDICES = 1  # address
-    UPDATES = 2  # address
-    TARGET = 3  # address
-    COMBINER = 4  # address of the codelet
-    INDEX_BYTES = 5
-    INDEX_SIGNED = 6
-    ELEMENT_BYTES = 7
-    POSITIONS = 8  # number of index vectors
-    POSITION_RANK = 9
-    INDEX_COMPONENTS = 10
-    WINDOW_RANK = 11
-    WINDOW_PIECES = 12  # product of the window dimensions' sizes
-    CUT_SIZE = 13  # size of the cut dimension of the operand
-    CUT_STRIDE = 14  # its byte stride in the operand
-    CUT_WINDOW = 15  # its size in the update window
-    CUT_UPDATE_STRIDE = 16
-    CUT_CHUNK = 17  # coordinates in one unit
-    CUT_OUTER = 18  # elements of the operand: product of the sizes before the cut
-    PIECE = 19  # elements of a run that is contiguous in operand and updates, below the cut
-    CUT_IN_RUN = 20  # whether coordinates along the cut continue the run
-    OTHERS = 21  # bytes from the parameters to the words about several operands
-    WORDS = 22
+    operand: Address = 0  # equal to TARGET if the copy is there already
+    indices: Address = 0
+    updates: Address = 0
+    target: Address = 0
+    combiner: Address = 0  # the codelet
+    index_bytes: int
+    index_signed: int
+    element_bytes: int
+    positions: int  # number of index vectors
+    position_rank: int
+    index_components: int
+    window_rank: int
+    window_pieces: int  # product of the window dimensions' sizes
+    cut_size: int  # size of the cut dimension of the operand
+    cut_stride: int  # its byte stride in the operand
+    cut_window: int  # its size in the update window
+    cut_update_stride: int
+    cut_chunk: int  # coordinates in one unit
+    cut_outer: int  # elements of the operand: product of the sizes before the cut
+    piece: int  # elements of a run that is contiguous in operand and updates, below the cut
+    cut_in_run: int  # whether coordinates along the cut continue the run
+    others: int  # bytes from the parameters to the words about several operands
+
+
+class PositionDimension(Record):
+    """A dimension of the positions of index vectors."""
+
+    size: int
+    index_stride: int
+    operand_stride: int
+    update_stride: int
+    along_cut: int  # 1 where it numbers the coordinates of the cut dimension
+
+
+class ScatterComponent(Record):
+    """A component of each index vector."""
+
+    index_offset: int
+    operand_stride: int
+    largest_start: int
+    along_cut: int
+
+
+class UpdateDimension(Record):
+    """A dimension that counts the pieces of an update window."""
+
+    size: int
+    operand_stride: int
+    update_stride: int
 
 
 def _arithmetic(type_name: str, operation: int) -> Codelet:
@@ -160,11 +186,11 @@ def _combine_window(parameters: int, windows: int, target: int, update: int, ext
     for piece in range(word(parameters, Scatter.WINDOW_PIECES)):
         rest, target_now, update_now = piece, target, update
         for dimension in range(rank - 1, -1, -1):
-            entry = windows + 24 * dimension
-            coordinate = rest % word(entry, 0)
-            rest //= word(entry, 0)
-            target_now += coordinate * word(entry, 1)
-            update_now += coordinate * word(entry, 2)
+            entry = windows + 8 * UpdateDimension.WORDS * dimension
+            coordinate = rest % word(entry, UpdateDimension.SIZE)
+            rest //= word(entry, UpdateDimension.SIZE)
+            target_now += coordinate * word(entry, UpdateDimension.OPERAND_STRIDE)
+            update_now += coordinate * word(entry, UpdateDimension.UPDATE_STRIDE)
         for _ in range(runs):
             call4(call, target_now, update_now, size, parameters + word(parameters, Scatter.OTHERS))
             target_now += word(parameters, Scatter.CUT_STRIDE)
@@ -198,8 +224,8 @@ def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
         word(parameters, Scatter.INDEX_COMPONENTS),
     )
     positions = parameters + 8 * Scatter.WORDS
-    component_table = positions + 40 * position_rank
-    windows = component_table + 32 * components
+    component_table = positions + 8 * PositionDimension.WORDS * position_rank
+    windows = component_table + 8 * ScatterComponent.WORDS * components
     count = word(parameters, Scatter.POSITIONS)
     for position in range(count):
         if position_rank == 1 and components == 1 and position + AHEAD < count:
@@ -207,20 +233,20 @@ def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
         rest, index, cut = position, word(parameters, Scatter.INDICES), 0
         target, update = word(parameters, Scatter.TARGET), word(parameters, Scatter.UPDATES)
         for dimension in range(position_rank - 1, -1, -1):
-            entry = positions + 40 * dimension
-            coordinate = rest % word(entry, 0)
-            rest //= word(entry, 0)
-            index += coordinate * word(entry, 1)
-            target += coordinate * word(entry, 2)
-            update += coordinate * word(entry, 3)
-            cut += coordinate * word(entry, 4)
+            entry = positions + 8 * PositionDimension.WORDS * dimension
+            coordinate = rest % word(entry, PositionDimension.SIZE)
+            rest //= word(entry, PositionDimension.SIZE)
+            index += coordinate * word(entry, PositionDimension.INDEX_STRIDE)
+            target += coordinate * word(entry, PositionDimension.OPERAND_STRIDE)
+            update += coordinate * word(entry, PositionDimension.UPDATE_STRIDE)
+            cut += coordinate * word(entry, PositionDimension.ALONG_CUT)
         inside = True
         for component in range(components):
-            entry = component_table + 32 * component
-            start = load_index(index + word(entry, 0), index_bytes, signed)
-            inside = inside and 0 <= start <= word(entry, 2)
-            target += start * word(entry, 1)
-            cut += start * word(entry, 3)
+            entry = component_table + 8 * ScatterComponent.WORDS * component
+            start = load_index(index + word(entry, ScatterComponent.INDEX_OFFSET), index_bytes, signed)
+            inside = inside and 0 <= start <= word(entry, ScatterComponent.LARGEST_START)
+            target += start * word(entry, ScatterComponent.OPERAND_STRIDE)
+            cut += start * word(entry, ScatterComponent.ALONG_CUT)
         begin, end = max(cut, first), min(cut + word(parameters, Scatter.CUT_WINDOW), last)
         if inside and begin < end:
             update += (begin - cut) * word(parameters, Scatter.CUT_UPDATE_STRIDE)
@@ -301,21 +327,37 @@ def encode_scatter(
     length, continues, window = plan.run()
     positions, components = _tables(plan, indices[0], numbers)
     cut, chunk = plan.cut, plan.chunk()
-    header = np.zeros(Scatter.WORDS, np.int64)
-    header[: Scatter.POSITIONS] = (
-        *(operand[1], indices[1], updates[1], target, combine),
-        *(indices[0].dtype.itemsize, index_signed(indices[0]), shape.dtype.itemsize),
+    tables = (
+        *PositionDimension.of_each(positions),
+        *ScatterComponent.of_each(components),
+        *UpdateDimension.of_each(window),
     )
-    header[Scatter.POSITIONS :] = (
-        prod(entry[0] for entry in positions) if updates[0].elements else 0,
-        *(len(positions), len(components), len(window), prod(entry[0] for entry in window)),
-        *(shape.dimensions[cut], plan.strides[cut], plan.sizes[cut], plan.update_strides[cut], chunk),
-        *(prod(shape.dimensions[:cut]), length, continues, 0),
+    header = Scatter(
+        operand=operand[1],
+        indices=indices[1],
+        updates=updates[1],
+        target=target,
+        combiner=combine,
+        index_bytes=indices[0].dtype.itemsize,
+        index_signed=index_signed(indices[0]),
+        element_bytes=shape.dtype.itemsize,
+        positions=prod(entry[0] for entry in positions) if updates[0].elements else 0,
+        position_rank=len(positions),
+        index_components=len(components),
+        window_rank=len(window),
+        window_pieces=prod(entry[0] for entry in window),
+        cut_size=shape.dimensions[cut],
+        cut_stride=plan.strides[cut],
+        cut_window=plan.sizes[cut],
+        cut_update_stride=plan.update_strides[cut],
+        cut_chunk=chunk,
+        cut_outer=prod(shape.dimensions[:cut]),
+        piece=length,
+        cut_in_run=continues,
+        others=8 * (Scatter.WORDS + sum(each.WORDS for each in tables)),
     )
-    tables = [value for table in (positions, components, window) for entry in table for value in entry]
-    header[Scatter.OTHERS] = 8 * (len(header) + len(tables))
     others = [0] * (2 * operands if operands > 1 else 0)
-    return np.concatenate([header, np.array(tables + others, np.int64)]), -(-shape.dimensions[cut] // chunk)
+    return block(header, tables, others).words, -(-shape.dimensions[cut] // chunk)
 
 
 def _tables(

@@ -13,7 +13,6 @@ no two units share a target element.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import cache
 from itertools import product
 from math import prod
@@ -23,6 +22,7 @@ import numpy as np
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.memory import pointer, store_i64
+from engine.codelets.record import Address, Record, block
 from engine.codelets.rows import word
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir.attributes import Window, WindowDimension
@@ -36,27 +36,37 @@ COUNTERS = 64  # places in the scratch area, after the executor's words
 BEST = COUNTERS + 8 * MOST_DIMENSIONS
 WHERE = BEST + 8 * BLOCK
 SCRATCH_BYTES = WHERE + 8 * BLOCK - COUNTERS
-DIMENSION_WORDS = 7
 
 Pointer = Any  # what `pointer` returns: Numba indexes it like an array
 
 
-class SelectAndScatter(IntEnum):
+class SelectAndScatter(Record):
     """The header of the parameters."""
 
-    OPERAND = 0  # address
-    SOURCE = 1  # address
-    INIT = 2  # address of one element
-    TARGET = 3  # address
-    CUT_OUTER = 4  # product of the operand's sizes before the cut
-    CUT_SIZE = 5
-    CUT_STRIDE = 6  # in operand and target
-    CUT_SOURCE_STRIDE = 7
-    POSITIONS = 8  # windows in one unit
-    RANK = 9  # dimensions in the table
-    PLACES = 10  # in one window
-    VECTOR = 11  # elements vectorised over
-    WORDS = 12
+    operand: Address = 0
+    source: Address = 0
+    init: Address = 0  # one element
+    target: Address = 0
+    cut_outer: int  # product of the operand's sizes before the cut
+    cut_size: int
+    cut_stride: int  # in operand and target
+    cut_source_stride: int
+    positions: int  # windows in one unit
+    rank: int  # dimensions in the table
+    places: int  # in one window
+    vector: int  # elements vectorised over
+
+
+class WalkedDimension(Record):
+    """A dimension along which windows are walked; strides in elements."""
+
+    windows: int
+    source_stride: int
+    operand_stride: int
+    step: int  # of the window
+    padding_low: int
+    size: int  # of the operand
+    window_extent: int  # from the window's first element to its last one, both included
 
 
 @inner
@@ -86,11 +96,12 @@ def _locate(table: int, counters: int, rank: int) -> tuple[int, int, bool]:
     """The current window: its offsets in source and operand, and whether it touches no padding."""
     source_offset, operand_offset, whole = 0, 0, True
     for d in range(rank):
-        entry, counter = table + 8 * DIMENSION_WORDS * d, word(counters, d)
-        low = counter * word(entry, 3) - word(entry, 4)
-        source_offset += counter * word(entry, 1)
-        operand_offset += low * word(entry, 2)
-        whole = whole and low >= 0 and low + word(entry, 6) <= word(entry, 5)
+        entry, counter = table + 8 * WalkedDimension.WORDS * d, word(counters, d)
+        low = counter * word(entry, WalkedDimension.STEP) - word(entry, WalkedDimension.PADDING_LOW)
+        source_offset += counter * word(entry, WalkedDimension.SOURCE_STRIDE)
+        operand_offset += low * word(entry, WalkedDimension.OPERAND_STRIDE)
+        end = low + word(entry, WalkedDimension.WINDOW_EXTENT)
+        whole = whole and low >= 0 and end <= word(entry, WalkedDimension.SIZE)
     return source_offset, operand_offset, whole
 
 
@@ -99,7 +110,7 @@ def _advance(table: int, counters: int, rank: int) -> None:
     """Steps to the next window, in row-major order."""
     for d in range(rank - 1, -1, -1):
         counter = word(counters, d) + 1
-        if counter < word(table + 8 * DIMENSION_WORDS * d, 0):
+        if counter < word(table + 8 * WalkedDimension.WORDS * d, WalkedDimension.WINDOWS):
             store_i64(counters + 8 * d, counter)
             return
         store_i64(counters + 8 * d, 0)
@@ -109,9 +120,10 @@ def _advance(table: int, counters: int, rank: int) -> None:
 def _in_operand(table: int, counters: int, rank: int, place: int) -> bool:
     """Whether a place of the current window lies in the operand."""
     for d in range(rank):
-        entry = table + 8 * DIMENSION_WORDS * d
-        at = word(counters, d) * word(entry, 3) - word(entry, 4) + word(place, 1 + d)
-        if at < 0 or at >= word(entry, 5):
+        entry = table + 8 * WalkedDimension.WORDS * d
+        low = word(counters, d) * word(entry, WalkedDimension.STEP) - word(entry, WalkedDimension.PADDING_LOW)
+        at = low + word(place, 1 + d)
+        if at < 0 or at >= word(entry, WalkedDimension.SIZE):
             return False
     return True
 
@@ -122,7 +134,7 @@ def _scalar_window(
 ) -> int:
     """The operand offset that one window selects, or -1."""
     rank, places = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.PLACES)
-    place = table + 8 * DIMENSION_WORDS * rank
+    place = table + 8 * WalkedDimension.WORDS * rank
     chosen, kept = -1, operand[0]
     for _ in range(places):
         if whole or _in_operand(table, counters, rank, place):
@@ -149,7 +161,7 @@ def _vector_window(
 ) -> bool:
     """where[c] = the operand offset that the window of channel c selects; False if all is padding."""
     rank, places = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.PLACES)
-    place = table + 8 * DIMENSION_WORDS * rank
+    place = table + 8 * WalkedDimension.WORDS * rank
     found = False
     for _ in range(places):
         if whole or _in_operand(table, counters, rank, place):
@@ -292,15 +304,14 @@ def encode_select_and_scatter(
     strides, source_strides = _strides(shape), _strides(source_shape)
     walked = [d for d in range(inner_rank) if d != cut]
     table = [
-        (
-            *(
-                source_shape.dimensions[d],
-                source_strides[d],
-                strides[d],
-                window[d].stride,
-                window[d].padding_low,
-            ),
-            *(shape.dimensions[d], (window[d].size - 1) * window[d].window_dilation + 1),
+        WalkedDimension(
+            windows=source_shape.dimensions[d],
+            source_stride=source_strides[d],
+            operand_stride=strides[d],
+            step=window[d].stride,
+            padding_low=window[d].padding_low,
+            size=shape.dimensions[d],
+            window_extent=(window[d].size - 1) * window[d].window_dilation + 1,
         )
         for d in walked
     ]
@@ -308,17 +319,18 @@ def encode_select_and_scatter(
         (sum(at * strides[d] for at, d in zip(place, walked, strict=True)), *place)
         for place in product(*([k * window[d].window_dilation for k in range(window[d].size)] for d in walked))
     ]
-    header = np.zeros(SelectAndScatter.WORDS, np.int64)
-    header[: SelectAndScatter.CUT_OUTER] = operand[1], source[1], init, target
-    header[SelectAndScatter.CUT_OUTER : SelectAndScatter.POSITIONS] = (
-        (1, 1, shape.elements, 0)
-        if cut is None
-        else (prod(shape.dimensions[:cut]), shape.dimensions[cut], strides[cut], source_strides[cut])
+    header = SelectAndScatter(
+        operand=operand[1],
+        source=source[1],
+        init=init,
+        target=target,
+        cut_outer=1 if cut is None else prod(shape.dimensions[:cut]),
+        cut_size=1 if cut is None else shape.dimensions[cut],
+        cut_stride=shape.elements if cut is None else strides[cut],
+        cut_source_stride=0 if cut is None else source_strides[cut],
+        positions=prod(source_shape.dimensions[d] for d in walked),
+        rank=len(walked),
+        places=len(places),
+        vector=prod(shape.dimensions[inner_rank:]),
     )
-    header[SelectAndScatter.POSITIONS :] = (
-        prod(source_shape.dimensions[d] for d in walked),
-        *(len(walked), len(places), prod(shape.dimensions[inner_rank:])),
-    )
-    words = [value for row in (*table, *places) for value in row]
-    units = int(header[SelectAndScatter.CUT_SIZE]) if shape.elements else 0
-    return np.concatenate([header, np.array(words, np.int64)]), units
+    return block(header, table, *places).words, header.cut_size if shape.elements else 0

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from math import prod
 
 import numpy as np
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.memory import call4, load_i8, load_i16, load_i32, load_i64, store_i8, store_i16, store_i64
+from engine.codelets.record import Address, Record, block
 from engine.codelets.rows import copy_bytes, word
 from engine.ir.shape import FLOATS, SIGNED, Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -31,29 +31,27 @@ COUNTS_BYTES = 8 * DIGITS
 INSERTED = 48  # entries up to which insertion is faster than counting digits
 
 
-class Sort(IntEnum):
+class Sort(Record):
     """The header of the parameters."""
 
-    INNER = 0  # neighbouring rows lie one element apart, INNER of them
-    LENGTH = 1  # of a row
-    LIMIT = 2  # elements of a row that are written
-    KEY = 3  # number of the operand that is compared
-    ZERO = 4  # what stands for the lowest signed bits, which are -0 of a float
-    TURN = 5  # bits that are inverted where the sign bit is set
-    FLIP = 6  # bits that are always inverted
-    CAPACITY = 7  # entries that the scratch area holds twice
-    COMPARATOR = 8  # address
-    OPERANDS = 9
-    WORDS = 10
+    inner: int  # neighbouring rows lie one element apart, INNER of them
+    length: int  # of a row
+    limit: int  # elements of a row that are written
+    key: int  # number of the operand that is compared
+    zero: int  # what stands for the lowest signed bits, which are -0 of a float
+    turn: int  # bits that are inverted where the sign bit is set
+    flip: int  # bits that are always inverted
+    capacity: int  # entries that the scratch area holds twice
+    comparator: Address = 0
+    operands: int
 
 
-class SortOperand(IntEnum):
+class SortOperand(Record):
     """The words of each operand."""
 
-    SOURCE = 0  # address
-    TARGET = 1  # address
-    BYTES = 2  # of an element
-    WORDS = 3
+    source: Address = 0
+    target: Address = 0
+    bytes: int  # of an element
 
 
 @inner
@@ -283,16 +281,24 @@ def encode_sort(
     """
     dimensions = shapes[0].dimensions
     length, inner_rows = dimensions[dimension], prod(dimensions[dimension + 1 :])
-    header = np.zeros(Sort.WORDS, np.int64)
-    header[[Sort.INNER, Sort.LENGTH, Sort.LIMIT, Sort.OPERANDS]] = inner_rows, length, limit, len(shapes)
+    number = capacity = zero = turn = flip = 0
     if key is not None:
-        capacity = 2 * limit + INSERTED if 4 * limit + INSERTED < length else length
-        header[[Sort.KEY, Sort.CAPACITY]] = key.operand, capacity
-        header[[Sort.ZERO, Sort.TURN, Sort.FLIP]] = key_words(key, shapes[key.operand].element_type)
+        number, capacity = key.operand, 2 * limit + INSERTED if 4 * limit + INSERTED < length else length
+        zero, turn, flip = key_words(key, shapes[number].element_type)
         scratch_bytes = COUNTS_BYTES + 2 * 16 * capacity
     else:
         scratch_bytes = 8 + 16 * len(shapes) + 2 * 8 * length
-    operands = np.zeros((len(shapes), SortOperand.WORDS), np.int64)
-    operands[:, SortOperand.BYTES] = [shape.dtype.itemsize for shape in shapes]
+    header = Sort(
+        inner=inner_rows,
+        length=length,
+        limit=limit,
+        key=number,
+        zero=zero,
+        turn=turn,
+        flip=flip,
+        capacity=capacity,
+        operands=len(shapes),
+    )
+    operands = [SortOperand(bytes=shape.dtype.itemsize) for shape in shapes]
     units = shapes[0].elements // length if length and limit else 0
-    return np.concatenate([header, operands.reshape(-1)]), units, scratch_bytes
+    return block(header, operands).words, units, scratch_bytes

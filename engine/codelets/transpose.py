@@ -1,14 +1,13 @@
 """Transposes matrices of 4-byte elements in square blocks that fit the registers, so that no cache line is met twice.
 
 Element (row, column) of a matrix lies at source + row * SOURCE_PITCH + 4 column and goes to
-target + column * TARGET_PITCH + 4 row. Many matrices may lie one after the other: the parameters end with a table
-[size, source stride, target stride] for each dimension that counts them. Unit: COLUMNS columns of one matrix.
+target + column * TARGET_PITCH + 4 row. Many matrices may lie one after the other: the parameters end with a
+MatrixDimension for each dimension that counts them. Unit: COLUMNS columns of one matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from math import prod
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from engine.codelets.build import codelet, inner
 from engine.codelets.memory import load_i32, store_i32
 from engine.codelets.pack import LANES, fill_progression, transpose_lanes
+from engine.codelets.record import Address, Record, block
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
@@ -23,17 +23,24 @@ COLUMNS = 64
 SCRATCH_BYTES = RESERVED_SCRATCH + 8 * LANES
 
 
-class Transpose(IntEnum):
+class Transpose(Record):
     """Parameters of `transpose`; strides and pitches in bytes."""
 
-    SOURCE = 0  # address
-    TARGET = 1  # address
-    ROWS = 2
-    COLUMNS = 3
-    SOURCE_PITCH = 4
-    TARGET_PITCH = 5
-    RANK = 6  # of the table that counts the matrices
-    WORDS = 7
+    source: Address = 0
+    target: Address = 0
+    rows: int
+    columns: int
+    source_pitch: int
+    target_pitch: int
+    rank: int  # of the table that counts the matrices
+
+
+class MatrixDimension(Record):
+    """A dimension that counts the matrices."""
+
+    size: int
+    source_stride: int
+    target_stride: int
 
 
 @inner
@@ -70,10 +77,10 @@ def transpose(parameters: int, lo: int, hi: int, scratch: int) -> None:
         rest, first = unit // pieces, unit % pieces * COLUMNS
         source, target = word(parameters, Transpose.SOURCE), word(parameters, Transpose.TARGET)
         for dimension in range(rank - 1, -1, -1):
-            entry = table + 24 * dimension
-            size = word(entry, 0)
-            source += rest % size * word(entry, 1)
-            target += rest % size * word(entry, 2)
+            entry = table + 8 * MatrixDimension.WORDS * dimension
+            size = word(entry, MatrixDimension.SIZE)
+            source += rest % size * word(entry, MatrixDimension.SOURCE_STRIDE)
+            target += rest % size * word(entry, MatrixDimension.TARGET_STRIDE)
             rest //= size
         _transpose_columns(parameters, source, target, first, min(first + COLUMNS, columns), offsets)
 
@@ -85,7 +92,8 @@ def encode_transpose(
 
     `matrices` has (size, source stride, target stride) of each dimension that counts the matrices.
     """
-    header = [0, 0, rows, columns, source_pitch, target_pitch, len(matrices)]
-    table = [value for entry in matrices for value in entry]
+    header = Transpose(
+        rows=rows, columns=columns, source_pitch=source_pitch, target_pitch=target_pitch, rank=len(matrices)
+    )
     units = prod(size for size, _, _ in matrices) * -(-columns // COLUMNS)
-    return np.array([*header, *table], np.int64), units
+    return block(header, MatrixDimension.of_each(matrices)).words, units

@@ -8,7 +8,6 @@ Strides count elements.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import cache
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.memory import pointer
+from engine.codelets.record import Address, Record, block
 from engine.codelets.rows import word
 from engine.errors import UnsupportedOperation
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -26,23 +26,22 @@ BLOCK = 32
 Pointer = Any  # what `pointer` returns: Numba indexes it like an array
 
 
-class TriangularSolve(IntEnum):
+class TriangularSolve(Record):
     """The parameters."""
 
-    A = 0  # address
-    B = 1  # address
-    X = 2  # address
-    SIZE = 3
-    RIGHT_SIDES = 4
-    MATRIX_ROW = 5  # stride in A along a row index of M
-    MATRIX_COLUMN = 6
-    UNKNOWN = 7  # stride in B and X from one unknown to the next
-    RIGHT_SIDE = 8  # stride in B and X from one right-hand side to the next
-    LOWER = 9  # whether M is lower triangular
-    UNIT_DIAGONAL = 10
-    CONJUGATE = 11
-    BLOCKS = 12  # units of one matrix
-    WORDS = 13
+    a: Address = 0
+    b: Address = 0
+    x: Address = 0
+    size: int
+    right_sides: int
+    matrix_row: int  # stride in A along a row index of M
+    matrix_column: int
+    unknown: int  # stride in B and X from one unknown to the next
+    right_side: int  # stride in B and X from one right-hand side to the next
+    lower: int  # whether M is lower triangular
+    unit_diagonal: int
+    conjugate: int
+    blocks: int  # units of one matrix
 
 
 @inner
@@ -126,11 +125,18 @@ def encode_triangular_solve(
     """Parameters, addresses left out, and the number of units. B is [size, right_sides], or that transposed."""
     transposed = (transpose_a != "NO_TRANSPOSE") == left_side
     blocks = -(-right_sides // BLOCK)
-    parameters = np.zeros(TriangularSolve.WORDS, np.int64)
-    parameters[TriangularSolve.SIZE :] = (
-        *(size, right_sides),
-        *((1, size) if transposed else (size, 1)),
-        *((right_sides, 1) if left_side else (1, size)),
-        *(lower != transposed, unit_diagonal, transpose_a == "ADJOINT", blocks),
+    made = block(
+        TriangularSolve(
+            size=size,
+            right_sides=right_sides,
+            matrix_row=1 if transposed else size,
+            matrix_column=size if transposed else 1,
+            unknown=right_sides if left_side else 1,
+            right_side=1 if left_side else size,
+            lower=lower != transposed,
+            unit_diagonal=unit_diagonal,
+            conjugate=transpose_a == "ADJOINT",
+            blocks=blocks,
+        )
     )
-    return parameters, matrices * blocks if size else 0
+    return made.words, matrices * blocks if size else 0

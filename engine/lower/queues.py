@@ -14,6 +14,7 @@ from engine.codelets.queues import (
     CONTROL_LINE,
     Call,
     Leaf,
+    LeafCopy,
     Queue,
     Ring,
     infeed_copy,
@@ -143,7 +144,7 @@ def _emit(
     writes: list[Span],
 ) -> None:
     """What one worker does: to wait, to hand over, and with `placed` leaves to copy them."""
-    parameters = np.zeros(Queue.LEAVES + Leaf.WORDS * len(placed), np.int64)
+    parameters = np.zeros(Queue.WORDS + Leaf.WORDS * len(placed), np.int64)
     parameters[Queue.COUNT] = len(placed)
     relocations = [
         Relocation(int(Queue.CALL), Address(queue.call)),
@@ -152,7 +153,7 @@ def _emit(
     if slot is not None:
         relocations.append(Relocation(int(Queue.SLOT), Address(slot)))
     for number, (ring, array) in enumerate(placed):
-        word = Queue.LEAVES + number * Leaf.WORDS
+        word = Queue.WORDS + number * Leaf.WORDS
         parameters[word + Leaf.BYTES] = ring.shape.bytes
         relocations += [
             Relocation(word + Leaf.RING, Address(ring)),
@@ -182,9 +183,9 @@ def _copy(
 ) -> None:
     """A leaf copied by all workers; `places` are its slots, its array and the number of the slot."""
     ring, array, slot = places
-    parameters = np.zeros(Leaf.ALL_WORDS, np.int64)
-    parameters[[Leaf.BYTES, Leaf.UNIT]] = ring.shape.bytes, unit_bytes
-    words = (Leaf.RING, ring), (Leaf.ARENA, array), (Leaf.SLOT, slot)
+    parameters = np.zeros(LeafCopy.WORDS, np.int64)
+    parameters[[Leaf.BYTES, LeafCopy.UNIT]] = ring.shape.bytes, unit_bytes
+    words = (Leaf.RING, ring), (Leaf.ARENA, array), (LeafCopy.SLOT, slot)
     relocations = [Relocation(int(word), Address(buffer)) for word, buffer in words]
     context.emit(
         ComputeSet(
