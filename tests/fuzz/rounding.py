@@ -29,6 +29,12 @@ EXACT = frozenset(
 SUMS = frozenset(
     "dot convolution reduce reduce-window select-and-scatter scatter fft cholesky triangular-solve".split()
 )
+LARGEST = {
+    "float16": 2.0**16,
+    "float64": float(np.finfo(np.float64).max),
+    "complex128": float(np.finfo(np.float64).max),
+}
+"""From here on numbers of a type are infinite, 2**128 of types that are not named."""
 MOST_OPERATIONS = 20_000
 
 
@@ -63,9 +69,10 @@ def _shifted(instruction: Instruction, operands: list[Value], value: Value, rng:
         return value
     epsilon = EPSILON.get({"complex64": "float32", "complex128": "float64"}.get(value.dtype.name, value.dtype.name), 0)
     wide = value if value.dtype.kind == "c" else widened(value)
-    error = 2 * np.abs(wide)
+    error, overflows = 2 * np.abs(wide), np.zeros(value.shape, np.bool_)
     if instruction.opcode in SUMS:
-        error = error + 8 * _magnitude(instruction, operands, value)
+        magnitude = _magnitude(instruction, operands, value)
+        error, overflows = error + 8 * magnitude, magnitude >= LARGEST.get(value.dtype.name, 2.0**128)
     with np.errstate(all="ignore"):
         direction = rng.uniform(-1, 1, wide.shape)
         if value.dtype.kind == "c":
@@ -74,7 +81,9 @@ def _shifted(instruction: Instruction, operands: list[Value], value: Value, rng:
         if rng.random() < 0.5:
             # Vectors flush denormals, and zero times infinity is NaN.
             moved = np.where(np.abs(moved) < TINY.get(value.dtype.name, 2.0**-126), np.zeros_like(moved), moved)
-    return np.where(np.isfinite(wide) & np.isfinite(moved), moved, value)
+    shifted = np.where(np.isfinite(wide) & np.isfinite(moved), moved, value)
+    # Where partial sums may overflow, their order says whether infinities of both signs come together.
+    return np.where(overflows, np.asarray(rng.choice([np.nan, np.inf, -np.inf]), value.dtype), shifted)
 
 
 def _magnitude(instruction: Instruction, operands: list[Value], value: np.ndarray) -> np.ndarray:
