@@ -1,4 +1,4 @@
-"""All tests, in a few runs of pytest one after the other.
+"""All tests, in a few runs of pytest one after the other, and beside them what starts processes of its own.
 
 python -m tests [--all [--seed N]] [PYTEST ARGUMENT ...]
 
@@ -16,14 +16,21 @@ import re
 import secrets
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 from tests.exploring import SEED
 
 HERE = Path(__file__).parent
-KERAS = "keras"
+BESIDE = ("examples", "packaging", "test_habits.py")
+"""Linters, wheels and documentation pages: one process waits for theirs, and leaves the workers to other tests."""
+KERAS = ("keras",)
 MODELS = ("differential", "models", "report", "serving", "strategy", "tf_keras")
 """Folders whose tests trace many models."""
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|deselected|xfailed|xpassed|warnings?|errors?)")
@@ -31,32 +38,53 @@ NO_TESTS = 5
 
 
 def groups() -> list[list[Path]]:
-    """Files and folders of each run."""
-    folders = sorted(path for path in HERE.iterdir() if any(path.rglob("test_*.py")))
-    keras = sorted((HERE / KERAS).glob("test_*.py"))
-    middle = len(keras) // 2
-    apart = {KERAS, *MODELS}
-    return [
-        [*sorted(HERE.glob("test_*.py")), *(folder for folder in folders if folder.name not in apart)],
-        keras[:middle],
-        keras[middle:],
-        [HERE / name for name in MODELS],
-    ]
+    """Files and folders of each run, first of the one beside the others."""
+    every = [path for path in sorted(HERE.iterdir()) if path.match("test_*.py") or any(path.rglob("test_*.py"))]
+    apart = [[HERE / name for name in names] for names in (BESIDE, KERAS, MODELS)]
+    rest = [path for path in every if not any(path in paths for paths in apart)]
+    return [apart[0], rest, *apart[1:]]
+
+
+def start(paths: list[Path], arguments: list[str], output: int | IO[str]) -> subprocess.Popen[str]:
+    # With several workers, one that is done helps the other: the last tests take minutes, or milliseconds.
+    command = [sys.executable, "-m", "pytest", "--dist=worksteal", *map(str, paths), *arguments]
+    return subprocess.Popen(command, cwd=HERE.parent, stdout=output, text=True)
+
+
+def passed_on(lines: Iterable[str]) -> Counter[str]:
+    """Prints a run's output; the numbers of its closing line."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        print(line, end="", flush=True)
+        found = COUNT.findall(line) if " in " in line else []
+        if found:
+            counts = Counter({what: int(number) for number, what in found})
+    return counts
 
 
 def run(paths: list[Path], arguments: list[str]) -> tuple[int, Counter[str]]:
-    """One run, whose output is passed on: its exit code, and the numbers of its closing line."""
-    # With several workers, one that is done helps the other: the last tests take minutes, or milliseconds.
-    command = [sys.executable, "-m", "pytest", "--dist=worksteal", *map(str, paths), *arguments]
-    counts: Counter[str] = Counter()
-    with subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True) as process:
+    """One run: its exit code, and the numbers of its closing line."""
+    with start(paths, arguments, subprocess.PIPE) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            found = COUNT.findall(line) if " in " in line else []
-            if found:
-                counts = Counter({what: int(number) for number, what in found})
+        counts = passed_on(process.stdout)
     return process.returncode, counts
+
+
+@contextmanager
+def beside(paths: list[Path], arguments: list[str]) -> Iterator[Callable[[], tuple[int, Counter[str]]]]:
+    """A run of one process beside others, and what waits for it, prints its output and returns what `run` does."""
+    alone = ["-n0"] if any(each.startswith(("-n", "--numprocesses")) for each in arguments) else []
+    with tempfile.TemporaryFile("w+") as output, start(paths, [*arguments, *alone], output) as process:
+
+        def end() -> tuple[int, Counter[str]]:
+            process.wait()
+            output.seek(0)
+            return process.returncode, passed_on(output)
+
+        try:
+            yield end
+        finally:
+            process.terminate()
 
 
 def exploring(arguments: list[str]) -> list[str]:
@@ -76,15 +104,18 @@ def exploring(arguments: list[str]) -> list[str]:
 def main(arguments: list[str]) -> int:
     """The highest exit code of the runs; not to have found a test counts only if none has."""
     arguments = exploring(arguments)
-    start, codes, total = time.monotonic(), [], Counter[str]()
-    for paths in groups():
-        code, counts = run(paths, arguments)
-        if code < 0 or code == 2:
-            return code
-        codes.append(code)
-        total += counts
+    begin, codes, total = time.monotonic(), [], Counter[str]()
+    first, *others = groups()
+    with beside(first, arguments) as end:
+        runs: list[Callable[[], tuple[int, Counter[str]]]] = [partial(run, paths, arguments) for paths in others]
+        for each in (*runs, end):
+            code, counts = each()
+            if code < 0 or code == 2:
+                return code
+            codes.append(code)
+            total += counts
     bad = [code for code in codes if code not in (0, NO_TESTS)]
-    seconds = time.monotonic() - start
+    seconds = time.monotonic() - begin
     order = ["failed", "passed", *sorted(total.keys() - {"failed", "passed"})]
     told = ", ".join(f"{total[what]} {what}" for what in order if total[what]) or "no tests ran"
     print(f"{told} in {seconds:.2f}s ({int(seconds) // 60}:{int(seconds) % 60:02d})")
