@@ -14,7 +14,9 @@ from engine.ir import Module
 from engine.ir.floating_point import IEEE, FloatingPoint
 from engine.lower.program import lower_module
 from engine.passes.pipeline import Listener, Settings, run_pipelines
+from engine.program.passes.pipeline import PROGRAM_PASSES
 from engine.program.program import Program
+from engine.program.running import run_passes
 from engine.runtime.executable import Executable
 from engine.runtime.making import make_executable
 
@@ -45,7 +47,8 @@ def build_program(
     options: CompilerOptions = DEFAULT_OPTIONS,
 ) -> Program:
     """The compute sets of one step. Raises UnsupportedOperation for what the engine cannot run."""
-    return lower_module(prepare(module, verify, floating_point, options), roles, constants, floating_point.exceptions)
+    ready = prepare(module, verify, floating_point, options)
+    return run_passes(lower_module(ready, roles, constants, floating_point.exceptions), PROGRAM_PASSES)
 
 
 def compile_module(
@@ -72,9 +75,8 @@ def compile_module(
     if verify:
         program = plain = build_program(module, roles, constants, verify, floating_point, options)
     elif floating_point == IEEE:
-        program = plain = lower_module(
-            prepared(module, partial(prepare, options=options), folder, repr(options)), roles, constants
-        )
+        ready = prepared(module, partial(prepare, options=options), folder, repr(options))
+        program = plain = run_passes(lower_module(ready, roles, constants), PROGRAM_PASSES)
     else:
         program = build_program(module, roles, constants, floating_point=floating_point, options=options)
         plain = program if inspect is None else build_program(module, roles, constants, options=options)

@@ -3,7 +3,7 @@
 Predicates on the device steer them; but workers count the turns of a loop by themselves where their number is known,
 and take the branches that the count alone decides on.
 A loop's state has one buffer for each element. The body's new values are copied into it at the end (of these copies,
-write_in_place drops what it can); an element that the body hands on unchanged is not copied.
+the pass elide_copies drops what it can); an element that the body hands on unchanged is not copied.
 """
 
 from __future__ import annotations

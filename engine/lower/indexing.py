@@ -8,8 +8,9 @@ from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy
 from engine.lower.general_scatter import combiner_for
-from engine.lower.row_sums import RowScatter, named_rows
 from engine.lower.views import whole
+from engine.ops.apply import single_operation
+from engine.program.passes.row_sums import RowScatter
 from engine.program.program import Address, ComputeSet, Effort, Relocation, Span
 from engine.program.work.words import Words
 
@@ -94,7 +95,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         op_name=instruction.op_name,
         one_worker=results[0].shape.bytes < SMALL_BYTES,
         overwrites=olds[0] if count == 1 else None,
-        named=named_rows(instruction),
+        named=_named_rows(instruction),
     )
     if units:
         context.emit(compute_set)
@@ -111,3 +112,24 @@ def _parts(instruction: Instruction, count: int) -> tuple[list[Instruction], Ins
     """The arrays, the indices and the updates of a scatter of `count` arrays."""
     operands = list(instruction.operands)
     return operands[:count], operands[count], operands[count + 1 :]
+
+
+def _named_rows(instruction: Instruction) -> int:
+    """How many whole rows a scatter adds to a table; 0 for a scatter of any other kind."""
+    if len(instruction.operands) != 3 or single_operation(instruction.called[0]) != "add":
+        return 0
+    table, ids, updates = (o.array_shape for o in instruction.operands)
+    numbers = instruction["scatter_dimension_numbers"]
+    if table.element_type != "f32" or table.rank < 2 or numbers.input_batching_dims:
+        return 0
+    if numbers.inserted_window_dims != (0,) or numbers.scatter_dims_to_operand_dims != (0,):
+        return 0
+    window = tuple(range(updates.rank - table.rank + 1, updates.rank))
+    if tuple(numbers.update_window_dims) != window or not updates.elements:
+        return 0
+    if updates.dimensions[updates.rank - table.rank + 1 :] != table.dimensions[1:]:
+        return 0
+    last = numbers.index_vector_dim == ids.rank or (
+        numbers.index_vector_dim == ids.rank - 1 and ids.dimensions[-1] == 1
+    )
+    return ids.elements if last else 0

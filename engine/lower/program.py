@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import Module, Shape
+from engine.ir.floating_point import EXCEPTIONS
 from engine.ir.opcodes import opcodes_that, require_registered
 from engine.lower import (  # noqa: F401  (they register their lowerings)
     basics,
@@ -25,11 +26,6 @@ from engine.lower import (  # noqa: F401  (they register their lowerings)
 )
 from engine.lower.context import DEFERRED, LOWERINGS, Context
 from engine.lower.copies import copy
-from engine.lower.exceptions import with_checks
-from engine.lower.in_place import write_in_place
-from engine.lower.out_of_loops import move_out_of_loops
-from engine.lower.row_sums import sum_rows_where_read
-from engine.lower.unread import without_unread
 from engine.lower.views import whole
 from engine.program.program import Buffer, Program
 
@@ -39,9 +35,9 @@ require_registered(LOWERINGS, "lowering", opcodes_that(lambda row: row.execution
 def lower_module(
     module: Module, roles: list[str], constants: dict[int, np.ndarray], exceptions: frozenset[str] = frozenset()
 ) -> Program:
-    """The compute sets of one step, in the order of the entry's instructions; variables updated in place.
+    """The compute sets of one step, in the order of the entry's instructions, before all passes over programs.
 
-    They look for floating-point exceptions of the given names.
+    `exceptions` are the names of the floating-point exceptions that the program will look for.
     """
     context = Context(module, roles, constants)
     for parameter in module.entry.parameters:
@@ -55,12 +51,11 @@ def lower_module(
     shapes: list[Shape] = [module.results[k].array_shape for k in outputs]
     kept = _snapshots(context, [results[k] for k in outputs])
     _update_variables(context, results, updated)
-    program = Program(
+    return Program(
         *(module.name, context.compute_sets, context.feeds, context.variables, kept, shapes),
         *(context.marks, context.regions, context.queues),
+        tuple(name for name in EXCEPTIONS if name in exceptions),
     )
-    program = move_out_of_loops(without_unread(write_in_place(program)))
-    return with_checks(program, exceptions) if exceptions else sum_rows_where_read(program)
 
 
 def _snapshots(context: Context, outputs: list[Buffer]) -> list[Buffer]:

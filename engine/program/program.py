@@ -164,6 +164,7 @@ class Program:
     """Compute sets in order, and which buffers are the program's face to the outside.
 
     `feeds` and `variables` are by entry parameter number; `outputs` hold the results that are not variables.
+    `exception_names` are the floating-point exceptions to look for; `exceptions` is there once checks have been added.
     """
 
     name: str
@@ -175,4 +176,5 @@ class Program:
     marks: list[Mark] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
     queues: dict[str, ProgramQueue] = field(default_factory=dict)
+    exception_names: tuple[str, ...] = ()
     exceptions: ExceptionRecord | None = None

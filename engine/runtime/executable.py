@@ -23,8 +23,10 @@ from engine.emit.library import Generated, addresses_of
 from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
 from engine.program.effort import effort_of, is_fine_grained
+from engine.program.host_passes.pipeline import HOST_PASSES
 from engine.program.memory import plan_memory
 from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Mark, Partition, Program, Relocation, Span
+from engine.program.running import run_passes
 from engine.program.syncs import ranges_of, syncs
 from engine.program.work.base import Encoded
 from engine.program.work.encoding import encoded
@@ -47,7 +49,6 @@ from engine.runtime.executor import (
     turn_row,
 )
 from engine.runtime.feeds import RowFeed
-from engine.runtime.moving_addresses import as_run
 from engine.runtime.native_threads import codelets_of_calls
 from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.pieces import run_in_pieces
@@ -73,7 +74,7 @@ class Executable:
         self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
         pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
         self._outfeeds = [_outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
-        self._running = as_run(program)
+        self._running = run_passes(program, HOST_PASSES)
         self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
         self._blocks = [encoded(each.work) for each in self._all_sets]
         self.plan = plan_memory(self._running)

@@ -16,9 +16,9 @@ from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder, binary_computation
 from engine.program.program import Program
 from tests.lower.test_general_scatter import scatter_module
-from tests.lower.test_row_sums import adam_step, is_summed_where_read
 from tests.lower.test_sort import lexicographic, sorting
 from tests.program.programs import convolution_step
+from tests.program.test_row_sums import adam_step, is_summed_where_read
 
 
 def scattered() -> Module:

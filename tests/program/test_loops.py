@@ -9,12 +9,13 @@ import pytest
 
 from engine.compile import build_program
 from engine.ir import Module
+from engine.program.host_passes.pipeline import HOST_PASSES
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Mark, Program
+from engine.program.running import run_passes
 from engine.program.syncs import free_marks
 from engine.runtime.executable import Executable
 from engine.runtime.executor import Column, Kind
-from engine.runtime.moving_addresses import as_run
 from tests.engine.running import arguments_for, buffers
 from tests.program.loops import LOOPS, choices
 from tests.program.machine import GARBAGE, Machine
@@ -52,7 +53,7 @@ def program_and_arguments(name: str) -> Iterator[tuple[Program, Program, list[np
 def test_nothing_is_overwritten_before_its_last_reader(name: str) -> None:
     """Step by step, whatever is read is the same in the arena as where each buffer has memory of its own."""
     for program, twin, arguments in program_and_arguments(name):
-        program, twin = as_run(program), as_run(twin)
+        program, twin = run_passes(program, HOST_PASSES), run_passes(twin, HOST_PASSES)
         apart, together = Machine(program, dict(enumerate(arguments))), ArenaMachine(twin, dict(enumerate(arguments)))
         for event, same in zip(apart.trace(), together.trace(), strict=True):
             if isinstance(event, Mark):
@@ -94,7 +95,9 @@ def test_no_two_workers_meet_on_the_way(name: str, workers: int) -> None:
     for program, twin, arguments in program_and_arguments(name):
         executable = Executable(program)
         executable._bind(buffers(arguments))
-        follow(executable._table(False, workers), executable._running, as_run(twin), arguments, workers)
+        follow(
+            executable._table(False, workers), executable._running, run_passes(twin, HOST_PASSES), arguments, workers
+        )
 
 
 def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[np.ndarray], workers: int) -> None:

@@ -23,8 +23,8 @@ WORTH = 0.8
 """What must be left of the time."""
 
 
-def in_pieces(program: Program) -> Program:
-    """The program as it is run on this host; the given one is left as it is."""
+def split_products(program: Program) -> Program:
+    """Splits the products for which it pays into bfloat16 pieces."""
     if program.exceptions is not None:  # which must be found in the operands' own products
         return program
     chosen = [each for each in program.compute_sets if is_float32_product(each) and _pays(each)]

@@ -1,7 +1,7 @@
-"""Compute sets that are run unit by unit, all of them for one unit before the next, as one compute set.
+"""Compute sets fused unit by unit: all of them for one unit before the next, as one compute set.
 
 An attention's scores, their exponentials and shares belong to one head of one sample; rows that are normalized, to one
-unit. Run so, a unit's arrays are still in a near cache when the next codelet reads them, and what nobody else wants
+unit. Run so, a unit's arrays are still in a near cache when the next codelet reads them, and what no other reads
 never becomes memory. It is a matter of the host: the program that the device model accounts for has them one by one.
 """
 
@@ -13,7 +13,8 @@ from dataclasses import replace
 from engine.codelets.contract_fields import Field
 from engine.program.products import is_float32_product
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Program, Span
-from engine.program.removal import without
+from engine.program.rewriter import ProgramRewriter
+from engine.program.uses import BufferUses
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 from engine.program.work.words import Words
@@ -29,45 +30,43 @@ FEWEST_UNITS = 16
 """Of a chain some of whose compute sets have more units than others, to be shared out as evenly as they were."""
 
 
-def chains(program: Program) -> Program:
-    """The program as it is run on the host; the given one is left as it is."""
+def fuse_units(program: Program) -> Program:
+    """Fuses compute sets that read pieces of what others of them write, or also read."""
     if program.exceptions is not None:
         return program
-    sets = program.compute_sets
+    rewriter = ProgramRewriter(program)
+    sets, outside = rewriter.sets, _Uses(program)
     steered = {mark.position for mark in program.marks} | {p for r in program.regions for p in (r.begin, r.end)}
-    uses = _uses(program)
-    made: dict[int, ComputeSet] = {}
-    gone: set[int] = set()
     for at in range(len(sets)):
-        if at in gone or not _is_link(sets[at]):
+        if at in rewriter.removed or not _is_link(sets[at]):
             continue
-        found = _from(sets, at, steered, gone)
-        while len(found) > 1 and not _hands_on(sets, found[:-1], sets[found[-1]]):
+        found = _from(sets, at, steered, rewriter.removed)
+        while len(found) > 1 and not _forwards(sets, found[:-1], sets[found[-1]]):
             found.pop()
         links = [sets[each] for each in found]
         if len(links) > 1 and _gain(links) >= LEAST_BYTES:
-            made[at] = _chained(links, uses)
-            gone.update(found[1:])
-    if not made:
-        return program
-    running = replace(program, compute_sets=[made.get(at, each) for at, each in enumerate(sets)])
-    return without(running, sorted(gone))
+            rewriter.replace(at, _fused(links, outside.own(found)))
+            rewriter.remove(found[1:])
+    return rewriter.result() if rewriter.removed else program
 
 
-def _uses(program: Program) -> Counter[Buffer]:
-    """In how many ways each buffer is used, counting the program's outputs and predicates."""
-    uses: Counter[Buffer] = Counter(program.outputs)
-    uses.update(mark.predicate for mark in program.marks if mark.predicate is not None)
-    return uses + _used(program.compute_sets)
+class _Uses:
+    """Which buffers only some compute sets use, whether they say so or not: `engine.debug` runs what does not."""
 
+    def __init__(self, program: Program) -> None:
+        self.sets, self.uses = program.compute_sets, BufferUses(program)
+        self.addressed: dict[Buffer, set[int]] = {}
+        for at, each in enumerate(self.sets):
+            for address in each.work.addresses:
+                self.addressed.setdefault(address.buffer, set()).add(at)
 
-def _used(sets: list[ComputeSet]) -> Counter[Buffer]:
-    """In how many ways compute sets use each buffer, whether they say so or not: `engine.debug` runs what does not."""
-    uses: Counter[Buffer] = Counter()
-    for each in sets:
-        uses.update(span.buffer for span in _spans(each))
-        uses.update(address.buffer for address in each.work.addresses)
-    return uses
+    def own(self, found: list[int]) -> list[Buffer]:
+        """The arena buffers that these compute sets alone use."""
+        touched = dict.fromkeys(s.buffer for at in found for s in _spans(self.sets[at]))
+        return [b for b in touched if b.kind == "arena" and not self.uses.escapes(b) and self._users(b) <= set(found)]
+
+    def _users(self, buffer: Buffer) -> set[int]:
+        return {*self.uses.users(buffer), *self.addressed.get(buffer, ())}
 
 
 def _spans(compute_set: ComputeSet) -> list[Span]:
@@ -100,7 +99,7 @@ def _from(sets: list[ComputeSet], start: int, steered: set[int], gone: set[int])
             continue
         each = sets[at]
         before = [sets[k] for k in passed]
-        if _is_link(each) and _hands_on(sets, found, each) and not any(_touch(each, other) for other in before):
+        if _is_link(each) and _forwards(sets, found, each) and not any(_touch(each, other) for other in before):
             if _fit([*(sets[k] for k in found), each]):
                 found.append(at)
                 continue
@@ -114,7 +113,7 @@ def _touch(one: ComputeSet, other: ComputeSet) -> bool:
     return any(s.buffer in changed for s in _spans(one)) or any(s.buffer in written for s in other.reads)
 
 
-def _hands_on(sets: list[ComputeSet], found: list[int], new: ComputeSet) -> bool:
+def _forwards(sets: list[ComputeSet], found: list[int], new: ComputeSet) -> bool:
     """Whether a compute set reads pieces of what others write, or also read."""
     known = {s.buffer for at in found for s in _spans(sets[at]) if s.partition is not None}
     return any(s.partition is not None and s.buffer in known for s in new.reads)
@@ -165,10 +164,10 @@ def _gain(links: list[ComputeSet]) -> int:
     return sum(buffer.shape.bytes for buffer, count in touched.items() if count > 1)
 
 
-def _chained(links: list[ComputeSet], uses: Counter[Buffer]) -> ComputeSet:
+def _fused(links: list[ComputeSet], own: list[Buffer]) -> ComputeSet:
     """The compute sets as one."""
     units = min(each.units for each in links)
-    own = _own_buffers(links, uses, units)
+    pieces = _pieces(links, own, units)
     chained = (ChainedWork(each.work, each.units // units, each.units) for each in links)
     elements: Counter[str] = Counter()
     for each in links:
@@ -176,24 +175,21 @@ def _chained(links: list[ComputeSet], uses: Counter[Buffer]) -> ComputeSet:
     products = sum(each.effort.multiply_adds for each in links)
     return ComputeSet(
         " ".join(each.name for each in links),
-        UnitChain(tuple(chained), tuple(own.items())),
+        UnitChain(tuple(chained), tuple(pieces.items())),
         units,
-        _merged([(s, each) for each in links for s in each.reads], own, units),
-        _merged([(s, each) for each in links for s in each.writes], own, units),
+        _merged([(s, each) for each in links for s in each.reads], pieces, units),
+        _merged([(s, each) for each in links for s in each.writes], pieces, units),
         Effort(dict(elements), products, links[0].effort.element_type),
         links[0].op_name,
     )
 
 
-def _own_buffers(links: list[ComputeSet], uses: Counter[Buffer], units: int) -> dict[Buffer, int]:
-    """The arrays that are made and used in the chain alone, and the bytes of a unit's piece, one after the other."""
+def _pieces(links: list[ComputeSet], own: list[Buffer], units: int) -> dict[Buffer, int]:
+    """Of their own buffers those that go through scratch, and the bytes of a unit's piece, one after the other."""
     found: dict[Buffer, int] = {}
     first = {s.buffer: each for each in reversed(links) for s in _spans(each)}
-    for buffer, count in _used(links).items():
-        if buffer not in first:
-            continue
-        begun = all(s.buffer is not buffer for s in first[buffer].reads)
-        if buffer.kind != "arena" or uses[buffer] != count or not begun:
+    for buffer in own:
+        if any(s.buffer is buffer for s in first[buffer].reads):
             continue
         moved = [(a, each) for each in links for a in each.work.addresses if a.buffer is buffer]
         if any(a.offset or all(s.buffer is not buffer for s in _spans(each)) for a, each in moved):
@@ -206,11 +202,11 @@ def _own_buffers(links: list[ComputeSet], uses: Counter[Buffer], units: int) -> 
     return found
 
 
-def _merged(spans: list[tuple[Span, ComputeSet]], own: dict[Buffer, int], units: int) -> list[Span]:
+def _merged(spans: list[tuple[Span, ComputeSet]], pieces: dict[Buffer, int], units: int) -> list[Span]:
     """The spans of all links as those of a chain's units."""
     moved = [
         Span(span.buffer, _of_chain(span.partition, each.units // units))
         for span, each in spans
-        if span.buffer not in own
+        if span.buffer not in pieces
     ]
     return list(dict.fromkeys(moved))

@@ -9,11 +9,12 @@ from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Module
 from engine.ir.builder import Builder
 from engine.machine_code.processor import has_matrix_registers
-from engine.program import in_pieces
+from engine.program.host_passes import split_products
+from engine.program.host_passes.pipeline import HOST_PASSES
 from engine.program.program import Program
+from engine.program.running import run_passes
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable
-from engine.runtime.moving_addresses import as_run
 from tests.engine.running import arguments_for, buffers
 
 needs_registers = pytest.mark.skipif(not has_matrix_registers(), reason="no matrix registers here")
@@ -55,18 +56,18 @@ def result(module: Module) -> np.ndarray:
 )
 def test_where_it_pays(rows: int, k: int, columns: int, expected: bool) -> None:
     program = made(product(rows, k, columns))
-    assert ("contract_pieces" in codelets(as_run(program))) == expected
+    assert ("contract_pieces" in codelets(run_passes(program, HOST_PASSES))) == expected
     assert "contract_pieces" not in codelets(program)  # what the chip would do does not depend on the host
 
 
 def test_not_where_the_variable_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
-    assert "contract_pieces" not in codelets(as_run(made(product(1024, 256, 256))))
+    assert "contract_pieces" not in codelets(run_passes(made(product(1024, 256, 256)), HOST_PASSES))
 
 
 def test_not_without_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_pieces, "may_use_matrix_registers", lambda: False)
-    assert "contract_pieces" not in codelets(as_run(made(product(1024, 256, 256))))
+    monkeypatch.setattr(split_products, "may_use_matrix_registers", lambda: False)
+    assert "contract_pieces" not in codelets(run_passes(made(product(1024, 256, 256)), HOST_PASSES))
 
 
 @needs_registers
@@ -74,7 +75,7 @@ def test_not_without_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_results_hardly_tell(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits for any number of workers; multiply-adds come as near to the exact product, or less so."""
     module = product(*shape)
-    assert "contract_pieces" in codelets(as_run(made(module)))
+    assert "contract_pieces" in codelets(run_passes(made(module), HOST_PASSES))
     x, y = (each.astype(np.float64) * 4 for each in arguments_for(module))
     found = []
     for workers in (1, 2, 3):

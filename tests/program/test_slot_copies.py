@@ -9,12 +9,13 @@ from engine.codelets.dynamic_slice import dynamic_slice
 from engine.compile import build_program
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
+from engine.program.host_passes.pipeline import HOST_PASSES
+from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.program import Program
-from engine.program.slots import slots_in_place
+from engine.program.running import run_passes
 from engine.program.work.words import has_codelet
 from engine.runtime.executable import Executable
 from engine.runtime.executor import Kind
-from engine.runtime.moving_addresses import as_run
 from tests.engine.running import arguments_for, buffers, check
 from tests.program.loop_parts import below, loop, next_count, product
 from tests.program.machine import Machine
@@ -44,7 +45,10 @@ def test_in_place_is_as_in_copies(seed: int) -> None:
     """Unit by unit, each buffer in memory of its own, full of garbage."""
     module = ring_loop(seed)
     arguments = dict(enumerate(arguments_for(module)))
-    copied, in_place = Machine(program_of(module), arguments), Machine(as_run(program_of(module)), arguments)
+    copied, in_place = (
+        Machine(program_of(module), arguments),
+        Machine(run_passes(program_of(module), HOST_PASSES), arguments),
+    )
     for one, other in zip(copied.run(), in_place.run(lambda units: reversed(range(units))), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -58,12 +62,12 @@ def test_no_two_workers_meet_on_the_way(seed: int, workers: int) -> None:
     executable = Executable(program_of(module))
     executable._bind(buffers(arguments))
     table = executable._table(False, workers)
-    follow(table, executable._running, as_run(program_of(module)), arguments, workers)
+    follow(table, executable._running, run_passes(program_of(module), HOST_PASSES), arguments, workers)
 
 
 def test_most_copies_go() -> None:
     programs = [program_of(ring_loop(seed)) for seed in SEEDS]
-    copied, left = sum(map(copies_of, programs)), sum(copies_of(slots_in_place(each)) for each in programs)
+    copied, left = sum(map(copies_of, programs)), sum(copies_of(elide_slot_copies(each)) for each in programs)
     assert copied > 80
     assert left < copied / 3
 
@@ -71,7 +75,7 @@ def test_most_copies_go() -> None:
 def test_the_program_that_is_accounted_for_stays() -> None:
     program = program_of(ring_loop(1))
     before, works = copies_of(program), [each.work for each in program.compute_sets]
-    as_run(program)
+    run_passes(program, HOST_PASSES)
     assert copies_of(program) == before > 0
     assert [each.work for each in program.compute_sets] == works
 
@@ -97,7 +101,7 @@ def test_slots_of_a_slot() -> None:
 
     state = [b.constant(0, INDEX), data, b.splat(0.5, (16, 16))]
     module = b.module(b.tuple(loop(b, state, below(4), turn)[2]))
-    assert copies_of(program_of(module)) > copies_of(slots_in_place(program_of(module))) == 0
+    assert copies_of(program_of(module)) > copies_of(elide_slot_copies(program_of(module))) == 0
     check(module, tolerance=1e-4)
 
 

@@ -8,11 +8,11 @@ import pytest
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Module
 from engine.ir.builder import Builder
-from engine.program.hand_over import hand_over_units
+from engine.program.host_passes.pipeline import HOST_PASSES
+from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.program import Program
 from engine.program.work.producer_consumer import ProducerConsumer
 from engine.runtime import executable as executables
-from engine.runtime import moving_addresses
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
 from tests.engine.running import arguments_for, buffers
@@ -41,9 +41,9 @@ def trained(module: Module, roles: list[str]) -> list[np.ndarray]:
 def test_the_same_bits(batch: int, wide: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executables, "worker_count", lambda: workers)
     module, roles = training_step(batch, wide)
-    assert handed(hand_over_units(build_program(module, roles, {}))) == 1
+    assert handed(fuse_producers(build_program(module, roles, {}))) == 1
     through_scratch = trained(module, roles)
-    monkeypatch.setattr(moving_addresses, "hand_over_units", lambda program: program)
+    monkeypatch.setattr(executables, "HOST_PASSES", tuple(each for each in HOST_PASSES if each is not fuse_producers))
     for one, other in zip(through_scratch, trained(module, roles), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -70,7 +70,7 @@ def update(gradient_is_output: bool = False, update_is_read: bool = False, k: in
 def test_only_what_nobody_else_reads_and_nothing_shares(module: Module, expected: int) -> None:
     program = build_program(module, ["variable"] * 3, {})
     count = len(program.compute_sets)
-    assert handed(hand_over_units(program)) == expected
+    assert handed(fuse_producers(program)) == expected
     assert (len(program.compute_sets), handed(program)) == (count, 0)
 
 
@@ -81,7 +81,7 @@ def test_a_writer_whose_input_changes_before_the_reader_stays() -> None:
     module = b.module(b.tuple(b.subtract(weight, gradient), b.add(x, x), b.add(dy, dy)), {0: 0, 1: 1, 2: 2})
     program = build_program(module, ["variable"] * 3, {})
     names = [s.writes[0].buffer for s in program.compute_sets]
-    running = hand_over_units(program)
+    running = fuse_producers(program)
     values = arguments_for(module)
     held = buffers(values)
     Executable(program).run(1, [], held)

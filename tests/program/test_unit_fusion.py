@@ -8,11 +8,11 @@ import pytest
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
-from engine.program.chains import chains
+from engine.program.host_passes.pipeline import HOST_PASSES
+from engine.program.host_passes.unit_fusion import fuse_units
 from engine.program.program import Program
 from engine.program.work.unit_chain import UnitChain
 from engine.runtime import executable as executables
-from engine.runtime import moving_addresses
 from engine.runtime.executable import Executable
 from tests.engine.running import arguments_for, buffers, check
 
@@ -58,7 +58,7 @@ def made(module: Module) -> Program:
 
 
 def chained(module: Module) -> list[str]:
-    return [s.name for s in chains(made(module)).compute_sets if isinstance(s.work, UnitChain)]
+    return [s.name for s in fuse_units(made(module)).compute_sets if isinstance(s.work, UnitChain)]
 
 
 MODULES = [
@@ -85,7 +85,7 @@ def test_the_same_bits(number: int, workers: int, monkeypatch: pytest.MonkeyPatc
     values = arguments_for(module)
     values[0].flat[:3] = np.nan, np.inf, -0.0
     as_chains = Executable(made(module)).run(2, [], buffers(values))
-    monkeypatch.setattr(moving_addresses, "chains", lambda program: program)
+    monkeypatch.setattr(executables, "HOST_PASSES", tuple(each for each in HOST_PASSES if each is not fuse_units))
     one_by_one = Executable(made(module)).run(2, [], buffers(values))
     assert [each.tobytes() for each in as_chains] == [each.tobytes() for each in one_by_one]
 
@@ -93,7 +93,7 @@ def test_the_same_bits(number: int, workers: int, monkeypatch: pytest.MonkeyPatc
 def test_what_nobody_else_wants_takes_no_memory() -> None:
     module = attention(4, 8, 64, 32)
     program = made(module)
-    running = chains(program)
+    running = fuse_units(program)
     assert len(running.compute_sets) == 1 < len(program.compute_sets)
     (only,) = running.compute_sets
     assert {s.buffer for s in only.writes} == set(program.outputs)
@@ -102,7 +102,7 @@ def test_what_nobody_else_wants_takes_no_memory() -> None:
 
 def test_an_output_is_written() -> None:
     program = made(attention(4, 8, 64, 32, shares_too=True))
-    written = {s.buffer for each in chains(program).compute_sets for s in each.writes}
+    written = {s.buffer for each in fuse_units(program).compute_sets for s in each.writes}
     assert written == set(program.outputs)
 
 
@@ -113,7 +113,7 @@ def test_a_unit_that_needs_others_waits() -> None:
     total = reduced(b, b.multiply(x, turned), "add", 0.0, 1)
     module = b.module(b.multiply(turned, b.broadcast(total, (512, 512), (1,))))
     check(module)
-    for each in chains(made(module)).compute_sets:
+    for each in fuse_units(made(module)).compute_sets:
         spans = {}
         for span in (*each.reads, *each.writes):
             spans.setdefault(span.buffer, set()).add(span.partition)

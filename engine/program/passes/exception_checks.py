@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from engine.ir.op_names import layer_of
 from engine.ir.opcodes import LINEAR_ALGEBRA, REDUCTIONS
 from engine.ir.shape import FLOATS, Shape
 from engine.machine_code.abi import ExceptionWord
-from engine.program.insertion import followed
 from engine.program.program import (
     Address,
     Buffer,
@@ -28,6 +26,7 @@ from engine.program.program import (
     Relocation,
     Span,
 )
+from engine.program.rewriter import ProgramRewriter
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.words import Words
 
@@ -36,22 +35,22 @@ COMPUTING = REDUCTIONS | LINEAR_ALGEBRA
 UNIT_ELEMENTS = 1 << 14
 
 
-def with_checks(program: Program, exceptions: Iterable[str]) -> Program:
-    """The program with checks for the exceptions of these names; `Program.exceptions` says where they are counted."""
-    wanted = tuple(name for name in EXCEPTIONS if name in set(exceptions))
-    record = _Recording()
-    following: dict[int, ComputeSet] = {}
+def check_exceptions(program: Program) -> Program:
+    """Adds checks for the exceptions of `Program.exception_names`; `Program.exceptions` says where they are counted."""
+    wanted = program.exception_names
+    if not wanted:
+        return program
+    record, rewriter = _Recording(), ProgramRewriter(program)
     for at, compute_set in enumerate(program.compute_sets):
         if isinstance(compute_set.work, FusedLoop):
-            _check_nest(compute_set, compute_set.work, wanted, record)
+            rewriter.replace(at, _checked(compute_set, compute_set.work, wanted, record))
         elif _computes(compute_set) and wanted != ("div0",):
-            following.update((at, each) for each in _judges(compute_set, wanted, record))
-    program = followed(program, following)
+            for each in _judges(compute_set, wanted, record):
+                rewriter.insert_after(at, each)
     counters = tuple((word, replace(origin, layer=layer_of(origin.op_name))) for word, origin in record.counters)
     record.buffer.value = np.zeros(max(record.words, 1), np.int64)
     record.buffer.shape = Shape("s64", (max(record.words, 1),))
-    program.exceptions = ExceptionRecord(record.buffer, counters, tuple(record.stops))
-    return program
+    return replace(rewriter.result(), exceptions=ExceptionRecord(record.buffer, counters, tuple(record.stops)))
 
 
 class _Recording:
@@ -71,7 +70,8 @@ class _Recording:
         return at
 
 
-def _check_nest(compute_set: ComputeSet, loop: FusedLoop, wanted: tuple[str, ...], record: _Recording) -> None:
+def _checked(compute_set: ComputeSet, loop: FusedLoop, wanted: tuple[str, ...], record: _Recording) -> ComputeSet:
+    """The compute set with a nest that checks by itself."""
     nest = loop.nest
     raising = [
         (number, node.operation.opcode)
@@ -80,7 +80,7 @@ def _check_nest(compute_set: ComputeSet, loop: FusedLoop, wanted: tuple[str, ...
     ]
     sums = [k for k, r in enumerate(nest.reductions) if r.combine in SUMMED and r.element_types[0] in FLOATS]
     if not raising and not sums:
-        return
+        return compute_set
     checked = replace(nest, exceptions=wanted)
     at = record.take(Record.words(checked))
     origins = compute_set.origins
@@ -90,7 +90,7 @@ def _check_nest(compute_set: ComputeSet, loop: FusedLoop, wanted: tuple[str, ...
     for number in sums:
         origin = origins.get(-1 - number) or Origin(compute_set.name.partition(".")[0], compute_set.op_name, 0)
         record.counters.append((at + Record.of_reduction(checked, number), origin))
-    compute_set.work = replace(loop, nest=checked, record=Address(record.buffer, at * 8))
+    return replace(compute_set, work=replace(loop, nest=checked, record=Address(record.buffer, at * 8)))
 
 
 def _computes(compute_set: ComputeSet) -> bool:

@@ -14,10 +14,10 @@ import numpy as np
 from engine.codelets.gather import index_signed
 from engine.codelets.row_sums import SortRows, sort_rows
 from engine.emit.nest import Constant, Input
-from engine.ir import Instruction, Shape
-from engine.ops.apply import single_operation
+from engine.ir import Shape
 from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Program, Relocation, Span
-from engine.program.removal import without
+from engine.program.rewriter import ProgramRewriter
+from engine.program.uses import BufferUses, is_any_between
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.row_sums import SummedRows
 from engine.program.work.words import Words
@@ -46,84 +46,51 @@ class _Rows:
     inner: int
 
 
-def named_rows(instruction: Instruction) -> int:
-    """How many whole rows a scatter adds to a table; 0 for a scatter of any other kind."""
-    if len(instruction.operands) != 3 or single_operation(instruction.called[0]) != "add":
-        return 0
-    table, ids, updates = (o.array_shape for o in instruction.operands)
-    numbers = instruction["scatter_dimension_numbers"]
-    if table.element_type != "f32" or table.rank < 2 or numbers.input_batching_dims:
-        return 0
-    if numbers.inserted_window_dims != (0,) or numbers.scatter_dims_to_operand_dims != (0,):
-        return 0
-    window = tuple(range(updates.rank - table.rank + 1, updates.rank))
-    if tuple(numbers.update_window_dims) != window or not updates.elements:
-        return 0
-    if updates.dimensions[updates.rank - table.rank + 1 :] != table.dimensions[1:]:
-        return 0
-    last = numbers.index_vector_dim == ids.rank or (
-        numbers.index_vector_dim == ids.rank - 1 and ids.dimensions[-1] == 1
-    )
-    return ids.elements if last else 0
+def fuse_row_sums(program: Program) -> Program:
+    """Fuses every scatter of rows into zeros into the fused loop that alone reads the sums, each its own element."""
+    found = [at for at, each in enumerate(program.compute_sets) if isinstance(each, RowScatter) and each.named]
+    if not found or program.exceptions is not None:
+        return program
+    rewriter = ProgramRewriter(program)
+    for at in found:
+        _rewrite(rewriter, at)
+    return rewriter.result()
 
 
-def sum_rows_where_read(program: Program) -> Program:
-    """Replaces every scatter of rows into zeros whose sums one nest reads, as it reads its own element."""
-    removed: set[int] = set()
-    for at in range(len(program.compute_sets)):
-        scatter = program.compute_sets[at]
-        if isinstance(scatter, RowScatter) and scatter.named:
-            removed |= _rewrite(program, at, removed)
-    return without(program, sorted(removed)) if removed else program
-
-
-def _rewrite(program: Program, at: int, gone: set[int]) -> set[int]:
-    """Replaces the scatter and its reader in place; returns the compute sets that are no longer needed."""
-    scatter = program.compute_sets[at]
+def _rewrite(rewriter: ProgramRewriter, at: int) -> None:
+    """Replaces the scatter and its reader, and removes what only they needed, if that is possible."""
+    uses, scatter = rewriter.uses, rewriter.sets[at]
     assert isinstance(scatter, RowScatter)
     zeros, ids, updates = (span.buffer for span in scatter.reads)
     table = scatter.writes[0].buffer
-    readers = _users(program, table, gone) - {at}
+    readers = [user for user in uses.users(table) if user != at]
     if table.shape.bytes < LEAST_BYTES or table.kind != "arena" or len(readers) != 1 or zeros is table:
-        return set()
+        return
     (reading,) = readers
-    reader = program.compute_sets[reading]
-    fill = _writer(program, zeros, gone)
-    if fill is None or reading < at or not _is_zero_fill(program.compute_sets[fill]) or table in program.outputs:
-        return set()
+    fill = _writer(uses, zeros)
+    if fill is None or reading < at or not _is_zero_fill(rewriter.sets[fill]) or uses.escapes(table):
+        return
+    reader = rewriter.sets[reading]
     loop = _reading_loop(reader, table)
-    rows, begin, spread = _rows(program, scatter, updates, at, gone)
-    if loop is None or not _keeps(program, rows.buffer, begin, reading) or not _keeps(program, ids, at, reading):
-        return set()
+    rows, begin, spread = _rows(rewriter, scatter, updates, at)
+    if loop is None or not _keeps(rewriter, rows.buffer, begin, reading) or not _keeps(rewriter, ids, at, reading):
+        return
     shift = _shift(table.shape)
     grain = _grain(reader, table, 1 << shift)
     if grain is None:
-        return set()
+        return
     sort, ends, entries = _sort(scatter, ids, table, shift)
-    program.compute_sets[at] = sort
-    program.compute_sets[reading] = _fused(reader, loop, scatter, table, rows, (ends, entries), shift, grain)
-    unused = {fill} if not _users(program, zeros, gone) - {fill} and zeros not in program.outputs else set()
-    return unused | spread
+    rewriter.replace(at, sort)
+    rewriter.replace(reading, _fused(reader, loop, scatter, table, rows, (ends, entries), shift, grain))
+    rewriter.remove(spread)
+    if uses.users(zeros) == [fill] and not uses.escapes(zeros):
+        rewriter.remove([fill])
 
 
-def _users(program: Program, buffer: Buffer, gone: set[int]) -> set[int]:
-    return {
-        at
-        for at, each in enumerate(program.compute_sets)
-        if at not in gone and any(span.buffer is buffer for span in (*each.reads, *each.writes))
-    }
-
-
-def _writer(program: Program, buffer: Buffer, gone: set[int]) -> int | None:
+def _writer(uses: BufferUses, buffer: Buffer) -> int | None:
     """The one compute set that writes an arena buffer."""
-    if buffer.kind != "arena" or buffer.permanent:
-        return None
-    found = [
-        at
-        for at, each in enumerate(program.compute_sets)
-        if at not in gone and any(span.buffer is buffer for span in each.writes)
-    ]
-    return found[0] if len(found) == 1 else None
+    writers = uses.writers(buffer)
+    return writers[0] if len(writers) == 1 and buffer.kind == "arena" and not buffer.permanent else None
 
 
 def _is_zero_fill(compute_set: ComputeSet) -> bool:
@@ -150,16 +117,15 @@ def _reading_loop(reader: ComputeSet, table: Buffer) -> FusedLoop | None:
     return loop if [a.offset for a in loop.addresses if a.buffer is table] == [0] else None
 
 
-def _rows(
-    program: Program, scatter: RowScatter, updates: Buffer, at: int, gone: set[int]
-) -> tuple[_Rows, int, set[int]]:
-    """Where the rows lie, since which compute set, and the compute set that would only repeat them."""
+def _rows(rewriter: ProgramRewriter, scatter: RowScatter, updates: Buffer, at: int) -> tuple[_Rows, int, list[int]]:
+    """Where the rows are stored, since which compute set, and the compute set that would only repeat them."""
     width = updates.shape.bytes // scatter.named
-    plain = _Rows(updates, 1, width, 0), at, set[int]()
-    copying = _writer(program, updates, gone)
-    if copying is None or copying > at or _users(program, updates, gone) != {copying, at} or updates in program.outputs:
+    plain = _Rows(updates, 1, width, 0), at, list[int]()
+    uses = rewriter.uses
+    copying = _writer(uses, updates)
+    if copying is None or copying > at or uses.users(updates) != [copying, at] or uses.escapes(updates):
         return plain
-    copied = program.compute_sets[copying]
+    copied = rewriter.sets[copying]
     loop = copied.work
     if not isinstance(loop, FusedLoop) or loop.nest.reductions or len(loop.nest.nodes) != 1 or len(copied.reads) != 1:
         return plain
@@ -172,16 +138,16 @@ def _rows(
         return plain
     steps = taken.strides
     repeat, outer, inner = (extents[1], steps[0], steps[1]) if len(extents) == 3 else (1, steps[0], 0)
-    if any(copying < mark.position <= at for mark in program.marks):
+    if any(copying < mark.position <= at for mark in rewriter.program.marks):
         return plain
-    return _Rows(source, repeat, outer, inner), copying, {copying}
+    return _Rows(source, repeat, outer, inner), copying, [copying]
 
 
-def _keeps(program: Program, buffer: Buffer, begin: int, end: int) -> bool:
+def _keeps(rewriter: ProgramRewriter, buffer: Buffer, begin: int, end: int) -> bool:
     """Whether a buffer stays as it is from a compute set up to and with another, and both run equally often."""
-    if any(begin < mark.position <= end for mark in program.marks):
+    if any(begin < mark.position <= end for mark in rewriter.program.marks):
         return False
-    return not any(span.buffer is buffer for each in program.compute_sets[begin + 1 : end + 1] for span in each.writes)
+    return not is_any_between(rewriter.uses.writers(buffer), begin + 1, end + 1)
 
 
 def _shift(table: Shape) -> int:

@@ -1,0 +1,16 @@
+"""All passes over programs that are the host's alone, in the order they run."""
+
+from __future__ import annotations
+
+from engine.program.host_passes.producer_fusion import fuse_producers
+from engine.program.host_passes.slot_copies import elide_slot_copies
+from engine.program.host_passes.split_products import split_products
+from engine.program.host_passes.unit_fusion import fuse_units
+from engine.program.running import Pass
+
+HOST_PASSES: tuple[Pass, ...] = (
+    elide_slot_copies,
+    fuse_producers,
+    fuse_units,
+    split_products,
+)

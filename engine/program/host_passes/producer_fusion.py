@@ -1,0 +1,114 @@
+"""Producers fused into their consumers: each unit of a product is followed at once by the unit that reads its result.
+
+The weight gradient of a dense layer goes to its optimizer so, piece by piece, without ever being in memory as a whole.
+It is a matter of the host's caches: the program that the device model accounts for has the two compute sets.
+A product of a long k is left alone: what its units share, packed once for all of them, is worth more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.codelets.contract_fields import Field
+from engine.program.products import is_float32_product
+from engine.program.program import ComputeSet, Program, Span
+from engine.program.rewriter import ProgramRewriter
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.producer_consumer import ProducerConsumer
+from engine.program.work.words import Words
+
+MOST_PIECE_BYTES = 1 << 17
+"""What a unit may forward, to be still in the cache when it is read."""
+LEAST_BYTES = 1 << 17
+"""Arrays below this stay in a near cache anyway."""
+LONGEST_K = 256
+"""What a product adds up, for its units to share nothing that is worth packing once."""
+
+
+def fuse_producers(program: Program) -> Program:
+    """Fuses products into the updates of variables that read them."""
+    rewriter = ProgramRewriter(program)
+    for at, consumer in enumerate(program.compute_sets):
+        if not isinstance(consumer.work, FusedLoop) or not any(s.buffer.kind == "variable" for s in consumer.writes):
+            continue
+        for span in consumer.reads:
+            producer_at = _producer(rewriter, span, at)
+            if producer_at is not None:
+                rewriter.replace(at, _fused(rewriter.sets[producer_at], consumer, span))
+                rewriter.remove([producer_at])
+                break
+    return rewriter.result() if rewriter.removed else program
+
+
+def _producer(rewriter: ProgramRewriter, span: Span, at: int) -> int | None:
+    """The compute set whose units can be followed by those of compute set `at`, which alone reads `span`'s buffer."""
+    buffer, uses = span.buffer, rewriter.uses
+    if buffer.kind != "arena" or buffer.permanent or buffer.shape.bytes < LEAST_BYTES or not _piece_bytes(span):
+        return None
+    writers = uses.writers(buffer)
+    if len(writers) != 1 or writers[0] >= at or uses.users(buffer) != [writers[0], at] or uses.escapes(buffer):
+        return None
+    if not _fit(rewriter.sets[writers[0]], rewriter.sets[at], span):
+        return None
+    return writers[0] if _may_wait(rewriter.program, writers[0], at) else None
+
+
+def _fit(producer: ComputeSet, consumer: ComputeSet, span: Span) -> bool:
+    """Whether unit by unit the consumer can follow the producer, and no unit touches what another one does."""
+    if producer.units != consumer.units or producer.units < 2 or producer.one_worker or consumer.one_worker:
+        return False
+    if producer.overwrites or consumer.overwrites or not _shares_nothing(producer):
+        return False
+    if [written.buffer for written in producer.writes] != [span.buffer] or producer.writes[
+        0
+    ].partition != span.partition:
+        return False
+    # Each of the two reaches the buffer, which goes through scratch, by one address.
+    reached = [[a.offset for a in each.work.addresses if a.buffer is span.buffer] for each in (producer, consumer)]
+    if reached != [[0], [0]] or [s.buffer for s in consumer.reads].count(span.buffer) != 1:
+        return False
+    own = {(s.buffer, s.partition) for s in consumer.writes}
+    touched = {s.buffer for s in consumer.writes}
+    return all(
+        s.partition is not None and (s.buffer, s.partition) in own for s in producer.reads if s.buffer in touched
+    )
+
+
+def _shares_nothing(producer: ComputeSet) -> bool:
+    """Whether a compute set is a product whose units are as fast one by one."""
+    work = producer.work
+    return isinstance(work, Words) and is_float32_product(producer) and work.words[Field.K] <= LONGEST_K
+
+
+def _piece_bytes(span: Span) -> int:
+    """The bytes of each unit's piece, if the pieces lie one after the other and are small; else 0."""
+    partition, shape = span.partition, span.buffer.shape
+    if partition is None or partition.inner * partition.extent != shape.elements:
+        return 0
+    size = partition.inner * partition.grain * shape.dtype.itemsize
+    return size if size <= MOST_PIECE_BYTES else 0
+
+
+def _may_wait(program: Program, before: int, at: int) -> bool:
+    """Whether compute set `before` may run as late as `at`."""
+    if any(before < mark.position <= at for mark in program.marks):
+        return False
+    producer = program.compute_sets[before]
+    reads, writes = {s.buffer for s in producer.reads}, {s.buffer for s in producer.writes}
+    between = program.compute_sets[before + 1 : at]
+    if any(s.buffer in reads or s.buffer in writes for each in between for s in each.writes):
+        return False
+    return not any(s.buffer in writes for each in between for s in each.reads)
+
+
+def _fused(producer: ComputeSet, consumer: ComputeSet, span: Span) -> ComputeSet:
+    """The two as one compute set."""
+    return ComputeSet(
+        f"{producer.name} {consumer.name}",
+        ProducerConsumer(producer.work, consumer.work, span.buffer, _piece_bytes(span)),
+        consumer.units,
+        [*producer.reads, *(s for s in consumer.reads if s.buffer is not span.buffer)],
+        list(consumer.writes),
+        replace(producer.effort, elements={**producer.effort.elements, **consumer.effort.elements}),
+        producer.op_name,
+    )

@@ -1,0 +1,124 @@
+"""Slots of rings read and written where they are stored, instead of in a copy that is taken out or put in.
+
+A ring is an array of a loop's state, or what the loop takes its data from. An iteration uses one slot of it, whose
+address is known per iteration: compute sets that read or write a copy of the slot get this address in its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from engine.codelets.dynamic_slice import DynamicSlice, dynamic_slice
+from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Partition, Program, Slot, Span
+from engine.program.rewriter import ProgramRewriter
+from engine.program.work.words import Words
+
+
+def elide_slot_copies(program: Program) -> Program:
+    """Gives those who use the copy of a slot the slot itself."""
+    found = [at for at, each in enumerate(program.compute_sets) if _copy_of(each) is not None]
+    if not found:
+        return program
+    rewriter = ProgramRewriter(program)
+    for at in found:
+        copy = _copy_of(rewriter.sets[at])  # asked again: a copy of a copy may have been given the slot itself
+        users = None if copy is None else _users_instead(rewriter, at, copy)
+        if copy is not None and users is not None:
+            for user in users:
+                rewriter.replace(user, _at_slot(rewriter.sets[user], copy))
+            rewriter.remove([at])
+    return rewriter.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A compute set that copies a slot of `ring` into `box`, or `box` into it."""
+
+    ring: Address
+    box: Buffer
+    into_ring: bool
+
+
+def _copy_of(each: ComputeSet) -> _Copy | None:
+    """The copy of a whole slot in one piece that a compute set makes, if its address is known per iteration alone."""
+    if not isinstance(each.work, Words) or each.work.codelet is not dynamic_slice:
+        return None
+    parameters = each.work.words
+    if parameters[DynamicSlice.START_RANK] or parameters[DynamicSlice.PIECE_RANK]:
+        return None
+    places = {r.word: r.address for r in each.work.relocations}
+    ring, box = places[int(DynamicSlice.ARRAY)], places[int(DynamicSlice.BOX)]
+    if ring.moved is None or box.offset or box.buffer.kind != "arena" or box.buffer.permanent:
+        return None
+    if box.buffer.shape.bytes != parameters[DynamicSlice.PIECE_BYTES]:
+        return None
+    return _Copy(ring, box.buffer, bool(parameters[DynamicSlice.INTO_ARRAY]))
+
+
+def _users_instead(rewriter: ProgramRewriter, at: int, copy: _Copy) -> list[int] | None:
+    """The compute sets that can use the slot itself, which are all that use its copy; None if they cannot."""
+    box, ring, uses = copy.box, copy.ring.buffer, rewriter.uses
+    users = [user for user in uses.users(box) if user != at]
+    if not users or uses.escapes(box):
+        return None
+    first, last = (users[0], max(users[-1], at)) if copy.into_ring else (at, users[-1])
+    writers = uses.writers(box)
+    if any(first < mark.position <= last for mark in rewriter.program.marks):
+        return None
+    if copy.into_ring:
+        # The slot has its new value sooner, and its last one must not be missed.
+        if users[0] not in writers or users[0] > at or writers[-1] > at:
+            return None
+        others = uses.users(ring)
+    else:
+        # What is read is read later, and must still be there.
+        if list(writers) != [at] or users[0] < at:
+            return None
+        others = [*uses.writers(ring)]
+    if any(first <= other <= last and other != at for other in others):
+        return None
+    if any(user in uses.users(ring) for user in users):
+        return None
+    return users if all(_can_move(rewriter.sets[user], copy) for user in users) else None
+
+
+def _can_move(compute_set: ComputeSet, copy: _Copy) -> bool:
+    """Whether a compute set finds the box by addresses alone, none of which moves by another count."""
+    found = [a for a in compute_set.work.addresses if a.buffer is copy.box]
+    counters = {a.moved.counter for a in (copy.ring, *found) if a.moved is not None}
+    return compute_set.overwrites is not copy.box and bool(found) and len(counters) == 1
+
+
+def _at_slot(compute_set: ComputeSet, copy: _Copy) -> ComputeSet:
+    """The compute set with the slot in place of its copy."""
+    return replace(
+        compute_set,
+        work=compute_set.work.with_addresses(partial(_in_slot, copy)),
+        reads=[_in_ring(span, copy) for span in compute_set.reads],
+        writes=[_in_ring(span, copy) for span in compute_set.writes],
+    )
+
+
+def _sum(one: ByTurn | None, other: ByTurn | None) -> ByTurn | None:
+    """Both moves by one count."""
+    if one is None or other is None:
+        return one or other
+    return ByTurn(one.counter, tuple(a + b for a, b in zip(one.values, other.values, strict=True)))
+
+
+def _in_slot(copy: _Copy, address: Address) -> Address:
+    if address.buffer is not copy.box:
+        return address
+    return replace(copy.ring, offset=copy.ring.offset + address.offset, moved=_sum(copy.ring.moved, address.moved))
+
+
+def _in_ring(span: Span, copy: _Copy) -> Span:
+    """The same part of any slot: pieces that are dealt out alike in each slot stay pieces."""
+    if span.buffer is not copy.box:
+        return span
+    partition: Partition | None = span.partition
+    if partition is not None and copy.box.shape.elements % (partition.inner * partition.extent):
+        partition = None
+    assert copy.ring.moved is not None
+    return Span(copy.ring.buffer, partition, Slot(copy.ring.moved, copy.box.shape.bytes))

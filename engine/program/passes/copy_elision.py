@@ -1,0 +1,148 @@
+"""New values written straight to where they belong: variables, the state of loops, arrays that are updated in part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.program.program import Buffer, ComputeSet, Program, Region
+from engine.program.rewriter import ProgramRewriter
+from engine.program.uses import BufferUses, is_any_between
+from engine.program.work.fused_loop import FusedLoop
+
+FINAL = ".update"
+"""What ends the name of a compute set that copies a new value over an old one."""
+WHOLE = ".copy"
+"""What ends the name of a compute set that copies an array of which a part is written next."""
+INITIAL = ".initial"
+"""What ends the name of a compute set that copies an initial value into a loop's state."""
+
+
+def elide_copies(program: Program) -> Program:
+    """Drops each copy of a new value where nothing reads the old value after the new one is begun."""
+    rewriter = ProgramRewriter(program)
+    for at, copy in enumerate(rewriter.sets):
+        if not _is_copy(copy):
+            continue
+        source, target = copy.reads[0].buffer, copy.writes[0].buffer
+        if source is not target and _may_write(rewriter, at, source, target):
+            rewriter.remove([at])
+            for user in rewriter.uses.users(source):
+                moved = _moved(rewriter.sets[user], source, target)
+                rewriter.replace(user, moved)
+                if _is_copy(moved) and moved.reads[0].buffer is moved.writes[0].buffer:
+                    rewriter.remove([user])
+    return rewriter.result()
+
+
+def _is_read(uses: BufferUses, buffer: Buffer, begin: int, end: int) -> bool:
+    """Whether compute sets begin <= k < end read a buffer, or a mark before one of them or before `end` does."""
+    return is_any_between(uses.readers(buffer), begin, end) or is_any_between(
+        uses.tests.get(buffer, ()), begin, end + 1
+    )
+
+
+def _is_written(uses: BufferUses, buffer: Buffer, begin: int, end: int) -> bool:
+    return is_any_between(uses.writers(buffer), begin, end)
+
+
+def _region(regions: list[Region], at: int, end: int) -> tuple[int, int]:
+    """Where the innermost region around a compute set begins and ends; the whole program where there is none."""
+    around = [r for r in regions if r.begin <= at < r.end]
+    innermost = min(around, key=lambda r: r.end - r.begin, default=Region(0, end, repeats=False))
+    return innermost.begin, innermost.end
+
+
+def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer) -> bool:
+    """Whether `source` may be stored where `target` is, into which compute set `at` copies it."""
+    program, uses = rewriter.program, rewriter.uses
+    if source.kind != "arena" or source.permanent or source.shape.bytes != target.shape.bytes:
+        return False
+    if uses.escapes(source):
+        return False
+    begin, end = _region(program.regions, at, len(program.compute_sets))
+    writers, users = uses.writers(source), uses.users(source)
+    if not writers or users[0] < begin or users[-1] >= end:
+        return False
+    first = writers[0]
+    if target.kind == "variable" and any(r.long and first < r.end for r in program.regions):
+        return False  # an interruption may leave the loop, and the step has then not begun
+    if target.kind == "variable" and any(m.kind == "leave" and first < m.position for m in program.marks):
+        return False  # so it is where the program waits for the host
+    if first >= at:
+        return False
+    used = _is_read(uses, target, begin, at) or _is_written(uses, target, begin, at)
+    if used and any(r.repeats and r.begin <= first < r.end <= at for r in program.regions):
+        return False
+    # The old value must not be missed, and the new one must stay.
+    if _is_missed(rewriter, at, source, target) or _is_written(uses, target, begin, at):
+        return False
+    if users[-1] > at and _is_written(uses, target, at + 1, end):
+        return False
+    writer = rewriter.sets[first]
+    return not any(r.buffer is target for r in writer.reads) or _reads_where_it_writes(writer, source, target)
+
+
+def _is_missed(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer) -> bool:
+    """Whether the old value of `target` is read, before compute set `at`, where the new one may have been begun.
+
+    A branch that keeps the old value copies it; that copy will be one of the target onto itself.
+    """
+    sets, uses = rewriter.sets, rewriter.uses
+    writers = uses.writers(source)
+    if is_any_between(uses.tests.get(target, ()), writers[0] + 1, at + 1):
+        return True
+    makers = [w for w in writers if not (_is_copy(sets[w]) and sets[w].reads[0].buffer is target)]
+    for reader in uses.readers(target):
+        if writers[0] < reader < at:
+            if any(w < reader and not _exclude(rewriter.program, w, reader) for w in makers):
+                return True
+            if reader in makers and not _reads_where_it_writes(sets[reader], source, target):
+                return True
+    return False
+
+
+def _exclude(program: Program, one: int, later: int) -> bool:
+    """Whether two compute sets are in the two branches of a conditional: a jump leads from the one past the other."""
+    labels = {mark.label: mark.position for mark in program.marks if mark.kind == "label"}
+    jumps = {(m.position, labels[m.label]) for m in program.marks if m.kind == "jump" and not m.when}
+    regions = [r for r in program.regions if not r.repeats]
+    ends = {r.end for r in regions if r.begin <= one < r.end <= later}
+    others = {(r.begin, r.end) for r in regions if r.begin <= later < r.end}
+    return any(begin in ends and (begin, end) in jumps for begin, end in others)
+
+
+def _reads_where_it_writes(writer: ComputeSet, source: Buffer, target: Buffer) -> bool:
+    """A nest that reads the old value of exactly the element it writes, or a codelet that may write over it."""
+    loop = writer.work
+    if writer.overwrites is target:
+        return sum(span.buffer is target for span in writer.reads) == 1
+    if not isinstance(loop, FusedLoop) or loop.nest.reductions:
+        return False
+    written, read = loop.operands_at(source), loop.operands_at(target)
+    if len(written) != 1 or any(each.address.offset for each in (*written, *read)):
+        return False
+    return all(each.strides == written[0].strides for each in read)
+
+
+def _is_copy(compute_set: ComputeSet) -> bool:
+    """A whole array copied, on which the name alone says what the copy is for."""
+    return (
+        compute_set.name.endswith((FINAL, WHOLE, INITIAL))
+        and isinstance(compute_set.work, FusedLoop)
+        and compute_set.work.copies
+        and len(compute_set.reads) == len(compute_set.writes) == 1
+    )
+
+
+def _moved(compute_set: ComputeSet, source: Buffer, target: Buffer) -> ComputeSet:
+    """The compute set with `target` in place of `source`."""
+
+    def swapped(buffer: Buffer) -> Buffer:
+        return target if buffer is source else buffer
+
+    return replace(
+        compute_set,
+        work=compute_set.work.with_addresses(lambda a: replace(a, buffer=swapped(a.buffer))),
+        reads=[replace(s, buffer=swapped(s.buffer)) for s in compute_set.reads],
+        writes=[replace(s, buffer=swapped(s.buffer)) for s in compute_set.writes],
+    )

@@ -1,0 +1,36 @@
+"""Compute sets whose results nothing reads: counts and predicates that the workers know by themselves."""
+
+from __future__ import annotations
+
+from engine.codelets.dynamic_slice import dynamic_slice
+from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.rewriter import ProgramRewriter
+from engine.program.uses import BufferUses
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.words import has_codelet
+
+
+def eliminate_dead_stores(program: Program) -> Program:
+    """Drops what leads to no output, variable, queue or decision; a buffer is read if it is so at any time."""
+    rewriter = ProgramRewriter(program)
+    sets, uses = rewriter.sets, rewriter.uses
+    pending = [at for at, each in enumerate(sets) if not _only_computes(each) or _is_seen(each, uses)]
+    alive, read = set(pending), set[Buffer]()
+    while pending:
+        for span in sets[pending.pop()].reads:
+            if span.buffer not in read:
+                read.add(span.buffer)
+                new = [at for at in uses.writers(span.buffer) if at not in alive]
+                alive.update(new)
+                pending += new
+    rewriter.remove(at for at in range(len(sets)) if at not in alive)
+    return rewriter.result()
+
+
+def _is_seen(compute_set: ComputeSet, uses: BufferUses) -> bool:
+    """Whether more than compute sets see a result."""
+    return any(uses.escapes(s.buffer) or s.buffer.kind != "arena" for s in compute_set.writes)
+
+
+def _only_computes(compute_set: ComputeSet) -> bool:
+    return isinstance(compute_set.work, FusedLoop) or has_codelet(compute_set.work, dynamic_slice)

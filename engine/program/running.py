@@ -1,0 +1,31 @@
+"""Runs passes over programs, which are functions from a program to a better one that computes the same."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+
+from engine.program.program import Program
+
+Pass = Callable[[Program], Program]
+Listener = Callable[[str, Program], None]
+_listeners: list[Listener] = []
+
+
+def run_passes(program: Program, passes: Iterable[Pass]) -> Program:
+    """The program after all passes; the given one is left as it is."""
+    for each in passes:
+        program = each(program)
+        for listener in _listeners:
+            listener(each.__name__, program)
+    return program
+
+
+@contextlib.contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Within, on whatever thread, the listener gets the name and the result of each pass."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
