@@ -58,7 +58,7 @@ def dataset_benchmark(
         dataset = dataset.with_options(options)
     structure = dataset.element_spec
 
-    def measure(variant: Any) -> tf.Tensor:
+    def measure(variant: tf.Tensor) -> tf.Tensor:
         elements = iter(tf.data.experimental.from_variant(variant, structure).as_numpy_iterator())
         epochs = [_epoch(elements, elements_per_epochs, do_memcpy) for _ in range(number_of_epochs)]
         if print_stats:
@@ -75,7 +75,7 @@ def dataset_benchmark(
 
 
 def infeed_benchmark(
-    infeed_queue: Any,
+    infeed_queue: object,
     number_of_epochs: int,
     elements_per_epochs: int,
     print_stats: bool = True,

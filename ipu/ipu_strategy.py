@@ -22,6 +22,7 @@ from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.names.namespace import public_names
 from ipu._internal.queues import dataset_iterators
 from ipu._internal.serving.exported_functions import exported_function
+from ipu._internal.types import Function, Nest, Variable
 
 __all__ = ["IPUExtendedV1", "IPUStrategy", "IPUStrategyV1"]
 
@@ -51,7 +52,7 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         variable._ipu_device = f"/job:localhost/replica:0/task:0{self._ipu_device}"
         return variable
 
-    def variable_created_in_scope(self, v: Any) -> bool:
+    def variable_created_in_scope(self, v: Variable) -> bool:
         """Whether the variable was made in the scope of any strategy for this device."""
         strategy = v._distribute_strategy
         return strategy is not None and strategy.extended is self
@@ -68,14 +69,16 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         with ops.device(self._device), one_device_strategy._OneDeviceReplicaContext(strategy):
             return fn(*args, **(kwargs or {}))
 
-    def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
+    def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: object) -> Any:
         return dataset
 
-    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+    def _reduce_to(
+        self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, destinations: Nest, options: object
+    ) -> Any:
         return reduced(reduce_op, value)
 
 
-def _is_symbolic(value: Any) -> bool:
+def _is_symbolic(value: object) -> bool:
     return tf.is_tensor(value) and not hasattr(value, "numpy")
 
 
@@ -182,32 +185,34 @@ class IPUStrategyV1(tf.distribute.Strategy):
         refuse_doubles((args, kwargs))
         return self._call(fn, tuple(args), dict(kwargs or {}), refuse_doubles)
 
-    def _call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], check: Callable[[Any], None] | None) -> Any:
+    def _call(
+        self, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any], check: Callable[[Any], None] | None
+    ) -> Any:
         with self.scope():
             arguments = (fn, args, kwargs, self.ordinal, check)
             return self.extended.call_for_each_replica(call_on_engine, arguments)
 
-    def experimental_run_v2(self, *args: Any, **kwargs: Any) -> Any:
+    def experimental_run_v2(self, *args: object, **kwargs: object) -> Any:
         """Removed. Raises RuntimeError."""
         raise RuntimeError("Expected IPUStrategy.run. Received: experimental_run_v2, which was removed. Use run.")
 
-    def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:
+    def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, axis: int | None) -> Any:
         """The sum or mean of `value` over the replicas, inside a function that `run` runs; elsewhere `value` itself.
 
         Raises ValueError for another reduction than SUM and MEAN.
         """
         return reduced(_reduce_op(reduce_op), value)
 
-    def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
+    def experimental_local_results(self, value: Nest) -> tuple[Any, ...]:
         """A tuple of `value` alone."""
         return (value,)
 
-    def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: Any = None) -> Any:
+    def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: object = None) -> Any:
         """What `dataset_fn` returns for the context of a single pipeline."""
         return dataset_fn(tf.distribute.InputContext())
 
 
-def _reduce_op(reduce_op: Any) -> Any:
+def _reduce_op(reduce_op: tf.distribute.ReduceOp | str) -> Any:
     named = {"SUM": tf.distribute.ReduceOp.SUM, "MEAN": tf.distribute.ReduceOp.MEAN}
     return named.get(reduce_op.upper(), reduce_op) if isinstance(reduce_op, str) else reduce_op
 
@@ -218,7 +223,7 @@ def _calling(concrete: ConcreteFunction) -> Any:
     return tf.function(lambda *args, **kwargs: concrete(*args, **kwargs), autograph=False)
 
 
-def _run_directly(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_directly(fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call in a scope without `run`: NotImplemented in the scope of another kind of strategy."""
     strategy = tf.distribute.get_strategy()
     return strategy._call(fn, args, kwargs, None) if isinstance(strategy, IPUStrategyV1) else NotImplemented

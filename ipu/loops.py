@@ -14,6 +14,7 @@ from ipu._internal.compiler.loop_context import loop_body
 from ipu._internal.names.namespace import public_names
 from ipu._internal.queues.elements import arguments_of
 from ipu._internal.queues.signatures import accepts, requirement
+from ipu._internal.types import Nest, TensorLike
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 
 __all__ = ["repeat", "while_loop"]
@@ -21,7 +22,11 @@ __all__ = ["repeat", "while_loop"]
 
 @autograph.autograph_artifact
 def repeat(
-    n: Any, body: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None, use_while_v1: bool = True
+    n: TensorLike,
+    body: Callable[..., Any],
+    inputs: Nest = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    use_while_v1: bool = True,
 ) -> Any:
     """A loop of `n` iterations; the arguments of `body` are the loop's tensors, then an element of the infeed.
 
@@ -51,9 +56,9 @@ def repeat(
 def while_loop(
     condition: Callable[..., Any],
     body: Callable[..., Any],
-    inputs: Any = None,
-    infeed_queue: Any = None,
-    maximum_iterations: Any = None,
+    inputs: Nest = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    maximum_iterations: TensorLike | None = None,
     use_while_v1: bool = True,
 ) -> Any:
     """A loop that runs as long as `condition` of its tensors is true; otherwise as `repeat`.
@@ -85,7 +90,7 @@ def _loop(
     body: Callable[..., Any],
     inputs: Sequence[Any],
     infeed_queue: IPUInfeedQueue | None,
-    maximum_iterations: Any,
+    maximum_iterations: TensorLike | None,
     trip_count: int | None,
 ) -> Any:
     """The loop's result for the first values `inputs`."""
@@ -94,7 +99,7 @@ def _loop(
     # Python's control flow on tensors works in them where it does in the calling function.
     condition, body = (autograph.tf_convert(f, ag_ctx.control_status_ctx()) for f in (condition, body))
 
-    def within(counter: Any, *loop: Any) -> Any:
+    def within(counter: tf.Tensor, *loop: tf.Tensor) -> Any:
         going_on = tf.convert_to_tensor(condition(*loop))
         if going_on.dtype != tf.bool or going_on.shape.rank:
             raise TypeError(
@@ -103,7 +108,7 @@ def _loop(
             )
         return going_on
 
-    def turn(counter: Any, *loop: Any) -> list[Any]:
+    def turn(counter: tf.Tensor, *loop: tf.Tensor) -> list[Any]:
         positional, named = ((), {}) if infeed_queue is None else arguments_of(infeed_queue._dequeue())
         with loop_body(trip_count, counter):
             tensors, operations = _split(_listed(body(*loop, *positional, **named)))
@@ -124,7 +129,7 @@ def _loop(
     return list(results) if len(values) > 1 else results[0]
 
 
-def _count(n: Any) -> tuple[Any, int | None]:
+def _count(n: TensorLike) -> tuple[Any, int | None]:
     """The number of iterations, and the same if it is known now. Raises TypeError for all but integer scalars."""
     count = tf.get_static_value(n) if tf.is_tensor(n) else n
     if tf.is_tensor(n) and n.dtype.is_integer and count is None:
@@ -152,13 +157,13 @@ def _split(outputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     return tensors, operations
 
 
-def _listed(values: Any) -> list[Any]:
+def _listed(values: Nest) -> list[Any]:
     if values is None:
         return []
     return list(values) if isinstance(values, tuple | list) else [values]
 
 
-def _check(function: Callable[..., Any], inputs: int, infeed_queue: Any, what: str) -> None:
+def _check(function: Callable[..., Any], inputs: int, infeed_queue: object, what: str) -> None:
     """Raises TypeError when the function cannot be called with so many tensors and an element of the infeed."""
     if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
         raise TypeError(f"Expected infeed_queue to be an IPUInfeedQueue. Received: {infeed_queue!r}.")

@@ -114,7 +114,7 @@ def ipu_shard(index: int | list[int]) -> Context:
     Raises:
         ValueError: an index is no integer, or negative, or there is none.
     """
-    indices = index if isinstance(index, list) and index else [index]
+    indices: list[Any] = index if isinstance(index, list) and index else [index]
     for each in indices:
         if isinstance(each, bool) or not isinstance(each, int) or each < 0:
             raise ConfigurationError(f"Expected index to be an integer of at least 0. Received: {each!r}. Nearest: 0.")
@@ -157,7 +157,7 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
         _outside.inside = False
 
 
-def partials_type(override_type: Any) -> Context:
+def partials_type(override_type: object) -> Context:
     """Override the default type used to store intermediate results by convolution and matrix multiply operations.
 
     It acts in the cost report: the plans of these operations, and of no gradients that are traced outside of the scope,
@@ -171,7 +171,7 @@ def partials_type(override_type: Any) -> Context:
         ValueError: `override_type` is neither.
     """
     try:
-        dtype = np.dtype(override_type)
+        dtype = np.dtype(override_type)  # type: ignore[call-overload]  # it is what this checks
     except TypeError:
         dtype = None
     if dtype not in PARTIALS:
@@ -200,12 +200,12 @@ def _attributes(attributes: dict[str, attr_value_pb2.AttrValue]) -> Iterator[Non
         yield
 
 
-def _frontend_attributes(graph: Any) -> dict[str, str]:
+def _frontend_attributes(graph: tf.Graph) -> dict[str, str]:
     value = graph._attr_scope_map.get(FRONTEND_ATTRIBUTES)
     return dict(xla_data_pb2.FrontendAttributes.FromString(value.s).map) if value is not None else {}
 
 
-def _set_frontend_attributes(graph: Any, attributes: dict[str, str]) -> None:
+def _set_frontend_attributes(graph: tf.Graph, attributes: dict[str, str]) -> None:
     if not attributes:
         graph._attr_scope_map.pop(FRONTEND_ATTRIBUTES, None)
         return

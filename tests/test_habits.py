@@ -1,4 +1,4 @@
-"""The tools that contributors run must be content: ruff with the whole project, mypy with the engine."""
+"""The tools that contributors run must be content: ruff with the whole project, mypy with the three packages."""
 
 from __future__ import annotations
 

@@ -59,19 +59,19 @@ class _Waiting:
         self._lock.release()
 
 
-def execution_lock(variable: Any) -> threading.RLock:
+def execution_lock(variable: object) -> threading.RLock:
     """The lock of a variable, the same for all programs that have it."""
     return found_lock(variable) or locked_by(variable, threading.RLock())
 
 
-def found_lock(variable: Any) -> threading.RLock | None:
+def found_lock(variable: object) -> threading.RLock | None:
     """The lock of a variable; None before there is a program with it."""
     return vars(variable).get(_ATTRIBUTE)
 
 
-def locked_by(variable: Any, lock: threading.RLock) -> threading.RLock:
+def locked_by(variable: object, lock: threading.RLock) -> threading.RLock:
     """The lock of a variable, which is `lock` if it has none yet."""
-    return vars(variable).setdefault(_ATTRIBUTE, lock)
+    return variable.__dict__.setdefault(_ATTRIBUTE, lock)
 
 
 class Execution:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from ipu._internal.compiler.marks import is_function_of_variables
 from ipu._internal.pipelining.options import GradientAccumulationReductionMethod as Method
+from ipu._internal.types import TensorLike, Variable
 
-AccumulatorType = tf.DType | Callable[[Any], Any] | None
+AccumulatorType: TypeAlias = tf.DType | Callable[[Any], Any] | None
 
 
 class Accumulators:
@@ -41,7 +42,7 @@ class Accumulators:
                     )
         return self._count.read_value()
 
-    def add(self, variable: Any, gradient: Any, count: tf.Tensor) -> tf.Tensor:
+    def add(self, variable: Variable, gradient: TensorLike, count: tf.Tensor) -> tf.Tensor:
         """A variable's gradients together with this one, which the first batch of an update has for itself."""
         total = self._sums[variable.ref()]
         gradient = tf.cast(tf.convert_to_tensor(gradient), total.dtype)
@@ -60,6 +61,6 @@ class Accumulators:
         """Counts a batch; that of an update's last starts anew."""
         self._count.assign(tf.math.floormod(count + 1, self._batches), read_value=False)
 
-    def _type(self, variable: Any) -> tf.DType:
+    def _type(self, variable: Variable) -> tf.DType:
         wanted = self._dtype(variable) if is_function_of_variables(self._dtype) else self._dtype
         return variable.dtype.base_dtype if wanted is None else tf.as_dtype(wanted)

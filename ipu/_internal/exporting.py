@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 
 def export_dataset_to_file(
-    dataset_or_infeed: Any, output_filename: str, num_elements: int, feed_name: str = "", apply_options: bool = True
+    dataset_or_infeed: object,
+    output_filename: str,
+    num_elements: int,
+    feed_name: str = "",
+    apply_options: bool = True,
 ) -> None:
     """Export as binary `num_elements` from the given infeed to the specified output_filename.
 
@@ -81,10 +88,10 @@ def export_inputs_to_file(inputs: Iterable[Any], output_filename: str, feed_dict
             raise ConfigurationError(f"Expected a value for each input in feed_dict. Received: none for {each.name!r}.")
         arrays[each.name] = np.asarray(values[each.ref()], each.dtype.as_numpy_dtype)
     with Path(output_filename).open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # names, none of them allow_pickle
 
 
-def move_variable_initialization_to_cpu(graph: Any = None) -> None:
+def move_variable_initialization_to_cpu(graph: tf.Graph | None = None) -> None:
     """For all variables in the VARIABLES collection, move any initialization ops onto the CPU.
 
     Variables that are created eagerly are initialised on the host in any case.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from ipu._internal.compiler import collectives
 from ipu._internal.names.namespace import public_names
+from ipu._internal.types import TensorLike
 
 __all__ = ["all_gather", "all_to_all"]
 
 
-def all_gather(x: Any, replication_factor: int, name: str | None = None) -> tf.Tensor:
+def all_gather(x: TensorLike, replication_factor: int, name: str | None = None) -> tf.Tensor:
     """Gather the data on all replicas to all other replicas (Python API, 18.14.10).
 
     Args:
@@ -32,7 +31,7 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> tf.T
 
 
 def all_to_all(
-    x: Any, split_dimension: int, concat_dimension: int, replication_factor: int, name: str | None = None
+    x: TensorLike, split_dimension: int, concat_dimension: int, replication_factor: int, name: str | None = None
 ) -> tf.Tensor:
     """Perform an XLA all to all operation across all replicas (Python API, 18.14.10).
 

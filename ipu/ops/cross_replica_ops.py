@@ -8,11 +8,12 @@ import tensorflow as tf
 
 from ipu._internal.compiler import collectives
 from ipu._internal.names.namespace import public_names
+from ipu._internal.types import Nest, TensorLike
 
 __all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
 
 
-def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
+def cross_replica_sum(x: TensorLike, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
     """Sum the input tensor across replicas (Python API, 18.14.11).
 
     Its gradient is the cross-replica sum of the replicas' gradients.
@@ -33,7 +34,7 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
     return collectives.cross_replica_sum(x, replica_group_size, name)
 
 
-def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
+def cross_replica_mean(x: TensorLike, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
     """Compute the mean of the input tensor across replicas: `cross_replica_sum` over the size of the group.
 
     Args, results and errors are those of `cross_replica_sum`; integers are divided towards zero.
@@ -41,7 +42,7 @@ def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str 
     return collectives.cross_replica_mean(x, replica_group_size, name)
 
 
-def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
+def assume_equal_across_replicas(tensors: Nest, inplace: bool = False) -> Any:
     """Mark the given tensors as equal across replicas (Python API, 18.14.11).
 
     All replicas go on with the values that replica 0 has, so that control flow which depends on them is the same on

@@ -12,6 +12,7 @@ from engine.errors import ConfigurationError
 from engine.file_runtime import Runtime, start
 from engine.files import TensorInfo
 from ipu._internal.names.namespace import public_names
+from ipu._internal.types import TensorLike
 
 __all__ = [
     "RuntimeContext",
@@ -43,7 +44,7 @@ class RuntimeContext:
 
 
 def embedded_runtime_start(
-    executable_file: Any, inputs: Inputs | None = None, name: str = "engine", timeout: int = 5000
+    executable_file: object, inputs: Inputs | None = None, name: str = "engine", timeout: int = 5000
 ) -> RuntimeContext:
     """Start a program from an executable file.
 
@@ -111,7 +112,11 @@ def embedded_runtime_call(inputs: Sequence[Any], context: RuntimeContext) -> lis
 
 
 def embedded_runtime_start_and_call(
-    executable_file: Any, startup_inputs: Inputs, call_inputs: Sequence[Any], name: str = "engine", timeout: int = 5000
+    executable_file: object,
+    startup_inputs: Inputs,
+    call_inputs: Sequence[Any],
+    name: str = "engine",
+    timeout: int = 5000,
 ) -> list[tf.Tensor]:
     """Start a program and call it once: `embedded_runtime_start`, then `embedded_runtime_call`."""
     return embedded_runtime_call(call_inputs, embedded_runtime_start(executable_file, startup_inputs, name, timeout))
@@ -143,7 +148,7 @@ def _spec(info: TensorInfo) -> tf.TensorSpec:
     return tf.TensorSpec(info.shape, tf.dtypes.as_dtype(info.dtype), info.name)
 
 
-def _value(value: Any) -> Any:
+def _value(value: TensorLike) -> Any:
     return np.asarray(value) if isinstance(value, tf.Tensor | tf.Variable) else value
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph
@@ -17,12 +16,13 @@ from ipu._internal.compiler.tokens import own_chain
 from ipu._internal.compiler.variables import in_symbolic_graph
 from ipu._internal.names.namespace import public_names
 from ipu._internal.queues.printer import Printer
+from ipu._internal.types import TensorLike
 
 __all__ = ["get_current_iteration_counter", "print_tensor"]
 
 
 @autograph.autograph_artifact
-def print_tensor(input: Any, name: str = "") -> tf.Tensor:
+def print_tensor(input: TensorLike, name: str = "") -> tf.Tensor:
     """Print the specified input each time the program comes by (Python API, 18.14.4).
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +11,7 @@ from tensorflow.python.autograph.impl import api as autograph
 from engine.errors import ConfigurationError
 from engine.partition.schedule import Row
 from engine.partition.schedule_table import ScheduleRows
+from ipu._internal.compiler.marks import AccumulatorType
 from ipu._internal.compiler.traced_pipelines import latest
 from ipu._internal.compiler.variables import tracing
 from ipu._internal.names.namespace import public_names
@@ -20,6 +21,9 @@ from ipu._internal.pipelining.errors import PipelineRuntimeError, PipelineTypeEr
 from ipu._internal.pipelining.execution import run_pipeline
 from ipu._internal.pipelining.options import PipelineSchedule, RecomputationMode
 from ipu._internal.pipelining.stage_options import PipelineStageOptions
+from ipu._internal.types import Function, Nest, Optimizer, TensorLike, Variable
+from ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 
 __all__ = [
     "OptimizerFunctionOutput",
@@ -52,13 +56,13 @@ class OptimizerFunctionOutput:
 
     def __init__(
         self,
-        opt: Any,
-        loss: Any,
-        compute_gradients_args: Any = None,
-        compute_gradients_kwargs: Any = None,
-        apply_gradients_args: Any = None,
-        apply_gradients_kwargs: Any = None,
-        variables: Any = None,
+        opt: Optimizer,
+        loss: TensorLike,
+        compute_gradients_args: tuple[Any, ...] | None = None,
+        compute_gradients_kwargs: dict[str, Any] | None = None,
+        apply_gradients_args: tuple[Any, ...] | None = None,
+        apply_gradients_kwargs: dict[str, Any] | None = None,
+        variables: Iterable[Variable] | None = None,
         tape: tf.GradientTape | None = None,
     ) -> None:
         is_first = isinstance(opt, tf.compat.v1.train.Optimizer)
@@ -95,20 +99,20 @@ class OptimizerFunctionOutput:
 
 @autograph.do_not_convert
 def pipeline(
-    computational_stages: Any,
-    gradient_accumulation_count: Any = None,
-    gradient_accumulation_dtype: Any = None,
+    computational_stages: Sequence[Function],
+    gradient_accumulation_count: TensorLike | None = None,
+    gradient_accumulation_dtype: AccumulatorType = None,
     repeat_count: int = 1,
     batch_serialization_iterations: int = 1,
-    inputs: Any = None,
-    infeed_queue: Any = None,
-    outfeed_queue: Any = None,
+    inputs: Nest = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    outfeed_queue: IPUOutfeedQueue | None = None,
     optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
-    device_mapping: Any = None,
+    device_mapping: object = None,
     pipeline_schedule: PipelineSchedule | None = None,
     recomputation_mode: RecomputationMode | None = None,
-    forward_propagation_stages_poplar_options: Any = None,
-    backward_propagation_stages_poplar_options: Any = None,
+    forward_propagation_stages_poplar_options: object = None,
+    backward_propagation_stages_poplar_options: object = None,
     weight_update_poplar_options: PipelineStageOptions | None = None,
     offload_weight_update_variables: bool | None = None,
     replicated_optimizer_state_sharding: bool = False,
@@ -119,9 +123,9 @@ def pipeline(
     continuous_weight_updates: bool = False,
     outfeed_loss: bool = False,
     accumulate_outfeed: bool = False,
-    accumulate_outfeed_dtype: Any = None,
-    outfeed_mask: Any = None,
-    reduction_method: Any = "sum",
+    accumulate_outfeed_dtype: object = None,
+    outfeed_mask: object = None,
+    reduction_method: object = "sum",
     name: str | None = None,
 ) -> tf.Operation:
     """Runs stages one after the other on many micro-batches, and updates variables once (Python API, 18.14.6).
@@ -198,7 +202,7 @@ def get_pipeline_schedule(number: int = 0) -> list[Row]:
     return ScheduleRows.of(latest[number].schedule)
 
 
-def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
+def recomputation_checkpoint(tensors: Nest, name: str | None = None) -> Any:
     """Keeps tensors from being recomputed in backward passes (Python API, 18.14.6).
 
     In a stage of a pipeline, of `pipeline()` or of a Keras model, with IPUConfig.allow_recompute and

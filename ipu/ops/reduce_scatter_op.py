@@ -10,12 +10,15 @@ from engine.errors import ConfigurationError
 from engine.partition.collectives import OPERATIONS
 from ipu._internal.compiler import collectives
 from ipu._internal.names.namespace import public_names
+from ipu._internal.types import TensorLike
 
 __all__ = ["reduce_scatter"]
 PREFIX = "COLLECTIVE_OP_"
 
 
-def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD", name: str | None = None) -> Any:
+def reduce_scatter(
+    x: TensorLike, replication_factor: int, op: str = "COLLECTIVE_OP_ADD", name: str | None = None
+) -> Any:
     """Reduce the given replicated tensor with the result scattered across the replicas (Python API, 18.14.13).
 
     Args:

@@ -31,7 +31,9 @@ class CrossReplicaOptimizer(IpuOptimizer):
     def __init__(self, opt: tf.compat.v1.train.Optimizer, name: str = "CrossReplicaOptimizer") -> None:
         super().__init__(opt, name)
 
-    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+    def apply_gradients(
+        self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
+    ) -> Any:
         """Applies the mean over replicas of each gradient with the wrapped optimizer; returns an operation.
 
         Raises ValueError if `grads_and_vars` has no gradient, or outside of a function that runs on the IPU.

@@ -13,6 +13,7 @@ from ipu._internal.compiler.accumulation_turns import accumulation_turn
 from ipu._internal.compiler.optimizer_state import note_optimizer_state
 from ipu._internal.compiler.storage import OFFLOADS_STATE, SHARDS_STATE, checked_storage
 from ipu._internal.names.namespace import public_names
+from ipu._internal.types import Optimizer
 from ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
@@ -37,7 +38,7 @@ class _Accumulating(IpuOptimizer):
         opt: tf.compat.v1.train.Optimizer,
         num_mini_batches: int,
         dtype: AccumulatorType,
-        reduction_method: Any,
+        reduction_method: object,
         name: str,
         storage: Storage = ON_TILES,
     ) -> None:
@@ -50,7 +51,9 @@ class _Accumulating(IpuOptimizer):
         self._num_mini_batches = num_mini_batches
         self._accumulators = Accumulators(num_mini_batches, dtype, _method_of(reduction_method), name)
 
-    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+    def apply_gradients(
+        self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
+    ) -> Any:
         """Accumulates gradients; with each last batch the wrapped optimizer applies them. Returns an operation.
 
         Raises ValueError if `grads_and_vars` has no gradient.
@@ -69,7 +72,9 @@ class _Accumulating(IpuOptimizer):
         )
         return tf.group(applied, name=name or self._name)
 
-    def _apply(self, last: tf.Tensor, sums: list[tuple[Any, Any]], global_step: Any, name: str | None) -> Any:
+    def _apply(
+        self, last: tf.Tensor, sums: list[tuple[Any, Any]], global_step: tf.Tensor | None, name: str | None
+    ) -> Any:
         """The update, which happens only with the last batch."""
 
         def update() -> tf.Tensor:
@@ -114,7 +119,7 @@ class GradientAccumulationOptimizerV2(_Accumulating):
         replicated_optimizer_state_sharding: bool | None = False,
         dtype: AccumulatorType = None,
         name: str = "GradientAccumulationOptimizerV2",
-        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+        reduction_method: object = GradientAccumulationReductionMethod.SUM,
     ) -> None:
         given = {OFFLOADS_STATE: offload_weight_update_variables, SHARDS_STATE: replicated_optimizer_state_sharding}
         super().__init__(opt, num_mini_batches, dtype, reduction_method, name, checked_storage(given))
@@ -134,7 +139,7 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
         replicated_optimizer_state_sharding: bool | None = False,
         dtype: AccumulatorType = None,
         name: str = "CrossReplicaGradientAccumulationOptimizerV2",
-        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+        reduction_method: object = GradientAccumulationReductionMethod.SUM,
     ) -> None:
         super().__init__(
             CrossReplicaOptimizer(opt),
@@ -176,7 +181,9 @@ class GradientAccumulationOptimizer(_Accumulating):
         super().__init__(opt, num_mini_batches, None, GradientAccumulationReductionMethod.SUM, name)
         self._verify_usage = verify_usage
 
-    def _apply(self, last: tf.Tensor, sums: list[tuple[Any, Any]], global_step: Any, name: str | None) -> Any:
+    def _apply(
+        self, last: tf.Tensor, sums: list[tuple[Any, Any]], global_step: tf.Tensor | None, name: str | None
+    ) -> Any:
         inner = _innermost(self._opt)  # not in the condition: AutoGraph knows no assignment expressions
         if isinstance(inner, ADDITIVE):
             applied = super()._apply(last, sums, None, name)
@@ -212,13 +219,13 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
         super().__init__(CrossReplicaOptimizer(opt), num_mini_batches, verify_usage, name)
 
 
-def _innermost(optimizer: Any) -> Any:
+def _innermost(optimizer: Optimizer) -> Any:
     while isinstance(optimizer, IpuOptimizer):
         optimizer = optimizer._opt
     return optimizer
 
 
-def _method_of(method: Any) -> GradientAccumulationReductionMethod:
+def _method_of(method: object) -> GradientAccumulationReductionMethod:
     if isinstance(method, GradientAccumulationReductionMethod):
         return method
     names = GradientAccumulationReductionMethod.__members__

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from ipu._internal.names.namespace import public_names
+from ipu._internal.types import TensorLike, Variable
 
 __all__ = ["IpuOptimizer"]
 
@@ -40,11 +41,15 @@ class IpuOptimizer(tf.compat.v1.train.Optimizer):
         super().__init__(False, name or type(self).__name__)
         self._opt = opt
 
-    def compute_gradients(self, loss: Any, var_list: Any = None, **kwargs: Any) -> list[tuple[Any, Any]]:
+    def compute_gradients(
+        self, loss: TensorLike, var_list: Iterable[Variable] | None = None, **kwargs: object
+    ) -> list[tuple[Any, Any]]:
         """The (gradient, variable) pairs of the wrapped optimizer; `var_list` is needed inside a tf.function."""
         return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
 
-    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+    def apply_gradients(
+        self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
+    ) -> Any:
         """Applies gradients with the wrapped optimizer; returns an operation.
 
         `global_step` is a variable to increment by one after the variables have been updated.
@@ -56,11 +61,11 @@ class IpuOptimizer(tf.compat.v1.train.Optimizer):
         """The name of the wrapped optimizer."""
         return self._opt.get_name()
 
-    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+    def get_slot(self, *args: object, **kwargs: object) -> Any:
         """A slot of the wrapped optimizer, None if it has not made one."""
         return self._opt.get_slot(*args, **kwargs)
 
-    def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
+    def get_slot_names(self, *args: object, **kwargs: object) -> list[str]:
         """The names of the wrapped optimizer's slots."""
         return self._opt.get_slot_names(*args, **kwargs)
 

@@ -52,7 +52,7 @@ class MapGradientOptimizer(_Mapped):
     ) -> None:
         super().__init__(wrapped_optimizer, gradient_mapping_function, name)
 
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+    def compute_gradients(self, *args: object, **kwargs: object) -> list[tuple[Any, Any]]:
         """The (gradient, variable) pairs of the wrapped optimizer, each gradient modified."""
         return self._mapped(self._opt.compute_gradients(*args, **kwargs))
 
@@ -71,7 +71,9 @@ class MapGradientOptimizerInvertedChaining(_Mapped):
     ) -> None:
         super().__init__(wrapped_optimizer, gradient_mapping_function, name)
 
-    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+    def apply_gradients(
+        self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
+    ) -> Any:
         """Applies the modified gradients with the wrapped optimizer; returns an operation."""
         return self._opt.apply_gradients(self._mapped(grads_and_vars), global_step=global_step, name=name)
 

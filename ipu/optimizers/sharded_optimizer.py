@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from ipu import sharding
 from ipu._internal.names.namespace import public_names
+from ipu._internal.types import TensorLike, Variable
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 
 __all__ = ["ShardedOptimizer"]
@@ -28,14 +30,18 @@ class ShardedOptimizer(IpuOptimizer):
     def __init__(self, optimizer: tf.compat.v1.train.Optimizer) -> None:
         super().__init__(optimizer, "ShardedOptimizer")
 
-    def compute_gradients(self, loss: Any, var_list: Any = None, **kwargs: Any) -> list[tuple[Any, Any]]:
+    def compute_gradients(
+        self, loss: TensorLike, var_list: Iterable[Variable] | None = None, **kwargs: object
+    ) -> list[tuple[Any, Any]]:
         """The (gradient, variable) pairs of the wrapped optimizer, their operations on their forward pass's shards."""
         kwargs["colocate_gradients_with_ops"] = True
         pairs = self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
         self._propagate()
         return pairs
 
-    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+    def apply_gradients(
+        self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
+    ) -> Any:
         """Applies gradients with the wrapped optimizer; returns an operation.
 
         Raises ValueError if `grads_and_vars` has no gradient.

@@ -14,7 +14,7 @@ from engine.partition.batch_norm_groups import for_one, group_of
 from engine.partition.repeat import repeat
 from engine.runtime.buffers import DeviceBuffer
 from ipu._internal.compiler.trace import TracedStep
-from ipu._internal.compiler.variables import HostVariable, IPUVariable
+from ipu._internal.compiler.variables import DeviceVariable, HostVariable
 
 
 class ReplicaRows:
@@ -23,7 +23,7 @@ class ReplicaRows:
     They live as long as the program. When the variable has been changed by anybody else, all replicas start from it.
     """
 
-    def __init__(self, variable: IPUVariable | HostVariable, replicas: int) -> None:
+    def __init__(self, variable: DeviceVariable, replicas: int) -> None:
         self._variable = variable
         self._replicas = replicas
         self._buffer: DeviceBuffer | None = None
@@ -84,7 +84,7 @@ def accumulated(
 class VariableNumbers:
     """The variables of a traced step by the numbers of their parameters."""
 
-    variables: dict[int, IPUVariable | HostVariable]
+    variables: dict[int, DeviceVariable]
 
     @property
     def names(self) -> dict[int, str]:
@@ -103,5 +103,5 @@ def variable_numbers(traced: TracedStep) -> VariableNumbers:
     return VariableNumbers(dict(zip(parameters, traced.variables, strict=True)))
 
 
-def _tensorflow_variable(variable: IPUVariable | HostVariable) -> Any:
-    return variable if isinstance(variable, IPUVariable) else variable.variable
+def _tensorflow_variable(variable: DeviceVariable) -> Any:
+    return variable.variable if isinstance(variable, HostVariable) else variable

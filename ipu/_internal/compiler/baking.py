@@ -15,6 +15,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from engine.errors import IPUError
 from ipu._internal.compiler.refusals import ShapeFromValues
+from ipu._internal.types import Nest
 
 _may_bake: ContextVar[bool] = ContextVar("may_bake", default=False)
 
@@ -46,10 +47,10 @@ class Baked:
         return tf.constant(self.value, self.dtype)
 
 
-def bake(arguments: Any, known: dict[tuple[Any, ...], Baked]) -> Any:
+def bake(arguments: Nest, known: dict[tuple[Any, ...], Baked]) -> Any:
     """The structure with integer scalar tensors replaced, or None if it has none; `known` keeps an object for each."""
 
-    def leaf(value: Any) -> Any:
+    def leaf(value: Nest) -> Any:
         if not _is_integer_scalar(value):
             return value
         key = (int(value), value.dtype)
@@ -65,7 +66,7 @@ def compilable(function: polymorphic_function.Function) -> polymorphic_function.
     inner, options = function.python_function, function._experimental_autograph_options
 
     @autograph.autograph_artifact
-    def call(*arguments: Any, **named: Any) -> Any:
+    def call(*arguments: Nest, **named: Nest) -> Any:
         if any(isinstance(value, Baked) for value in tf.nest.flatten((arguments, named))):
             arguments, named = tf.nest.map_structure(_tensor, (arguments, named))
         if function_autograph:
@@ -85,7 +86,7 @@ def compilable(function: polymorphic_function.Function) -> polymorphic_function.
     function_autograph = function._autograph
     call.__name__ = getattr(inner, "__name__", type(inner).__name__)
     call.__doc__ = getattr(inner, "__doc__", None)
-    call.__signature__ = inspect.signature(inner)  # type: ignore[attr-defined]
+    call.__signature__ = inspect.signature(inner)
     return tf.function(
         call,
         input_signature=function.input_signature,
@@ -95,13 +96,13 @@ def compilable(function: polymorphic_function.Function) -> polymorphic_function.
     )
 
 
-def _is_integer_scalar(value: Any) -> bool:
+def _is_integer_scalar(value: Nest) -> bool:
     return tf.is_tensor(value) and value.dtype.is_integer and value.shape.rank == 0 and hasattr(value, "numpy")
 
 
-def _tensor(value: Any) -> Any:
+def _tensor(value: Nest) -> Any:
     return value.tensor() if isinstance(value, Baked) else value
 
 
-def _without_operation(value: Any) -> Any:
+def _without_operation(value: Nest) -> Any:
     return None if isinstance(value, tf.Operation) else value

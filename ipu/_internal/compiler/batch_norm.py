@@ -6,7 +6,6 @@ What XLA knows as a batch normalisation is replaced in the program; layers that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -15,6 +14,7 @@ from engine.ir import Module
 from ipu._internal.compiler.collectives import statistic
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.config.system import current_system
+from ipu._internal.types import Nest
 
 OPTION = "norms.experimental.distributed_batch_norm_replica_group_size"
 
@@ -30,7 +30,7 @@ def over_group() -> bool:
 
 
 def group_moments(
-    x: tf.Tensor, axes: Sequence[int], weights: Any = None, keepdims: bool = False, epsilon: float = 0.0
+    x: tf.Tensor, axes: Sequence[int], weights: Nest = None, keepdims: bool = False, epsilon: float = 0.0
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean and biased variance of `x` over `axes` and the replicas of a group, in the dtype of `x`.
 

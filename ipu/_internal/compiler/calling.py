@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import function_type_utils, polymorphic_function
+from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 from engine.ir.device_operations import is_collective
 from engine.runtime.feeds import RowFeed
@@ -23,6 +24,7 @@ from ipu._internal.compiler.storage import placed
 from ipu._internal.compiler.trace import TracedStep, bind
 from ipu._internal.compiler.variables import IPUVariable, engine_trace
 from ipu._internal.config.system import current_system
+from ipu._internal.types import Function, Nest, TensorLike
 
 
 class EngineFunction:
@@ -73,7 +75,7 @@ class EngineFunction:
         """The program made last; None before the first."""
         return next((program for _, program in reversed(self._programs.values())), None)
 
-    def _prepared(self, arguments: Any, ordinal: int, check: Callable[[Any], None] | None) -> tuple[Any, Any, Program]:
+    def _prepared(self, arguments: Nest, ordinal: int, check: Callable[[Any], None] | None) -> tuple[Any, Any, Program]:
         """The arguments as the function takes them, the concrete function for them, and its program."""
         arguments, concrete = self._traced(arguments)
         if check is not None:
@@ -89,7 +91,7 @@ class EngineFunction:
         concrete = self._concrete(arguments)
         return arguments, concrete, self._program(concrete, ordinal)
 
-    def _traced(self, arguments: Any) -> tuple[Any, Any]:
+    def _traced(self, arguments: Nest) -> tuple[Any, Any]:
         """The arguments, with integer scalars Baked if the trace wants values, and the concrete function for them."""
         may_bake = self._compiled.input_signature is None
         if not self._always_bakes:
@@ -101,11 +103,11 @@ class EngineFunction:
         arguments = bake(arguments, self._baked) or arguments
         return arguments, self._concrete(arguments)
 
-    def concrete(self, arguments: Any) -> tuple[Any, dict[int, IPUVariable]]:
+    def concrete(self, arguments: Nest) -> tuple[Any, dict[int, IPUVariable]]:
         """The concrete function for (args, kwargs), and the variables by handle that `bind` asks for."""
         return self._concrete(arguments), self._used
 
-    def _concrete(self, arguments: Any) -> Any:
+    def _concrete(self, arguments: Nest) -> Any:
         args, kwargs = arguments
         function = self._function()
         if self._group != group_size() and function is not None:  # layers have asked for it when they were traced
@@ -115,7 +117,7 @@ class EngineFunction:
         self._used.update(used)
         return concrete
 
-    def _program(self, concrete: Any, ordinal: int) -> Program:
+    def _program(self, concrete: ConcreteFunction, ordinal: int) -> Program:
         system = current_system()
         if self._version != system.version:
             self._programs.clear()
@@ -152,7 +154,7 @@ def call_on_engine(
 
 
 def program_of_function(
-    function: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    function: Function, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
 ) -> Program | None:
     """The program of a function: the one for these arguments, compiled now if there is none, or that compiled last.
 
@@ -170,7 +172,7 @@ def program_of_function(
     return None if found is None else found.latest_program()
 
 
-def refuse_doubles(structure: Any) -> None:
+def refuse_doubles(structure: Nest) -> None:
     """Raises TypeError for tensors and arrays of 64-bit floats; Python's own numbers are constants."""
     for value in tf.nest.flatten(structure):
         if getattr(value, "dtype", None) == tf.float64 and isinstance(value, np.ndarray | np.generic | tf.Tensor):
@@ -201,5 +203,5 @@ def for_device(traced: TracedStep, ordinal: int) -> TracedStep:
     return replicated(traced, replicas)
 
 
-def _as_tensor(value: Any) -> Any:
+def _as_tensor(value: TensorLike) -> Any:
     return tf.constant(value) if isinstance(value, np.ndarray | np.generic) else value

@@ -19,35 +19,36 @@ from engine.ir.device_operations import (
     REPLICA_INDEX,
 )
 from ipu._internal.compiler.device_calls import device_call
+from ipu._internal.types import TensorLike
 
 Gradient = Callable[[Any], Any]
 OF_BOOLEANS = ("LOGICAL_AND", "LOGICAL_OR", "LOCAL")
 """The operations of reduce_scatter that take booleans besides numbers."""
 
 
-def cross_replica_sum(x: Any, group: int | None = None, name: str | None = None) -> tf.Tensor:
+def cross_replica_sum(x: TensorLike, group: int | None = None, name: str | None = None) -> tf.Tensor:
     """The sum over a group's replicas; its gradient is the sum of all replicas' gradients."""
     return _same_shape(CROSS_REPLICA_SUM, cross_replica_sum, x, group, name or "cross_replica_sum")
 
 
-def cross_replica_mean(x: Any, group: int | None = None, name: str | None = None) -> tf.Tensor:
+def cross_replica_mean(x: TensorLike, group: int | None = None, name: str | None = None) -> tf.Tensor:
     """The mean over a group's replicas; its gradient is the mean of all replicas' gradients."""
     return _same_shape(CROSS_REPLICA_MEAN, cross_replica_mean, x, group, name or "cross_replica_mean")
 
 
-def statistic(x: Any, group: int) -> tf.Tensor:
+def statistic(x: TensorLike, group: int) -> tf.Tensor:
     """The sum over a group's replicas of what a batch normalisation sums over its batch."""
     x = _operand(x, "x")
     config = {"replica_group_size": group, BATCH_NORM: True}
     return _operation(CROSS_REPLICA_SUM, x, list(x.shape), config, lambda dy: statistic(dy, group), "statistic")
 
 
-def all_gather(x: Any, group: int, name: str | None = None) -> tf.Tensor:
+def all_gather(x: TensorLike, group: int, name: str | None = None) -> tf.Tensor:
     """[group, ...x]: the operands of a group's replicas, in order."""
     x = _operand(x, "x")
     group = positive(group, "replication_factor")
 
-    def gradient(upstream: Any) -> Any:
+    def gradient(upstream: TensorLike) -> Any:
         place = tf.math.floormod(replica_index(), group)
         return tf.gather(cross_replica_sum(upstream, group), place)
 
@@ -55,7 +56,7 @@ def all_gather(x: Any, group: int, name: str | None = None) -> tf.Tensor:
     return _operation(ALL_GATHER, x, [group, *x.shape], config, gradient, name or "all_gather")
 
 
-def all_to_all(x: Any, split: int, joined: int, replicas: int, name: str | None = None) -> tf.Tensor:
+def all_to_all(x: TensorLike, split: int, joined: int, replicas: int, name: str | None = None) -> tf.Tensor:
     """Block r of every replica's operand, for replica r; the gradient goes the other way."""
     x = _operand(x, "x")
     replicas = positive(replicas, "replication_factor")
@@ -74,7 +75,7 @@ def all_to_all(x: Any, split: int, joined: int, replicas: int, name: str | None 
     )
 
 
-def reduce_scatter(x: Any, group: int, operation: str, name: str | None = None) -> tf.Tensor:
+def reduce_scatter(x: TensorLike, group: int, operation: str, name: str | None = None) -> tf.Tensor:
     """Slice r of what the operands of a group are reduced to, for its r-th replica, [ceil(n / group)]."""
     x = _operand(x, "x", may_be_boolean=operation in OF_BOOLEANS)
     group = positive(group, "replication_factor")
@@ -82,7 +83,7 @@ def reduce_scatter(x: Any, group: int, operation: str, name: str | None = None) 
         raise ConfigurationError(f"Expected x of rank 1. Received: the shape {x.shape}. Use tf.reshape(x, [-1]).")
     length = int(x.shape[0])
 
-    def gradient(upstream: Any) -> Any:
+    def gradient(upstream: TensorLike) -> Any:
         if operation not in ("ADD", "MEAN"):
             raise LookupError(f"No gradient is defined for reduce_scatter with COLLECTIVE_OP_{operation}.")
         whole = tf.reshape(all_gather(upstream, group), [-1])[:length]
@@ -100,20 +101,20 @@ def replica_index(name: str | None = None) -> tf.Tensor:
     return index
 
 
-def assume_equal(x: Any, name: str | None = None) -> tf.Tensor:
+def assume_equal(x: TensorLike, name: str | None = None) -> tf.Tensor:
     """The tensor; the gradient passes."""
     x = tf.convert_to_tensor(x)
     return _operation(ASSUME_EQUAL, x, list(x.shape), {}, lambda upstream: upstream, name or "assume_equal")
 
 
-def positive(value: Any, name: str) -> int:
+def positive(value: object, name: str) -> int:
     """A number of replicas; raises ConfigurationError, a ValueError, for anything but integers above 0."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigurationError(f"Expected {name} to be an integer of at least 1. Received: {value!r}. Nearest: 1.")
     return value
 
 
-def _same_shape(target: str, itself: Callable[..., Any], x: Any, group: int | None, name: str) -> tf.Tensor:
+def _same_shape(target: str, itself: Callable[..., Any], x: TensorLike, group: int | None, name: str) -> tf.Tensor:
     x = _operand(x, "x")
     # A group of 0 is all replicas, as None is.
     size = positive(group, "replica_group_size") if group else None
@@ -127,7 +128,7 @@ def _operation(
     _check_graph(target.removeprefix("ipu."))
 
     @tf.custom_gradient
-    def apply(x: Any) -> tuple[Any, Gradient]:
+    def apply(x: TensorLike) -> tuple[Any, Gradient]:
         (result,) = device_call(target, [x], config, [tf.TensorSpec(shape, x.dtype)])
         return result, gradient
 
@@ -135,7 +136,7 @@ def _operation(
         return apply(x)
 
 
-def _operand(x: Any, name: str, may_be_boolean: bool = False) -> tf.Tensor:
+def _operand(x: TensorLike, name: str, may_be_boolean: bool = False) -> tf.Tensor:
     x = tf.convert_to_tensor(x)
     if not (x.dtype.is_floating or x.dtype.is_integer or (may_be_boolean and x.dtype.is_bool)):
         raise TypeError(f"Expected {name} to have a numeric type. Received: {x.dtype.name}. Nearest: int32.")
@@ -147,7 +148,7 @@ def _operand(x: Any, name: str, may_be_boolean: bool = False) -> tf.Tensor:
     return x
 
 
-def _dimension(value: Any, x: tf.Tensor, name: str) -> int:
+def _dimension(value: object, x: tf.Tensor, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < x.shape.rank:
         raise ConfigurationError(
             f"Expected {name} to be in the interval [0, {x.shape.rank}). Received: {value!r} for the shape {x.shape}."

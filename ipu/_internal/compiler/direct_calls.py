@@ -11,6 +11,8 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
+from ipu._internal.types import Nest
+
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 KERAS = frozenset({"keras", "tf_keras", "keras_ext"})
 LIBRARIES = KERAS | {"tensorflow"}
@@ -32,7 +34,7 @@ def install(run: Run) -> None:
         return
 
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: polymorphic_function.Function, *args: Nest, **kwargs: Nest) -> Any:
         if (
             self._jit_compile
             and tf.distribute.has_strategy()

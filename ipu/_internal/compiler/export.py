@@ -15,7 +15,7 @@ from ipu._internal.compiler.calling import EngineFunction, for_device
 from ipu._internal.compiler.executable_files import signature_of
 from ipu._internal.compiler.tokens import is_token
 from ipu._internal.compiler.trace import TracedStep, bind
-from ipu._internal.compiler.variables import HostVariable, IPUVariable
+from ipu._internal.compiler.variables import DeviceVariable, HostVariable
 
 
 def traced_function(function: Callable[..., Any], inputs: Sequence[Any]) -> TracedStep:
@@ -82,6 +82,6 @@ def _unused(name: str, used: set[str]) -> str:
     return next(candidate for candidate in candidates if candidate not in used)
 
 
-def _name(variable: IPUVariable | HostVariable) -> str:
+def _name(variable: DeviceVariable) -> str:
     named = variable.variable if isinstance(variable, HostVariable) else variable
     return str(named.name).removesuffix(":0")

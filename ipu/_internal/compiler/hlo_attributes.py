@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def _window(proto: Proto) -> Window:
 
 def _numbers(kind: type, message: Proto) -> Any:
     """Dimension numbers of the given class from the message that has fields of the same names."""
-    values = {name: getattr(message, name) for name in kind.__dataclass_fields__}
+    values = {name: getattr(message, name) for name in (field.name for field in fields(kind))}
     return kind(**{name: v if isinstance(v, int) else tuple(v) for name, v in values.items()})
 
 

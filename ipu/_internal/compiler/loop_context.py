@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from ipu._internal.types import TensorLike
+
 
 class _Loops(threading.local):
     trip_counts: tuple[int | None, ...] = ()
@@ -17,7 +19,7 @@ _loops = _Loops()
 
 
 @contextlib.contextmanager
-def loop_body(trip_count: int | None, counter: Any) -> Iterator[None]:
+def loop_body(trip_count: int | None, counter: TensorLike) -> Iterator[None]:
     """The body of a loop of `ipu.loops` is traced within; `trip_count` is None where only the data say it.
 
     `counter` is the tensor, int32[], of the number of iterations before.

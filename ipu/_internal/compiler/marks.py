@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import tensorflow as tf
@@ -20,8 +20,9 @@ from engine.ir.device_operations import PIPELINE_TURN, UPDATED_ONCE
 from engine.ir.shape import ELEMENT_TYPES
 from engine.partition.marks import GRADIENT, mark_config
 from ipu._internal.compiler.variables import IPUVariable, used_with
+from ipu._internal.types import TensorLike, Variable
 
-AccumulatorType = tf.DType | Callable[[Any], tf.DType | None] | None
+AccumulatorType: TypeAlias = tf.DType | Callable[[Any], tf.DType | None] | None
 """The type gradients are accumulated in: one for all, or for each variable; None is the gradient's own."""
 
 
@@ -77,7 +78,7 @@ def optimizing() -> Iterator[Marks | None]:
     note_updated_once(written_variables(graph, graph.get_operations()[before:]))
 
 
-def mark_gradient(marks: Marks, gradient: Any, variable: Any) -> Any:
+def mark_gradient(marks: Marks, gradient: TensorLike, variable: Variable) -> Any:
     """A gradient in the dtype in which it is accumulated, marked; None if there is none.
 
     `variable` is the Keras variable it belongs to.
@@ -94,7 +95,7 @@ def mark_gradient(marks: Marks, gradient: Any, variable: Any) -> Any:
     return _passed(GRADIENT, gradient, mark_config(getattr(variable, "path", None) or variable.name, None))
 
 
-def as_of_variable(gradient: Any, variable: Any) -> Any:
+def as_of_variable(gradient: TensorLike, variable: Variable) -> Any:
     """A gradient in its variable's dtype, as stock optimizers take it, where another one was asked for accumulators."""
     marks = _marking.marks
     if marks is None or marks.accumulator_type is None or not tf.is_tensor(gradient):
@@ -138,12 +139,12 @@ def _passed(target: str, tensor: tf.Tensor, config: str) -> tf.Tensor:
     return same
 
 
-def is_function_of_variables(accumulator_type: Any) -> bool:
+def is_function_of_variables(accumulator_type: object) -> TypeGuard[Callable[[Any], tf.DType | None]]:
     """Whether a type must be asked for with each variable."""
     return callable(accumulator_type) and not isinstance(accumulator_type, type | tf.DType)
 
 
-def accumulator_element_type(dtype: Any) -> str:
+def accumulator_element_type(dtype: object) -> str:
     """HLO's name of a type to accumulate in; raises ConfigurationError for anything but floating-point types."""
     try:
         kind = tf.as_dtype(dtype)
@@ -157,14 +158,14 @@ def accumulator_element_type(dtype: Any) -> str:
     return ELEMENT_TYPES[np.dtype(kind.as_numpy_dtype)]
 
 
-def written_variables(graph: Any, operations: Iterable[tf.Operation]) -> list[Any]:
+def written_variables(graph: tf.Graph, operations: Iterable[tf.Operation]) -> list[Any]:
     """TensorFlow's variables that some operations of a graph write, those in their branches and loops too."""
     inputs = {id(t) for operation in operations for t in get_read_write_resource_inputs(operation)[1]}
     handles = {id(outer) for outer, inner in getattr(graph, "captures", ()) if id(inner) in inputs}
     return [*used_with(handles), *(v for v in getattr(graph, "variables", ()) if id(_host_handle(v)) in handles)]
 
 
-def _host_handle(variable: Any) -> Any:
+def _host_handle(variable: Variable) -> Any:
     return None if isinstance(variable, IPUVariable) else getattr(variable, "_handle", None)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.partition.storage import Storage
+from ipu._internal.types import Variable
 
 
 @dataclass
@@ -45,12 +46,12 @@ def note_optimizer_state(
         graph = getattr(graph, "outer_graph", None)
 
 
-def optimizer_state_of(graph: Any) -> OptimizerState | None:
+def optimizer_state_of(graph: tf.Graph) -> OptimizerState | None:
     """What was noted in the graph of a function; None if nothing was."""
     return _states.get(graph)
 
 
-def _owner(slot: Any) -> str:
+def _owner(slot: Variable) -> str:
     """The name of the variable that a slot belongs to, with which TensorFlow begins the slot's; else the slot's own."""
     name = str(slot.name).partition(":")[0]
     return name.rpartition("/")[0] or name

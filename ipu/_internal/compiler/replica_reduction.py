@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ipu._internal.compiler import collectives
 from ipu._internal.compiler.function_trace import in_function_trace
+from ipu._internal.types import Nest
 
 REDUCTIONS = {
     tf.distribute.ReduceOp.SUM: collectives.cross_replica_sum,
@@ -35,7 +36,7 @@ def already_reduced() -> Iterator[None]:
         _already.reduced = outer
 
 
-def reduced(reduce_op: Any, value: Any) -> Any:
+def reduced(reduce_op: tf.distribute.ReduceOp, value: Nest) -> Any:
     """The sum or mean over replicas of each tensor of `value`, in a function that runs on them; elsewhere, and within
     `already_reduced`, `value`.
 

@@ -103,7 +103,7 @@ def replicated(traced: TracedStep, replicas: int) -> TracedStep:
     """
     numbers = [number for number, role in enumerate(traced.roles) if role == "variable"]
     by_number = dict(zip(numbers, traced.variables, strict=True))
-    names = {number: getattr(variable, "name", "") for number, variable in by_number.items()}
+    names = {number: variable.name for number, variable in by_number.items()}
     try:
         made = replicate(traced.module, traced.roles, replicas, names)
     except StepCountError as error:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import compiler_ir
+from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 from engine.errors import UnsupportedOperation
 from engine.ir import Module
@@ -21,7 +22,8 @@ from ipu._internal.compiler.hlo import import_hlo
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
 from ipu._internal.compiler.refusals import refusal
 from ipu._internal.compiler.traced_pipelines import ipus_of_function, with_traced_pipelines
-from ipu._internal.compiler.variables import HostVariable, IPUVariable, engine_trace
+from ipu._internal.compiler.variables import DeviceVariable, HostVariable, IPUVariable, engine_trace
+from ipu._internal.types import Variable
 
 if TYPE_CHECKING:
     from engine.partition.pipeline import Pipelined
@@ -41,8 +43,8 @@ class TracedStep:
 
     module: Module
     roles: list[str]
-    variables: list[IPUVariable | HostVariable]
-    updated: list[IPUVariable | HostVariable]
+    variables: list[DeviceVariable]
+    updated: list[DeviceVariable]
     constants: dict[int, np.ndarray]
     pack: Callable[[Sequence[Any]], Any]
     replicas: int = 1
@@ -75,7 +77,7 @@ def _traced(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tup
         return compiled.get_concrete_function(*specs), used
 
 
-def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
+def bind(concrete: ConcreteFunction, used: dict[int, IPUVariable]) -> TracedStep:
     """Binds a concrete function traced under `engine_trace`, which collected `used`.
 
     Parameter k of the module is input k of the function: its arguments, then what it captured.
@@ -87,7 +89,7 @@ def bind(concrete: Any, used: dict[int, IPUVariable]) -> TracedStep:
     by_handle: dict[int, Any] = {id(v._handle): v for v in others}
     by_handle.update(used)
     roles = ["feed"] * len(arguments)
-    resources: dict[int, IPUVariable | HostVariable] = {}
+    resources: dict[int, DeviceVariable] = {}
     constants: dict[int, np.ndarray] = {}
     for number, tensor in enumerate(captured, start=len(arguments)):
         if tensor.dtype == tf.variant:
@@ -125,7 +127,7 @@ def _with_checkpoints(module: Module) -> Module:
     return with_checkpoints(module)
 
 
-def _variable(variable: Any, handle: Any) -> IPUVariable | HostVariable:
+def _variable(variable: Variable, handle: tf.Tensor) -> DeviceVariable:
     if variable is None and is_variable(handle):
         return HostVariable(HandleVariable(handle))
     if variable is None:
@@ -137,7 +139,7 @@ def _variable(variable: Any, handle: Any) -> IPUVariable | HostVariable:
     return variable if isinstance(variable, IPUVariable) else HostVariable(variable)
 
 
-def _emit(concrete: Any, specs: list[tf.TensorSpec]) -> bytes:
+def _emit(concrete: ConcreteFunction, specs: list[tf.TensorSpec]) -> bytes:
     if not all(spec.shape.is_fully_defined() for spec in specs):
         raise UnsupportedOperation(
             f"Expected inputs of static shape. Received: {[str(spec.shape) for spec in specs]}. "

@@ -44,7 +44,7 @@ def note_ipus(devices: Devices) -> None:
         graph = getattr(graph, "outer_graph", None)
 
 
-def ipus_of_function(graph: Any, made: Iterable[Pipelined]) -> int:
+def ipus_of_function(graph: tf.Graph, made: Iterable[Pipelined]) -> int:
     """The IPUs that a replica of a traced function takes, by its shards and the pipelines made of its loops."""
     return max([_ipus.get(graph, 1), *(ipus_of_replica(each.schedule.devices) for each in made)])
 

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from tensorflow.python.eager import context
@@ -16,6 +16,7 @@ from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_o
 from engine.ir import shape_of
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import execution_lock, found_lock, holding
+from ipu._internal.types import TensorLike, Variable
 
 T = TypeVar("T")
 # Both Keras run layers symbolically in graphs with this in their name; nothing in them is ever executed.
@@ -147,7 +148,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         return self._raw_handle
 
     @_handle.setter
-    def _handle(self, handle: Any) -> None:
+    def _handle(self, handle: TensorLike) -> None:
         self._raw_handle = handle
 
     @property
@@ -169,7 +170,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         """The device the variable was created for."""
         return self._ipu_device or self._raw_handle.device
 
-    def _note_foreign_use(self, graph: Any) -> None:
+    def _note_foreign_use(self, graph: func_graph.FuncGraph) -> None:
         graphs = []
         while isinstance(graph, func_graph.FuncGraph):
             if SYMBOLIC_GRAPH in graph.name:
@@ -217,7 +218,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             self._fetch()
             return self._write(write, read_value)
 
-    def _write_to_device(self, value: Any) -> bool:
+    def _write_to_device(self, value: TensorLike) -> bool:
         """Replaces the device copy by an array that fits exactly; whoever looks for the value fetches it from there."""
         with self._alone():
             if self._buffer is None or self._foreign_graphs or not isinstance(value, np.ndarray | np.generic):
@@ -231,11 +232,11 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     def _read_variable_op(self, no_copy: bool = False) -> Any:
         return self._read(lambda: super(IPUVariable, self)._read_variable_op(no_copy))
 
-    def sparse_read(self, indices: Any, name: str | None = None) -> Any:
+    def sparse_read(self, indices: TensorLike, name: str | None = None) -> Any:
         """The rows at `indices`."""
         return self._read(lambda: super(IPUVariable, self).sparse_read(indices, name))
 
-    def gather_nd(self, indices: Any, name: str | None = None) -> Any:
+    def gather_nd(self, indices: TensorLike, name: str | None = None) -> Any:
         """The elements or slices at `indices`."""
         return self._read(lambda: super(IPUVariable, self).gather_nd(indices, name))
 
@@ -244,7 +245,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         return self._read(lambda: super(IPUVariable, self).is_initialized(name))
 
     def assign(
-        self, value: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+        self, value: TensorLike, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Replaces the value; raises ValueError when the shape differs."""
         if not ops.inside_function():
@@ -255,7 +256,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         return self._write(lambda: super(IPUVariable, self).assign(value, use_locking, name, read_value), read_value)
 
     def assign_add(
-        self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+        self, delta: TensorLike, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Adds `delta` to the value."""
         return self._update(
@@ -263,7 +264,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         )
 
     def assign_sub(
-        self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+        self, delta: TensorLike, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Subtracts `delta` from the value."""
         return self._update(
@@ -271,12 +272,35 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         )
 
 
+class DeviceVariable(Protocol):
+    """What a program reads and updates on the device."""
+
+    @property
+    def name(self) -> str:
+        """A name for messages and reports."""
+
+    @property
+    def lock_holder(self) -> Any:
+        """What has the lock that executions with the variable hold."""
+
+    def device_buffer(self) -> DeviceBuffer:
+        """The device's copy, with the present value."""
+
+    def device_written(self, run: object = None) -> None:
+        """Notes that an execution, that of `run`, has written the device's copy."""
+
+
 class HostVariable:
     """The same face for a variable from outside the strategy: copied in before, back after each execution."""
 
-    def __init__(self, variable: Any) -> None:
+    def __init__(self, variable: Variable) -> None:
         self.variable = variable
         self._buffer: DeviceBuffer | None = None
+
+    @property
+    def name(self) -> str:
+        """The variable's name."""
+        return self.variable.name
 
     @property
     def lock_holder(self) -> Any:

@@ -19,7 +19,7 @@ from ipu._internal.config.metadata import LOGGER, AttributeMetadata
 class Option:
     """The declaration of one attribute, and the descriptor that reads and checks it."""
 
-    def __init__(self, default: Any, documentation: str, deprecated: str | None) -> None:
+    def __init__(self, default: object, documentation: str, deprecated: str | None) -> None:
         self.default = default
         self.__doc__ = documentation
         self.deprecated = deprecated
@@ -38,7 +38,7 @@ class Option:
         category._values[self.name] = value
 
 
-def option(default: Any, documentation: str, deprecated: str | None = None) -> Any:
+def option(default: object, documentation: str, deprecated: str | None = None) -> Any:
     """Declares an attribute; its type is the annotation beside it, `deprecated` says what to use instead."""
     return Option(default, documentation, deprecated)
 

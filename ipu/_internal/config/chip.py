@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from engine.errors import ConfigurationError
 from engine.target import Target, target
@@ -54,7 +54,7 @@ def configured_assumptions() -> Assumptions:
 
 def configured_optimizations() -> Optimizations:
     """What the chip's compiler merges by the present configuration, and the order of shards."""
-    from engine.profile.optimizations import Optimizations
+    from engine.profile.optimizations import Optimizations, SelectionOrder
 
     settings, order = current_system().config.optimizations, current_system().config.selection_order
     return Optimizations(
@@ -67,7 +67,7 @@ def configured_optimizations() -> Optimizations:
         cross_replica_sum_bytes=settings.maximum_cross_replica_sum_buffer_size,
         syncless_collectives=_is_syncless(),
         inter_ipu_copies_bytes=settings.maximum_inter_ipu_copies_buffer_size,
-        selection_order=order.name,
+        selection_order=cast(SelectionOrder, order.name),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from engine.errors import ConfigurationError
 from ipu._internal.config.deprecation import deprecated
@@ -20,7 +19,7 @@ from ipu._internal.config.library_flags import CONVOLUTION, ENGINE, GCL, MATMUL,
 use_ipu_config = deprecated("use an ipu.config.IPUConfig instance instead.")
 
 
-def assign(category: Any, **values: object) -> None:
+def assign(category: object, **values: object) -> None:
     """Sets attributes of one category of a configuration."""
     for name, value in values.items():
         setattr(category, name, value)

@@ -143,7 +143,7 @@ def check_flags(name: str, flags: Mapping[Any, Any], library: Library) -> None:
             _unlisted(name, flag, library)
 
 
-def _unlisted(name: str, flag: Any, library: Library) -> None:
+def _unlisted(name: str, flag: str, library: Library) -> None:
     """Warns of a flag of a known family; raises for all others."""
     nearest = difflib.get_close_matches(str(flag), library.known, n=1, cutoff=NEAR)
     of_a_family = isinstance(flag, str) and flag.startswith(library.families) and not flag.endswith(".")

@@ -10,8 +10,10 @@ from enum import Enum
 from typing import Any
 
 from ipu._internal.config.errors import WrongAttributeType
+from ipu._internal.types import Nest
 
-UNIONS = (typing.Union, types.UnionType)
+TypeHint: typing.TypeAlias = Any  # a class, or a union or list of some
+UNIONS: tuple[Any, ...] = (typing.Union, types.UnionType)
 LOGGER = logging.getLogger("ipu.config")
 
 
@@ -22,8 +24,8 @@ class AttributeMetadata:
         self,
         name: str,
         documentation: str,
-        hint: Any = None,
-        default: Any = None,
+        hint: TypeHint = None,
+        default: object = None,
         deprecated: str | None = None,
     ) -> None:
         self.__doc__ = documentation
@@ -42,7 +44,7 @@ class AttributeMetadata:
         """The type as a string, a plain name or a type hint; None for a category."""
         if self._hint is None:
             return None
-        return str(self._hint) if typing.get_origin(self._hint) is typing.Union else hint_name(self._hint)
+        return str(self._hint) if typing.get_origin(self._hint) is UNIONS[0] else hint_name(self._hint)
 
     @property
     def default(self) -> Any:
@@ -86,24 +88,24 @@ class AttributeMetadata:
         return copy.deepcopy(value)
 
 
-def is_enumeration(hint: Any) -> bool:
+def is_enumeration(hint: TypeHint) -> bool:
     """Whether a type hint names an enumeration."""
     return isinstance(hint, type) and issubclass(hint, Enum)
 
 
-def alternatives(hint: Any) -> tuple[Any, ...]:
+def alternatives(hint: TypeHint) -> tuple[Any, ...]:
     """The members of a union; any other hint alone."""
     return typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,)
 
 
-def hint_name(hint: Any) -> str:
+def hint_name(hint: TypeHint) -> str:
     """A type by its bare name, a union of types by their names."""
     return " | ".join(alternative.__name__ for alternative in alternatives(hint))
 
 
-def matches(value: object, hint: Any) -> bool:
+def matches(value: Nest, hint: TypeHint) -> bool:
     """Whether the exact type of `value` is one that `hint` allows: a bool is no int, nor an int a float."""
-    origin = typing.get_origin(hint)
+    origin: Any = typing.get_origin(hint)
     if origin in UNIONS:
         return any(matches(value, alternative) for alternative in typing.get_args(hint))
     if origin in (list, tuple):

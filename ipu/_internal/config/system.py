@@ -13,7 +13,7 @@ import re
 import threading
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from engine.errors import ConfigurationError
 from ipu._internal.config.enumerations import StochasticRoundingBehaviour
@@ -104,11 +104,14 @@ class System:
     @property
     def compiler_options(self) -> CompilerOptions:
         """How programs are ordered, and whether their arithmetic may be reassociated."""
-        from engine.compiler_options import CompilerOptions  # not at the top: configuring needs no NumPy
+        from engine.compiler_options import (  # not at the top: configuring needs no NumPy
+            CompilerOptions,
+            SchedulingAlgorithm,
+        )
 
         scheduling, math = self.config.scheduling, self.config.optimizations
         return CompilerOptions(
-            scheduling.algorithm.name,
+            cast(SchedulingAlgorithm, scheduling.algorithm.name),
             scheduling.maximum_scheduler_lookahead_depth,
             scheduling.maximum_scheduler_search_space_size,
             math.math.fast or math.enable_fast_math,

@@ -25,11 +25,17 @@ def normalise_selection(config: OptionTree) -> None:
         setattr(config, name, [value] if isinstance(value, int) else list(value))
 
 
+def _selection(config: OptionTree) -> tuple[list[int], list[int]]:
+    """`auto_select_ipus` and `select_ipus`, which have been normalised."""
+    numbers, ids = config.auto_select_ipus, config.select_ipus
+    assert not isinstance(numbers, int) and not isinstance(ids, int)
+    return list(numbers), list(ids)
+
+
 def ipus_per_device(config: OptionTree) -> tuple[int, ...]:
     """The number of IPUs of each TensorFlow device; one device of one IPU where nothing is selected."""
-    if config.select_ipus:
-        return tuple(IPUS_OF_ID[index] for index in config.select_ipus)
-    return tuple(config.auto_select_ipus) or (1,)
+    automatic, chosen = _selection(config)
+    return tuple(IPUS_OF_ID[index] for index in chosen) or tuple(automatic) or (1,)
 
 
 def validate(config: OptionTree, on_ipu_model: bool) -> None:
@@ -62,7 +68,7 @@ def validate_least(config: OptionTree) -> None:
 
 def validate_selection(config: OptionTree, on_ipu_model: bool) -> None:
     """Refuses two ways of selection at once, empty devices, and Ids that are not there or twice there."""
-    automatic, chosen = list(config.auto_select_ipus), list(config.select_ipus)
+    automatic, chosen = _selection(config)
     if automatic and chosen:
         raise ConfigurationError(
             "Expected one of auto_select_ipus and select_ipus. "

@@ -32,6 +32,7 @@ from ipu._internal.pipelining.stage_options import stage_options_of
 from ipu._internal.pipelining.sums import checked_sum_dtype, names_of, summed_as
 from ipu._internal.queues.infeed_queue import IPUInfeedQueue
 from ipu._internal.queues.outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipu._internal.types import Nest, TensorLike
 
 logger = logging.getLogger("ipu")
 MAXIMAL_COUNT = 2**31 - 1
@@ -68,7 +69,7 @@ class PipelineArguments:
         """Whether there is an optimizer."""
         return self.optimizer_function is not None
 
-    def to_sum(self, outputs: Any) -> list[tf.Tensor]:
+    def to_sum(self, outputs: Nest) -> list[tf.Tensor]:
         """What is summed over micro-batches of what goes to the outfeed, each in the dtype that was asked for."""
         tensors = [tf.convert_to_tensor(each) for each in tf.nest.flatten(outputs)]
         names = ["loss"] if self.outfeed_loss else names_of(outputs, self._places())
@@ -146,7 +147,7 @@ def check_schedule_takes(count: int, schedule: PipelineSchedule, devices: Device
         raise PipelineCountError(str(error)) from error
 
 
-def _inputs(inputs: Any) -> list[Any]:
+def _inputs(inputs: Nest) -> list[Any]:
     """Says so where a variable is given, whose value all micro-batches of all repetitions get."""
     given = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     for value in given:
@@ -159,7 +160,7 @@ def _inputs(inputs: Any) -> list[Any]:
     return given
 
 
-def _checked_count(count: Any) -> Any:
+def _checked_count(count: TensorLike) -> Any:
     if count is None:
         raise ConfigurationError(
             "Expected gradient_accumulation_count to be specified. Received: None. Give the number of times that each "
@@ -183,13 +184,13 @@ def _checked_count(count: Any) -> Any:
     return int(count)
 
 
-def _positive(name: str, value: Any) -> int:
+def _positive(name: str, value: object) -> int:
     if not is_integer(value) or value < 1:
         raise ConfigurationError(f"Expected {name} to be an integer of at least 1. Received: {value!r}. Nearest: 1.")
     return int(value)
 
 
-def _schedule(schedule: Any, serialization: int) -> PipelineSchedule:
+def _schedule(schedule: object, serialization: int) -> PipelineSchedule:
     sequential = PipelineSchedule.Sequential
     chosen = checked_schedule(schedule, sequential if serialization > 1 else PipelineSchedule.Grouped)
     if serialization > 1 and chosen != sequential:
@@ -199,7 +200,7 @@ def _schedule(schedule: Any, serialization: int) -> PipelineSchedule:
     return chosen
 
 
-def _checked_stages(stages: Any, mapping: Any, serialization: int) -> tuple[tuple[Stage, ...], Devices]:
+def _checked_stages(stages: Nest, mapping: Nest, serialization: int) -> tuple[tuple[Stage, ...], Devices]:
     """The functions and the devices of each stage; those of concurrent functions are lists in both arguments."""
     if not isinstance(stages, list | tuple):
         raise PipelineTypeError(f"Expected computational_stages to be a list or tuple. Received: {stages!r}.")
@@ -208,7 +209,7 @@ def _checked_stages(stages: Any, mapping: Any, serialization: int) -> tuple[tupl
             f"Expected a pipeline of at least two computational stages. Received: {len(stages)}. Call a single "
             "function without pipeline()."
         )
-    functions = [list(stage) if isinstance(stage, list | tuple) else [stage] for stage in stages]
+    functions: list[Stage] = [list(stage) if isinstance(stage, list | tuple) else [stage] for stage in stages]
     for number, of_stage in enumerate(functions):
         wrong = [function for function in of_stage if not callable(function)]
         if wrong or not of_stage:
@@ -249,7 +250,7 @@ def _default_mapping(functions: list[Stage]) -> list[Any]:
     return mapping
 
 
-def _check_queues(infeed_queue: Any, outfeed_queue: Any) -> None:
+def _check_queues(infeed_queue: object, outfeed_queue: object) -> None:
     for name, queue, kind in (
         ("infeed_queue", infeed_queue, IPUInfeedQueue),
         ("outfeed_queue", outfeed_queue, IPUOutfeedQueue),

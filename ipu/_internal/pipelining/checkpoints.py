@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT
 from ipu._internal.compiler.device_calls import device_call
+from ipu._internal.types import TensorLike
 
 
-def checkpointed(value: Any) -> tf.Tensor:
+def checkpointed(value: TensorLike) -> tf.Tensor:
     """The tensor, marked; its gradient passes."""
     tensor = tf.convert_to_tensor(value)
     if not (tensor.dtype.is_numpy_compatible and tensor.dtype != tf.string and tensor.shape.is_fully_defined()):

@@ -24,6 +24,7 @@ from ipu._internal.pipelining.gradients import apply_marked, gradients_of
 from ipu._internal.pipelining.micro_batch import MicroBatch, in_stage, stage_chain
 from ipu._internal.pipelining.options import kind_of
 from ipu._internal.pipelining.turns import MicroBatchTurns
+from ipu._internal.types import Nest
 
 UPDATE_CHAIN = "update"
 
@@ -60,7 +61,7 @@ class _Scheduled:
         with tf.control_dependencies([results[0]]):
             return tf.no_op()
 
-    def _turn(self, turn: Any, *inputs: Any) -> list[Any]:
+    def _turn(self, turn: tf.Tensor, *inputs: tf.Tensor) -> list[Any]:
         """One micro-batch, with the update that follows the last one."""
         arguments, micro_batch = self._arguments, self._micro_batch
         operations: list[Any] = []
@@ -80,7 +81,7 @@ class _Scheduled:
             same = mark_pipeline_turn(turn, config)
             return [mark_updated_once(same + 1), *map(tf.identity, inputs)]
 
-    def _enqueue(self, tensors: Any) -> tf.Operation:
+    def _enqueue(self, tensors: Nest) -> tf.Operation:
         """Hands tensors over, or after the last micro-batch their sums."""
         queue = self._arguments.outfeed_queue
         assert queue is not None

@@ -17,15 +17,16 @@ from ipu._internal.compiler.marks import (
 from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.errors import PipelineRuntimeError
+from ipu._internal.types import Optimizer, OptimizerOutput, Variable
 
 Pairs = list[tuple[tf.Tensor, Any]]
 """Gradients with their variables."""
 
 
-def gradients_of(output: Any, tape: tf.GradientTape) -> Pairs:
+def gradients_of(output: OptimizerOutput, tape: tf.GradientTape) -> Pairs:
     """The gradients of one micro-batch's loss.
 
-    `output` is an OptimizerFunctionOutput, `tape` has what the stages did, if it brings none of its own. Raises
+    `output` is an OptimizerOutput, `tape` has what the stages did, if it brings none of its own. Raises
     PipelineRuntimeError for a loss that depends on no variable that is to be trained.
     """
     tape = tape if output.tape is None else output.tape
@@ -38,7 +39,7 @@ def gradients_of(output: Any, tape: tf.GradientTape) -> Pairs:
     return pairs
 
 
-def _with_none(output: Any, tape: tf.GradientTape) -> list[tuple[Any, Any]]:
+def _with_none(output: OptimizerOutput, tape: tf.GradientTape) -> list[tuple[Any, Any]]:
     variables = list(tape.watched_variables())
     is_first = isinstance(output.opt, tf.compat.v1.train.Optimizer)
     if is_first and _overrides_gradients(output):
@@ -50,7 +51,7 @@ def _with_none(output: Any, tape: tf.GradientTape) -> list[tuple[Any, Any]]:
     return list(zip(tape.gradient(output.loss, inner), wanted, strict=True))
 
 
-def apply_marked(output: Any, pairs: Pairs, accumulator_type: AccumulatorType) -> list[tf.Operation]:
+def apply_marked(output: OptimizerOutput, pairs: Pairs, accumulator_type: AccumulatorType) -> list[tf.Operation]:
     """Lets the optimizer apply gradients that are marked, in the accumulators' dtype, and marks what it writes besides.
 
     The engine reduces marked gradients over micro-batches, and lets happen once what depends on marks.
@@ -68,7 +69,7 @@ def apply_marked(output: Any, pairs: Pairs, accumulator_type: AccumulatorType) -
     return mark_written_once(tf.compat.v1.get_default_graph().get_operations()[before:])
 
 
-def accumulator(accumulator_type: AccumulatorType, gradient: tf.Tensor, variable: Any) -> tf.DType:
+def accumulator(accumulator_type: AccumulatorType, gradient: tf.Tensor, variable: Variable) -> tf.DType:
     """The dtype in which the gradients of a variable are accumulated."""
     asked = accumulator_type(variable) if is_function_of_variables(accumulator_type) else accumulator_type
     return gradient.dtype if asked is None else tf.as_dtype(asked)
@@ -77,12 +78,12 @@ def accumulator(accumulator_type: AccumulatorType, gradient: tf.Tensor, variable
 class GradientSums:
     """The gradients of one micro-batch, and the sums they go into, which are variables on the device."""
 
-    def __init__(self, arguments: PipelineArguments, output: Any, pairs: Pairs) -> None:
+    def __init__(self, arguments: PipelineArguments, output: OptimizerOutput, pairs: Pairs) -> None:
         self._arguments, self._output, self._pairs = arguments, output, pairs
         asked = arguments.accumulator_type
         self._sums = [zeros_variable(g.shape, accumulator(asked, g, v), "ipu_gradient_sum") for g, v in pairs]
 
-    def accumulate(self, number: Any, count: Any) -> tf.Operation:
+    def accumulate(self, number: tf.Tensor, count: tf.Tensor) -> tf.Operation:
         """Adds this micro-batch's, which is the one of that number, counted from 0."""
         added = []
         for (gradient, _), total in zip(self._pairs, self._sums, strict=True):
@@ -96,7 +97,7 @@ class GradientSums:
                 added.append(total.assign_add(gradient, read_value=False))
         return tf.group(*added)
 
-    def apply(self, is_last: Any) -> tf.Operation:
+    def apply(self, is_last: tf.Tensor) -> tf.Operation:
         """Where `is_last`, lets the optimizer apply the sums, and makes them zero again."""
         output = self._output
         variables = [variable for _, variable in self._pairs]
@@ -113,22 +114,22 @@ class GradientSums:
         return tf.cond(is_last, update, tf.no_op)
 
 
-def zeros_variable(shape: Any, dtype: Any, name: str) -> IPUVariable:
+def zeros_variable(shape: tf.TensorShape, dtype: tf.DType, name: str) -> IPUVariable:
     """A variable on the device, made once for the function being traced."""
     with ops.init_scope():
         return IPUVariable(initial_value=tf.zeros(shape, tf.as_dtype(dtype)), trainable=False, name=name)
 
 
-def _build(optimizer: Any, variables: list[Any]) -> None:
+def _build(optimizer: Optimizer, variables: list[Any]) -> None:
     """Makes the variables of a Keras optimizer outside of what is being traced."""
     if hasattr(optimizer, "build") and not getattr(optimizer, "built", False):
         with ops.init_scope():
             optimizer.build(variables)
 
 
-def _overrides_gradients(output: Any) -> bool:
+def _overrides_gradients(output: OptimizerOutput) -> bool:
     return type(output.opt).compute_gradients is not tf.compat.v1.train.Optimizer.compute_gradients
 
 
-def _is_keras3(variable: Any) -> bool:
+def _is_keras3(variable: Variable) -> bool:
     return not isinstance(variable, tf.Variable) and hasattr(variable, "value")

@@ -17,6 +17,7 @@ from ipu._internal.compiler.tokens import own_chain
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.errors import PipelineTypeError
 from ipu._internal.queues.elements import arguments_of
+from ipu._internal.types import Nest
 
 
 @contextlib.contextmanager
@@ -57,7 +58,7 @@ class MicroBatch:
             positional, named = tuple(_spread(outputs)), {}
         return outputs
 
-    def optimizer_output(self, outputs: Any) -> Any:
+    def optimizer_output(self, outputs: Nest) -> Any:
         """What `optimizer_function` returns."""
         function = self._arguments.optimizer_function
         assert function is not None
@@ -69,7 +70,7 @@ class MicroBatch:
             )
         return output
 
-    def enqueued(self, outputs: Any, output: Any) -> Any:
+    def enqueued(self, outputs: Nest, output: Nest) -> Any:
         """What goes to the outfeed, None for nothing."""
         arguments = self._arguments
         if output is not None:
@@ -107,7 +108,7 @@ class MicroBatch:
                 )
 
 
-def _spread(outputs: Any) -> Sequence[Any]:
+def _spread(outputs: Nest) -> Sequence[Any]:
     """What a stage returned as the arguments of the next."""
     if outputs is None:
         return ()

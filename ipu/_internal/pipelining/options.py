@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Any, get_args
+from typing import get_args
 
 from engine.errors import ConfigurationError
 from engine.integers import is_integer
@@ -50,7 +50,7 @@ class GradientAccumulationReductionMethod(Enum):
     RUNNING_MEAN = 2
 
 
-def checked_schedule(schedule: Any, default: PipelineSchedule = PipelineSchedule.Grouped) -> PipelineSchedule:
+def checked_schedule(schedule: object, default: PipelineSchedule = PipelineSchedule.Grouped) -> PipelineSchedule:
     """A member of PipelineSchedule, or its value; `default` for None. Raises PipelineTypeError for anything else."""
     if schedule is None:
         return default
@@ -62,7 +62,7 @@ def checked_schedule(schedule: Any, default: PipelineSchedule = PipelineSchedule
     )
 
 
-def checked_recomputation(mode: Any, schedule: PipelineSchedule) -> Recomputation:
+def checked_recomputation(mode: object, schedule: PipelineSchedule) -> Recomputation:
     """How a pipeline recomputes, where it may, in a mode; None is Auto.
 
     Raises PipelineTypeError for anything but a member of RecomputationMode or None, UnsupportedOperation for a mode
@@ -78,7 +78,7 @@ def kind_of(schedule: PipelineSchedule) -> ScheduleKind:
     return next(kind for kind in get_args(ScheduleKind) if kind == schedule.name)
 
 
-def checked_device_mapping(mapping: Any, stages: int) -> tuple[int, ...]:
+def checked_device_mapping(mapping: object, stages: int) -> tuple[int, ...]:
     """The IPU of each stage; None maps stage k to IPU k.
 
     Raises PipelineTypeError for anything but a list or tuple of integers, ConfigurationError for one of another
@@ -104,7 +104,7 @@ def checked_device_mapping(mapping: Any, stages: int) -> tuple[int, ...]:
 REDUCTIONS: tuple[Reduction, ...] = ("sum", "mean", "running_mean")
 
 
-def checked_reduction(method: Any) -> Reduction:
+def checked_reduction(method: object) -> Reduction:
     """A name in any case or a member of GradientAccumulationReductionMethod; raises ConfigurationError for others."""
     name = getattr(method, "name", method)
     if isinstance(name, str) and name.lower() in REDUCTIONS:

@@ -31,7 +31,9 @@ class PipelineStageOptions:
         ValueError: a library has no such flag; the message names the nearest that it has.
     """
 
-    def __init__(self, convolution_options: Any = None, matmul_options: Any = None, slice_options: Any = None) -> None:
+    def __init__(
+        self, convolution_options: object = None, matmul_options: object = None, slice_options: object = None
+    ) -> None:
         self._convolution_options = _checked("convolution_options", convolution_options, CONVOLUTION)
         self._matmul_options = _checked("matmul_options", matmul_options, MATMUL)
         self._slice_options = _checked("slice_options", slice_options, SLICE)
@@ -43,14 +45,14 @@ class PipelineStageOptions:
         )
 
 
-def _checked(name: str, value: Any, library: Library) -> dict[str, Any]:
+def _checked(name: str, value: object, library: Library) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
         raise PipelineTypeError(f"Expected {name} to be None or a dictionary of option flags. Received: {value!r}.")
     check_flags(name, value or {}, library)
     return dict(value or {})
 
 
-def check_stage_options(name: str, options: Any, stages: int) -> None:
+def check_stage_options(name: str, options: object, stages: int) -> None:
     """Raises for anything but None or a list of one PipelineStageOptions for each stage."""
     if options is None:
         return

@@ -22,6 +22,7 @@ from ipu._internal.compiler.program import Program
 from ipu._internal.compiler.tokens import own_chain
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.pipelining.micro_batch import in_stage
+from ipu._internal.types import Nest
 
 if TYPE_CHECKING:
     from engine.runtime.observer import Observer, RunningCall
@@ -216,5 +217,5 @@ class _StreamedCall:
         return self._call.waits() + self._ring.device_waits
 
 
-def _leaves(results: Any) -> list[Any]:
+def _leaves(results: Nest) -> list[Any]:
     return [leaf for leaf in tf.nest.flatten(results) if leaf is not None]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
 
 import tensorflow as tf
 
 from ipu._internal.pipelining.errors import PipelineTypeError
+from ipu._internal.types import Nest
 
 
-def checked_sum_dtype(asked: Any) -> Any:
+def checked_sum_dtype(asked: object) -> Any:
     """`accumulate_outfeed_dtype`: None, a dtype of numbers or a function of what is summed.
 
     Raises PipelineTypeError for anything else.
@@ -18,7 +19,7 @@ def checked_sum_dtype(asked: Any) -> Any:
     return asked if asked is None or _is_function(asked) else _checked(asked)
 
 
-def summed_as(tensor: tf.Tensor, asked: Any, name: str) -> tf.Tensor:
+def summed_as(tensor: tf.Tensor, asked: object, name: str) -> tf.Tensor:
     """What is summed over micro-batches of an output of that name, in the dtype that was asked for.
 
     A function is given a `tf.TensorSpec`: names of tensors in the program get numbers that no program can know.
@@ -29,7 +30,7 @@ def summed_as(tensor: tf.Tensor, asked: Any, name: str) -> tf.Tensor:
     return tensor if asked is None else tf.cast(tensor, tf.as_dtype(_checked(asked)))
 
 
-def names_of(structure: Any, places: Sequence[int] | None = None) -> list[str]:
+def names_of(structure: Nest, places: Sequence[int] | None = None) -> list[str]:
     """The names of nested outputs in the order of `tf.nest.flatten`: their keys, or `output_<k>` at place k of a list.
 
     `places` are those of the elements of a list, if some have been left out.
@@ -37,7 +38,7 @@ def names_of(structure: Any, places: Sequence[int] | None = None) -> list[str]:
     return ["/".join(path) or "output_0" for path in _paths(structure, places)]
 
 
-def _paths(structure: Any, places: Sequence[int] | None = None) -> Iterator[tuple[str, ...]]:
+def _paths(structure: Nest, places: Sequence[int] | None = None) -> Iterator[tuple[str, ...]]:
     if isinstance(structure, Mapping):
         inner = [(str(key), structure[key]) for key in sorted(structure)]
     elif isinstance(structure, list | tuple):
@@ -50,11 +51,11 @@ def _paths(structure: Any, places: Sequence[int] | None = None) -> Iterator[tupl
         yield from ((name, *path) for path in _paths(each))
 
 
-def _is_function(asked: Any) -> bool:
+def _is_function(asked: object) -> TypeGuard[Callable[[tf.TensorSpec], object]]:
     return callable(asked) and not isinstance(asked, tf.DType | type)
 
 
-def _checked(asked: Any) -> Any:
+def _checked(asked: object) -> Any:
     try:
         dtype = tf.as_dtype(asked)
     except TypeError:

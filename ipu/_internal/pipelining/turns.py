@@ -13,6 +13,7 @@ from ipu._internal.pipelining.arguments import PipelineArguments, check_schedule
 from ipu._internal.pipelining.gradients import GradientSums, gradients_of, zeros_variable
 from ipu._internal.pipelining.micro_batch import MicroBatch
 from ipu._internal.queues.approval import approved
+from ipu._internal.types import Nest
 
 
 class MicroBatchTurns:
@@ -32,16 +33,16 @@ class MicroBatchTurns:
         with tf.control_dependencies([results[0]]):
             return tf.no_op()
 
-    def _check(self, counts: Any) -> None:
+    def _check(self, counts: np.ndarray) -> None:
         """On the host, when the program runs: raises PipelineCountError for counts that the schedule cannot take."""
         arguments = self._arguments
         for count in np.unique(counts):
             check_schedule_takes(int(count), arguments.schedule, arguments.devices, arguments.training)
 
-    def _within(self, turn: Any, count: Any, *inputs: Any) -> Any:
+    def _within(self, turn: tf.Tensor, count: tf.Tensor, *inputs: tf.Tensor) -> Any:
         return turn < count * self._arguments.repeat_count
 
-    def _turn(self, turn: Any, count: Any, *inputs: Any) -> list[Any]:
+    def _turn(self, turn: tf.Tensor, count: tf.Tensor, *inputs: tf.Tensor) -> list[Any]:
         """One micro-batch, and after the last of an update the update."""
         number = turn % count
         is_last = tf.equal(number, count - 1)
@@ -61,7 +62,7 @@ class MicroBatchTurns:
         with tf.control_dependencies(operations):
             return [turn + 1, tf.identity(count), *map(tf.identity, inputs)]
 
-    def _enqueue(self, tensors: Any, is_last: Any) -> Any:
+    def _enqueue(self, tensors: Nest, is_last: tf.Tensor) -> Any:
         queue = self._arguments.outfeed_queue
         assert queue is not None
         if not self._arguments.accumulate_outfeed:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import OutOfTileMemory
 from ipu._internal.profiling.failures import listen, listen_no_more
 from ipu._internal.profiling.saying import PATH, tell_written
+from ipu._internal.types import Nest
 
 if TYPE_CHECKING:
     from engine.report import Report
 
 
-def _nothing(*_: Any, **__: Any) -> None:
+def _nothing(*_: object, **__: object) -> None:
     """What happens with each batch. Both Keras look for the mark, and then need not wait for callbacks."""
 
 
@@ -54,7 +55,7 @@ class ProfileReport:
         self._epochs = 0
         self._files: list[Path] = []
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: object) -> None:
         """Keras says whose callback this is."""
         self.model = model
 
@@ -62,40 +63,40 @@ class ProfileReport:
         """Keras says how many epochs and steps there will be."""
         self.params = params
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Nest = None) -> None:
         """Programs are compiled from now on."""
         self._training, self._epochs = True, 0
         listen(self.model, self._failed)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Nest = None) -> None:
         """An epoch begins."""
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Nest = None) -> None:
         """Writes the report early, if there are more epochs to come."""
         self._epochs += 1
         if self._epochs == 1 and self.params.get("epochs", 1) > 1:
             self._write("train")
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: Nest = None) -> None:
         """Writes the report."""
         self._training = False
         listen_no_more(self.model, self._failed)
         self._write("train")
         self._tell()
 
-    def on_test_begin(self, logs: Any = None) -> None:
+    def on_test_begin(self, logs: Nest = None) -> None:
         """An evaluation begins, maybe one of `fit`."""
         listen(self.model, self._failed)
 
-    def on_test_end(self, logs: Any = None) -> None:
+    def on_test_end(self, logs: Nest = None) -> None:
         """Writes the report on `evaluate`."""
         self._ended("test")
 
-    def on_predict_begin(self, logs: Any = None) -> None:
+    def on_predict_begin(self, logs: Nest = None) -> None:
         """A prediction begins."""
         listen(self.model, self._failed)
 
-    def on_predict_end(self, logs: Any = None) -> None:
+    def on_predict_end(self, logs: Nest = None) -> None:
         """Writes the report on `predict`."""
         self._ended("predict")
 

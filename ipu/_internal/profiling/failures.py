@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from engine.errors import OutOfTileMemory
 
@@ -11,21 +10,21 @@ Listener = Callable[[OutOfTileMemory], None]
 _LISTENERS = "_ipu_memory_listeners"
 
 
-def listen(model: Any, listener: Listener) -> None:
+def listen(model: object, listener: Listener) -> None:
     """Calls `listener` with each such error of the model's programs from now on."""
     listeners = vars(model).setdefault(_LISTENERS, [])
     if listener not in listeners:
         listeners.append(listener)
 
 
-def listen_no_more(model: Any, listener: Listener) -> None:
+def listen_no_more(model: object, listener: Listener) -> None:
     """Does not any longer; fine for one that never did."""
     listeners = vars(model).get(_LISTENERS, [])
     if listener in listeners:
         listeners.remove(listener)
 
 
-def tell(model: Any, error: OutOfTileMemory) -> None:
+def tell(model: object, error: OutOfTileMemory) -> None:
     """Calls the listeners of the model whose program does not fit."""
     for listener in list(vars(model).get(_LISTENERS, ())):
         listener(error)

@@ -17,20 +17,21 @@ from engine.report.render import prepare
 from ipu._internal.config.chip import configured_assumptions, configured_target
 from ipu._internal.profiling.programs import is_model, latest_mode, program_of_model
 from ipu._internal.profiling.saying import PATH, tell_written
+from ipu._internal.types import Nest
 
 if TYPE_CHECKING:
     from ipu._internal.compiler.program import Program
 
 
 def profile(
-    subject: Any,
-    *arguments: Any,
+    subject: object,
+    *arguments: Nest,
     path: str | PathLike[str] | None = PATH,
     mode: str | None = None,
     batch_size: int | None = None,
     name: str | None = None,
     baseline: str | PathLike[str] | Report | None = None,
-    **keyword_arguments: Any,
+    **keyword_arguments: Nest,
 ) -> Report:
     """Says what the configured chip would do with a compiled program, without running it.
 
@@ -87,8 +88,14 @@ def _report_of(
         return report_of_program(subject, name)
     if is_model(subject):
         mode = mode or latest_mode(subject)
-        if arguments or batch_size is not None:
-            return report_of_compiled(program_of_model(subject, mode, *arguments, batch_size=batch_size), name)
+        given = {**dict(zip(("x", "y"), arguments, strict=False)), **keyword_arguments}
+        if len(arguments) > 2 or not given.keys() <= {"x", "y"} or len(given) < len(arguments) + len(keyword_arguments):
+            raise ConfigurationError(
+                f"Expected of a model the arguments x and y. Received: {len(arguments)} arguments without a name, and "
+                f"{', '.join(keyword_arguments) or 'none'} by name. Leave the others out."
+            )
+        if given or batch_size is not None:
+            return report_of_compiled(program_of_model(subject, mode, batch_size=batch_size, **given), name)
         return report_of_model(subject, mode, name)
     from ipu._internal.compiler.calling import program_of_function
 
@@ -102,7 +109,7 @@ def _report_of(
     return report_of_compiled(program, name)
 
 
-def report_of_model(model: Any, mode: str, name: str) -> Report:
+def report_of_model(model: object, mode: str, name: str) -> Report:
     """The report on the program that a model ran last, with what was seen of its queues; or on the one it would."""
     measured = vars(model).get("_ipu_queue_reports", {}).get(mode)
     feeding = None if measured is None else Feeding(**vars(measured))

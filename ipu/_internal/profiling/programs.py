@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from engine.errors import ConfigurationError
+from ipu._internal.types import Nest
 
 if TYPE_CHECKING:
     from ipu._internal.compiler.program import Program
@@ -20,11 +21,11 @@ class ProgramOwner(Protocol):
     def latest_program(self) -> Program | None:
         """The program made last."""
 
-    def program_for(self, x: Any = None, y: Any = None, batch_size: int | None = None) -> Program:
+    def program_for(self, x: Nest = None, y: Nest = None, batch_size: int | None = None) -> Program:
         """The program for batches of these shapes, compiled if need be."""
 
 
-def program_of_model(model: Any, mode: str, x: Any = None, y: Any = None, batch_size: int | None = None) -> Program:
+def program_of_model(model: Any, mode: str, x: Nest = None, y: Nest = None, batch_size: int | None = None) -> Program:
     """The program that the model's last `fit` ("train"), `evaluate` ("test") or `predict` ran.
 
     If it has not run in this mode, or if shapes are given, the one for these shapes, compiled and not run.
@@ -44,7 +45,7 @@ def program_of_model(model: Any, mode: str, x: Any = None, y: Any = None, batch_
     return owner.program_for(x, y, batch_size) if program is None else program
 
 
-def is_model(subject: Any) -> bool:
+def is_model(subject: object) -> bool:
     """Whether this is a model of a Keras, which is not imported for the question."""
     return any(
         each.__name__ == "Model" and each.__module__.partition(".")[0] in ("keras", "tf_keras")
@@ -52,7 +53,7 @@ def is_model(subject: Any) -> bool:
     )
 
 
-def latest_mode(model: Any) -> str:
+def latest_mode(model: object) -> str:
     """The mode that a model has run in, "train" before "test" before "predict".
 
     If in none, "train" for a model that has been compiled.
@@ -64,7 +65,7 @@ def latest_mode(model: Any) -> str:
     return "predict" if getattr(model, "optimizer", None) is None else "train"
 
 
-def _owner(model: Any, mode: str) -> ProgramOwner | None:
+def _owner(model: object, mode: str) -> ProgramOwner | None:
     """The model's function of a mode, made as Keras does; None for a model that Keras runs itself."""
     if not getattr(getattr(model, "distribute_strategy", None), "serves_keras", False):
         return None

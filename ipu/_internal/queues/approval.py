@@ -53,7 +53,7 @@ def approved(value: tf.Tensor, check: Callable[[Any], None]) -> tf.Tensor:
     approval, graph = Approval(check), ops.get_default_graph()
     # Programs know it by name only: it lives as long as the traced function.
     graph._ipu_approvals = [*getattr(graph, "_ipu_approvals", []), approval]
-    operations = []
+    operations: list[tf.Operation] = []
     for _ in range(ENQUEUED):
         with tf.control_dependencies(operations):
             _, operation = ordered_call(OUTFEED, [value], {"queue": approval.name})

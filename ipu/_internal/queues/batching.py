@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 HARMLESS_SOURCES = frozenset({"_TensorDataset", "_TensorSliceDataset", "_RangeDataset", "_RandomDataset"})
@@ -21,7 +19,7 @@ HARMLESS_OPERATIONS = frozenset(
 """Of tensors of known shapes they give the same at all times, soon, and never an error."""
 
 
-def is_harmless(dataset: Any) -> bool:
+def is_harmless(dataset: tf.data.Dataset) -> bool:
     """Whether nobody can tell how many elements are taken from the data set at a time.
 
     A data set that may fail, wait for something or have side effects must be asked for one element after the other:
@@ -38,6 +36,6 @@ def is_harmless(dataset: Any) -> bool:
     return all(is_harmless(source) for source in inputs)
 
 
-def _has_known_shapes(dataset: Any) -> bool:
+def _has_known_shapes(dataset: tf.data.Dataset) -> bool:
     leaves = tf.nest.flatten(dataset.element_spec)
     return all(isinstance(leaf, tf.TensorSpec) and leaf.shape.is_fully_defined() for leaf in leaves)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from engine.errors import ConfigurationError
 from ipu._internal.compiler.tokens import current_ordinal
 
 
-def check_ordinal(ordinal: Any) -> int | None:
+def check_ordinal(ordinal: object) -> int | None:
     """The device ordinal. Raises ValueError for anything but None and integers from 0."""
     if ordinal is None:
         return None
@@ -27,7 +25,7 @@ def check_device(queue: str, ordinal: int | None) -> None:
         )
 
 
-def check_count(name: str, value: Any, least: int, most: int) -> int:
+def check_count(name: str, value: object, least: int, most: int) -> int:
     """The value. Raises ValueError for anything but integers from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         nearest = f" Nearest: {min(max(value, least), most)}." if isinstance(value, int) else ""

@@ -17,7 +17,7 @@ def install() -> None:
         return
 
     @functools.wraps(original)
-    def iterate(self: Any) -> Any:
+    def iterate(self: tf.data.Dataset) -> Any:
         if tf.distribute.has_strategy() and tf.executing_eagerly():
             strategy = tf.distribute.get_strategy()
             if getattr(strategy, "_enable_dataset_iterators", False) and not caller_is_library(1):

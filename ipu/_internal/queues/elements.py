@@ -9,11 +9,12 @@ import tensorflow as tf
 from tensorflow.python.data.util import structure
 
 from engine.ir.shape import ELEMENT_TYPES, Shape
+from ipu._internal.types import Nest
 
 FEED_TYPES = (tf.int32, tf.float32, tf.float16, tf.bool, tf.int8, tf.uint8)
 
 
-def check_specs(element_spec: Any) -> None:
+def check_specs(element_spec: Nest) -> None:
     """Raises ValueError for elements whose shapes are not fully defined."""
     for leaf in tf.nest.flatten(element_spec):
         if not isinstance(leaf, tf.TensorSpec):
@@ -28,7 +29,7 @@ def check_specs(element_spec: Any) -> None:
             )
 
 
-def leaf_shapes(element_spec: Any) -> list[Shape]:
+def leaf_shapes(element_spec: Nest) -> list[Shape]:
     """The device's shapes of the leaves, which `check_specs` has accepted."""
     return [
         Shape(ELEMENT_TYPES[np.dtype(leaf.dtype.as_numpy_dtype)], tuple(leaf.shape))
@@ -36,12 +37,12 @@ def leaf_shapes(element_spec: Any) -> list[Shape]:
     ]
 
 
-def is_feedable(element_spec: Any) -> bool:
+def is_feedable(element_spec: Nest) -> bool:
     """Whether `check_feedable` accepts it."""
     return all(leaf.dtype in FEED_TYPES and 0 not in leaf.shape for leaf in tf.nest.flatten(element_spec))
 
 
-def check_feedable(element_spec: Any) -> None:
+def check_feedable(element_spec: Nest) -> None:
     """Raises FailedPreconditionError for dtypes the device does not take, InvalidArgumentError for empty tensors."""
     for index, leaf in enumerate(tf.nest.flatten(element_spec)):
         if leaf.dtype not in FEED_TYPES:
@@ -60,18 +61,18 @@ def check_feedable(element_spec: Any) -> None:
             )
 
 
-def packed(element_spec: Any, leaves: list[Any]) -> Any:
+def packed(element_spec: Nest, leaves: list[Any]) -> Any:
     """An element of the data set's structure around its leaves."""
     return structure.from_compatible_tensor_list(element_spec, leaves)
 
 
-def tuple_elements(element_spec: Any) -> int:
+def tuple_elements(element_spec: Nest) -> int:
     """How many arguments an element is for a loop's body."""
     positional, named = arguments_of(element_spec)
     return len(positional) + len(named)
 
 
-def arguments_of(element: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments_of(element: Nest) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """An element, or its spec, as arguments: a dict with string keys by name, a tuple spread, all else one."""
     if isinstance(element, tuple) and len(element) == 1 and _is_named(element[0]):
         element = element[0]
@@ -80,5 +81,5 @@ def arguments_of(element: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(element) if isinstance(element, tuple | list) else (element,)), {}
 
 
-def _is_named(element: Any) -> bool:
+def _is_named(element: Nest) -> bool:
     return isinstance(element, dict) and all(isinstance(key, str) for key in element)

@@ -41,7 +41,7 @@ class Feeder:
     With IPUConfig.optimizations.prefetch_data_streams it reads ahead; otherwise an element when a program waits for it.
     """
 
-    def __init__(self, dataset: Any, shapes: Sequence[Shape], depth: int) -> None:
+    def __init__(self, dataset: tf.data.Dataset, shapes: Sequence[Shape], depth: int) -> None:
         size = sum(shape.bytes for shape in shapes)
         most = max(1, min(AT_ONCE, depth, MOST_BYTES_AT_ONCE // max(size, 1)))
         self._ahead = current_system().config.optimizations.prefetch_data_streams

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class InfeedEndpoint:
     """Elements of `dataset` with leaves of `shapes`, read up to `depth` elements ahead for each replica."""
 
-    def __init__(self, name: str | None, dataset: Any, shapes: Sequence[Shape], depth: int) -> None:
+    def __init__(self, name: str | None, dataset: tf.data.Dataset, shapes: Sequence[Shape], depth: int) -> None:
         self._dataset, self._shapes, self._depth = dataset, tuple(shapes), depth
         self._feeder: Feeder | SyntheticFeeder | None = None
         self._finalizer: Any = None

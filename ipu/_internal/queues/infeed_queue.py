@@ -15,6 +15,7 @@ from ipu._internal.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu._internal.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
 from ipu._internal.queues.feeder import automatic_depth
 from ipu._internal.queues.infeed import InfeedEndpoint
+from ipu._internal.types import Nest
 
 DEFAULT_PREFETCH_DEPTH, MAXIMAL_PREFETCH_DEPTH = 3, 255
 
@@ -138,7 +139,7 @@ class IPUIterator:
         **kwargs: further arguments of IPUInfeedQueue.
     """
 
-    def __init__(self, dataset: tf.data.Dataset | None = None, element_spec: Any = None, **kwargs: Any) -> None:
+    def __init__(self, dataset: tf.data.Dataset | None = None, element_spec: Nest = None, **kwargs: Any) -> None:
         if dataset is None:
             raise ValueError("Expected a dataset for the iterator. Received: None.")
         self._infeed_queue = IPUInfeedQueue(dataset, **kwargs)

@@ -23,6 +23,7 @@ from ipu._internal.config.deprecation import warn_of_arguments
 from ipu._internal.queues.checks import check_count, check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import OUTFEED as DEPRECATED
 from ipu._internal.queues.outfeed import OutfeedEndpoint
+from ipu._internal.types import Nest
 
 DEFAULT_BUFFER_DEPTH, MAXIMAL_BUFFER_DEPTH = 3, 2**31 - 1
 EMPTY_SECONDS = 0.0005
@@ -57,7 +58,7 @@ class IPUOutfeedQueue:
 
     def __init__(
         self,
-        feed_name: str | None = None,
+        feed_name: str | IPUOutfeedMode | None = None,
         outfeed_mode: IPUOutfeedMode | None = None,
         device_ordinal: int | None = 0,
         replication_factor: int | None = None,
@@ -88,7 +89,7 @@ class IPUOutfeedQueue:
         return self._registered
 
     @autograph.autograph_artifact
-    def enqueue(self, tensors: Any) -> Any:
+    def enqueue(self, tensors: Nest) -> Any:
         """Hands over a tensor, or a tuple, list or dict of tensors, also nested; returns the operation that does it.
 
         Layers and optimizers of Keras models may call it: in `fit` a layer enqueues for each micro-batch, and what
@@ -111,7 +112,7 @@ class IPUOutfeedQueue:
             _, operation = ordered_call(OUTFEED, leaves, {"queue": self._endpoint.name})
         return operation
 
-    def _check_specs(self, tensors: Any, specs: list[tf.TensorSpec]) -> None:
+    def _check_specs(self, tensors: Nest, specs: list[tf.TensorSpec]) -> None:
         if not specs:
             raise ValueError("Expected at least one tensor to enqueue. Received: none.")
         for spec in specs:
@@ -127,7 +128,7 @@ class IPUOutfeedQueue:
             )
         self._structure, self._specs, self._registered, self._fixed = structure, specs, True, True
 
-    def _enter(self, graph: Any) -> None:
+    def _enter(self, graph: tf.Graph) -> None:
         outer = graph
         while outer is not None:
             if outer in self._graphs:
@@ -225,5 +226,5 @@ class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
         super().__init__(*args, **kwargs)
 
 
-def _described(structure: Any, specs: list[tf.TensorSpec]) -> str:
+def _described(structure: Nest, specs: list[tf.TensorSpec]) -> str:
     return str(tf.nest.pack_sequence_as(structure, [f"{s.dtype.name}{s.shape.as_list()}" for s in specs]))

@@ -187,7 +187,7 @@ async def _within(seconds: float, work: Awaitable[Any], status: int, message: st
         raise RequestError(400, "The client has gone") from error
 
 
-async def _in_thread_if(large: bool, function: Callable[..., Any], *arguments: Any) -> Any:
+async def _in_thread_if(large: bool, function: Callable[..., Any], *arguments: object) -> Any:
     return await asyncio.to_thread(function, *arguments) if large else function(*arguments)
 
 

@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from engine.integers import is_integer
+from ipu._internal.types import Nest
 
 
-def checked_count(name: str, value: Any) -> int:
+def checked_count(name: str, value: object) -> int:
     """The argument `name` as an int; scalar tensors, variables and arrays of integers are numbers, too.
 
     Raises ConfigurationError, a ValueError, for anything but an integer of at least 1.
@@ -24,7 +25,7 @@ def checked_count(name: str, value: Any) -> int:
     return int(number)
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: Nest) -> Any:
     if isinstance(value, tf.Tensor | tf.Variable) and hasattr(value, "numpy"):
         value = value.numpy()
     return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value

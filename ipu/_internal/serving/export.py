@@ -15,19 +15,20 @@ from ipu._internal.serving.exporting import Export, export_step
 from ipu._internal.serving.input_datasets import signatures
 from ipu._internal.serving.pipelines import checked_pipeline, composition
 from ipu._internal.serving.steps import checked_step
+from ipu._internal.types import Nest
 
 
 def export_single_step(
     predict_step: Callable[..., Any],
     export_dir: str,
     iterations: int,
-    predict_step_signature: Any = None,
+    predict_step_signature: Nest = None,
     input_dataset: tf.data.Dataset | None = None,
-    output_names: Any = None,
+    output_names: Nest = None,
     preprocessing_step: Callable[..., Any] | None = None,
-    preprocessing_step_signature: Any = None,
+    preprocessing_step_signature: Nest = None,
     postprocessing_step: Callable[..., Any] | None = None,
-    postprocessing_step_signature: Any = None,
+    postprocessing_step_signature: Nest = None,
     purge_export_dir: bool = False,
 ) -> Callable[..., Any]:
     """Exports a function of tensors for TensorFlow Serving, with the variables it reads as constants.
@@ -86,18 +87,18 @@ def export_pipeline(
     computational_stages: Sequence[Callable[..., Any]],
     export_dir: str,
     iterations: int,
-    inputs: Any = None,
+    inputs: Nest = None,
     device_mapping: Sequence[int] | None = None,
-    pipeline_schedule: Any = None,
-    poplar_options: Any = None,
+    pipeline_schedule: object = None,
+    poplar_options: object = None,
     name: str | None = None,
-    predict_step_signature: Any = None,
+    predict_step_signature: Nest = None,
     input_dataset: tf.data.Dataset | None = None,
-    output_names: Any = None,
+    output_names: Nest = None,
     preprocessing_step: Callable[..., Any] | None = None,
-    preprocessing_step_signature: Any = None,
+    preprocessing_step_signature: Nest = None,
     postprocessing_step: Callable[..., Any] | None = None,
-    postprocessing_step_signature: Any = None,
+    postprocessing_step_signature: Nest = None,
     purge_export_dir: bool = False,
 ) -> Callable[..., Any]:
     """Like `export_single_step` for a pipeline of stages, each of which takes what the one before returned.
@@ -153,11 +154,11 @@ def export_keras(
     model: Any,
     export_dir: str,
     batch_size: int | None = None,
-    output_names: Any = None,
+    output_names: Nest = None,
     preprocessing_step: Callable[..., Any] | None = None,
-    preprocessing_step_signature: Any = None,
+    preprocessing_step_signature: Nest = None,
     postprocessing_step: Callable[..., Any] | None = None,
-    postprocessing_step_signature: Any = None,
+    postprocessing_step_signature: Nest = None,
     purge_export_dir: bool = False,
 ) -> Callable[..., Any]:
     """Exports a Keras model created in an IPUStrategy's scope; the same as `model.export_for_ipu_serving(...)`.

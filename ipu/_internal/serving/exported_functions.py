@@ -9,7 +9,7 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 
-def exported_function(function: Any) -> Callable[..., Any] | None:
+def exported_function(function: object) -> Callable[..., Any] | None:
     """What runs the exported program in `function` on the engine and the steps around it on the host.
 
     The function itself if it is what an export returned; for a signature of a SavedModel one made of its graph. None

@@ -20,6 +20,7 @@ from ipu._internal.serving.manifest import STRING, Manifest, Pipeline, Tensor
 from ipu._internal.serving.program_calls import call_program, mark_exported
 from ipu._internal.serving.saved_model import frozen, save
 from ipu._internal.serving.steps import Step, check_match, checked_step
+from ipu._internal.types import Nest
 
 logger = logging.getLogger("ipu")
 
@@ -78,7 +79,7 @@ def default_names(count: int) -> list[str]:
     return [f"output_{number}" for number in range(count)]
 
 
-def checked_output_names(names: Any, count: int) -> list[str]:
+def checked_output_names(names: Nest, count: int) -> list[str]:
     """A str for one output, a list of them for several; output_0, output_1 and so on for None.
 
     Raises ConfigurationError for another number of names or one given twice, ExportTypeError for anything else.
@@ -118,7 +119,7 @@ def _postprocessing(export: Export, specs: Sequence[tf.TensorSpec]) -> Step | No
     return step
 
 
-def _refuse_signature_alone(signature: Any, what: str) -> None:
+def _refuse_signature_alone(signature: Nest, what: str) -> None:
     if signature is not None:
         raise ConfigurationError(f"Expected {what}_signature only with a {what}. Received: it without one.")
 

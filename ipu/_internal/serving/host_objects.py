@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from tensorflow.python.trackable.base import Trackable
 
+from ipu._internal.types import Function
+
 LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras", "numpy"})
 
 
-def host_objects(function: Any) -> list[Trackable]:
+def host_objects(function: Function) -> list[Trackable]:
     """The objects that a function, or one that it calls, has in its closure, globals, defaults, or is a method of."""
     found: dict[int, Trackable] = {}
     seen: set[int] = set()
@@ -28,7 +30,7 @@ def host_objects(function: Any) -> list[Trackable]:
     return list(found.values())
 
 
-def _referred(value: Any) -> list[Any]:
+def _referred(value: object) -> list[Any]:
     if isinstance(value, list | tuple):
         return list(value)
     if isinstance(value, dict):
@@ -59,7 +61,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _is_filled(cell: Any) -> bool:
+def _is_filled(cell: CellType) -> bool:
     try:
         return cell.cell_contents is not None
     except ValueError:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import tensorflow as tf
+
 from ipu._internal.serving.exporting import result_specs
 from ipu._internal.serving.steps import checked_step, signature_of
+from ipu._internal.types import Function, Nest
 
 
 class Signatures(NamedTuple):
@@ -18,7 +21,11 @@ class Signatures(NamedTuple):
 
 
 def signatures(
-    predict_step: Any, predict_signature: Any, dataset: Any, preprocessing_step: Any, preprocessing_signature: Any
+    predict_step: Function,
+    predict_signature: Nest,
+    dataset: tf.data.Dataset | None,
+    preprocessing_step: Function | None,
+    preprocessing_signature: Nest,
 ) -> Signatures:
     """The signatures of an export that takes `input_dataset`.
 
@@ -34,5 +41,5 @@ def signatures(
     return Signatures(predict_signature, None, preprocessing_signature)
 
 
-def _has_signature(function: Callable[..., Any], signature: Any) -> bool:
+def _has_signature(function: Callable[..., Any], signature: Nest) -> bool:
     return signature is not None or getattr(function, "input_signature", None) is not None

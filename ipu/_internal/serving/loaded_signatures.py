@@ -28,7 +28,7 @@ def running(function: ConcreteFunction) -> Callable[..., Any] | None:
     return tf.function(_evaluating(function), autograph=False) if _calls_program(function.graph) else None
 
 
-def _calls_program(graph: Any) -> bool:
+def _calls_program(graph: tf.Graph) -> bool:
     return any(
         _in_scope(operation) or _calls_program(_called(operation))
         for operation in graph.get_operations()
@@ -39,7 +39,7 @@ def _calls_program(graph: Any) -> bool:
 def _evaluating(signature: ConcreteFunction) -> Callable[..., Any]:
     names, graph = signature._arg_keywords, signature.graph
 
-    def run(*positional: Any, **named: Any) -> Any:
+    def run(*positional: tf.Tensor, **named: tf.Tensor) -> Any:
         given = {**dict(zip(names, positional, strict=False)), **named}
         if len(positional) > 1 or set(given) != set(names):
             raise TypeError(f"Expected the arguments {', '.join(names)}, by name. Received: {', '.join(given)}.")
@@ -53,7 +53,7 @@ def _evaluating(signature: ConcreteFunction) -> Callable[..., Any]:
     return run
 
 
-def evaluate(graph: Any, arguments: Sequence[Any]) -> list[Any]:
+def evaluate(graph: tf.Graph, arguments: Sequence[Any]) -> list[Any]:
     """The results of a function's graph, made anew in the current one; its program's call is one of the engine."""
     values = {symbol.ref(): value for symbol, value in zip(graph.inputs, arguments, strict=True)}
     for operation in graph.get_operations():
@@ -71,7 +71,7 @@ def evaluate(graph: Any, arguments: Sequence[Any]) -> list[Any]:
     return [values[tensor.ref()] for tensor in graph.outputs]
 
 
-def _on_engine(graph: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def _on_engine(graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     shapes = [symbol.shape.merge_with(value.shape) for symbol, value in zip(graph.inputs, inputs, strict=True)]
     specs = [tf.TensorSpec(shape, value.dtype) for shape, value in zip(shapes, inputs, strict=True)]
 
@@ -84,7 +84,7 @@ def _on_engine(graph: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     return call_program(run, inputs, [tf.TensorSpec(output.shape, output.dtype) for output in outputs])
 
 
-def _copy(operation: Any, inputs: Sequence[Any]) -> Any:
+def _copy(operation: tf.Operation, inputs: Sequence[Any]) -> Any:
     # Attributes that begin with _ are of the graph the operation comes from: its devices, its colocations.
     attributes = {name: value for name, value in operation.node_def.attr.items() if not name.startswith("_")}
     dtypes = [tensor.dtype.base_dtype for tensor in operation.outputs]
@@ -92,11 +92,11 @@ def _copy(operation: Any, inputs: Sequence[Any]) -> Any:
     return graph._create_op_internal(operation.type, inputs, dtypes, attrs=attributes, op_def=operation.op_def)
 
 
-def _called(operation: Any) -> Any:
+def _called(operation: tf.Operation) -> Any:
     name = operation.get_attr("f").name
     with tf.init_scope():  # functions of a loaded SavedModel are known to the eager context, to no graph
         return function_def_to_graph.function_def_to_graph(context.context().get_function_def(name))
 
 
-def _in_scope(operation: Any) -> bool:
+def _in_scope(operation: tf.Operation) -> bool:
     return SCOPE in operation.name.split("/")

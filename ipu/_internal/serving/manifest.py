@@ -92,10 +92,10 @@ def _parsed(fields: dict[str, Any]) -> Manifest:
     name = fields["executable"]
     if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
         raise ValueError(f"{name!r} for the name of a file in assets")
-    tensors = {
-        key: tuple(_tensor(**each) for each in fields[key])
+    inputs, outputs, program_inputs, program_outputs = (
+        tuple(_tensor(**each) for each in fields[key])
         for key in ("inputs", "outputs", "program_inputs", "program_outputs")
-    }
+    )
     pipeline = fields["pipeline"]
     return Manifest(
         executable=name,
@@ -103,7 +103,10 @@ def _parsed(fields: dict[str, Any]) -> Manifest:
         has_preprocessing=bool(fields["has_preprocessing"]),
         has_postprocessing=bool(fields["has_postprocessing"]),
         pipeline=pipeline and _pipeline(**pipeline),
-        **tensors,
+        inputs=inputs,
+        outputs=outputs,
+        program_inputs=program_inputs,
+        program_outputs=program_outputs,
     )
 
 

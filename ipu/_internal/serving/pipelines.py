@@ -17,9 +17,10 @@ from ipu._internal.pipelining.options import checked_device_mapping, checked_sch
 from ipu._internal.pipelining.stage_options import check_stage_options, library_options
 from ipu._internal.serving.manifest import Pipeline
 from ipu._internal.serving.steps import traceable
+from ipu._internal.types import Function, Nest
 
 
-def checked_pipeline(stages: Any, iterations: int, mapping: Any, schedule: Any, options: Any) -> Pipeline:
+def checked_pipeline(stages: Nest, iterations: int, mapping: Nest, schedule: object, options: Nest) -> Pipeline:
     """Raises ConfigurationError and StepCountError, ValueErrors, and PipelineTypeError, a TypeError."""
     if not isinstance(stages, list | tuple):
         raise PipelineTypeError(f"Expected computational_stages to be a list or tuple. Received: {stages!r}.")
@@ -48,7 +49,7 @@ def composition(stages: Sequence[Callable[..., Any]], constants: Sequence[Any], 
     parts = [traceable(stage) for stage in stages]
 
     @tf.autograph.experimental.do_not_convert
-    def pipeline(*tensors: Any) -> Any:
+    def pipeline(*tensors: tf.Tensor) -> Any:
         results: Any = (*(tf.convert_to_tensor(constant) for constant in constants), *tensors)
         for number, (stage, part) in enumerate(zip(stages, parts, strict=True)):
             arguments = results if isinstance(results, list | tuple) else (results,)
@@ -66,7 +67,7 @@ def composition(stages: Sequence[Callable[..., Any]], constants: Sequence[Any], 
     return pipeline
 
 
-def _check_arguments(number: int, stage: Any, arguments: Sequence[Any]) -> None:
+def _check_arguments(number: int, stage: Function, arguments: Sequence[Any]) -> None:
     try:
         inspect.signature(getattr(stage, "python_function", stage)).bind(*arguments)
     except TypeError as error:

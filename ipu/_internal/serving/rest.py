@@ -13,6 +13,7 @@ import numpy as np
 
 from ipu._internal.serving.errors import RequestError
 from ipu._internal.serving.manifest import STRING, Manifest, Tensor
+from ipu._internal.types import Nest
 
 SIGNATURE = "serving_default"
 BASE64 = "b64"
@@ -94,7 +95,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     return request
 
 
-def _from_rows(instances: Any, manifest: Manifest) -> Mapping[str, Any]:
+def _from_rows(instances: Nest, manifest: Manifest) -> Mapping[str, Any]:
     if manifest.batch_size is None:
         raise RequestError(400, "Expected 'inputs': this model has no batch dimension, so there are no 'instances'")
     if not isinstance(instances, list) or not instances:
@@ -107,7 +108,7 @@ def _from_rows(instances: Any, manifest: Manifest) -> Mapping[str, Any]:
     return {name: [instance[name] for instance in instances] for name in names}
 
 
-def _from_columns(inputs: Any, manifest: Manifest) -> Mapping[str, Any]:
+def _from_columns(inputs: Nest, manifest: Manifest) -> Mapping[str, Any]:
     names = [tensor.name for tensor in manifest.inputs]
     if len(names) == 1 and not _is_named(inputs):
         return {names[0]: inputs}
@@ -115,17 +116,17 @@ def _from_columns(inputs: Any, manifest: Manifest) -> Mapping[str, Any]:
     return inputs
 
 
-def _is_named(value: Any) -> bool:
+def _is_named(value: object) -> bool:
     return isinstance(value, dict) and set(value) != {BASE64}
 
 
-def _check_names(value: Any, names: Sequence[str], what: str) -> None:
+def _check_names(value: Nest, names: Sequence[str], what: str) -> None:
     if not isinstance(value, dict) or set(value) != set(names):
         received = sorted(map(str, value))[:20] if isinstance(value, dict) else type(value).__name__
         raise RequestError(400, f"Expected {what} to be an object with the inputs {list(names)}. Received: {received}")
 
 
-def _array(value: Any, tensor: Tensor, batch_size: int | None) -> np.ndarray:
+def _array(value: Nest, tensor: Tensor, batch_size: int | None) -> np.ndarray:
     leaves, shape = _flattened(value, tensor)
     expected = list(tensor.shape) if batch_size is None else ["any number", *tensor.shape[1:]]
     start = 0 if batch_size is None else 1
@@ -138,9 +139,9 @@ def _array(value: Any, tensor: Tensor, batch_size: int | None) -> np.ndarray:
     return array.reshape(shape)
 
 
-def _flattened(value: Any, tensor: Tensor) -> tuple[list[Any], list[int]]:
+def _flattened(value: Nest, tensor: Tensor) -> tuple[list[Any], list[int]]:
     """The leaves of nested lists, and how long the lists of each level are."""
-    level, shape = [value], []
+    level, shape = [value], list[int]()
     while set(map(type, level)) == {list} and len(shape) <= len(tensor.shape):
         lengths = set(map(len, level))
         if len(lengths) > 1:
@@ -151,12 +152,15 @@ def _flattened(value: Any, tensor: Tensor) -> tuple[list[Any], list[int]]:
     return level, shape
 
 
+_KINDS: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}}
+
+
 def _numbers(leaves: list[Any], tensor: Tensor) -> np.ndarray:
     """Numbers of the kind of the signature's dtype and in its range; floats take integers, too."""
     dtype = np.dtype(tensor.dtype)
     # Before NumPy sees them: it makes numbers of strings, and needs the longest string's room for each of them.
     kinds = set(map(type, leaves))
-    allowed = {"b": {bool}, "i": {int}, "u": {int}}.get(dtype.kind, {int, float})
+    allowed = _KINDS.get(dtype.kind, {int, float})
     if not kinds <= allowed:
         received = ", ".join(sorted(JSON_NAMES.get(kind, kind.__name__) for kind in kinds - allowed))
         raise RequestError(400, f"Expected input {tensor.name!r} of {dtype.name}. Received: {received}")
@@ -177,7 +181,7 @@ def _out_of_range(tensor: Tensor) -> RequestError:
     return RequestError(400, f"Expected input {tensor.name!r} in the range of {tensor.dtype}. Received: other numbers")
 
 
-def _bytes(value: Any, tensor: Tensor) -> bytes:
+def _bytes(value: Nest, tensor: Tensor) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, dict) and set(value) == {BASE64} and isinstance(value[BASE64], str):
@@ -197,7 +201,7 @@ def _plain(array: np.ndarray, tensor: Tensor) -> Any:
     return _plain_strings(array.tolist(), as_bytes)
 
 
-def _plain_strings(value: Any, as_bytes: bool) -> Any:
+def _plain_strings(value: Nest, as_bytes: bool) -> Any:
     """TensorFlow Serving takes the ending `_bytes` of an output's name for the wish to have it in base64."""
     if isinstance(value, list):
         return [_plain_strings(each, as_bytes) for each in value]

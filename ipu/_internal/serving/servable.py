@@ -12,6 +12,7 @@ import numpy as np
 
 from engine import load
 from engine.errors import CallTimeout, InvalidFile
+from engine.loaded import LoadedExecutable
 from ipu._internal.serving.manifest import Manifest, read_manifest
 
 Arrays = list[np.ndarray]
@@ -87,7 +88,7 @@ def open_servable(path: Path, name: str, version: int) -> Servable:
     return Servable(name, version, manifest, run)
 
 
-def _check_program(manifest: Manifest, executable: Any) -> None:
+def _check_program(manifest: Manifest, executable: LoadedExecutable) -> None:
     for what, described, tensors in (
         ("inputs", manifest.program_inputs, executable.inputs),
         ("outputs", manifest.program_outputs, executable.outputs),

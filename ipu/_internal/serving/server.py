@@ -39,7 +39,7 @@ class PromptProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _close_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        if not self.cycle and not self.transport.is_closing():
             self.transport.close()
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from ipu._internal.serving.errors import ExportTypeError
+from ipu._internal.types import Function, Nest
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Step:
     source: Any = None
     """The function as it was given, for what it refers to."""
 
-    def flat(self, *tensors: Any) -> list[tf.Tensor]:
+    def flat(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """What the function returns, as a list in the order of tf.nest. Raises ConfigurationError for nothing."""
         results = [each for each in tf.nest.flatten(self.function(*tensors)) if each is not None]
         if not results:
@@ -34,7 +35,9 @@ class Step:
         return [tf.convert_to_tensor(each) for each in results]
 
 
-def checked_step(function: Any, signature: Any, what: str, dataset: Any = None, needs_static: bool = True) -> Step:
+def checked_step(
+    function: Function, signature: Nest, what: str, dataset: tf.data.Dataset | None = None, needs_static: bool = True
+) -> Step:
     """A function with the signature given, that of the elements of `dataset`, or its own if it is a tf.function.
 
     Raises ConfigurationError, a ValueError, for no signature or two, an empty one, one of another length than the
@@ -60,7 +63,7 @@ def checked_step(function: Any, signature: Any, what: str, dataset: Any = None, 
     return Step(traceable(function), tuple(named), what, function)
 
 
-def parameter_names(function: Any, count: int, what: str) -> list[str]:
+def parameter_names(function: Function, count: int, what: str) -> list[str]:
     """The names of the `count` arguments of a function. Raises ConfigurationError if it does not take so many."""
     inner = getattr(function, "python_function", function)
     kinds = inspect.Parameter
@@ -80,20 +83,20 @@ def parameter_names(function: Any, count: int, what: str) -> list[str]:
     return names[:count]
 
 
-def traceable(function: Any) -> Callable[..., Any]:
+def traceable(function: Function) -> Callable[..., Any]:
     """The function for one trace more: what a tf.function has traced for another purpose must not be met again."""
     inner = getattr(function, "python_function", None)
-    return _tracing_anew(function) if inner is None else _tracing_anew(inner, function._autograph)
+    return _tracing_anew(function) if inner is None else _tracing_anew(inner, getattr(function, "_autograph", True))
 
 
 def _tracing_anew(function: Callable[..., Any], autograph: bool = True) -> Callable[..., Any]:
-    def call(*tensors: Any) -> Any:
+    def call(*tensors: tf.Tensor) -> Any:
         return tf.function(function, autograph=autograph)(*tensors)
 
     return call
 
 
-def signature_of(dataset: Any, function: Callable[..., Any]) -> list[Any]:
+def signature_of(dataset: tf.data.Dataset, function: Callable[..., Any]) -> list[Any]:
     """The specs of a data set's elements, one for each argument of the function.
 
     Those of a dictionary with the names of the arguments come in the order of these. Raises ExportTypeError for
@@ -108,7 +111,7 @@ def signature_of(dataset: Any, function: Callable[..., Any]) -> list[Any]:
     return list(element) if isinstance(element, tuple | list) else [element]
 
 
-def _checked_specs(signature: Any, what: str, needs_static: bool) -> Sequence[tf.TensorSpec]:
+def _checked_specs(signature: Nest, what: str, needs_static: bool) -> Sequence[tf.TensorSpec]:
     if not isinstance(signature, list | tuple):
         raise ExportTypeError(
             f"Expected the signature of the {what} to be a list or tuple of tf.TensorSpec. Received: {signature!r} of "

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
 from engine.errors import ConfigurationError
 from ipu._internal.names.namespace import public_names
+from ipu._internal.types import Nest
 
 __all__ = ["BufferDataset"]
 
@@ -41,7 +40,7 @@ class BufferDataset(dataset_ops.UnaryUnchangedStructureDataset):
         super().__init__(input_dataset, buffered._variant_tensor)
 
 
-def _elements(*window: Any) -> tf.data.Dataset:
+def _elements(*window: Nest) -> tf.data.Dataset:
     """The elements of a window, which is a structure of data sets."""
     structure = window if len(window) > 1 else window[0]
     return structure if isinstance(structure, tf.data.Dataset) else tf.data.Dataset.zip(structure)
