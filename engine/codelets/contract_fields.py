@@ -105,7 +105,7 @@ def contract_record(
         if value < 1:
             raise InternalError(f"Expected {name} of at least 1. Received: {value}.")
     layout, pitch = _layout(offset_b, stride_b, element_bytes)
-    run_a = _run(offset_a, element_bytes)
+    run_a = run_of(offset_a, element_bytes)
     if element_bytes < 4:  # packed in any case
         packs_a = rows_together(row_a, element_bytes) if run_a < GROUP // 2 else 0
     else:
@@ -188,7 +188,7 @@ def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[La
     return Layout.ELEMENTS, 0
 
 
-def _run(offset_a: np.ndarray, element_bytes: int) -> int:
+def run_of(offset_a: np.ndarray, element_bytes: int) -> int:
     """The length of the runs along k that lie next to each other in A: what divides all of them."""
     breaks = np.flatnonzero(np.diff(offset_a) != element_bytes) + 1
     return int(np.gcd.reduce(breaks, initial=len(offset_a))) if len(offset_a) else 0

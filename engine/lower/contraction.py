@@ -10,17 +10,17 @@ from math import ceil
 
 import numpy as np
 
-from engine.codelets.contract_fields import GROUP, Field, contract_units, encode_contract, rows_together
+from engine.codelets.contract_fields import GROUP, rows_together
 from engine.emit.nest import Constant, Input, Reduction
-from engine.errors import UnsupportedOperation
 from engine.ir import Shape
 from engine.lower.context import Context
 from engine.lower.fusion import run_draft
 from engine.lower.nests import Draft, Reached, accumulated_in
 from engine.lower.rows import Rows
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
-from engine.program.work.words import Words
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.work.contraction import Contraction, Grid
+from engine.program.work.offsets import Offsets
 
 SMALL = 150_000
 """Multiply-adds below which one unit does it all."""
@@ -37,7 +37,7 @@ SHARED_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Contraction:
+class ContractionDraft:
     """Operands with base offsets, and int64 byte-offset tables; columns lie next to each other in C."""
 
     name: str
@@ -72,15 +72,6 @@ class Contraction:
         return self.multiply_adds if self.useful_multiply_adds is None else self.useful_multiply_adds
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """How a contraction is cut into units."""
-
-    rows: int
-    columns: int
-    k: int
-
-
 def table(*axes: tuple[int, int]) -> np.ndarray:
     """Byte offsets of all index combinations of (extent, stride) axes, last axis fastest."""
     offsets = np.zeros(1, np.int64)
@@ -100,7 +91,7 @@ def weight_share(rows: int, columns: int) -> int:
     return -(-rows // shares)
 
 
-def grid(contraction: Contraction, turn_rows: Rows | None = None) -> Grid:
+def grid(contraction: ContractionDraft, turn_rows: Rows | None = None) -> Grid:
     """Along the rows that the arrays of a loop have in common, if B is small; else for enough units."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
     if turn_rows is not None and rows == turn_rows.extent and len(contraction.batch_a) == 1:
@@ -109,7 +100,7 @@ def grid(contraction: Contraction, turn_rows: Rows | None = None) -> Grid:
     return _even_grid(contraction)
 
 
-def _even_grid(contraction: Contraction) -> Grid:
+def _even_grid(contraction: ContractionDraft) -> Grid:
     """Along the rows of the weight where few rows meet one; else along rows, columns or k, for enough units."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
     batches = len(contraction.batch_a)
@@ -147,7 +138,7 @@ def _height(rows: int, units: int, step: int) -> int:
     return min(heights, key=lambda height: height * ceil(ceil(rows / height) / 2))
 
 
-def _grid_of_weight(contraction: Contraction, whole: Grid) -> Grid:
+def _grid_of_weight(contraction: ContractionDraft, whole: Grid) -> Grid:
     """Each unit reads its own rows of the weight: pieces of k, or of the columns where the weight is transposed."""
     k, columns = len(contraction.k_a), contraction.columns
     if contraction.stride_b == contraction.b.shape.dtype.itemsize:
@@ -160,47 +151,41 @@ def _grid_of_weight(contraction: Contraction, whole: Grid) -> Grid:
     return Grid(whole.rows, PANEL * max(1, share // PANEL), whole.k)
 
 
-def emit_contraction(context: Context, contraction: Contraction) -> None:
+def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
     """The compute set of a contraction, and one more that adds up partial sums where k is split."""
     shape = contraction.c.shape
     if not shape.elements:
         return
     cut = grid(contraction, context.rows)
-    splits = max(1, -(-len(contraction.k_a) // cut.k))
+    split = cut.k < len(contraction.k_a)
     target, kind = contraction.c, shape.element_type
     operand_type = contraction.operand_type or kind
     pitch = 0
-    if splits > 1:
+    if split:
         # Halves are rounded once, after the partial sums are added up: one of these may be out of their range.
         kind = accumulated_in(kind)
         contraction, pitch = _with_results_in(contraction, kind), shape.with_type(kind).bytes
-        partial = Shape(kind, (splits, *shape.dimensions))
+        partial = Shape(kind, (-(-len(contraction.k_a) // cut.k), *shape.dimensions))
         target = context.new_buffer(f"{contraction.name}.partial", partial)
-    parameters, keep = _encode(contraction, cut, pitch, Shape(operand_type).dtype.itemsize)
-    units = contract_units(parameters)
-    if units == 0:
+    _check_types(operand_type, kind)
+    work = _work(contraction, target, cut, operand_type, kind, pitch)
+    if not work.units:
         return
-    codelet, scratch = _codelet(operand_type, kind)
-    relocations = [
-        Relocation(int(Field.A), Address(contraction.a, contraction.offset_a)),
-        Relocation(int(Field.B), Address(contraction.b, contraction.offset_b)),
-        Relocation(int(Field.C), Address(target)),
-    ]
     compute_set = ComputeSet(
         contraction.name,
-        Words.of(codelet, parameters, relocations, scratch_bytes=scratch, keep=keep),
-        units,
+        work,
+        work.units,
         [Span(contraction.a, _rows_read(contraction, cut)), Span(contraction.b, _batches_read(contraction, cut))],
-        [Span(target, _partition(contraction, cut, units, splits))],
+        [Span(target, _partition(contraction, cut, work.units, work.splits))],
         Effort(multiply_adds=contraction.effort, element_type=shape.element_type, convolution=contraction.convolution),
         contraction.op_name,
     )
     context.emit(compute_set)
-    if splits > 1:
-        _add_partials(context, contraction, target, splits)
+    if split:
+        _add_partials(context, contraction, target, work.splits)
 
 
-def _with_results_in(contraction: Contraction, kind: str) -> Contraction:
+def _with_results_in(contraction: ContractionDraft, kind: str) -> ContractionDraft:
     """The same with C's places those of an array of wider elements."""
     wider = Shape(kind).dtype.itemsize // contraction.c.shape.dtype.itemsize
     if wider == 1:
@@ -208,47 +193,39 @@ def _with_results_in(contraction: Contraction, kind: str) -> Contraction:
     return replace(contraction, row_c=contraction.row_c * wider, batch_c=contraction.batch_c * wider)
 
 
-def _codelet(operand_type: str, result_type: str) -> tuple[object, int]:
-    if operand_type == result_type == "f32":
-        from engine.codelets.contract import contract_f32, contract_scratch_bytes
+def _check_types(operand_type: str, result_type: str) -> None:
+    """Raises UnsupportedOperation for element types that cannot be multiplied."""
+    if (operand_type, result_type) == ("f32", "f32"):
+        return
+    from engine.codelets.contract_plain import contract_for  # which loads the compiler
 
-        return contract_f32, contract_scratch_bytes()
-    from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
-
-    types = operand_type, result_type
-    try:
-        return contract_for(*types), contract_scratch_bytes_for(*types)
-    except KeyError:
-        raise UnsupportedOperation(f"Expected a dot of known element types. Received: {types}.") from None
+    contract_for(operand_type, result_type)
 
 
-def _encode(contraction: Contraction, cut: Grid, pitch: int, item: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    batched = len(contraction.batch_a) > 1
-    names = ("row_a", "row_c", "k_a", "k_b", "batch_a", "batch_b", "batch_c")
-    tables = {name: np.ascontiguousarray(getattr(contraction, name), np.int64) for name in names}
-    parameters = encode_contract(
-        a=0,
-        b=0,
-        c=0,
-        row_a=tables["row_a"],
-        row_c=tables["row_c"],
-        offset_a=tables["k_a"],
-        offset_b=tables["k_b"],
+def _work(
+    contraction: ContractionDraft, target: Buffer, cut: Grid, operand_type: str, result_type: str, pitch: int
+) -> Contraction:
+    return Contraction(
+        Address(contraction.a, contraction.offset_a),
+        Address(contraction.b, contraction.offset_b),
+        Address(target),
+        Offsets(contraction.row_a),
+        Offsets(contraction.row_c),
+        Offsets(contraction.k_a),
+        Offsets(contraction.k_b),
+        Offsets(contraction.batch_a),
+        Offsets(contraction.batch_b),
+        Offsets(contraction.batch_c),
         columns=contraction.columns,
         stride_b=contraction.stride_b,
-        rows_per_unit=cut.rows,
-        columns_per_unit=cut.columns,
-        k_per_unit=cut.k,
+        grid=cut,
+        operand_type=operand_type,
+        result_type=result_type,
         partial_pitch=pitch,
-        batch_a=tables["batch_a"] if batched else None,
-        batch_b=tables["batch_b"] if batched else None,
-        batch_c=tables["batch_c"] if batched else None,
-        element_bytes=item,
     )
-    return parameters, tuple(tables.values())
 
 
-def _partition(contraction: Contraction, cut: Grid, units: int, splits: int) -> Partition | None:
+def _partition(contraction: ContractionDraft, cut: Grid, units: int, splits: int) -> Partition | None:
     """What each unit owns of C, where C's rows lie one after the other."""
     item = contraction.c.shape.dtype.itemsize
     rows, columns, batches = len(contraction.row_c), contraction.columns, len(contraction.batch_c)
@@ -267,7 +244,7 @@ def _partition(contraction: Contraction, cut: Grid, units: int, splits: int) -> 
     return Partition(columns * height, batches * rows // height, 1)
 
 
-def _rows_read(contraction: Contraction, cut: Grid) -> Partition | None:
+def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
     """What each unit reads of A, where units have rows or batches of it, which lie one after the other."""
     if cut.columns < contraction.columns or cut.k < len(contraction.k_a):
         return None
@@ -280,7 +257,7 @@ def _rows_read(contraction: Contraction, cut: Grid) -> Partition | None:
     return _pieces(contraction.a.shape, contraction.batch_a, inside, 1)
 
 
-def _batches_read(contraction: Contraction, cut: Grid) -> Partition | None:
+def _batches_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
     """What each unit reads of B, where units have batches of it, which lie one after the other."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
     if len(contraction.batch_b) == 1 or cut.rows < rows or cut.columns < columns or cut.k < k:
@@ -299,7 +276,7 @@ def _pieces(shape: Shape, begins: np.ndarray, inside: np.ndarray, grain: int) ->
     return Partition(pitch // shape.dtype.itemsize, len(begins), grain)
 
 
-def _add_partials(context: Context, contraction: Contraction, partial: Buffer, splits: int) -> None:
+def _add_partials(context: Context, contraction: ContractionDraft, partial: Buffer, splits: int) -> None:
     shape, kind = contraction.c.shape, partial.shape.element_type
     elements, inside, outside = shape.elements, partial.shape.dtype.itemsize, shape.dtype.itemsize
     reached = [

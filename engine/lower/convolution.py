@@ -18,7 +18,7 @@ from engine.emit.nest import Constant
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape, WindowDimension
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
-from engine.lower.contraction import Contraction, emit_contraction, table
+from engine.lower.contraction import ContractionDraft, emit_contraction, table
 from engine.lower.copies import copy, fill
 from engine.lower.dot import operand_in, operand_type
 from engine.lower.overlapping import emit_overlapping, overlap_cycles
@@ -236,7 +236,7 @@ def _contraction(
     numbers: ConvolutionDimensionNumbers,
     phases: tuple[Phase, ...],
     lows: list[int],
-) -> Contraction:
+) -> ContractionDraft:
     groups, batch_groups = instruction["feature_group_count"], instruction["batch_group_count"]
     spatial = list(zip(phases, numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True))
     row_axes = [(numbers.output_batch_dimension, _batch_axis(left, target, numbers, batch_groups))]
@@ -265,7 +265,7 @@ def _contraction(
     offset_c = sum(p.first * target.strides[out] for p, _, out in spatial)
     batch_step = left.shape.dimensions[numbers.input_batch_dimension] // batch_groups
     step_a = features * stride_a if groups > 1 else batch_step * left.strides[numbers.input_batch_dimension]
-    return Contraction(
+    return ContractionDraft(
         name=instruction.name,
         a=left.buffer,
         b=right.buffer,

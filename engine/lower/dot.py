@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.ir import DotDimensionNumbers, Instruction
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
-from engine.lower.contraction import Contraction, emit_contraction, table
+from engine.lower.contraction import ContractionDraft, emit_contraction, table
 from engine.lower.copies import copy
 from engine.lower.nests import accumulated_in
 from engine.lower.views import View, whole
@@ -46,7 +46,7 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
     k_axes.sort(key=lambda axis: -abs(axis[2]))
     emit_contraction(
         context,
-        Contraction(
+        ContractionDraft(
             name=instruction.name,
             a=left.buffer,
             b=right.buffer,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from engine.codelets.contract_fields import Field
 from engine.errors import InternalError
 from engine.profile.convolution import Convolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
@@ -17,14 +16,11 @@ from engine.profile.plan import Plan, best_plan
 from engine.profile.reduction import plan_reduction
 from engine.profile.vertices import kind_of, pooling_cycles, vertex_cycles, work_of
 from engine.program.program import ComputeSet
+from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.words import Words
 from engine.target import Target
 
 __all__ = ["Superstep", "planned_of", "superstep"]
-
-TABLES = 7
-"""A contraction keeps those of rows of A and C, of terms of A and B, and of batches."""
 
 
 def superstep(
@@ -111,22 +107,16 @@ def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:
 
 def _turned(compute_set: ComputeSet) -> str:
     """The operands whose terms of a sum do not lie next to each other, by the tables of a contraction."""
-    work = compute_set.work
-    if not isinstance(work, Words) or len(work.keep) != TABLES:
-        return ""
-    item = _item_bytes(compute_set)
-    tables = {"a": work.keep[2], "b": work.keep[3]}
-    return "".join(name for name, table in tables.items() if len(table) > 1 and table[1] - table[0] != item)
+    return compute_set.work.turned if isinstance(compute_set.work, Contraction) else ""
 
 
 def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
     work = compute_set.work
-    if not isinstance(work, Words) or len(work.words) != Field.WORDS or len(compute_set.reads) < 2:
+    if not isinstance(work, Contraction):
         raise InternalError(
             f"Expected a contraction for the multiply-adds of {compute_set.name}. Received: {work!r:.200}."
         )
-    batches, rows, columns, k = (work.words[f] for f in (Field.BATCHES, Field.ROWS, Field.COLUMNS, Field.K))
-    return batches, rows, columns, k
+    return work.size
 
 
 def _matrix_product(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.codelets.contract_fields import Field
-from engine.program.products import is_float32_product
 from engine.program.program import ComputeSet, Program, Span
 from engine.program.rewriter import ProgramRewriter
+from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.producer_consumer import ProducerConsumer
-from engine.program.work.words import Words
 
 MOST_PIECE_BYTES = 1 << 17
 """What a unit may forward, to be still in the cache when it is read."""
@@ -77,7 +75,7 @@ def _fit(producer: ComputeSet, consumer: ComputeSet, span: Span) -> bool:
 def _shares_nothing(producer: ComputeSet) -> bool:
     """Whether a compute set is a product whose units are as fast one by one."""
     work = producer.work
-    return isinstance(work, Words) and is_float32_product(producer) and work.words[Field.K] <= LONGEST_K
+    return isinstance(work, Contraction) and work.is_float32 and len(work.k_a) <= LONGEST_K
 
 
 def _piece_bytes(span: Span) -> int:

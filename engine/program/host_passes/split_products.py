@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.codelets.contract_fields import Field
 from engine.codelets.piece_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 from engine.machine_code.processor import may_use_matrix_registers
-from engine.program.products import is_float32_product
 from engine.program.program import ComputeSet, Program
-from engine.program.work.words import Words
+from engine.program.work.contraction import Contraction
 
 LEAST_MULTIPLY_ADDS = 1 << 23
 """Smaller products are not worth a look."""
@@ -27,31 +25,26 @@ def split_products(program: Program) -> Program:
     """Splits the products for which it pays into bfloat16 pieces."""
     if program.exceptions is not None:  # which must be found in the operands' own products
         return program
-    chosen = [each for each in program.compute_sets if is_float32_product(each) and _pays(each)]
+    chosen = {each for each in program.compute_sets if isinstance(each.work, Contraction) and _pays(each.work)}
     if not chosen or not may_use_matrix_registers():
         return program
-    from engine.codelets.contract_pieces import contract_pieces, contract_pieces_scratch_bytes
-
-    bytes_ = contract_pieces_scratch_bytes()
-    made = {
-        id(each): replace(each, work=replace(each.work, codelet=contract_pieces, scratch_bytes=bytes_))
-        for each in chosen
-        if isinstance(each.work, Words)
-    }
-    return replace(program, compute_sets=[made.get(id(each), each) for each in program.compute_sets])
+    return replace(program, compute_sets=[_split(each) if each in chosen else each for each in program.compute_sets])
 
 
-def _pays(product: ComputeSet) -> bool:
+def _split(product: ComputeSet) -> ComputeSet:
+    assert isinstance(product.work, Contraction)
+    return replace(product, work=replace(product.work, bf16x3=True))
+
+
+def _pays(product: Contraction) -> bool:
     """Whether splitting both operands takes less than what is saved afterwards."""
-    assert isinstance(product.work, Words)
-    words = product.work.words
-    rows, columns, k = (words[each] for each in (Field.ROWS, Field.COLUMNS, Field.K))
+    _, rows, columns, k = product.size
     size = rows * columns * k
-    if size < LEAST_MULTIPLY_ADDS or k < LEAST_K:
+    if not product.is_float32 or size < LEAST_MULTIPLY_ADDS or k < LEAST_K:
         return False
-    height = min(rows, words[Field.ROWS_PER_UNIT])
+    height = min(rows, product.grid.rows)
     wasted = -(-height // BLOCK) * BLOCK / height * (-(-columns // BLOCK) * BLOCK / columns)
-    gathers = words[Field.RUN_A] < k
+    gathers = product.run_a < k
     split_a = rows * k * _times_split(rows, columns, k) * (SPLIT + GATHER * gathers)
     split_b = 2 * columns * k * SPLIT  # by either worker
     return size * wasted * IN_PIECES + split_a + split_b < WORTH * size * MULTIPLY_ADD

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from engine.codelets.contract_fields import Field
-from engine.program.products import is_float32_product
 from engine.program.program import Buffer, ComputeSet, Effort, Partition, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
+from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
-from engine.program.work.words import Words
 
 LEAST_BYTES = 1 << 17
 """Arrays that several touch have to be so large together: smaller ones stay in the cache anyway."""
@@ -84,9 +82,7 @@ def _is_link(compute_set: ComputeSet) -> bool:
     work = compute_set.work
     if isinstance(work, FusedLoop):
         return True
-    return (
-        isinstance(work, Words) and is_float32_product(compute_set) and work.words[Field.BATCHES] == compute_set.units
-    )
+    return isinstance(work, Contraction) and work.is_float32 and len(work.batch_a) == compute_set.units
 
 
 def _from(sets: list[ComputeSet], start: int, steered: set[int], gone: set[int]) -> list[int]:

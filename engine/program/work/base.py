@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from engine.codelets.record import Block
 from engine.program.buffer import Address
 
 
@@ -72,6 +73,12 @@ class Encoded:
     scratch_bytes: int = 0
     keep: tuple[np.ndarray, ...] = ()
     calls: tuple[tuple[int, Any], ...] = ()
+
+    @classmethod
+    def of(cls, codelet: Any, block: Block, scratch_bytes: int = 0, calls: tuple[tuple[int, Any], ...] = ()) -> Self:
+        """That of a block of records, whose relocations are addresses."""
+        relocations = tuple(Relocation(word, address) for word, address in block.relocations)
+        return cls(codelet, block.words, relocations, scratch_bytes, block.keep, calls)
 
 
 class Work(Addressed):

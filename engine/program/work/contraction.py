@@ -1,0 +1,131 @@
+"""Products: C[row, column] = sum over k of A[row, k] * B[k, column], for each batch, with tables of byte offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.codelets.contract_fields import contract_record, run_of
+from engine.codelets.record import block
+from engine.ir.shape import Shape
+from engine.program.buffer import Address
+from engine.program.work.base import Encoded, Work
+from engine.program.work.offsets import Offsets
+
+if TYPE_CHECKING:
+    from engine.codelets.build import Codelet
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How a contraction is cut into units: rows, columns and k of one."""
+
+    rows: int
+    columns: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction(Work):
+    """C[row_c[m] + n * size] = sum over k of A[row_a[m] + k_a[k]] * B[k_b[k] + n * stride_b], n below `columns`.
+
+    The offsets of a batch are added to the three addresses. A and B have elements of `operand_type`, C of
+    `result_type`. Where k is cut, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
+    each float32 is split into three bfloat16, which matrix registers multiply.
+    """
+
+    a: Address
+    b: Address
+    c: Address
+    row_a: Offsets
+    row_c: Offsets
+    k_a: Offsets
+    k_b: Offsets
+    batch_a: Offsets
+    batch_b: Offsets
+    batch_c: Offsets
+    columns: int
+    stride_b: int
+    grid: Grid
+    operand_type: str
+    result_type: str
+    partial_pitch: int = 0
+    bf16x3: bool = False
+
+    @property
+    def size(self) -> tuple[int, int, int, int]:
+        """Batches, rows, columns and k."""
+        return len(self.batch_a), len(self.row_a), self.columns, len(self.k_a)
+
+    @property
+    def splits(self) -> int:
+        """How many partial sums there are of each element of C."""
+        return max(1, -(-len(self.k_a) // self.grid.k))
+
+    @property
+    def units(self) -> int:
+        """How many units do it; 0 if C has no elements."""
+        batches, rows, columns, _ = self.size
+        return batches * -(-rows // self.grid.rows) * -(-columns // self.grid.columns) * self.splits
+
+    @property
+    def is_float32(self) -> bool:
+        """Whether it multiplies float32 as they are."""
+        return self.operand_type == self.result_type == "f32" and not self.bf16x3
+
+    @property
+    def run_a(self) -> int:
+        """So many elements of A along k lie next to each other, again and again."""
+        return run_of(self.k_a.table, self._item)
+
+    @property
+    def turned(self) -> str:
+        """The operands, "a" and "b", whose elements along k do not lie next to each other."""
+        item = Shape(self.result_type).dtype.itemsize
+        tables = {"a": self.k_a.table, "b": self.k_b.table}
+        return "".join(name for name, table in tables.items() if len(table) > 1 and table[1] - table[0] != item)
+
+    @property
+    def _item(self) -> int:
+        return Shape(self.operand_type).dtype.itemsize
+
+    def encode(self) -> Encoded:
+        """The block of `contract_fields`; batches have tables where there are several."""
+        batches = self.batch_a, self.batch_b, self.batch_c
+        batch_a, batch_b, batch_c = (each.table if len(each) > 1 else None for each in batches)
+        record = contract_record(
+            a=self.a,
+            b=self.b,
+            c=self.c,
+            row_a=self.row_a.table,
+            row_c=self.row_c.table,
+            offset_a=self.k_a.table,
+            offset_b=self.k_b.table,
+            columns=self.columns,
+            stride_b=self.stride_b,
+            rows_per_unit=self.grid.rows,
+            columns_per_unit=self.grid.columns,
+            k_per_unit=self.grid.k,
+            partial_pitch=self.partial_pitch,
+            batch_a=batch_a,
+            batch_b=batch_b,
+            batch_c=batch_c,
+            element_bytes=self._item,
+        )
+        codelet, scratch_bytes = self._codelet()
+        return Encoded.of(codelet, block(record), scratch_bytes)
+
+    def _codelet(self) -> tuple[Codelet, int]:
+        """The codelet, and its bytes of scratch: they load the compiler, and depend on the processor."""
+        if self.bf16x3:
+            from engine.codelets.contract_pieces import contract_pieces, contract_pieces_scratch_bytes
+
+            return contract_pieces, contract_pieces_scratch_bytes()
+        if self.is_float32:
+            from engine.codelets.contract import contract_f32, contract_scratch_bytes
+
+            return contract_f32, contract_scratch_bytes()
+        from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
+
+        types = self.operand_type, self.result_type
+        return contract_for(*types), contract_scratch_bytes_for(*types)

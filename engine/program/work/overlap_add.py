@@ -1,0 +1,113 @@
+"""Convolutions as products of input positions with all taps, which are added where they overlap in the output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.codelets.contract_fields import contract_record
+from engine.codelets.record import block
+from engine.ir.attributes import WindowDimension
+from engine.ir.shape import Shape
+from engine.machine_code.processor import lanes
+from engine.program.buffer import Address
+from engine.program.work.base import Encoded, Work
+from engine.program.work.offsets import Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapAdd(Work):
+    """One image a unit. `positions` are the byte offsets of its input positions, `inputs` those of input features.
+
+    The kernel is packed as [input feature, taps, output feature]. `window`, `sources` (input positions) and `field`
+    (output positions) go by the one or two spatial dimensions. Strides are in bytes: from image to image of the
+    input and of the output, and between rows and positions of the output, whose features lie next to each other.
+    """
+
+    input: Address
+    kernel: Address
+    output: Address
+    positions: Offsets
+    inputs: Offsets
+    window: tuple[WindowDimension, ...]
+    sources: tuple[int, ...]
+    field: tuple[int, ...]
+    features: int
+    input_image: int
+    output_image: int
+    output_row: int
+    output_position: int
+    element_type: str
+
+    def encode(self) -> Encoded:
+        """The block of a contraction of one image, then the words of `Overlap`."""
+        from engine.codelets.contract_plain import contract_scratch_bytes_for
+        from engine.codelets.overlap_add import Overlap, overlap_add_f32, overlap_add_half
+
+        item, positions = Shape(self.element_type).dtype.itemsize, len(self.positions)
+        columns = int(np.prod([w.size for w in self.window])) * self.features
+        wide = self.window[-1].size * self.features
+        pitch, pitch_sums = 4 * whole_vectors(columns), 4 * whole_vectors(wide)
+        contraction = contract_record(
+            a=self.input,
+            b=self.kernel,
+            c=0,
+            row_a=self.positions.table,
+            row_c=np.arange(positions, dtype=np.int64) * pitch,
+            offset_a=self.inputs.table,
+            offset_b=np.arange(len(self.inputs), dtype=np.int64) * (item * columns),
+            columns=columns,
+            stride_b=item,
+            rows_per_unit=positions,
+            columns_per_unit=columns,
+            element_bytes=item,
+        )
+        flat = len(self.window) == 1
+        high, height, rows = (WindowDimension(1), 1, 1) if flat else (self.window[0], self.sources[0], self.field[0])
+        row_starts, row_offsets = _reaching(high, height, rows, self.sources[-1] * pitch, 4 * wide)
+        last = self.window[-1], self.sources[-1], self.field[-1]
+        column_starts, column_offsets = _reaching(*last, pitch_sums, 4 * self.features)
+        products = contract_scratch_bytes_for(self.element_type)
+        row_sums = products + positions * pitch
+        overlap = Overlap(
+            **vars(contraction),
+            output=self.output,
+            image_a=self.input_image,
+            image_output=self.output_image,
+            row_output=self.output_row,
+            position_output=self.output_position,
+            output_rows=rows,
+            output_columns=self.field[-1],
+            features=self.features,
+            input_columns=self.sources[-1],
+            sums=wide,
+            pitch_products=pitch,
+            pitch_sums=pitch_sums,
+            row_starts=row_starts,
+            row_offsets=row_offsets,
+            column_starts=column_starts,
+            column_offsets=column_offsets,
+            products=products,
+            row_sums=row_sums,
+        )
+        codelet = overlap_add_f32 if self.element_type == "f32" else overlap_add_half(self.element_type)
+        return Encoded.of(codelet, block(overlap), row_sums + self.sources[-1] * pitch_sums)
+
+
+def whole_vectors(elements: int) -> int:
+    """Elements rounded up to whole vectors of this processor."""
+    return -(-elements // lanes()) * lanes()
+
+
+def _reaching(window: WindowDimension, size: int, outputs: int, position: int, tap: int) -> tuple[np.ndarray, ...]:
+    """Where each output's list begins, and the lists: bytes to the products of the inputs and taps that reach it."""
+    starts, offsets = [0], []
+    for output in range(outputs):
+        for number in range(window.size):
+            at = output + number * window.window_dilation - window.padding_low
+            if at % window.base_dilation == 0 and 0 <= at < size * window.base_dilation:
+                place = window.size - 1 - number if window.window_reversal else number
+                offsets.append(at // window.base_dilation * position + place * tap)
+        starts.append(len(offsets))
+    return np.array(starts, np.int64), np.array(offsets, np.int64)
