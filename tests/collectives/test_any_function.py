@@ -107,6 +107,7 @@ FUNCTIONS = [
 ]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_each_replica_computes_its_own(function, replicas: int) -> None:

@@ -71,6 +71,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_masks(name: str) -> None:
     same(FUNCTIONS[name], *((ROWS, chosen) for chosen in CHOSEN.values()))

@@ -35,6 +35,7 @@ def imported(function: Callable[..., Any], *arguments: np.ndarray) -> Module:
     return module
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_evaluates_to_what_tensorflow_computes(case: Case) -> None:
     module = imported(case.function, *case.arguments)

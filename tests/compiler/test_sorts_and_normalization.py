@@ -49,6 +49,7 @@ def values_of(kind: str, *dimensions: int) -> np.ndarray:
     return result
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", TYPES)
 def test_sorts_and_searches(kind: str) -> None:
     compare(lambda x: [tf.sort(x), tf.argsort(x, stable=True)], [values_of(kind, 3, 61)])

@@ -26,6 +26,7 @@ def close(received: list[np.ndarray], expected: list[np.ndarray]) -> None:
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("replicas", REPLICAS)
 @pytest.mark.parametrize("plain", ["sgd", "adam"])
 def test_cross_replica_optimizer_averages(plain: str, replicas: int) -> None:
@@ -39,6 +40,7 @@ def test_without_it_each_replica_trains_by_itself(replicas: int) -> None:
     close(trained.values, plainly_trained(PLAIN["momentum"], 3, replicas, 1, first_only=True))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("replicas", REPLICAS)
 @pytest.mark.parametrize("plain", sorted(PLAIN))
 @pytest.mark.parametrize("batches", [1, 3])
@@ -50,6 +52,7 @@ def test_cross_replica_accumulation(plain: str, replicas: int, batches: int) -> 
     close(trained.values, plainly_trained(PLAIN[plain], 6, replicas, batches))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", list(Method))
 @pytest.mark.parametrize("plain", ["momentum", "adam"])
 def test_reductions(plain: str, method: Method) -> None:
