@@ -13,6 +13,8 @@ import pytest
 T = TypeVar("T")
 SEED = "SOFTWARE_IPU_TESTS_SEED"
 """The variable that holds the seed of such a run; a run of the usual tests has none."""
+FRAMEWORK = "kit"
+"""The fixture whose values are Keras 3 and tf_keras."""
 
 
 def seed() -> int | None:
@@ -48,7 +50,10 @@ def sample(cases: Iterable[T], count: int) -> list[T]:
 
 
 def left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """The tests marked `explore`, and what a mark `sample(count)` leaves out of the cases of each test function."""
+    """The tests marked `explore`, and what a mark `sample(count)` leaves out of the cases of each test function.
+
+    Tests of models of either Keras, which have the fixture `kit`, have the mark without a count if they have no other.
+    """
     out = {item for item in items if item.get_closest_marker("explore")}
     functions: dict[tuple[pytest.Item | None, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -56,20 +61,21 @@ def left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
             functions[item.parent, getattr(item, "originalname", item.name)].append(item)
     for cases in functions.values():
         mark = cases[0].get_closest_marker("sample")
-        if mark and hasattr(cases[0], "callspec"):
-            out.update(set(cases).difference(_chosen(cases, *mark.args)))
+        parameters = cases[0].callspec.params if hasattr(cases[0], "callspec") else ()
+        if parameters and (mark or FRAMEWORK in parameters):
+            out.update(set(cases).difference(_chosen(cases, *(mark.args if mark else ()))))
     return out
 
 
 def _chosen(cases: list[Any], count: int | None = None) -> Iterator[Any]:
     """`count` cases, each that with most values of parameters that the ones before it have not.
 
-    Without a count, cases until each value has been in one, but for `kit`, which says in what framework a test is run.
+    Without a count, cases until each value has been in one, but for the framework's.
     Ties are settled by a hash of the name: cases that lie at equal steps in a grid may share a parameter's value.
     """
     values = {case: {(name, id(value)) for name, value in case.callspec.params.items()} for case in cases}
     seen: set[tuple[str, int]] = set()
-    missing = {value for case in cases for value in values[case] if value[0] != "kit"}
+    missing = {value for case in cases for value in values[case] if value[0] != FRAMEWORK}
     for index in range(min(len(values) if count is None else count, len(values))):
         if count is None and index and missing <= seen:
             break

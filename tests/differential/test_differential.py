@@ -43,16 +43,22 @@ def test_same_as_on_tensorflow(title: str) -> None:
     assert {outcome.verdict for outcome in outcomes} == {SAME}, outcomes
 
 
+PARTS = [
+    # Of Keras 3, the representatives run in this process.
+    ("tf_keras", 32, 0),
+    *(pytest.param(name, 8, first, marks=pytest.mark.explore) for name in ("keras", "tf_keras") for first in (0, 4)),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [0, 1])
-@pytest.mark.parametrize("name", ["keras", "tf_keras"])
-def test_every_fourth_case(name: str, part: int) -> None:
+@pytest.mark.parametrize(("name", "every", "first"), PARTS)
+def test_every_so_many_cases(name: str, every: int, first: int) -> None:
     """The whole takes longer than a test should: `python -m tests.differential` runs it."""
     # Other tests have the other cores, if several run side by side.
     jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
-    outcomes = [each for _, found in run(framework(name), None, "", jobs, 8, 4 * part) for each in found]
+    outcomes = [each for _, found in run(framework(name), None, "", jobs, every, first) for each in found]
     assert [outcome for outcome in outcomes if outcome.verdict not in GOOD | {REFUSED}] == []
-    assert len(outcomes) > 90
+    assert len(outcomes) > 720 / every
 
 
 def test_page_tells_of_all_names() -> None:

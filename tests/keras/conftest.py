@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.keras.helpers import KITS, Kit
-
-HERE = Path(__file__).parent
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests of this folder that have no mark `sample`: each value of their parameters is tested once."""
-    for item in items:
-        if HERE in item.path.parents and not item.get_closest_marker("sample"):
-            item.add_marker(pytest.mark.sample)
 
 
 @pytest.fixture(params=KITS)

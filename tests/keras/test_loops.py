@@ -283,6 +283,7 @@ def thousand_million_turns(layer: Looping, x: Any) -> Any:
     return made
 
 
+@pytest.mark.sample
 @pytest.mark.skipif(os.name == "nt", reason="sends a POSIX signal")
 @pytest.mark.parametrize("threads", ["1", "2"])
 @pytest.mark.parametrize("mode", ["fit", "predict"])

@@ -39,6 +39,7 @@ def exacting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     HIDDEN.write(before)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     ("number", "generator", "words"), [(1, philox_bits, 3), (1, philox_bits, 2), (2, three_fry_bits, 2)]
 )

@@ -58,7 +58,7 @@ def variational_autoencoder() -> keras.Model:
     """Compiled and built."""
     model = Autoencoder()
     model(tf.zeros((1, 8, 8, 1)))
-    model.compile(keras.optimizers.Adam(1e-3), steps_per_execution=10, jit_compile=False)
+    model.compile(keras.optimizers.Adam(1e-3), steps_per_execution=5, jit_compile=False)
     return model
 
 
@@ -120,7 +120,7 @@ def gan() -> keras.Model:
     """Compiled, and both optimizers built."""
     model = Adversaries()
     one, other = keras.optimizers.Adam(2e-3, beta_1=0.5), keras.optimizers.Adam(1e-3, beta_1=0.5)
-    model.compile(one, other, steps_per_execution=10, jit_compile=False)
+    model.compile(one, other, steps_per_execution=5, jit_compile=False)
     one.build(model.discriminator.trainable_variables)
     other.build(model.generator.trainable_variables)
     return model

@@ -47,7 +47,7 @@ def transformer_block(x: Any, heads: int, width: int, causal: bool) -> Any:
 
 def _compiled(model: keras.Model, optimizer: Any, loss: Any = None) -> keras.Model:
     loss = loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, steps_per_execution=10, jit_compile=False)
+    model.compile(optimizer, loss, steps_per_execution=5, jit_compile=False)
     return model
 
 

@@ -31,7 +31,11 @@ pytestmark = [
 ]
 
 NAMES = ("ResNet50", "MobileNetV2", "EfficientNetB0", "DenseNet121", "ConvNeXtTiny")
-CASES = [*(("keras", name) for name in NAMES), *(("tf_keras", name) for name in ("ResNet50", "EfficientNetB0"))]
+CASES = [
+    pytest.param(used, name, marks=[] if (used, name) == ("keras", "MobileNetV2") else [pytest.mark.explore])
+    for used, names in (("keras", NAMES), ("tf_keras", ("ResNet50", "EfficientNetB0")))
+    for name in names
+]
 """Of tf_keras those that are most different: its applications are the same layers as those of Keras 3."""
 SIZE, BATCH, CLASSES = 64, 8, 10
 FLOOR, FACTOR, ORDERS, WITHIN, MOVED = 1e-5, 3.0, 3, 0.95, 10.0
@@ -49,7 +53,7 @@ class Run:
 class Subject:
     """A compiled model that can start again from the same weights, without compiling again."""
 
-    def __init__(self, used: Framework, name: str, *, drawing: bool, jit_compile: bool = False) -> None:
+    def __init__(self, used: Framework, name: str, *, drawing: bool, **compilation: bool) -> None:
         keras = used.keras
         keras.utils.set_random_seed(3)
         build = getattr(keras.applications, name, None) or getattr(keras.applications.convnext, name)
@@ -58,9 +62,8 @@ class Subject:
             for layer in self.model._flatten_layers():
                 if isinstance(layer, keras.layers.Dropout):
                     layer.rate = 0.0
-        self.model.compile(
-            keras.optimizers.SGD(0.01, momentum=0.9), "sparse_categorical_crossentropy", jit_compile=jit_compile
-        )
+        optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
+        self.model.compile(optimizer, "sparse_categorical_crossentropy", **{"jit_compile": False, **compilation})
         self.variables = used.state(self.model)
         self.fresh = [np.asarray(variable.numpy()) for variable in self.variables]
         # Scales of 1 and 1e-6 and biases of 0 would hide what is done with them.
@@ -123,7 +126,7 @@ def check_moved(start: list[np.ndarray], expected: Run, limits: list[float]) -> 
 def test_a_prediction_and_a_step(framework_name: str, name: str) -> None:
     """Without dropout, which would draw other numbers for permuted rows."""
     used = framework(framework_name)
-    reference = Subject(used, name, drawing=False)
+    reference = Subject(used, name, drawing=False, run_eagerly=True)
     start, expected = reference.start(), reference.run()
     generator = np.random.default_rng(11)
     shuffled = [reference.run(generator.permutation(BATCH)) for _ in range(ORDERS)]
@@ -132,6 +135,7 @@ def test_a_prediction_and_a_step(framework_name: str, name: str) -> None:
     check_moved(start, expected, check(expected, shuffled, subject.run()))
 
 
+@pytest.mark.explore
 def test_a_step_with_dropout() -> None:
     """Keras with `jit_compile=True` draws the random numbers that the engine draws."""
     used = framework("keras")
@@ -142,6 +146,7 @@ def test_a_step_with_dropout() -> None:
     check_moved(start, expected, check(expected, [], subject.run()))
 
 
+@pytest.mark.explore
 def test_memory_is_little_more_than_what_backpropagation_needs() -> None:
     """Outputs of all convolutions and activations must live until their gradients; the plan may take twice that.
 

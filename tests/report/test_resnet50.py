@@ -17,7 +17,7 @@ SHARE = 0.5
 BYTES = 2_000_000
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_the_report_is_small_and_soon_made(tmp_path: Path) -> None:
     from ipu._internal.profiling.programs import program_of_model
 
