@@ -23,6 +23,7 @@ from engine.lower.views import whole
 from engine.machine_code.abi import COUNTERS
 from engine.passes.update_order import readers_first
 from engine.program.program import Buffer, ByTurn, Region
+from engine.program.work.copy import Purpose
 
 LONG = 10**9
 """Elements and multiply-adds, about a second's work, from which on nobody would wait for the end of a loop."""
@@ -186,4 +187,5 @@ def _assign(context: Context, name: str, targets: Value, sources: Value) -> None
             source = aside
         settled.append((target, source))
     for target, source in settled:
-        copy(context, f"{target.name}.update", whole(source, target.shape), whole(target, target.shape))
+        views = whole(source, target.shape), whole(target, target.shape)
+        copy(context, f"{target.name}.update", *views, purpose=Purpose.UPDATE)

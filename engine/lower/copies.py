@@ -12,9 +12,12 @@ from engine.lower.nests import Draft, Reached
 from engine.lower.transposes import emit_transpose, transposes
 from engine.lower.views import View
 from engine.program.program import Buffer
+from engine.program.work.copy import Purpose
 
 
-def copy(context: Context, name: str, source: View, target: View, op_name: str = "") -> None:
+def copy(
+    context: Context, name: str, source: View, target: View, op_name: str = "", purpose: Purpose = Purpose.LAYOUT
+) -> None:
     """target[i] = source[i], converted to the target's element type; the views have the same dimensions."""
     turned = transposes(source, target)
     if turned is not None:
@@ -29,7 +32,7 @@ def copy(context: Context, name: str, source: View, target: View, op_name: str =
     reached = [_reached(source, 0, loops), _reached(target, 0, loops, writes=True)]
     stores = [Store(len(nodes) - 1, 1)]
     draft = Draft(extents, (False,) * len(extents), nodes, reached, stores)
-    run_draft(context, name, draft, [source.buffer], [target.buffer], op_name)
+    run_draft(context, name, draft, [source.buffer], [target.buffer], op_name, purpose if have == want else None)
 
 
 def fill(context: Context, name: str, target: View, value: Buffer | Constant, op_name: str = "") -> None:

@@ -13,6 +13,7 @@ from engine.lower.known_turns import by_turn
 from engine.lower.views import whole
 from engine.machine_code.abi import Scratch
 from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Effort, Partition, Relocation, Slot, Span
+from engine.program.work.copy import Purpose
 from engine.program.work.words import Words
 
 SMALL_BYTES = 1 << 15
@@ -35,7 +36,8 @@ def lower_dynamic_update_slice(context: Context, instruction: Instruction) -> Va
     result = context.result_buffer(instruction)
     if result is not source:
         shape = operand.array_shape
-        copy(context, f"{instruction.name}.copy", whole(source, shape), whole(result, shape), instruction.op_name)
+        views = whole(source, shape), whole(result, shape)
+        copy(context, f"{instruction.name}.copy", *views, instruction.op_name, Purpose.OPERAND)
     _emit(context, instruction, (operand, result), (update, box), starts, into_array=True)
     return result
 

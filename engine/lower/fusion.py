@@ -11,6 +11,7 @@ from engine.lower.joining import place_of
 from engine.lower.nests import Draft, Drafting, Place, Reached, nest_of
 from engine.lower.units import Cut, cut
 from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.work.copy import Copy, Purpose
 from engine.program.work.fused_loop import Count, FusedLoop, Strided
 
 
@@ -42,15 +43,24 @@ def lower_fusion(context: Context, instruction: Instruction) -> Value:
 
 
 def run_draft(
-    context: Context, name: str, draft: Draft, sources: list[Buffer], results: list[Buffer], op_name: str
+    context: Context,
+    name: str,
+    draft: Draft,
+    sources: list[Buffer],
+    results: list[Buffer],
+    op_name: str,
+    purpose: Purpose | None = None,
 ) -> None:
-    """Emits the compute set (or two) of a draft that reads `sources` and writes `results`; none for empty ones."""
+    """Emits the compute set (or two) of a draft that reads `sources` and writes `results`; none for empty ones.
+
+    `purpose` is that of a copy.
+    """
     if 0 in draft.extents:
         return
     plan = cut(draft, sources, results, context.partitions, context.rows)
     nest = nest_of(plan.draft, plan.loop)
     if not nest.splits_reduction:
-        context.emit(_compute_set(name, nest, plan, sources, results, op_name))
+        context.emit(_compute_set(name, nest, plan, sources, results, op_name, purpose))
         return
     _emit_split(context, name, nest, plan, sources, results, op_name)
 
@@ -134,7 +144,13 @@ def _initial(
 
 
 def _compute_set(
-    name: str, nest: Nest, plan: Cut, sources: list[Buffer], results: list[Buffer], op_name: str
+    name: str,
+    nest: Nest,
+    plan: Cut,
+    sources: list[Buffer],
+    results: list[Buffer],
+    op_name: str,
+    purpose: Purpose | None = None,
 ) -> ComputeSet:
     """States what each unit reads and writes."""
     draft = plan.draft
@@ -155,7 +171,8 @@ def _compute_set(
             continue
         span = Span(buffer, _partition(plan, reached, buffer))
         (writes if reached.writes else reads).append(span)
-    work = FusedLoop(nest, tuple(draft.extents), plan.grain, tuple(operands))
+    parts = nest, tuple(draft.extents), plan.grain, tuple(operands)
+    work = FusedLoop(*parts) if purpose is None else Copy(*parts, purpose=purpose)
     effort = Effort(elements=draft.count_operations(), element_type=_widest(draft))
     return ComputeSet(name, work, plan.units, reads, writes, effort, op_name, origins=draft.origins)
 

@@ -12,6 +12,7 @@ from engine.lower.views import whole
 from engine.ops.apply import single_operation
 from engine.program.passes.row_sums import RowScatter
 from engine.program.program import Address, ComputeSet, Effort, Relocation, Span
+from engine.program.work.copy import Purpose
 from engine.program.work.words import Words
 
 SMALL_BYTES = 1 << 15
@@ -63,7 +64,8 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     olds, places, news = ([context.buffer(o) for o in each] for each in (operands, [indices], updates))
     for operand, old, result in list(zip(operands, olds, results, strict=True))[1:]:
         shape = operand.array_shape
-        copy(context, f"{result.name}.copy", whole(old, shape), whole(result, shape), instruction.op_name)
+        views = whole(old, shape), whole(result, shape)
+        copy(context, f"{result.name}.copy", *views, instruction.op_name, Purpose.OPERAND)
     first = operands[0].array_shape
     parameters, units = encode_scatter(
         *((first, 1), (indices.array_shape, 2), (updates[0].array_shape, 3), 4),

@@ -28,6 +28,7 @@ from engine.lower.context import DEFERRED, LOWERINGS, Context
 from engine.lower.copies import copy
 from engine.lower.views import whole
 from engine.program.program import Buffer, Program
+from engine.program.work.copy import Purpose
 
 require_registered(LOWERINGS, "lowering", opcodes_that(lambda row: row.execution == "lowering"))
 
@@ -85,4 +86,5 @@ def _update_variables(context: Context, results: list[Buffer], updated: dict[int
             source = copied
         pending.append((source, target))
     for source, target in pending:
-        copy(context, f"{target.name}.update", whole(source, target.shape), whole(target, target.shape))
+        views = whole(source, target.shape), whole(target, target.shape)
+        copy(context, f"{target.name}.update", *views, purpose=Purpose.UPDATE)

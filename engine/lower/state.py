@@ -10,6 +10,7 @@ from engine.lower.copies import copy
 from engine.lower.dynamic_slices import line_in
 from engine.lower.views import whole
 from engine.program.program import Buffer
+from engine.program.work.copy import Purpose
 
 
 def like(context: Context, name: str, shape: AnyShape) -> Value:
@@ -63,8 +64,9 @@ def _is_move(context: Context, instruction: Instruction) -> bool:
 def _moved(context: Context, name: str, initial: Instruction) -> Buffer:
     view = context.view(initial)
     target = context.new_buffer(name, initial.array_shape)
-    suffix = "initial" if view == whole(view.buffer, initial.array_shape) else "moved"
-    copy(context, f"{name}.{suffix}", view, whole(target, initial.array_shape))
+    is_whole = view == whole(view.buffer, initial.array_shape)
+    suffix, purpose = ("initial", Purpose.INITIAL) if is_whole else ("moved", Purpose.LAYOUT)
+    copy(context, f"{name}.{suffix}", view, whole(target, initial.array_shape), purpose=purpose)
     return target
 
 
@@ -72,7 +74,7 @@ def _copy_of(context: Context, name: str, value: Value) -> Value:
     if isinstance(value, tuple):
         return tuple(_copy_of(context, f"{name}.{k}", v) for k, v in enumerate(value))
     target = context.new_buffer(name, value.shape)
-    copy(context, f"{name}.initial", whole(value, value.shape), whole(target, value.shape))
+    copy(context, f"{name}.initial", whole(value, value.shape), whole(target, value.shape), purpose=Purpose.INITIAL)
     return target
 
 

@@ -7,14 +7,8 @@ from dataclasses import replace
 from engine.program.program import Buffer, ComputeSet, Program, Region
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
+from engine.program.work.copy import Copy, Purpose
 from engine.program.work.fused_loop import FusedLoop
-
-FINAL = ".update"
-"""What ends the name of a compute set that copies a new value over an old one."""
-WHOLE = ".copy"
-"""What ends the name of a compute set that copies an array of which a part is written next."""
-INITIAL = ".initial"
-"""What ends the name of a compute set that copies an initial value into a loop's state."""
 
 
 def elide_copies(program: Program) -> Program:
@@ -125,13 +119,8 @@ def _reads_where_it_writes(writer: ComputeSet, source: Buffer, target: Buffer) -
 
 
 def _is_copy(compute_set: ComputeSet) -> bool:
-    """A whole array copied, on which the name alone says what the copy is for."""
-    return (
-        compute_set.name.endswith((FINAL, WHOLE, INITIAL))
-        and isinstance(compute_set.work, FusedLoop)
-        and compute_set.work.copies
-        and len(compute_set.reads) == len(compute_set.writes) == 1
-    )
+    """A whole array copied."""
+    return isinstance(compute_set.work, Copy) and compute_set.work.purpose is not Purpose.LAYOUT
 
 
 def _moved(compute_set: ComputeSet, source: Buffer, target: Buffer) -> ComputeSet:

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from engine.emit.nest import Input, Nest
+from engine.emit.nest import Nest
 from engine.program.buffer import Address
 from engine.program.work.base import Addressed, Encoded, Relocation, Work
 
@@ -53,11 +53,6 @@ class FusedLoop(Work):
     def points(self) -> int:
         """How often the innermost body runs."""
         return prod(self.extents)
-
-    @property
-    def copies(self) -> bool:
-        """Whether it stores what it loads, and nothing else."""
-        return not self.nest.reductions and all(isinstance(node, Input) for node in self.nest.nodes)
 
     @property
     def written(self) -> frozenset[int]:
