@@ -130,8 +130,7 @@ def reset_ipu_seed(
         ValueError: `device` names no IPU device, or one that is not configured.
         NotImplementedError: `experimental_identical_replicas` for a device of several IPUs.
     """
-    from engine.ops.random import seed as seed_hidden_generator  # not at the top: configuring needs no NumPy
-    from engine.ops.rounding import seed_rounding
+    from engine.runtime.generators import seed_rng, seed_rounding  # not at the top: configuring needs no NumPy
 
     ipus = device_named(device).ipus
     if experimental_identical_replicas and ipus > 1:
@@ -144,7 +143,7 @@ def reset_ipu_seed(
         value = operator.index(seed)
     except TypeError:
         raise TypeError(f"Expected seed to be an integer. Received: {seed!r} of type {type(seed).__name__}.") from None
-    seed_hidden_generator(value)
+    seed_rng(value)
     seed_rounding(value)
 
 

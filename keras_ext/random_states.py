@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import ConfigurationError
-from engine.ops.random import HIDDEN
-from engine.ops.rounding import ROUNDING
+from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 from keras_ext.runs import passes_of_training
 
 GENERATORS, ENGINE, ROUNDINGS, PLACE = "generators", "engine", "roundings", "place_in_data"
@@ -23,7 +22,7 @@ def random_states(generators: Sequence[Any]) -> dict[str, np.ndarray]:
     the order of shuffled arrays; it is left out if it has been replaced by another kind.
     """
     states = {GENERATORS: np.array([np.asarray(state) for state in generators])}
-    states |= {ENGINE: HIDDEN.read(), ROUNDINGS: ROUNDING.read()}
+    states |= {ENGINE: RNG_STATE.read(), ROUNDINGS: ROUNDING_STATE.read()}
     kind, *of_numpy = np.random.get_state()
     if kind == "MT19937":
         states |= {name: np.asarray(value) for name, value in zip(NUMPY, of_numpy, strict=True)}
@@ -40,9 +39,9 @@ def restore_random_states(states: Mapping[str, np.ndarray], generators: Sequence
         )
     for variable, state in zip(generators, states[GENERATORS], strict=True):
         variable.assign(state)
-    HIDDEN.write(states[ENGINE])
+    RNG_STATE.write(states[ENGINE])
     if ROUNDINGS in states:  # backups of older versions have none
-        ROUNDING.write(states[ROUNDINGS])
+        ROUNDING_STATE.write(states[ROUNDINGS])
     passes = passes_of_training()
     if PLACE in states and passes is not None:
         passes.resume(*map(int, states[PLACE]))

@@ -25,10 +25,11 @@ from engine.emit.registry import Operation
 from engine.ir import Computation, Instruction
 from engine.ir.affine import Affine, IndexMap, linear, pull, spread
 from engine.ir.opcodes import AFFINE, ASSOCIATIVE, OPCODES, SOURCES
+from engine.ir.origin import Origin
 from engine.ir.shape import Shape
 from engine.ops.apply import single_operation
 from engine.passes.fusible import is_scalar_constant, is_unit_reshape
-from engine.program.program import Buffer, Origin
+from engine.program.program import Buffer
 
 ADDED_ATTRIBUTES = ("overflow", "result_accuracy")
 """The attributes that passes give to elementwise operations, beside HLO's."""

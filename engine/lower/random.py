@@ -20,10 +20,10 @@ from engine.codelets.random import (
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.ops.distributions import bits_of, distribution
-from engine.ops.random import HIDDEN, PHILOX, check_algorithm
-from engine.ops.rounding import ROUNDING
+from engine.ops.random import PHILOX, check_algorithm
 from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
 from engine.program.work.words import Words
+from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 
 
 @lowering("rng-bit-generator")
@@ -49,9 +49,9 @@ def lower_rng(context: Context, instruction: Instruction) -> Value:
     shape = instruction.array_shape
     drawn = Instruction(f"{instruction.name}.bits", "parameter", bits_of(instruction))
     bits = context.new_buffer(drawn.name, drawn.array_shape)
-    state = context.new_buffer(f"{instruction.name}.state", HIDDEN.shape)
+    state = context.new_buffer(f"{instruction.name}.state", RNG_STATE.shape)
     if shape.elements:
-        _emit_draw(context, instruction, state, philox_counters(bits.shape), HIDDEN.address)
+        _emit_draw(context, instruction, state, philox_counters(bits.shape), RNG_STATE.address)
         _emit_philox(context, instruction, state, bits)
     context.values[drawn] = bits
     operands = (drawn, *instruction.operands)
@@ -67,7 +67,7 @@ def lower_rng(context: Context, instruction: Instruction) -> Value:
 def lower_rng_get_and_update_state(context: Context, instruction: Instruction) -> Value:
     """A copy of the state of roundings, which moves on in the same breath."""
     state = context.result_buffer(instruction)
-    _emit_draw(context, instruction, state, instruction["delta"], ROUNDING.address)
+    _emit_draw(context, instruction, state, instruction["delta"], ROUNDING_STATE.address)
     return state
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from engine.ir import Instruction
 from engine.ir.floating_point import DIVISION_BY_ZERO, EXCEPTIONS, INVALID, OVERFLOW
 from engine.ir.opcodes import CONTRACTIONS, ELEMENTWISE, LINEAR_ALGEBRA, OPCODES, QUIET, REDUCTIONS
+from engine.ir.origin import Origin
 from engine.ops.apply import flat, single_operation, watched
 from engine.ops.floats import computing, is_complex, is_float
 from engine.ops.registry import Value
 from engine.ops.rounding import nearest_half, stochastic_half
-from engine.program.program import Origin
 
 Raised = tuple[str, Origin, int]
 

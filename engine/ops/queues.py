@@ -1,11 +1,11 @@
-"""Infeeds and outfeeds by their definitions: rows of the rings that are bound while a module is evaluated."""
+"""Infeeds and outfeeds by their definitions: rows of the queues that are bound while a module is evaluated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,15 +15,31 @@ from engine.ir.device_operations import INFEED, is_queue, queue_of
 from engine.ir.printer import print_instruction
 from engine.ops.registry import Value, definition
 
-if TYPE_CHECKING:
-    from engine.runtime.rings import AnyRing
 
-_bound: ContextVar[Mapping[str, AnyRing] | None] = ContextVar("bound queues", default=None)
+@runtime_checkable
+class RowSource(Protocol):
+    """What an infeed takes rows from."""
+
+    def next_row(self) -> list[np.ndarray]:
+        """The next row, an array for each leaf; raises what ended the queue."""
+
+
+@runtime_checkable
+class RowSink(Protocol):
+    """What an outfeed appends rows to."""
+
+    def append(self, row: Sequence[np.ndarray]) -> None:
+        """Appends a row, an array for each leaf; raises what ended the queue."""
+
+
+AnyQueue = RowSource | RowSink
+
+_bound: ContextVar[Mapping[str, AnyQueue] | None] = ContextVar("bound queues", default=None)
 
 
 @contextmanager
-def bound(queues: Mapping[str, AnyRing]) -> Iterator[None]:
-    """Queues have these rings within."""
+def bound(queues: Mapping[str, AnyQueue]) -> Iterator[None]:
+    """Queues have these rings, or what else has rows, within."""
     token = _bound.set(queues)
     try:
         yield
@@ -39,16 +55,13 @@ def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
             f"Expected an operation the engine defines. Received: {print_instruction(instruction)}. "
             f"Of custom calls, only infeeds and outfeeds have a definition."
         )
-    # Rings load Numba, which takes long: not for those that only look up definitions.
-    from engine.runtime.rings import InfeedRing, OutfeedRing
-
     *leaves, token = operands
     ring = (_bound.get() or {}).get(queue_of(instruction))
     if instruction["custom_call_target"] == INFEED:
-        if not isinstance(ring, InfeedRing):
+        if not isinstance(ring, RowSource):
             raise _not_bound(instruction)
         return (*ring.next_row(), token)
-    if not isinstance(ring, OutfeedRing):
+    if not isinstance(ring, RowSink):
         raise _not_bound(instruction)
     ring.append(leaves)
     return token if isinstance(instruction.shape, Shape) else (token,)

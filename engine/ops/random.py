@@ -1,8 +1,6 @@
-"""rng-bit-generator, a function of its state, and rng, whose hidden state this file owns."""
+"""rng-bit-generator, a function of its state, and rng, whose state is the runtime's."""
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 
@@ -10,8 +8,8 @@ from engine.errors import UnsupportedOperation
 from engine.ir import Instruction, Shape
 from engine.ops.apply import apply
 from engine.ops.distributions import bits_of, distribution
+from engine.ops.generators import rng_state
 from engine.ops.registry import Value, definition
-from engine.runtime.buffers import DeviceBuffer
 
 WORD = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
@@ -23,17 +21,6 @@ THREE_FRY_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 THREE_FRY_STEPS = 5
 PHILOX = frozenset({"RNG_PHILOX", "RNG_DEFAULT"})
 
-HIDDEN = DeviceBuffer(Shape("u64", (3,)))
-"""The state of `rng`, Philox' key and counter: one for the process, so that a new seed reaches every program."""
-
-
-def seed(value: int) -> None:
-    """Starts the hidden generator of `rng` anew; of the seed the lowest 64 bits count."""
-    HIDDEN.write(np.array([value % 2**64, 0, 0], np.uint64))
-
-
-seed(int.from_bytes(os.urandom(8), "little"))
-
 
 @definition("rng")
 def _rng(instruction: Instruction, operands: list[np.ndarray]) -> Value:
@@ -42,8 +29,8 @@ def _rng(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     Raises UnsupportedOperation for types that have no such distribution.
     """
     computation, bits = distribution(instruction), bits_of(instruction)
-    next_state, drawn = philox_bits(HIDDEN.read(), bits)
-    HIDDEN.write(next_state)
+    next_state, drawn = philox_bits(rng_state().read(), bits)
+    rng_state().write(next_state)
     return apply(computation, [drawn, *operands])
 
 

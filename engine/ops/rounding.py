@@ -7,11 +7,9 @@ the tile the element is: each tile has a generator of its own, and it does not m
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
-from engine.ir import Instruction, Shape
+from engine.ir import Instruction
 from engine.ir.floating_point import (
     EXPONENT,
     INDEX_MIXING,
@@ -24,31 +22,17 @@ from engine.ir.floating_point import (
     UNUSED_BITS,
 )
 from engine.ops.floats import computing
+from engine.ops.generators import rounding_state
 from engine.ops.registry import definition
-from engine.runtime.buffers import DeviceBuffer
-
-STREAM = 0x5DEECE66D
-"""Sets the keys of roundings apart from those of random numbers, for the same seed."""
-
-ROUNDING = DeviceBuffer(Shape("u64", (3,)))
-"""The state of `rng-get-and-update-state`, Philox' key and counter, from which programs draw the keys of roundings."""
-
-
-def seed_rounding(value: int) -> None:
-    """Starts the keys of roundings anew; of the seed the lowest 64 bits count."""
-    ROUNDING.write(np.array([(value % 2**64) ^ STREAM, 0, 0], np.uint64))
-
-
-seed_rounding(int.from_bytes(os.urandom(8), "little"))
 
 
 @definition("rng-get-and-update-state")
 def _draw_state(instruction: Instruction, _: list[np.ndarray]) -> np.ndarray:
     """The state as it is, which then moves on by `delta` counters."""
-    state = ROUNDING.read()
+    state = rounding_state().read()
     following = state.copy()
     following[1:2] += np.uint64(instruction["delta"])
-    ROUNDING.write(following)
+    rounding_state().write(following)
     return state
 
 

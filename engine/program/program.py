@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.ir.device_operations import QueueSignature
+from engine.ir.origin import Origin
 from engine.ir.shape import Shape
 from engine.program.buffer import Address as Address
 from engine.program.buffer import Buffer as Buffer
@@ -65,19 +66,6 @@ class Effort:
     windows: int = 0
     lookups: int = 0
     partials_type: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """An operation that a compute set does: its opcode, where in the traced function it comes from, its elements.
-
-    `layer` is found in `op_name` where somebody asks for it.
-    """
-
-    opcode: str
-    op_name: str
-    elements: int
-    layer: str = ""
 
 
 @dataclass(eq=False, slots=True)

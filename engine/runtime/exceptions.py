@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.errors import FloatingPointException
-from engine.program.program import Origin
+from engine.ir.origin import Origin
 
 MEANINGS = {
     "inv": "no invalid operation, as IEEE 754 defines it",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.compile import compile_module
-from engine.evaluate import EvaluatedExecutable
+from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import Module
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.hlo import import_hlo

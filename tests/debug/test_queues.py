@@ -14,9 +14,9 @@ from engine.errors import DebugError, FeedEnded, FloatingPointException
 from engine.ir import Shape
 from engine.ir.builder import Builder
 from engine.ir.floating_point import FloatingPoint
-from engine.ops.random import HIDDEN, seed
 from engine.program.program import Program
 from engine.program.work.words import has_codelet
+from engine.runtime.generators import RNG_STATE, seed_rng
 from engine.runtime.rings import InfeedRing
 from tests.debug.codelets import is_small
 from tests.engine.queue_programs import elements, exchange, rings, sums, zeros
@@ -78,15 +78,15 @@ def test_random_numbers_move_on_once() -> None:
     low, high = b.constant(0.0), b.constant(1.0)
     b.instruction("rng", Shape("f32", (50,)), (low, high), distribution="RNG_UNIFORM")
     program = build_program(b.module(), [], {})
-    seed(3)
+    seed_rng(3)
     first, second = (DebugExecutable(program).run(2, [], [], "all")[0] for _ in range(2))
-    after = HIDDEN.read()
+    after = RNG_STATE.read()
     from engine.runtime.executable import Executable
 
-    seed(3)
+    seed_rng(3)
     for expected in (first, second):
         np.testing.assert_array_equal(Executable(program).run(2, [], [], "all")[0], expected)
-    np.testing.assert_array_equal(HIDDEN.read(), after)
+    np.testing.assert_array_equal(RNG_STATE.read(), after)
 
 
 def test_exceptions_are_counted_once() -> None:

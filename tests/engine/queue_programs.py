@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.compile import compile_module
 from engine.errors import FeedEnded
-from engine.evaluate import EvaluatedExecutable
+from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import INFEED, OUTFEED, queue_config

@@ -6,7 +6,8 @@ import numpy as np
 
 from engine.compile import build_program, compile_module
 from engine.debug import DebugExecutable
-from engine.evaluate import EvaluatedExecutable, evaluate
+from engine.evaluate import evaluate
+from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import Module, Shape, shape_of
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable

@@ -7,7 +7,7 @@ import pytest
 
 from engine.compile import compile_module
 from engine.errors import InternalError, StepCountError
-from engine.evaluate import EvaluatedExecutable
+from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import Module, shape_of
 from engine.ir.builder import Builder
 from engine.runtime.buffers import DeviceBuffer

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from engine.compile import compile_module, prepare
-from engine.evaluate import EvaluatedExecutable
+from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.ir.floating_point import EXCEPTIONS, FloatingPoint
-from engine.ops.rounding import seed_rounding
+from engine.runtime.generators import seed_rounding
 from tests.engine.running import buffers
 
 STOCHASTIC = FloatingPoint("on")

@@ -12,7 +12,8 @@ from engine.ir import Instruction, Module
 from engine.ir.attributes import ConvolutionDimensionNumbers, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.floating_point import IEEE, FloatingPoint
-from engine.ops.rounding import nearest_half, seed_rounding, stochastic_half
+from engine.ops.rounding import nearest_half, stochastic_half
+from engine.runtime.generators import seed_rounding
 from tests.engine.running import buffers
 from tests.floating_point.programs import BEHAVIOURS, BOTH, NAN, STOCHASTIC, check_bits, loop, run
 
@@ -213,12 +214,13 @@ def test_the_bits_are_those_of_the_page() -> None:
     """docs/floating_point.md says how anybody can have the same bits: by key, and number of the element."""
     from engine.ir import Shape
     from engine.ops.random import philox_bits
-    from engine.ops.rounding import ROUNDING, random_bits
+    from engine.ops.rounding import random_bits
+    from engine.runtime.generators import ROUNDING_STATE
 
     x = floats((11, 13))
     b, (p,) = of(x)
     seed_rounding(2024)
-    _, keys = philox_bits(ROUNDING.read(), Shape("u32", (1,)))
+    _, keys = philox_bits(ROUNDING_STATE.read(), Shape("u32", (1,)))
     bits = random_bits(np.arange(x.size, dtype=np.uint32).reshape(x.shape), keys[0])
     result = run(b.module(b.tuple(b.convert(p, "f16"))), [x], STOCHASTIC, seed=2024)[0][0]
     np.testing.assert_array_equal(result, stochastic_half(x, bits, "clip"))

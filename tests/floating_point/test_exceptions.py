@@ -9,7 +9,8 @@ import pytest
 
 from engine.compile import compile_module, prepare
 from engine.errors import FloatingPointException, IPUError
-from engine.evaluate import EvaluatedExecutable, evaluate
+from engine.evaluate import evaluate
+from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import Instruction, Module
 from engine.ir.attributes import WindowDimension
 from engine.ir.builder import Builder

@@ -12,7 +12,8 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from engine.ir import Shape
-from engine.ops.random import HIDDEN, philox_bits, three_fry_bits
+from engine.ops.random import philox_bits, three_fry_bits
+from engine.runtime.generators import RNG_STATE
 from ipu import utils
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras import helpers
@@ -34,9 +35,9 @@ TARGETS = RANDOM.normal(size=(12, 2)).astype(np.float32)
 def exacting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tests compare more closely than others do, and leave the hidden state as they found it."""
     monkeypatch.setattr(helpers, "TOLERANCE", 1e-5)
-    before = HIDDEN.read()
+    before = RNG_STATE.read()
     yield
-    HIDDEN.write(before)
+    RNG_STATE.write(before)
 
 
 @pytest.mark.sample
@@ -197,7 +198,7 @@ def test_stateful_dropout_keeps_its_share_and_scales_it() -> None:
     ],
 )
 def test_seeds_and_devices_that_are_none(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
-    before = HIDDEN.read()
+    before = RNG_STATE.read()
     with pytest.raises(error, match=message):
         utils.reset_ipu_seed(*arguments)
-    np.testing.assert_array_equal(HIDDEN.read(), before)
+    np.testing.assert_array_equal(RNG_STATE.read(), before)

@@ -10,12 +10,13 @@ import pytest
 
 from engine.compile import build_program, compile_module
 from engine.errors import UnsupportedOperation
-from engine.evaluate import EvaluatedExecutable, evaluate
+from engine.evaluate import evaluate
+from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.ops.random import HIDDEN, seed
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
+from engine.runtime.generators import RNG_STATE, seed_rng
 from tests.engine.running import buffers, check
 from tests.program.machine import Machine
 from tests.program.test_units import check_unit
@@ -29,10 +30,10 @@ LAST = 2**64 - 3
 @pytest.fixture(autouse=True)
 def hidden_state() -> Iterator[None]:
     """Each test starts from the same hidden state, and leaves it as it was."""
-    before = HIDDEN.read()
-    seed(1)
+    before = RNG_STATE.read()
+    seed_rng(1)
     yield
-    HIDDEN.write(before)
+    RNG_STATE.write(before)
 
 
 def bits(shape: Shape, algorithm: str, words: int, state_too: bool = True) -> Module:
@@ -121,9 +122,9 @@ def test_uniform(kind: str, low: float, high: float) -> None:
         builder = Builder()
         draw(builder, Shape(kind, dimensions), "RNG_UNIFORM", low, high)
         module = builder.module()
-        seed(5)
+        seed_rng(5)
         (expected,) = evaluate(module, [])
-        seed(5)
+        seed_rng(5)
         (drawn,) = compiled(module).run(1, [], [])
         np.testing.assert_array_equal(drawn, expected)
     numbers = drawn.astype(np.float64)
@@ -144,9 +145,9 @@ def test_normal(kind: str) -> None:
     builder = Builder()
     draw(builder, Shape(kind, (250, 401)), "RNG_NORMAL", -1, 2)
     module = builder.module()
-    seed(5)
+    seed_rng(5)
     (expected,) = evaluate(module, [])
-    seed(5)
+    seed_rng(5)
     (drawn,) = compiled(module).run(1, [], [])
     assert drawn.dtype == expected.dtype
     numbers = drawn.astype(np.float64)
@@ -184,7 +185,7 @@ def test_every_op_of_every_step_draws_new_numbers(monkeypatch: pytest.MonkeyPatc
     results = []
     for workers in ("1", "2", "3"):
         monkeypatch.setenv("NUMBA_NUM_THREADS", workers)
-        seed(3)
+        seed_rng(3)
         executable = compiled(module)
         results.append(np.stack([executable.run(60, [], [], outputs="all") for _ in range(2)]))
     drawn = results[0].reshape(-1, 9000)
@@ -201,7 +202,7 @@ def test_seed_reaches_compiled_programs() -> None:
     executables = [compiled(builder.module()) for _ in range(2)]
     drawn = []
     for value in (7, 7, 8, -1, 2**64 - 1):
-        seed(value)
+        seed_rng(value)
         drawn.append([executable.run(1, [], [])[0] for executable in executables])
     np.testing.assert_array_equal(drawn[0], drawn[1])
     np.testing.assert_array_equal(drawn[3], drawn[4])
@@ -227,7 +228,7 @@ def test_loops_draw_new_numbers_each_turn() -> None:
     loop = builder.instruction("while", state, (start,), (body.build(), condition.build()))
     module = builder.module(builder.get_tuple_element(loop, 1))
     (expected,) = evaluate(module, [])
-    seed(1)
+    seed_rng(1)
     drawn = compiled(module).run(3, [], [], outputs="all")[0]
     np.testing.assert_array_equal(drawn[0], expected)
     assert len(np.unique(drawn.reshape(15, 33), axis=0)) == 15
@@ -236,8 +237,8 @@ def test_loops_draw_new_numbers_each_turn() -> None:
 def test_hidden_state_counts_what_was_drawn() -> None:
     builder = Builder()
     draw(builder, Shape("f64", (9,)), "RNG_UNIFORM", 0, 1)
-    seed(-2)
+    seed_rng(-2)
     compiled(builder.module()).run(4, [], [])
     # Nine numbers of 64 bits take 18 words, which are five counters of four.
-    np.testing.assert_array_equal(HIDDEN.read(), np.array([2**64 - 2, 20, 0], np.uint64))
-    assert isinstance(HIDDEN, DeviceBuffer)
+    np.testing.assert_array_equal(RNG_STATE.read(), np.array([2**64 - 2, 20, 0], np.uint64))
+    assert isinstance(RNG_STATE, DeviceBuffer)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.errors import StepCountError
-from engine.evaluate import EvaluatedExecutable
+from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import Shape
 from engine.ir.builder import Builder
 from engine.runtime.buffers import DeviceBuffer

@@ -7,7 +7,7 @@ import pytest
 
 from engine.compile import compile_module
 from engine.errors import StepCountError
-from engine.evaluate import EvaluatedExecutable
+from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir.verifier import verify
 from engine.partition.pipeline import Pipelining, inference_pipeline, pipeline
 from engine.runtime.feeds import RowFeed

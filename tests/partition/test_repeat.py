@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.compile import compile_module
-from engine.evaluate import EvaluatedExecutable
+from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import shape_of
 from engine.ir.verifier import verify
 from engine.partition.accumulation import Accumulation

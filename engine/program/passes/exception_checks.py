@@ -12,6 +12,7 @@ from engine.emit.nest import Apply, Record
 from engine.ir.floating_point import EXCEPTIONS
 from engine.ir.op_names import layer_of
 from engine.ir.opcodes import LINEAR_ALGEBRA, REDUCTIONS
+from engine.ir.origin import Origin
 from engine.ir.shape import FLOATS, Shape
 from engine.machine_code.abi import ExceptionWord
 from engine.program.program import (
@@ -20,7 +21,6 @@ from engine.program.program import (
     ComputeSet,
     Effort,
     ExceptionRecord,
-    Origin,
     Partition,
     Program,
     Relocation,

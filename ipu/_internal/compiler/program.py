@@ -74,7 +74,7 @@ def build_executable(
     Raises as well what `store_executable` does where executables are to be stored.
     """
     if _definitions_alone:
-        from engine.evaluate import EvaluatedExecutable
+        from engine.evaluated_executable import EvaluatedExecutable
 
         return EvaluatedExecutable(module, roles, constants, current_system().floating_point)
     # Numba and LLVM take long to load: not before there is something to compile.

@@ -158,8 +158,8 @@ def seeds() -> dict[str, int]:
     """The seeds of random generators that are known."""
     from tensorflow.python.eager.context import global_seed
 
-    from engine.ops.random import HIDDEN
+    from engine.runtime.generators import RNG_STATE
 
-    found = {"ipu.utils.reset_ipu_seed": int(HIDDEN.read()[0])}
+    found = {"ipu.utils.reset_ipu_seed": int(RNG_STATE.read()[0])}
     seed = global_seed()
     return found if seed is None else {**found, "tf.random.set_seed": int(seed)}

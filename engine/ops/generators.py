@@ -1,0 +1,51 @@
+"""The states that `rng` and the keys of roundings are drawn from: bound by the runtime, else the definitions' own."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+import numpy as np
+
+
+class GeneratorState(Protocol):
+    """Philox' key and counter, u64[3]."""
+
+    def read(self) -> np.ndarray:
+        """A copy of the state."""
+
+    def write(self, value: np.ndarray) -> None:
+        """Replaces the state."""
+
+
+class HostState:
+    """A state in an array, with a key from the operating system."""
+
+    def __init__(self) -> None:
+        self._value = np.array([int.from_bytes(os.urandom(8), "little"), 0, 0], np.uint64)
+
+    def read(self) -> np.ndarray:
+        """A copy of the state."""
+        return self._value.copy()
+
+    def write(self, value: np.ndarray) -> None:
+        """Replaces the state."""
+        self._value[...] = value
+
+
+_states: dict[str, GeneratorState] = {"rng": HostState(), "rounding": HostState()}
+
+
+def bind(rng: GeneratorState, rounding: GeneratorState) -> None:
+    """`rng` draws from the one state, and `rng-get-and-update-state` from the other, from now on."""
+    _states.update(rng=rng, rounding=rounding)
+
+
+def rng_state() -> GeneratorState:
+    """The state of `rng`."""
+    return _states["rng"]
+
+
+def rounding_state() -> GeneratorState:
+    """The state of `rng-get-and-update-state`."""
+    return _states["rounding"]
