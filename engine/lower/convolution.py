@@ -7,18 +7,18 @@ zero is ever made; what lies outside the input is read from a zero border around
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
-from math import gcd
 
 import numpy as np
 
 from engine.codelets.contract_fields import GROUP
 from engine.emit.nest import Constant
-from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape, WindowDimension
+from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.lower.contraction import ContractionDraft, emit_contraction, table
+from engine.lower.convolution_phases import Phase, phases_of
 from engine.lower.copies import copy, fill
 from engine.lower.dot import operand_in, operand_type
 from engine.lower.overlapping import emit_overlapping, overlap_cycles
@@ -36,18 +36,6 @@ from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Buffer
 
 OVERLAP_WORTH = 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """Along one dimension: outputs first, first + period, ...; for each tap where it starts reading."""
-
-    first: int
-    period: int
-    count: int
-    step: int
-    taps: tuple[int, ...]
-    starts: tuple[int, ...]
 
 
 @lowering("convolution")
@@ -69,7 +57,7 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
         return result
     sizes = [left.shape.dimensions[d] for d in numbers.input_spatial_dimensions]
     outputs = [shape.dimensions[d] for d in numbers.output_spatial_dimensions]
-    phases = [_phases(w, outputs[d]) for d, w in enumerate(window)]
+    phases = [phases_of(w, outputs[d]) for d, w in enumerate(window)]
     plain, kernel = phases.copy(), right.shape
     left, lows = _with_border(context, instruction, left, numbers, sizes, phases)
     group = choose_group(instruction, numbers, right.shape)
@@ -134,22 +122,6 @@ def _put(context: Context, instruction: Instruction, stored: View, result: Buffe
     if stored.buffer is not result:
         target = whole(result, instruction.array_shape)
         copy(context, f"{instruction.name}.layout", stored, target, instruction.op_name)
-
-
-def _phases(window: WindowDimension, outputs: int) -> list[Phase]:
-    base, stride = window.base_dilation, window.stride
-    period = base // gcd(stride, base)
-    found = []
-    for first in range(min(period, max(outputs, 1))):
-        taps, starts = [], []
-        for tap in range(window.size):
-            at = first * stride + tap * window.window_dilation - window.padding_low
-            if at % base == 0:
-                taps.append(window.size - 1 - tap if window.window_reversal else tap)
-                starts.append(at // base)
-        count = -(-(outputs - first) // period)
-        found.append(Phase(first, period, count, period * stride // base, tuple(taps), tuple(starts)))
-    return found
 
 
 def _with_border(

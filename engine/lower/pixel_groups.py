@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
 
 from engine.codelets.half_vectors import HALVES
 from engine.codelets.micro_kernel import panel_vectors, rows_cycles
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context
+from engine.lower.convolution_phases import Phase
 from engine.lower.copies import copy
 from engine.lower.views import View, reordered
 from engine.machine_code.processor import lanes
-
-if TYPE_CHECKING:
-    from engine.lower.convolution import Phase
 
 TYPES = frozenset({"f32", *HALVES})
 WORTH = 0.93

@@ -1,12 +1,13 @@
 """What the chip would do with a program: memory, cycles, and how far to trust them."""
 
 from engine.ir.op_names import readable_name
-from engine.profile.account import Account, ComputeSetCost, account
+from engine.profile.account import Account, account
 from engine.profile.fit import check_fit, out_of_tile_memory
 from engine.profile.levers import Lever, levers
 from engine.profile.liveness import LiveTensor, TileMemory
 from engine.profile.memory import Memory, Tensor
 from engine.profile.options import Assumptions
+from engine.profile.step_costs import ComputeSetCost
 from engine.profile.summary import summary
 
 __all__ = [

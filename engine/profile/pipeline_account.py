@@ -16,13 +16,14 @@ from engine.partition.crossings import PartPlan
 from engine.partition.part_steps import PartStep, part_steps
 from engine.partition.schedule import Kind, Part, Schedule
 from engine.partition.stage_options import StageOptions
-from engine.profile.account import Account, ComputeSetCost, account
+from engine.profile.account import Account, account
 from engine.profile.ipu_programs import Stretch, joined
 from engine.profile.links import AllReduce, Selection, all_reduce_each, transfer_cycles, waiting_together
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, GRADIENT_ACCUMULATORS, Assumptions, with_library_options
-from engine.profile.pipelines import IpuAccount, Layout, PartCost, PipelineAccount, lay_out
 from engine.profile.remote import RemoteMemory
+from engine.profile.schedule_timing import Layout, lay_out
+from engine.profile.step_costs import ComputeSetCost, IpuAccount, PartCost, PipelineAccount
 from engine.profile.streams import host_cycles, queue_bytes, samples_of
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.program import Program
@@ -129,7 +130,7 @@ class _Accounting:
             )
             for ipu, (one, stashed) in found.items()
         )
-        fullest = max(ipus, key=lambda each: each.account.memory.peak_fullest).account
+        fullest = max((one for one, _ in found.values()), key=lambda each: each.memory.peak_fullest)
         fed, returned, samples = self._host()
         pipeline = self._pipeline(layout, ipus)
         return replace(

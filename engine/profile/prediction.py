@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from math import sqrt
-from typing import TYPE_CHECKING
 
+from engine.profile.step_costs import ComputeSetCost, StepCosts
 from engine.profile.validation import whole_models, worst_errors
-
-if TYPE_CHECKING:
-    from engine.profile.account import Account, ComputeSetCost
 
 PARTS = ("compute", "exchange", "sync", "host")
 UNMEASURED = 0.5
@@ -29,7 +26,7 @@ OF_ONE_IPU = {"exchange": ("exchange",), "sync": ("sync",), "host": ("host",)}
 OF_SEVERAL = {"exchange": ("programs on several IPUs", "scaling over IPUs"), "sync": ("sync between IPUs",)}
 
 
-def prediction_error(account: Account) -> dict[str, float]:
+def prediction_error(account: StepCosts) -> dict[str, float]:
     """Relative errors (0.2 for 20 %) of "compute", "exchange", "sync", "host" and "total" of a step."""
     several = account.replicas > 1 or account.pipeline is not None
     found = {"compute": _compute_error(account)}
@@ -40,7 +37,7 @@ def prediction_error(account: Account) -> dict[str, float]:
     return {**found, "total": max(weighted, whole_model_error())}
 
 
-def cycles_of_parts(account: Account) -> dict[str, int]:
+def cycles_of_parts(account: StepCosts) -> dict[str, int]:
     """The cycles of "compute", "exchange", "sync" and "host", which add up to those of a step."""
     return {part: account.exposed_host if part == "host" else getattr(account, part) for part in PARTS}
 
@@ -71,7 +68,7 @@ def error_basis(total: float, errors: Sequence[float]) -> str:
     return f"largest errors of its parts by their shares; {models}: root mean square {mean:.0%}, worst {worst:+.0%}"
 
 
-def _compute_error(account: Account) -> float:
+def _compute_error(account: StepCosts) -> float:
     whole = sum(cost.compute for cost in account.costs)
     return sum(cost.compute * _error_of(cost) for cost in account.costs) / max(1, whole)
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.ir.op_names import BACKWARD
 from engine.profile.categories import ACTIVATIONS
-from engine.profile.liveness import Piece, follow
+from engine.profile.liveness import Piece, TileMemory, follow
 from engine.program.program import Buffer, Program
-
-if TYPE_CHECKING:
-    from engine.profile.account import Account
 
 PARTS = (2, 4, 7, 10, 14, 20)
 """Numbers of parts that are tried besides the root of the number of compute sets."""
@@ -39,9 +35,9 @@ def backward_begin(program: Program) -> int:
     return next(places, 0)
 
 
-def recomputed(program: Program, found: Account) -> list[Piece]:
-    """The pieces of an account with recomputation; empty for a program without a backward pass."""
-    made = recomputation(program, found.tiles.pieces, found.tiles.fixed)
+def recomputed(program: Program, tiles: TileMemory) -> list[Piece]:
+    """The pieces on tiles with recomputation; empty for a program without a backward pass."""
+    made = recomputation(program, tiles.pieces, tiles.fixed)
     return [] if made is None else made.pieces
 
 

@@ -26,7 +26,7 @@ def split(program: Program, found: Account, ipus: int) -> list[Split]:
     gradients are summed.
     """
     stages = _stages(program, found, ipus)
-    recomputing = recomputed(program, found)
+    recomputing = recomputed(program, found.tiles)
     pieces = recomputing or list(found.tiles.pieces)
     counts = np.bincount(stages, minlength=ipus) / max(1, len(stages))
     owners = _owners(program, stages)

@@ -12,7 +12,8 @@ import numpy as np
 from engine.partition.schedule import Kind, Recomputation, Schedule, ScheduleKind, devices_of, make_schedule
 from engine.profile.links import Selection, link_rate
 from engine.profile.optimizations import SelectionOrder
-from engine.profile.pipelines import Layout, PartCost, lay_out
+from engine.profile.schedule_timing import Layout, lay_out
+from engine.profile.step_costs import PartCost
 from engine.target import Target
 
 PARTS: tuple[Kind, ...] = ("forward", "recompute", "backward")

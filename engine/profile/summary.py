@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from textwrap import wrap
 
-from engine.profile.account import Account
 from engine.profile.prediction import PARTS, cycles_of_parts, error_basis, prediction_error, whole_model_errors
+from engine.profile.step_costs import StepCosts
 
 WIDTH = 88
 BAR = 30
 
 
-def summary(account: Account) -> str:
+def summary(account: StepCosts) -> str:
     """About twenty lines, at most 88 characters wide: chip, memory, cycles, time, costliest parts, error."""
     lines = [
         _chip(account),
@@ -24,7 +24,7 @@ def summary(account: Account) -> str:
     return "\n".join([*lines, *_honesty(account)])
 
 
-def _chip(account: Account) -> str:
+def _chip(account: StepCosts) -> str:
     target = account.target
     number = 1 if account.pipeline is None else len(account.pipeline.ipus)
     each = "one IPU," if number == 1 else f"{number} IPUs of"
@@ -35,7 +35,7 @@ def _chip(account: Account) -> str:
     )
 
 
-def _memory(account: Account) -> list[str]:
+def _memory(account: StepCosts) -> list[str]:
     memory, room = account.memory, account.target.bytes_per_tile
     share = memory.peak_fullest / room
     verdict = "fits" if account.fits else f"DOES NOT FIT, {memory.peak_fullest - room:,} bytes over"
@@ -50,18 +50,18 @@ def _memory(account: Account) -> list[str]:
     ]
 
 
-def _of_ipu(account: Account) -> str:
+def _of_ipu(account: StepCosts) -> str:
     """Which of a pipeline's IPUs memory is told of."""
     if account.pipeline is None:
         return ""
     return f", on IPU {max(account.pipeline.ipus, key=lambda each: each.account.memory.peak_fullest).ipu}"
 
 
-def _pipeline(account: Account) -> list[str]:
+def _pipeline(account: StepCosts) -> list[str]:
     return [] if account.pipeline is None else account.pipeline.table().splitlines()
 
 
-def _cycles(account: Account) -> list[str]:
+def _cycles(account: StepCosts) -> list[str]:
     costs, where = account.costs, "on the chip"
     if account.pipeline is not None:
         costs, where = account.pipeline.costs, "through the pipeline"
@@ -76,14 +76,14 @@ def _cycles(account: Account) -> list[str]:
     return [*lines, f"  {_bytes(fed)} from the host, {_bytes(returned)} to it{beside}"]
 
 
-def _time(account: Account) -> str:
+def _time(account: StepCosts) -> str:
     return (
         f"Time per step: {_seconds(account.seconds_per_step)} with host transfer; "
         f"{account.steps_per_second:,.0f} steps/s, {account.samples_per_second:,.0f} samples/s"
     )
 
 
-def _costliest(account: Account) -> list[str]:
+def _costliest(account: StepCosts) -> list[str]:
     top = account.top(5)
     if not top:
         return []
@@ -99,7 +99,7 @@ def _costliest(account: Account) -> list[str]:
     return lines
 
 
-def _honesty(account: Account) -> list[str]:
+def _honesty(account: StepCosts) -> list[str]:
     """What the errors against published measurements are, and what nobody has measured."""
     errors = prediction_error(account)
     parts = ", ".join(f"{part} ± {errors[part]:.0%}" for part in PARTS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from engine.profile.account import Account, ComputeSetCost
+from engine.profile.account import Account
+from engine.profile.step_costs import ComputeSetCost
 from engine.profile.vertices import kind_of
 
 

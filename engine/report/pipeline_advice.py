@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.profile.pipelines import PipelineAccount
+from engine.profile.step_costs import PipelineAccount
 from engine.report.numbers import count, percent
 
 WORTH_SAYING = 0.1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.partition.schedule import devices_of, make_schedule
-from engine.profile.pipelines import PartCost, lay_out
+from engine.profile.schedule_timing import lay_out
+from engine.profile.step_costs import PartCost
 
 COSTS = {
     ("forward", 0): PartCost("forward", 0, compute=80, exchange=15, sync=5),

@@ -10,8 +10,9 @@ import pytest
 
 from engine.partition.schedule import devices_of, make_schedule
 from engine.profile.links import transfer_cycles
-from engine.profile.pipelines import PartCost, lay_out
+from engine.profile.schedule_timing import lay_out
 from engine.profile.stage_balance import Balancer, Crossing, LayerCost, LayerProfile
+from engine.profile.step_costs import PartCost
 from engine.target import target
 
 MK2 = target("ipu2")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.profile.pipelines import IpuAccount
+from engine.profile.step_costs import IpuAccount
 from ipu._internal.compiler.calling import program_of_function
 from ipu._internal.compiler.traced_pipelines import latest
 from ipu._internal.profiling.accounts import account_of

@@ -1,16 +1,145 @@
-"""What a chip would make of a pipeline: its schedule in cycles, and what each IPU computes, holds and waits for."""
+"""What a step costs on a chip, in bytes and tile clock cycles: of one IPU, and of a pipeline's IPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from engine.partition.schedule import Kind, Schedule
+from engine.partition.schedule import Kind
+from engine.profile.liveness import LiveTensor, TileMemory
+from engine.profile.memory import Memory
+from engine.profile.operations import Operation
+from engine.profile.options import Assumptions
+from engine.profile.remote import RemoteMemory
 from engine.shown import Shown
+from engine.target import Target
 
-if TYPE_CHECKING:
-    from engine.profile.account import Account, ComputeSetCost
+
+@dataclass(frozen=True, slots=True)
+class ComputeSetCost:
+    """Cycles of one compute set, the tiles that work, and the bytes that live then and not always.
+
+    Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times; `operation` says what one
+    run does, `method` by which vertex or plan, where there are several.
+    """
+
+    name: str
+    label: str
+    compute: int
+    exchange: int
+    sync: int
+    tiles: int
+    live_bytes: int
+    runs: int = 1
+    operation: Operation = Operation()
+    method: str = ""
+
+    @property
+    def cycles(self) -> int:
+        return self.compute + self.exchange + self.sync
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StepCosts:
+    """One step on one target. Cycles are tile clock cycles; each replica is a chip and takes them side by side.
+
+    `host_bytes` go from the host and to it: feeds and results, and the rows of queues, turn by turn.
+
+    `assumed` are the opcodes that have no row of their own in the table of cycles. `unknown_loops` is the number of
+    loops whose trip count shows only while they run: they count as if their body ran once.
+
+    `gradient_sums` are the bytes of each sum of gradients over replicas.
+
+    With a `pipeline`, memory and `costs` are those of the fullest of its IPUs, each part having run once; cycles,
+    samples and transfers are of a whole step.
+    """
+
+    program_name: str
+    target: Target
+    replicas: int
+    memory: Memory
+    tiles: TileMemory
+    liveness: tuple[LiveTensor, ...]
+    costs: tuple[ComputeSetCost, ...]
+    between_ipus: tuple[int, int]
+    host_bytes: tuple[int, int]
+    host: int
+    samples_per_replica: int
+    assumed: tuple[str, ...]
+    unknown_loops: int = 0
+    assumptions: Assumptions = Assumptions()
+    remote: RemoteMemory = RemoteMemory()
+    pipeline: PipelineAccount | None = None
+    gradient_sums: tuple[int, ...] = ()
+
+    @property
+    def compute(self) -> int:
+        if self.pipeline is not None:
+            return self.pipeline.compute
+        return sum(cost.compute for cost in self.costs)
+
+    @property
+    def exchange(self) -> int:
+        """On the chip, between chips, and with streaming memory."""
+        if self.pipeline is not None:
+            return self.pipeline.exchange
+        return sum(cost.exchange for cost in self.costs) + self.between_ipus[0] + self.remote.cycles(self.target)
+
+    @property
+    def sync(self) -> int:
+        if self.pipeline is not None:
+            return self.pipeline.sync
+        return sum(cost.sync for cost in self.costs) + self.between_ipus[1]
+
+    @property
+    def cycles(self) -> int:
+        """Compute, exchange and sync. The transfer of feeds and results is `host`."""
+        return self.compute + self.exchange + self.sync
+
+    @property
+    def exposed_host(self) -> int:
+        """Cycles by which host transfers lengthen the step; with overlapped I/O those that outlast the rest."""
+        return max(0, self.host - self.cycles) if self.assumptions.overlapped_io else self.host
+
+    @property
+    def cycles_per_step(self) -> int:
+        """From the beginning of a step to its end: `cycles` and `exposed_host`."""
+        return self.cycles + self.exposed_host
+
+    @property
+    def seconds_per_step(self) -> float:
+        """With the transfer of feeds and results, which runs beside the rest where I/O tiles overlap it."""
+        return self.cycles_per_step / self.target.clock_hz
+
+    @property
+    def steps_per_second(self) -> float:
+        return 1.0 / self.seconds_per_step if self.seconds_per_step else 0.0
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.steps_per_second * self.samples_per_replica * self.replicas
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The parts of `cycles`, adding up to 1 unless nothing is done."""
+        whole = max(1, self.cycles)
+        return {part: getattr(self, part) / whole for part in ("compute", "exchange", "sync")}
+
+    @property
+    def fits(self) -> bool:
+        """Whether all tiles hold what lies on them, of a pipeline those of every IPU."""
+        return self.memory.peak_fullest <= self.target.bytes_per_tile
+
+    def top(self, count: int = 5) -> list[tuple[str, int, int]]:
+        """The costliest compute sets as (name, how many of that name, cycles), those of one name together.
+
+        Of a pipeline those of all IPUs, which work side by side.
+        """
+        totals: dict[str, tuple[int, int]] = {}
+        for cost in self.costs if self.pipeline is None else self.pipeline.costs:
+            number, cycles = totals.get(cost.label, (0, 0))
+            totals[cost.label] = (number + 1, cycles + cost.cycles)
+        ordered = sorted(totals.items(), key=lambda item: (-item[1][1], item[0]))
+        return [(label, number, cycles) for label, (number, cycles) in ordered[:count]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +193,7 @@ class IpuAccount(Shown):
 
     ipu: int
     stages: tuple[int, ...]
-    account: Account
+    account: StepCosts
     stash_bytes: int
     busy: int
     waits: float
@@ -151,61 +280,6 @@ class PipelineAccount(Shown):
     def table(self) -> str:
         """A line for each stage, one for each IPU."""
         return pipeline_table(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A schedule in time: `critical` has the cost of the longest row of each slot."""
-
-    rows: tuple[TimedRow, ...]
-    critical: tuple[PartCost, ...]
-    period: int
-
-    @property
-    def cycles(self) -> int:
-        return sum(cost.cycles for cost in self.critical)
-
-    def busy(self, *, update: bool) -> dict[int, int]:
-        """The cycles in which each IPU works, with or without its update."""
-        found = dict.fromkeys((row.ipu for row in self.rows), 0)
-        for row in self.rows:
-            if update or row.kind != "update":
-                found[row.ipu] += row.cycles
-        return found
-
-    def waits(self) -> dict[int, float]:
-        """For each IPU the share of the time, the update apart, in which it waits."""
-        whole = sum(cost.cycles for cost in self.critical if cost.kind != "update")
-        return {ipu: 1 - busy / whole if whole else 0.0 for ipu, busy in self.busy(update=False).items()}
-
-
-def lay_out(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> Layout:
-    """The rows of a schedule one slot after the other: all IPUs sync at its end, so it is as long as its longest row.
-
-    A part that `costs` lacks takes no time.
-    """
-
-    def cost(kind: Kind, stage: int) -> PartCost:
-        return costs.get((kind, stage), PartCost(kind, stage))
-
-    critical = [PartCost("forward", 0)] * schedule.slots
-    for row in schedule.rows:
-        mine = cost(row.kind, row.stage)
-        if row.kind == "update" or mine.cycles > critical[row.slot].cycles:
-            critical[row.slot] = max(critical[row.slot], mine, key=lambda each: (each.kind == "update", each.cycles))
-    starts, start = [], 0
-    for longest in critical:
-        starts.append(start)
-        start += longest.cycles
-    rows = tuple(
-        TimedRow(r.slot, r.ipu, r.stage, r.kind, r.micro_batch, starts[r.slot], cost(r.kind, r.stage).cycles)
-        for r in schedule.rows
-    )
-    phases: dict[int, int] = {}
-    for part in schedule.parts:
-        phase = part.start % schedule.period
-        phases[phase] = max(phases.get(phase, 0), cost(part.kind, part.stage).cycles)
-    return Layout(rows, tuple(critical), sum(phases.values()))
 
 
 def pipeline_table(pipeline: PipelineAccount) -> str:

@@ -1,0 +1,64 @@
+"""A schedule in time: the slots of a pipeline one after the other, in tile clock cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.partition.schedule import Kind, Schedule
+from engine.profile.step_costs import PartCost, TimedRow
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A schedule in time: `critical` has the cost of the longest row of each slot."""
+
+    rows: tuple[TimedRow, ...]
+    critical: tuple[PartCost, ...]
+    period: int
+
+    @property
+    def cycles(self) -> int:
+        return sum(cost.cycles for cost in self.critical)
+
+    def busy(self, *, update: bool) -> dict[int, int]:
+        """The cycles in which each IPU works, with or without its update."""
+        found = dict.fromkeys((row.ipu for row in self.rows), 0)
+        for row in self.rows:
+            if update or row.kind != "update":
+                found[row.ipu] += row.cycles
+        return found
+
+    def waits(self) -> dict[int, float]:
+        """For each IPU the share of the time, the update apart, in which it waits."""
+        whole = sum(cost.cycles for cost in self.critical if cost.kind != "update")
+        return {ipu: 1 - busy / whole if whole else 0.0 for ipu, busy in self.busy(update=False).items()}
+
+
+def lay_out(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> Layout:
+    """The rows of a schedule one slot after the other: all IPUs sync at its end, so it is as long as its longest row.
+
+    A part that `costs` lacks takes no time.
+    """
+
+    def cost(kind: Kind, stage: int) -> PartCost:
+        return costs.get((kind, stage), PartCost(kind, stage))
+
+    critical = [PartCost("forward", 0)] * schedule.slots
+    for row in schedule.rows:
+        mine = cost(row.kind, row.stage)
+        if row.kind == "update" or mine.cycles > critical[row.slot].cycles:
+            critical[row.slot] = max(critical[row.slot], mine, key=lambda each: (each.kind == "update", each.cycles))
+    starts, start = [], 0
+    for longest in critical:
+        starts.append(start)
+        start += longest.cycles
+    rows = tuple(
+        TimedRow(r.slot, r.ipu, r.stage, r.kind, r.micro_batch, starts[r.slot], cost(r.kind, r.stage).cycles)
+        for r in schedule.rows
+    )
+    phases: dict[int, int] = {}
+    for part in schedule.parts:
+        phase = part.start % schedule.period
+        phases[phase] = max(phases.get(phase, 0), cost(part.kind, part.stage).cycles)
+    return Layout(rows, tuple(critical), sum(phases.values()))
