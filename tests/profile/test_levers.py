@@ -31,7 +31,7 @@ def deep() -> tuple[Account, dict[str, Lever]]:
 
 def peak_of(change: Change, batch: int = 4096, width: int = 128, layers: int = 8) -> int:
     program = deep_step(batch, width, layers)
-    return Estimator(program, account(program, SMALL).tiles).peak_of(change)
+    return Estimator(program, account(program, SMALL)).peak_of(change)
 
 
 def test_the_largest_batch_that_fits_is_proposed(deep: tuple[Account, dict[str, Lever]]) -> None:
@@ -132,7 +132,7 @@ def test_two_changes_together_save_what_the_program_with_both_saves() -> None:
 
 def test_inference_has_nothing_to_recompute_or_accumulate() -> None:
     program = product(4096, 256, 256, role="variable")
-    what = " ".join(lever.what for lever in levers(program, account(program, SMALL).tiles))
+    what = " ".join(lever.what for lever in levers(program, account(program, SMALL)))
     assert "recomputation" not in what and "accumulation" not in what
     assert "a smaller batch, " in what
 
