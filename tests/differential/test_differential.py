@@ -36,6 +36,7 @@ REPRESENTATIVES = [
 ]
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("title", REPRESENTATIVES)
 def test_same_as_on_tensorflow(title: str) -> None:
     (case,) = (each for each in CASES if each.title == title)

@@ -26,11 +26,10 @@ STEPS, BATCH, FLOOR, FACTOR = 10, 8, 1e-4, 3.0
 class Trainee:
     """A compiled model that can start again from the same state, without compiling again."""
 
-    def __init__(self, example: Example, **compilation: bool) -> None:
+    def __init__(self, example: Example, jit_compile: bool = False) -> None:
         keras.utils.set_random_seed(3)
         self.example, self.model = example, example.build()
-        for name, value in compilation.items():
-            setattr(self.model, name, value)
+        self.model.jit_compile = jit_compile
         make_gradients_dense(self.model.optimizer)
         self.model.optimizer.build(self.model.trainable_variables)
         self.variables = [*self.model.variables, *self.model.optimizer.variables]
@@ -66,8 +65,7 @@ def permuted_batches() -> np.ndarray:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_ten_steps_end_where_tensorflow_ends(name: str) -> None:
     example = EXAMPLES[name]
-    # Eager steps take less time than tracing.
-    reference = Trainee(example, **{"jit_compile" if example.random else "run_eagerly": True})
+    reference = Trainee(example, jit_compile=example.random)
     expected, expected_results = reference.train(IN_ORDER)
     allowed = allowed_results = FLOOR
     if not example.random:
@@ -76,6 +74,6 @@ def test_ten_steps_end_where_tensorflow_ends(name: str) -> None:
         allowed_results = max(FLOOR, FACTOR * distance(expected_results, shuffled_results))
     with IPUStrategy().scope():
         received, received_results = Trainee(example).train(IN_ORDER)
-    assert distance(reference.start, expected) > 100 * FLOOR
+    assert distance(reference.start, expected) > 50 * FLOOR
     assert distance(expected, received) <= allowed
     assert distance(expected_results, received_results) <= allowed_results
