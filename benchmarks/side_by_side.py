@@ -46,7 +46,7 @@ def side_by_side(table: np.ndarray, schedule: Schedule, workers: int) -> np.ndar
         rows[:, Column.RANGES :] = 0
         rows[:, Column.RANGES + 2 * worker + 1] = units
         # What is left of a sync is a compute set without units.
-        rows[syncs, Column.KIND], rows[syncs, Column.CHAIN_LENGTH] = Kind.COMPUTE, 1
+        rows[syncs, Column.KIND] = Kind.COMPUTE
         if part.start % schedule.period != slot and syncs[0]:
             rows[0, Column.KIND] = Kind.SYNC
         slot = part.start % schedule.period

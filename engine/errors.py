@@ -59,10 +59,6 @@ class CallTimeout(IPUError, TimeoutError):
     """A call that was still running at the end of the time it was given."""
 
 
-class StarvedFeed(IPUError, RuntimeError):
-    """A program that waits for data which no one will send."""
-
-
 class FeedEnded(IPUError, EOFError):
     """A queue has no more elements, and a program asked for one."""
 

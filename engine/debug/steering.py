@@ -38,8 +38,6 @@ class Walk:
             kind, target = row[Column.KIND], int(row[Column.TARGET])
             number += 1
             if kind in (Kind.COMPUTE, Kind.SYNC):
-                if kind == Kind.COMPUTE and row[Column.CHAIN_LENGTH] != 1:
-                    raise InternalError(f"Expected compute sets one by one. Received: a chain in row {number - 1}.")
                 yield row
             elif kind == Kind.BRANCH:
                 yield row

@@ -1,17 +1,14 @@
 """The BSP virtual machine: each worker runs `executor` once for a whole call of many steps.
 
-The step table is int64 [rows, 8 + 2 * workers], a row for each compute set or sync, in the order of
+The step table is int64 [rows, 6 + 2 * workers], a row for each compute set or sync, in the order of
 execution. Every step begins with a sync of its own, so a table need not end with one.
 
 * compute row: each worker calls the codelet on its units lo <= unit < hi; an empty range is skipped.
-* chain: the first of L consecutive compute rows has chain_length L. A worker takes its units (the first row's
-  range) one at a time through all L codelets, which keeps a tile's data in its cache.
 * sync row: no worker goes on before all have arrived.
 * branch and jump rows: go on at row TARGET, if a predicate says so or always. A sync stands before each of them, so
-  that all workers take the same way; `when` does not apply. A jump with TRUTH is a place to leave an endless step.
+  that all workers take the same way. A jump with TRUTH is a place to leave an endless step.
 * repeat row: go back to row TARGET until so many turns are done. Each worker counts for itself, so nobody need meet.
 * turn row: go on at row TARGET in some turns of the loop around it, which each worker counts.
-* `when` of every other row, also within a chain: in each step, only in the first, or only in the last of a call.
 
 The first 64 bytes of a worker's scratch area belong to the executor (see Scratch), codelets use what follows.
 """
@@ -60,26 +57,16 @@ class Kind(IntEnum):
 STEERING = (Kind.BRANCH, Kind.JUMP, Kind.REPEAT, Kind.TURN)
 
 
-class When(IntEnum):
-    """In which steps of a call a row runs."""
-
-    EVERY_STEP = 0
-    FIRST_STEP = 1
-    LAST_STEP = 2
-
-
 class Column(IntEnum):
     """Columns of the step table. From RANGES on: lo and hi of worker 0, lo and hi of worker 1, ..."""
 
     KIND = 0
-    WHEN = 1
-    CODELET = 2  # address
-    PARAMETERS = 3  # address; of repeats and turns: which of a worker's counters
-    CHAIN_LENGTH = 4
-    TARGET = 5  # of branches, jumps, repeats and turns: row number
-    PREDICATE = 6  # of branches: address of a pred; of repeats: the number of turns; of turns: of a pred for each turn
-    TRUTH = 7  # of branches and turns: the value that is followed; of others: an interrupted call may leave here
-    RANGES = 8
+    CODELET = 1  # address
+    PARAMETERS = 2  # address; of repeats and turns: which of a worker's counters
+    TARGET = 3  # of branches, jumps, repeats and turns: row number
+    PREDICATE = 4  # of branches: address of a pred; of repeats: the number of turns; of turns: of a pred for each turn
+    TRUTH = 5  # of branches and turns: the value that is followed; of others: an interrupted call may leave here
+    RANGES = 6
 
 
 class State(IntEnum):
@@ -110,15 +97,8 @@ class State(IntEnum):
 class Stop(IntEnum):
     """What the host asks for."""
 
-    NO = 0
     AFTER_STEP = 1
     INSIDE_STEP = 2  # at a jump that allows it, or after the step, whichever comes first
-
-
-@inner
-def _active(row: int, step: int, steps: int) -> bool:
-    when = word(row, Column.WHEN)
-    return when == 0 or (when == 1 and step == 0) or (when == 2 and step == steps - 1)
 
 
 @inner
@@ -184,20 +164,6 @@ def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
 
 
 @inner
-def _compute(row: int, row_bytes: int, length: int, lo: int, hi: int, step: int, steps: int, scratch: int) -> None:
-    """One codelet on a range, or a chain of them unit by unit."""
-    if length == 1:
-        if _active(row, step, steps):
-            call4(word(row, Column.CODELET), word(row, Column.PARAMETERS), lo, hi, scratch)
-        return
-    for unit in range(lo, hi):
-        for link in range(length):
-            now = row + link * row_bytes
-            if _active(now, step, steps):
-                call4(word(now, Column.CODELET), word(now, Column.PARAMETERS), unit, unit + 1, scratch)
-
-
-@inner
 def _leaves(state: int, worker: int, workers: int) -> bool:
     """Whether a step is left at this jump. All decide alike: a barrier is between worker 0's answer and its effect."""
     if worker == 0 and load_acquire(state + 8 * State.STOP) == 2:
@@ -228,22 +194,21 @@ def is_followed_now(row: int, scratch: int) -> bool:
 
 
 @inner
-def _run_rows(state: int, worker: int, workers: int, step: int, scratch: int) -> bool:
+def _run_rows(state: int, worker: int, workers: int, scratch: int) -> bool:
     """All rows of one step; False if it cannot be finished."""
-    steps = word(state, State.STEPS)
     row_bytes = 8 * word(state, State.COLUMNS)
     first = word(state, State.TABLE)
     end = first + row_bytes * word(state, State.ROWS)
     row = first
     while row < end:
-        kind, length = word(row, Column.KIND), word(row, Column.CHAIN_LENGTH)
-        if kind == 0 and length > 0:
+        kind = word(row, Column.KIND)
+        if kind == 0:
             lo, hi = word(row, Column.RANGES + 2 * worker), word(row, Column.RANGES + 2 * worker + 1)
             if lo < hi:
-                _compute(row, row_bytes, length, lo, hi, step, steps, scratch)
-            row += length * row_bytes
+                call4(word(row, Column.CODELET), word(row, Column.PARAMETERS), lo, hi, scratch)
+            row += row_bytes
         elif kind == 1:
-            if _active(row, step, steps) and not _barrier(state, worker, workers):
+            if not _barrier(state, worker, workers):
                 return False
             row += row_bytes
         elif kind == 3:
@@ -280,86 +245,60 @@ def executor(state: int, worker: int, workers: int, scratch: int) -> None:
     step = word(state, State.FIRST)
     while _begin_step(state, worker, workers, step):
         store_i64(scratch + 8 * Scratch.STEP, step)
-        if not _run_rows(state, worker, workers, step, scratch):
+        if not _run_rows(state, worker, workers, scratch):
             break
         step += 1
     set_floating_point_state(floating_point)
 
 
-def even_ranges(units: int, workers: int) -> list[tuple[int, int]]:
-    """Cuts 0 <= unit < units into one range for each worker, as equal as can be."""
-    cuts = [units * worker // workers for worker in range(workers + 1)]
-    return list(zip(cuts, cuts[1:], strict=False))
-
-
-def compute_row(
-    codelet_address: int,
-    parameters: int,
-    ranges: Sequence[tuple[int, int]],
-    chain_length: int = 1,
-    when: When = When.EVERY_STEP,
-) -> list[int]:
-    """A row that runs a codelet on each worker's (lo, hi). Rows inside a chain keep chain_length 1."""
-    head = [Kind.COMPUTE, when, codelet_address, parameters, chain_length, 0, 0, 0]
+def compute_row(codelet_address: int, parameters: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
+    """A row that runs a codelet on each worker's (lo, hi)."""
+    head = [Kind.COMPUTE, codelet_address, parameters, 0, 0, 0]
     return [*head, *(bound for interval in ranges for bound in interval)]
 
 
-def sync_row(workers: int, when: When = When.EVERY_STEP) -> list[int]:
+def sync_row(workers: int) -> list[int]:
     """A row at which all workers wait for each other."""
-    return [Kind.SYNC, when] + [0] * (Column.RANGES - 2 + 2 * workers)
+    return [Kind.SYNC] + [0] * (Column.RANGES - 1 + 2 * workers)
 
 
 def branch_row(workers: int, target: int, predicate: int, when: bool) -> list[int]:
     """A row that goes on at row `target` if the pred at the address `predicate` is `when`."""
-    return [Kind.BRANCH, 0, 0, 0, 0, target, predicate, int(when)] + [0] * (2 * workers)
+    return [Kind.BRANCH, 0, 0, target, predicate, int(when)] + [0] * (2 * workers)
 
 
 def jump_row(workers: int, target: int, leaves: bool = False) -> list[int]:
     """A row that goes on at row `target`. With `leaves` an interrupted call may leave its step instead."""
-    return [Kind.JUMP, 0, 0, 0, 0, target, 0, int(leaves)] + [0] * (2 * workers)
+    return [Kind.JUMP, 0, 0, target, 0, int(leaves)] + [0] * (2 * workers)
 
 
 def repeat_row(workers: int, target: int, turns: int, counter: int, leaves: bool = False) -> list[int]:
     """A row that goes on at row `target` until `turns` turns are done, counted by a counter that starts at 0."""
-    return [Kind.REPEAT, 0, 0, counter, 0, target, turns, int(leaves)] + [0] * (2 * workers)
+    return [Kind.REPEAT, 0, counter, target, turns, int(leaves)] + [0] * (2 * workers)
 
 
 def turn_row(workers: int, target: int, counter: int, predicates: int, when: bool) -> list[int]:
     """A row that goes on at row `target` in turns whose pred, one of those from the address on, is `when`."""
-    return [Kind.TURN, 0, 0, counter, 0, target, predicates, int(when)] + [0] * (2 * workers)
+    return [Kind.TURN, 0, counter, target, predicates, int(when)] + [0] * (2 * workers)
 
 
 def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:
     """The step table of these rows; raises InternalError for impossible ones."""
-    table = np.zeros((len(rows), Column.RANGES + 2 * workers), np.int64)
-    row_number = 0
-    while row_number < len(rows):
-        length = _check_row(rows, row_number, workers)
-        table[row_number : row_number + length] = rows[row_number : row_number + length]
-        row_number += length
-    return table
+    for number in range(len(rows)):
+        _check_row(rows, number, workers)
+    return np.array(rows, np.int64).reshape(len(rows), Column.RANGES + 2 * workers)
 
 
-def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> int:
-    """How many rows belong together from `number` on."""
+def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> None:
     row = rows[number]
     if len(row) != Column.RANGES + 2 * workers:
         expected = Column.RANGES + 2 * workers
         raise InternalError(f"Expected {expected} columns for {workers} workers. Received: {len(row)} in row {number}.")
-    if row[Column.KIND] == Kind.SYNC:
-        return 1
-    if row[Column.KIND] in STEERING:
-        if not 0 <= row[Column.TARGET] <= len(rows):
-            raise InternalError(f"Expected a target among {len(rows)} rows. Received row {number}: {row}.")
-        return 1
-    length = row[Column.CHAIN_LENGTH]
-    chain = rows[number : number + length]
-    if row[Column.KIND] != Kind.COMPUTE or length < 1 or len(chain) < length:
-        raise InternalError(f"Expected a sync row or a chain that ends inside the table. Received row {number}: {row}.")
-    for link in chain:
-        if link[Column.KIND] != Kind.COMPUTE or not link[Column.CODELET]:
-            raise InternalError(f"Expected compute rows with a codelet in the chain at row {number}. Received: {link}.")
-    return length
+    kind = row[Column.KIND]
+    if kind in STEERING and not 0 <= row[Column.TARGET] <= len(rows):
+        raise InternalError(f"Expected a target among {len(rows)} rows. Received row {number}: {row}.")
+    if kind not in tuple(Kind) or (kind == Kind.COMPUTE and not row[Column.CODELET]):
+        raise InternalError(f"Expected a known kind, and the codelet of a compute row. Received row {number}: {row}.")
 
 
 def new_state(workers: int) -> np.ndarray:

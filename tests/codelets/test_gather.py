@@ -9,7 +9,7 @@ from engine.codelets.gather import encode_gather, gather
 from engine.errors import InternalError
 from engine.ir.attributes import GatherDimensionNumbers
 from engine.ir.shape import shape_of
-from engine.runtime.executor import even_ranges
+from tests.runtime.ranges import even_ranges
 
 
 def oracle(

@@ -9,8 +9,9 @@ from engine.codelets.pool_gradient import SCRATCH_BYTES, encode_pool_gradient, i
 from engine.codelets.select_and_scatter import DIRECTIONS
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import shape_of
-from engine.runtime.executor import even_ranges, new_scratch
+from engine.runtime.executor import new_scratch
 from tests.codelets.test_select_and_scatter import oracle, output_shape
+from tests.runtime.ranges import even_ranges
 
 TRIVIAL, POOL = WindowDimension(1), WindowDimension(2, 2)
 SPECIAL = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, 2.0, 3.4e38], np.float32)

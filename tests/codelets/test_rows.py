@@ -14,9 +14,10 @@ from engine.codelets.rows import (
     outfeed,
     point_feed,
 )
-from engine.runtime.executor import compute_row, even_ranges, new_scratch, new_state, step_table, sync_row
+from engine.runtime.executor import compute_row, new_scratch, new_state, step_table, sync_row
 from engine.runtime.feeds import RowFeed
 from engine.runtime.workers import run_table
+from tests.runtime.ranges import even_ranges
 
 
 def oracle(feed: RowFeed, step: int, batch: int) -> np.ndarray:

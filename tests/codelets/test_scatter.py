@@ -11,7 +11,7 @@ from engine.codelets.scatter import combiner, encode_scatter, scatter
 from engine.errors import UnsupportedOperation
 from engine.ir.attributes import ScatterDimensionNumbers
 from engine.ir.shape import shape_of
-from engine.runtime.executor import even_ranges
+from tests.runtime.ranges import even_ranges
 
 COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "assign": lambda old, new: new,

@@ -16,7 +16,8 @@ from engine.codelets.select_and_scatter import (
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import shape_of
-from engine.runtime.executor import even_ranges, new_scratch
+from engine.runtime.executor import new_scratch
+from tests.runtime.ranges import even_ranges
 
 COMPARE = {"GE": np.greater_equal, "GT": np.greater, "LE": np.less_equal, "LT": np.less}
 

@@ -20,7 +20,6 @@ from engine.runtime.executor import (
     Stop,
     branch_row,
     compute_row,
-    even_ranges,
     jump_row,
     repeat_row,
     step_table,
@@ -30,6 +29,7 @@ from engine.runtime.workers import completed_steps
 from tests.exploring import sample
 from tests.interrupting import interrupted_when, living_workers, wait_for
 from tests.runtime.programs import Journal, Machine, count, log_call, words
+from tests.runtime.ranges import even_ranges
 
 WORKERS = [1, 2, 4]
 

@@ -10,15 +10,14 @@ from engine.runtime.executor import (
     Column,
     Kind,
     State,
-    When,
     compute_row,
-    even_ranges,
     new_scratch,
     step_table,
     sync_row,
 )
 from engine.runtime.workers import completed_steps
 from tests.runtime.programs import Journal, Machine, count, dawdle, halve, log_call, rotate, stop_at, words
+from tests.runtime.ranges import even_ranges
 
 WORKERS = [1, 2, 4]
 
@@ -65,41 +64,6 @@ def test_empty_ranges_are_skipped() -> None:
     table = step_table([compute_row(log_call.address, block.ctypes.data, [(0, 0), (3, 3)])], 2)
     assert Machine(2).run(table, 5) == 5
     assert journal.entries() == []
-
-
-def test_chain_takes_each_unit_through_all_codelets() -> None:
-    journal = Journal()
-    blocks = [journal.parameters(tag) for tag in range(3)]
-    rows = [
-        compute_row(log_call.address, blocks[0].ctypes.data, [(2, 4)], chain_length=2),
-        compute_row(log_call.address, blocks[1].ctypes.data, [(2, 4)], when=When.LAST_STEP),
-        compute_row(log_call.address, blocks[2].ctypes.data, [(2, 4)]),
-    ]
-    assert Machine(1).run(step_table(rows, 1), 2) == 2
-    assert journal.entries() == [
-        (0, 0, 2, 3),
-        (0, 0, 3, 4),
-        (2, 0, 2, 4),
-        (0, 1, 2, 3),
-        (1, 1, 2, 3),
-        (0, 1, 3, 4),
-        (1, 1, 3, 4),
-        (2, 1, 2, 4),
-    ]
-
-
-@pytest.mark.parametrize("steps", [0, 1, 2, 5])
-def test_when_chooses_the_steps(steps: int) -> None:
-    journal = Journal()
-    blocks = {when: journal.parameters(when) for when in When}
-    rows = [compute_row(log_call.address, b.ctypes.data, [(0, 1)], when=when) for when, b in blocks.items()]
-    assert Machine(1).run(step_table(rows, 1), steps, inline=True) == steps
-    expected = []
-    for step in range(steps):
-        expected.append((When.EVERY_STEP, step))
-        expected += [(When.FIRST_STEP, step)] * (step == 0)
-        expected += [(When.LAST_STEP, step)] * (step == steps - 1)
-    assert [entry[:2] for entry in journal.entries()] == expected
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -158,11 +122,8 @@ def test_unknown_rows_end_the_call_on_all_workers() -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        [[Kind.COMPUTE, 0, 1, 1, 1, 0, 0, 0]],
-        [[9, 0, 1, 1, 1, 0, 0, 0, 0, 1]],
-        [compute_row(1, 1, [(0, 1)], chain_length=0)],
-        [compute_row(1, 1, [(0, 1)], chain_length=2)],
-        [compute_row(1, 1, [(0, 1)], chain_length=2), sync_row(1)],
+        [[Kind.COMPUTE, 1, 1, 0, 0, 0]],
+        [[9, 1, 1, 0, 0, 0, 0, 1]],
         [compute_row(0, 1, [(0, 1)])],
     ],
 )
@@ -175,11 +136,3 @@ def test_scratch_areas_are_apart_and_aligned() -> None:
     scratch = new_scratch(3, 100)
     assert scratch.shape[1] >= 164
     assert scratch.ctypes.data % 64 == 0 == scratch.strides[0] % 64
-
-
-@pytest.mark.parametrize(("units", "workers"), [(0, 2), (1, 3), (7, 2), (8, 8), (5, 1)])
-def test_even_ranges_cover_all_units_once(units: int, workers: int) -> None:
-    ranges = even_ranges(units, workers)
-    assert [unit for lo, hi in ranges for unit in range(lo, hi)] == list(range(units))
-    assert len(ranges) == workers
-    assert max(hi - lo for lo, hi in ranges) - min(hi - lo for lo, hi in ranges) <= 1

@@ -15,11 +15,12 @@ import pytest
 
 from engine.errors import ConfigurationError, InternalError
 from engine.runtime import threads
-from engine.runtime.executor import compute_row, even_ranges, new_scratch, step_table, sync_row
+from engine.runtime.executor import compute_row, new_scratch, step_table, sync_row
 from engine.runtime.workers import completed_steps, request_stop, run_table
 from tests.exploring import sample
 from tests.interrupting import HANGS_SECONDS, acting_when, interrupted_when, living_workers
 from tests.runtime.programs import Machine, count, dawdle, words
+from tests.runtime.ranges import even_ranges
 
 pytestmark = pytest.mark.usefixtures("way")
 
