@@ -48,8 +48,7 @@ def repeat(
     """
     first = _listed(inputs)
     _check(body, len(first), infeed_queue, "body")
-    turns, trip_count = _count(n)
-    return _loop(lambda *loop: True, body, first, infeed_queue, turns, trip_count)
+    return _loop(lambda *loop: True, body, first, infeed_queue, _count(n))
 
 
 @autograph.autograph_artifact
@@ -82,7 +81,7 @@ def while_loop(
     first = _listed(inputs)
     _check(body, len(first), infeed_queue, "body")
     _check(condition, len(first), None, "condition")
-    return _loop(condition, body, first, infeed_queue, maximum_iterations, None)
+    return _loop(condition, body, first, infeed_queue, maximum_iterations)
 
 
 def _loop(
@@ -91,7 +90,6 @@ def _loop(
     inputs: Sequence[Any],
     infeed_queue: IPUInfeedQueue | None,
     maximum_iterations: TensorLike | None,
-    trip_count: int | None,
 ) -> Any:
     """The loop's result for the first values `inputs`."""
     values = [value if isinstance(value, tf.TensorArray) else tf.convert_to_tensor(value) for value in inputs]
@@ -110,7 +108,7 @@ def _loop(
 
     def turn(counter: tf.Tensor, *loop: tf.Tensor) -> list[Any]:
         positional, named = ((), {}) if infeed_queue is None else arguments_of(infeed_queue._dequeue())
-        with loop_body(trip_count, counter):
+        with loop_body(counter):
             tensors, operations = _split(_listed(body(*loop, *positional, **named)))
         if [tensor.dtype for tensor in tensors] != types:
             raise TypeError(
@@ -129,16 +127,15 @@ def _loop(
     return list(results) if len(values) > 1 else results[0]
 
 
-def _count(n: TensorLike) -> tuple[Any, int | None]:
-    """The number of iterations, and the same if it is known now. Raises TypeError for all but integer scalars."""
+def _count(n: TensorLike) -> TensorLike:
+    """The number of iterations, a tensor where it is not known now. Raises TypeError for all but integer scalars."""
     count = tf.get_static_value(n) if tf.is_tensor(n) else n
     if tf.is_tensor(n) and n.dtype.is_integer and count is None:
-        return n, None
+        return n
     try:
-        known = max(operator.index(count), 0)
+        return max(operator.index(count), 0)
     except TypeError:
         raise TypeError(f"Expected the number of iterations to be an integer. Received: {n!r}.") from None
-    return known, known
 
 
 def _split(outputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:

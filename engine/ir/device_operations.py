@@ -70,11 +70,6 @@ def config_of(instruction: Instruction) -> dict[str, Any]:
     return dict(json.loads(text)) if text else {}
 
 
-def queue_config(queue: str) -> str:
-    """The backend_config of an infeed or an outfeed."""
-    return json.dumps({"queue": queue})
-
-
 def is_queue(instruction: Instruction) -> bool:
     """Whether it takes an element from the host or hands one over."""
     return target_of(instruction) in QUEUES

@@ -9,7 +9,6 @@ from engine.ir.affine import loop_index, pull, squeezed
 from engine.ir.opcodes import AFFINE, TUPLES
 
 BODY_EXTRAS = TUPLES | {"parameter", "constant"}
-WIDEST = 200
 
 
 def is_scalar_constant(instruction: Instruction) -> bool:

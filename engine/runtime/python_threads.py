@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from engine.runtime.delays import delay_here
-from engine.runtime.threads import Stop, Watch, attend, cores_to_spread
+from engine.runtime.threads import Watch, cores_to_spread
 
 
 def spread(worker: int, cores: Sequence[int]) -> None:
@@ -101,13 +101,3 @@ class PythonCrew:
     def _fail(self, failure: BaseException) -> None:
         self._failures.append(failure)
         self._abort()
-
-
-def run_workers(
-    work: Callable[[int], None], workers: int, stop: Stop, abort: Callable[[], None], watch: Watch | None = None
-) -> None:
-    """Calls work(0) .. work(workers - 1) side by side, each in a new thread, and returns when all have ended.
-
-    As `attend`; a failing worker calls `abort`, so that the others do not wait for it.
-    """
-    attend(PythonCrew(work, workers, abort, watch), stop, watch)

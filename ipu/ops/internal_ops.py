@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
-from engine.ir.device_operations import OUTFEED
-from ipu._internal.compiler.device_calls import ordered_call, require_trace
+from ipu._internal.compiler.device_calls import require_trace
 from ipu._internal.compiler.loop_context import current_counter
-from ipu._internal.compiler.marks import in_marked_step
-from ipu._internal.compiler.tokens import own_chain
 from ipu._internal.compiler.variables import in_symbolic_graph
 from ipu._internal.names.namespace import public_names
+from ipu._internal.queues.enqueueing import enqueue
 from ipu._internal.queues.printer import Printer
 from ipu._internal.types import TensorLike
 
@@ -46,10 +42,7 @@ def print_tensor(input: TensorLike, name: str = "") -> tf.Tensor:
     printer = Printer(f"{path}/{name}" if name else path)
     # Programs know the printer by name only: it lives as long as the traced function.
     graph._ipu_printers = [*getattr(graph, "_ipu_printers", []), printer]
-    # In a step of Keras that is cut, layers, stages and the optimizer print when each comes by.
-    with own_chain(printer.name) if in_marked_step() else contextlib.nullcontext():
-        _, operation = ordered_call(OUTFEED, [tensor], {"queue": printer.name})
-    with tf.control_dependencies([operation]):
+    with tf.control_dependencies([enqueue(printer.name, [tensor])]):
         return tf.identity(tensor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from engine.errors import FeedEnded
 from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.ir.device_operations import INFEED, OUTFEED, queue_config
+from engine.ir.device_operations import INFEED, OUTFEED
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.rings import AnyRing, InfeedRing, OutfeedRing
@@ -43,7 +44,7 @@ def infeed(
     call = builder.instruction(
         *("custom-call", TupleShape((*shapes, TOKEN)), (token,)),
         custom_call_target=INFEED,
-        backend_config=queue_config(queue),
+        backend_config=json.dumps({"queue": queue}),
         custom_call_has_side_effect=declared,
     )
     *leaves, after = (part(builder, call, k) for k in range(len(shapes) + 1))
@@ -55,7 +56,7 @@ def outfeed(builder: Builder, queue: str, leaves: Values, token: Instruction, de
     return builder.instruction(
         *("custom-call", TOKEN, (*leaves, token)),
         custom_call_target=OUTFEED,
-        backend_config=queue_config(queue),
+        backend_config=json.dumps({"queue": queue}),
         custom_call_has_side_effect=declared,
     )
 

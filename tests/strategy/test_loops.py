@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from ipu import internal_ops, loops
-from ipu._internal.compiler.loop_context import current_trip_count, inside_loop
 from ipu._internal.compiler.program import use_definitions
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -153,22 +152,6 @@ def test_arguments_that_do_not_fit(strategy: IPUStrategyV1) -> None:
         run(strategy, lambda: loops.repeat(3, lambda a, b: a, [0, 0]))
     with pytest.raises(TypeError, match="infeed_queue to be an IPUInfeedQueue"):
         run(strategy, lambda: loops.repeat(3, lambda a: a, [0], infeed_queue=numbers()))
-
-
-def test_bodies_know_the_trip_count(strategy: IPUStrategyV1) -> None:
-    seen: list[Any] = []
-
-    def body(a: tf.Tensor) -> tf.Tensor:
-        seen.append(current_trip_count())
-        return a
-
-    def loop(n: tf.Tensor) -> Any:
-        inner = lambda a: loops.while_loop(lambda a: a < 0, body, [a])  # noqa: E731
-        return loops.repeat(n, body, [0]), loops.repeat(7, lambda a: inner(body(a)), [0])
-
-    run(strategy, loop, tf.constant(3))
-    assert seen == [None, 7, None]
-    assert current_trip_count() is None and not inside_loop()
 
 
 def test_bodies_know_the_iteration(strategy: IPUStrategyV1) -> None:

@@ -1,4 +1,4 @@
-"""The loop whose body is being traced: how often it will run, where that is known, and its counter."""
+"""The loop whose body is being traced: the counter of its iterations."""
 
 from __future__ import annotations
 
@@ -11,35 +11,20 @@ from ipu._internal.types import TensorLike
 
 
 class _Loops(threading.local):
-    trip_counts: tuple[int | None, ...] = ()
-    counters: tuple[Any, ...] = ()
+    counters: tuple[TensorLike, ...] = ()
 
 
 _loops = _Loops()
 
 
 @contextlib.contextmanager
-def loop_body(trip_count: int | None, counter: TensorLike) -> Iterator[None]:
-    """The body of a loop of `ipu.loops` is traced within; `trip_count` is None where only the data say it.
-
-    `counter` is the tensor, int32[], of the number of iterations before.
-    """
-    outer = _loops.trip_counts, _loops.counters
-    _loops.trip_counts, _loops.counters = (*_loops.trip_counts, trip_count), (*_loops.counters, counter)
+def loop_body(counter: TensorLike) -> Iterator[None]:
+    """The body of a loop of `ipu.loops` is traced within; `counter`, int32[], is the number of iterations before."""
+    outer, _loops.counters = _loops.counters, (*_loops.counters, counter)
     try:
         yield
     finally:
-        _loops.trip_counts, _loops.counters = outer
-
-
-def inside_loop() -> bool:
-    """Whether the body of a loop of `ipu.loops` is being traced in this thread."""
-    return bool(_loops.trip_counts)
-
-
-def current_trip_count() -> int | None:
-    """How often the innermost loop of `ipu.loops` will run; None outside of one, and where it is not known."""
-    return _loops.trip_counts[-1] if _loops.trip_counts else None
+        _loops.counters = outer
 
 
 def current_counter() -> Any:

@@ -133,11 +133,6 @@ def current_system() -> System:
     return _system
 
 
-def current_configuration() -> OptionTree | None:
-    """A copy of the configuration in force; None as long as nothing is configured."""
-    return copy.deepcopy(_system.config) if _system.configured else None
-
-
 def on_ipu_model() -> bool:
     """Whether TF_POPLAR_FLAGS asks for the IPU model, as programs for the hardware do."""
     return "--use_ipu_model" in _flags()

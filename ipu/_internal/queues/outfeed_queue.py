@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
 from collections.abc import Iterator
@@ -14,14 +13,12 @@ import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
-from engine.ir.device_operations import OUTFEED
-from ipu._internal.compiler.device_calls import ordered_call, require_trace
-from ipu._internal.compiler.marks import in_marked_step
-from ipu._internal.compiler.tokens import own_chain
+from ipu._internal.compiler.device_calls import require_trace
 from ipu._internal.compiler.variables import in_symbolic_graph
 from ipu._internal.config.deprecation import warn_of_arguments
 from ipu._internal.queues.checks import check_count, check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import OUTFEED as DEPRECATED
+from ipu._internal.queues.enqueueing import enqueue
 from ipu._internal.queues.outfeed import OutfeedEndpoint
 from ipu._internal.types import Nest
 
@@ -107,10 +104,7 @@ class IPUOutfeedQueue:
         leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(tensors)]
         self._check_specs(tensors, [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves])
         self._enter(ops.get_default_graph())
-        # A step of Keras is cut at its gradients, and into stages: there no queue waits for another.
-        with own_chain(self._endpoint.name) if in_marked_step() else contextlib.nullcontext():
-            _, operation = ordered_call(OUTFEED, leaves, {"queue": self._endpoint.name})
-        return operation
+        return enqueue(self._endpoint.name, leaves)
 
     def _check_specs(self, tensors: Nest, specs: list[tf.TensorSpec]) -> None:
         if not specs:

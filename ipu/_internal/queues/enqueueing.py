@@ -1,0 +1,23 @@
+"""The operation that puts tensors into an outfeed queue, for queues and for printing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from engine.ir.device_operations import OUTFEED
+from ipu._internal.compiler.device_calls import ordered_call
+from ipu._internal.compiler.marks import in_marked_step
+from ipu._internal.compiler.tokens import own_chain
+
+
+def enqueue(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
+    """Puts an element of these tensors into the queue of that name, in program order.
+
+    A step of Keras is cut at its gradients and into stages: there no queue waits for another.
+    """
+    with own_chain(queue) if in_marked_step() else contextlib.nullcontext():
+        _, operation = ordered_call(OUTFEED, tensors, {"queue": queue})
+    return operation
