@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from textwrap import wrap
 from typing import Literal
 
 from engine.errors import ConfigurationError
 from engine.partition.schedule import Recomputation, ScheduleKind
 from engine.profile.account import Account
-from engine.profile.links import GRADIENT_LINKS, all_reduce, all_reduce_each
+from engine.profile.links import GRADIENT_LINKS, all_reduce_each
 from engine.profile.stage_balance import Balancer, LayerProfile, usable_bytes
-from engine.target import DATA, Target, target
+from engine.target import Target
 
 Kind = Literal["weak", "strong"]
 POWERS_OF_TWO = tuple(2**k for k in range(11))
@@ -214,72 +212,6 @@ def _unsplit(profile: LayerProfile, samples: int, target: Target, accumulation: 
         bytes=held,
         fits=held <= usable_bytes(target),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedScaling:
-    """A model's published throughput on systems of several sizes, and what is predicted for all from the first."""
-
-    name: str
-    systems: tuple[str, ...]
-    published: tuple[float, ...]
-    predictions: tuple[Prediction, ...]
-    tolerance: float
-    source: str
-    assumed: str
-
-    @property
-    def efficiencies(self) -> tuple[float, ...]:
-        """The published throughput of a replica, relative to that on the first system."""
-        alone = self.published[0] / self.predictions[0].replicas
-        return tuple(rate / p.replicas / alone for rate, p in zip(self.published, self.predictions, strict=True))
-
-    @property
-    def errors(self) -> tuple[float, ...]:
-        """Of the predicted throughput relative to the published; 0 for the first system, from which it starts."""
-        pairs = zip(self.predictions, self.published, strict=True)
-        return tuple(p.samples_per_second / rate - 1 for p, rate in pairs)
-
-
-@cache
-def published_scaling(kind: Kind = "strong") -> tuple[PublishedScaling, ...]:
-    """All that has been published, beside the predictions; how the batch grows was mostly not."""
-    found = []
-    for row in tomllib.loads((DATA / "scaling.toml").read_text())["published"]:
-        chip, replicas = target(row["chip"]), row["replicas"]
-        sums = all_reduce(row["gradient_bytes"], replicas[0], chip, row["ipus_per_replica"])
-        seconds = row["samples"] * row["accumulation"] * replicas[0] / row["samples_per_second"][0]
-        each = (seconds - sums.seconds) / (row["accumulation"] + row["ramp"])
-        workload = Workload(
-            samples=row["samples"],
-            work_seconds=each,
-            gradient_bytes=row["gradient_bytes"],
-            accumulation=row["accumulation"],
-            ramp_seconds=row["ramp"] * each,
-            ipus_per_replica=row["ipus_per_replica"],
-        )
-        predictions = predict(workload, chip, replicas, kind)
-        rates, systems = tuple(row["samples_per_second"]), tuple(row["systems"])
-        found.append(
-            PublishedScaling(row["name"], systems, rates, predictions, row["tolerance"], row["source"], row["assumed"])
-        )
-    return tuple(found)
-
-
-def published_table() -> str:
-    """Published and predicted throughput one system per line, with the error, and what is assumed."""
-    lines = []
-    for each in published_scaling():
-        lines.append(f"{each.name} ({each.source})")
-        lines.append(f"  {'system':<12}{'published':>12}{'predicted':>12}{'error':>8}{'of first':>10}{'predicted':>11}")
-        for k, system in enumerate(each.systems):
-            prediction = each.predictions[k]
-            lines.append(
-                f"  {system:<12}{each.published[k]:>12,.0f}{prediction.samples_per_second:>12,.0f}"
-                f"{each.errors[k]:>+8.1%}{each.efficiencies[k]:>10.2f}{prediction.efficiency:>11.2f}"
-            )
-        lines += wrap(f"Assumed: {each.assumed}.", 88, initial_indent="  ", subsequent_indent="  ")
-    return "\n".join(lines)
 
 
 def scaling_table(predictions: Sequence[Prediction], target: Target) -> str:
