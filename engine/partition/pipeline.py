@@ -104,7 +104,9 @@ def pipeline(
     module = run_passes(module, BEFORE_STAGES)
     parts = cut(module, roles, once, names or {})
     outputs: Outputs = "sum" if pipelining.accumulate_outputs else "last"
-    return pipelined(module, roles, pipelining, schedule, parts, outputs, metrics, names or {})
+    return pipelined(
+        module, roles, pipelining, schedule=schedule, parts=parts, outputs=outputs, metrics=metrics, names=names or {}
+    )
 
 
 def inference_pipeline(
@@ -123,13 +125,16 @@ def inference_pipeline(
     module = run_passes(module, BEFORE_STAGES)
     parts = cut(module, roles, (), names or {}, training=False)
     outputs: Outputs = "sum" if pipelining.accumulate_outputs else "all"
-    return pipelined(module, roles, pipelining, schedule, parts, outputs, metrics, names or {})
+    return pipelined(
+        module, roles, pipelining, schedule=schedule, parts=parts, outputs=outputs, metrics=metrics, names=names or {}
+    )
 
 
 def pipelined(
     module: Module,
     roles: Sequence[str],
     pipelining: Pipelining,
+    *,
     schedule: Schedule,
     parts: Cut,
     outputs: Outputs,
@@ -147,8 +152,19 @@ def pipelined(
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
     repetition = Repetition(module, roles, accumulation, parts, kinds)
     by_part = plans_by_part(schedule, plans, placement.position, parts)
-    loop = PipelineLoop(repetition.entry, module, roles, accumulation, parts, by_part, schedule, outputs)
+    loop = PipelineLoop(
+        repetition.entry,
+        module,
+        roles,
+        accumulation=accumulation,
+        parts=parts,
+        plans=by_part,
+        schedule=schedule,
+        outputs=outputs,
+    )
     repeated = repetition.run(loop)
-    report = report_on(schedule, placement, plans, roles, parts, pipelining.storage, pipelining.replicas)
+    report = report_on(
+        schedule, placement, plans, roles=roles, cut=parts, storage=pipelining.storage, replicas=pipelining.replicas
+    )
     source = PipelineSource(module, tuple(roles), parts, placement)
     return Pipelined(repeated.module, repeated.roles, repeated.rows, schedule, report, source, pipelining)

@@ -71,6 +71,7 @@ class PipelineLoop:
         entry: Builder,
         module: Module,
         roles: Sequence[str],
+        *,
         accumulation: Accumulation,
         parts: Cut,
         plans: Mapping[Part, PartPlan],
@@ -147,7 +148,9 @@ class PipelineLoop:
             turn, before = MicroBatch(body, self.accumulation, index), dict(elements)
             crossed: dict[Instruction, Instruction] = {}
             for item in self.items:
-                elements |= add_part(body, turn, self.parts, item.plan, self.places, before, crossed)
+                elements |= add_part(
+                    body, turn, self.parts, item.plan, places=self.places, elements=before, crossed=crossed
+                )
         else:
             for item in self.items:
                 self._branch(body, item, index, elements)
@@ -174,7 +177,7 @@ class PipelineLoop:
         taken = run.parameter_of(argument.shape)
         inside = {place: run.get_tuple_element(taken, k) for k, place in enumerate((*changing, *constant))}
         turn = MicroBatch(run, self.accumulation, run.get_tuple_element(taken, len(inside)))
-        inside |= add_part(run, turn, self.parts, item.plan, self.places, dict(inside), {})
+        inside |= add_part(run, turn, self.parts, item.plan, places=self.places, elements=dict(inside), crossed={})
         new = with_own_names(run.build(run.tuple(*(inside[place] for place in changing))))
         shape = TupleShape(tuple(self.initial[place].shape for place in changing))
         operands = (self._has_one(body, item, index), argument, argument)

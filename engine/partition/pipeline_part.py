@@ -50,6 +50,7 @@ def add_part(
     turn: MicroBatch,
     parts: Cut,
     plan: PartPlan,
+    *,
     places: Places,
     elements: Mapping[int, Instruction],
     crossed: dict[Instruction, Instruction],

@@ -100,6 +100,7 @@ def report_on(
     schedule: Schedule,
     placement: Placement,
     plans: Sequence[PartPlan],
+    *,
     roles: Sequence[str],
     cut: Cut,
     storage: Storage,

@@ -88,7 +88,7 @@ def _pipeline(loop: Instruction, turn: Instruction) -> _Body:
     roles = ["variable"] * len(module.entry.parameters)
     names = {k: each.op_name or each.name for k, each in enumerate(loop.operands[0].operands)}
     parts = cut(module, roles, once, names, training=training)
-    made = pipelined(module, roles, pipelining, schedule, parts, "last", (), names)
+    made = pipelined(module, roles, pipelining, schedule=schedule, parts=parts, outputs="last", metrics=(), names=names)
     check_shared_variables(made, names)
     return _Body(made, numbers)
 

@@ -20,7 +20,7 @@ FLOAT_BYTES = 4
 
 def matrix_product(chip: str, rows: int) -> float:
     """[rows, 16] x [16, 16] in fp16 with fp16 partials and 128-bit weight loads, as the notebook does."""
-    return float(amp_cycles(rows, 16, 16, "f16", target(chip), "f16", weight_load_bytes=16))
+    return float(amp_cycles(rows, 16, 16, "f16", target(chip), partials_type="f16", weight_load_bytes=16))
 
 
 def _matrix_vector(chip: str, rows: int, k: int) -> Plan:

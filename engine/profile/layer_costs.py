@@ -43,6 +43,7 @@ def layer_profile(
     constants: Mapping[int, Any],
     names: Sequence[str],
     target: Target,
+    *,
     build: Build,
     uncut: frozenset[int] = frozenset(),
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,

@@ -147,7 +147,15 @@ class _Accountant:
             if step.temporary_bytes:
                 name = f"exchanged for {readable_name(compute_set.op_name, compute_set.name)}"
                 where = places[at].sized(step.temporary_bytes)
-                self._piece(name, layer_of(compute_set.op_name), "", where, at, at, EXCHANGE_BUFFERS)
+                self._piece(
+                    name,
+                    layer_of(compute_set.op_name),
+                    "",
+                    placement=where,
+                    first=at,
+                    last=at,
+                    category=EXCHANGE_BUFFERS,
+                )
         with_code, stacks = self.assumptions.code_bytes, self.assumptions.stack_bytes
         fixed = fixed_bytes(self.program.compute_sets, self.supersteps, places, self.target, with_code, stacks)
         again = self._recompute(fixed)
@@ -199,13 +207,23 @@ class _Accountant:
         placement = placer.place(buffer.shape.elements, buffer.shape.dtype.itemsize, tiles)
         if category == STREAM_BUFFERS and self.assumptions.overlapped_io and self.streams_fit:
             placement = placement.scaled(2)
-        self._piece(name, layer_in(name), str(buffer.shape), placement, first, last, category, buffer)
+        self._piece(
+            name,
+            layer_in(name),
+            str(buffer.shape),
+            placement=placement,
+            first=first,
+            last=last,
+            category=category,
+            buffer=buffer,
+        )
 
     def _piece(
         self,
         name: str,
         layer: str,
         shape: str,
+        *,
         placement: Placement,
         first: int,
         last: int,

@@ -134,7 +134,7 @@ def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, buil
     step = _Layers(traced)
     source = step.source(dict(enumerate(range(len(traced.names)))), len(traced.names), in_turn=True)
     profile, unsplit = layer_profile(
-        source, traced.constants, traced.names, target, build, traced.uncut, options.assumptions
+        source, traced.constants, traced.names, target, build=build, uncut=traced.uncut, assumptions=options.assumptions
     )
     limit, found = float(usable_bytes(target)), None
     for _ in range(ATTEMPTS):
@@ -154,7 +154,15 @@ def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, buil
 def _balancer(profile: LayerProfile, options: PlanOptions, target: Target) -> Balancer:
     order = options.assumptions.optimizations.selection_order
     schedule, count = options.schedule, options.micro_batches
-    return Balancer(profile, options.stages, target, schedule, count, options.recomputation, order)
+    return Balancer(
+        profile,
+        options.stages,
+        target,
+        kind=schedule,
+        micro_batches=count,
+        recomputation=options.recomputation,
+        order=order,
+    )
 
 
 def _too_large(

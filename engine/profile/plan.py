@@ -137,7 +137,9 @@ def _ways(convolution: Convolution, target: Target, partials_type: str, passes: 
     return [
         way
         for taps_first in orders
-        for way in _ways_of(convolution, target, partials_type, passes, fewest, cuts, taps_first)
+        for way in _ways_of(
+            convolution, target, partials_type, passes=passes, fewest=fewest, cuts=cuts, taps_first=taps_first
+        )
     ]
 
 
@@ -145,6 +147,7 @@ def _ways_of(
     convolution: Convolution,
     target: Target,
     partials_type: str,
+    *,
     passes: int,
     fewest: int,
     cuts: Cuts,
@@ -202,11 +205,31 @@ def _vertices(
             for d in range(kept):
                 copied = copied * piece.extent(size, d, size.sources[d])
         run = piece.field[-1] if piece.field else None
-        cycles = amp_cycles(rows, piece.outputs, features, kind, target, partials, None, piece.groups, taps, run)
+        cycles = amp_cycles(
+            rows,
+            piece.outputs,
+            features,
+            kind,
+            target,
+            partials_type=partials,
+            weight_load_bytes=None,
+            groups=piece.groups,
+            taps=taps,
+            run=run,
+        )
         cycles = cycles + turning + _copy_cycles(copied, size.inputs, kind, target)
         found.append(("matrix engine", cycles, turned + copied * item))
         if unrolled == dimensions:
-            swapped = amp_cycles(piece.outputs, rows, features, kind, target, partials, None, piece.groups)
+            swapped = amp_cycles(
+                piece.outputs,
+                rows,
+                features,
+                kind,
+                target,
+                partials_type=partials,
+                weight_load_bytes=None,
+                groups=piece.groups,
+            )
             swapped = swapped + turning + _copy_cycles(copied, size.inputs, kind, target)
             found.append(("matrix engine, operands swapped", swapped, turned + copied * item))
     nothing = np.zeros_like(rows)
@@ -215,7 +238,9 @@ def _vertices(
         last = piece.taps[-1] if piece.taps else np.ones_like(rows)
         rest = product(piece.taps[:-1], like=rows)
         features = piece.inputs * piece.outputs
-        cycles = depthwise_cycles(rows, features, rest, last, piece.groups, kind, target, partials)
+        cycles = depthwise_cycles(
+            rows, features, rest, last, piece.groups, element_type=kind, target=target, partials_type=partials
+        )
         found.append(("groups in lanes", cycles, nothing))
     return found
 

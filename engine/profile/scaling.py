@@ -174,7 +174,7 @@ def workloads_by_depth(
             continue
         unit = 2 * depth if schedule == "Grouped" else depth if schedule == "Interleaved" else 1
         count = -(-accumulation // unit) * unit
-        balancer = Balancer(profile, depth, target, schedule, count, recomputation)
+        balancer = Balancer(profile, depth, target, kind=schedule, micro_batches=count, recomputation=recomputation)
         limit = usable_bytes(target)
         balance = balancer.best(limit) or balancer.best()
         if balance is None:

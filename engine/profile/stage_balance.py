@@ -142,6 +142,7 @@ class Balancer:
         profile: LayerProfile,
         stages: int,
         target: Target,
+        *,
         kind: ScheduleKind = "Grouped",
         micro_batches: int | None = None,
         recomputation: Recomputation = "none",

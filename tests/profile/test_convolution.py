@@ -99,9 +99,9 @@ def test_one_tap_costs_as_a_product_and_more_taps_as_more_passes() -> None:
 def test_slic_beats_vmac_beats_the_matrix_engine_where_groups_are_small() -> None:
     plan = best_plan(image(512, 14, 3, 20, groups=512), MK2)
     assert plan.method == "groups in lanes"
-    wide = int(depthwise_cycles(196, 1, 3, 3, 64, "f32", MK2))
-    narrow = int(depthwise_cycles(196, 1, 3, 3, 64, "f16", MK2))
-    slic = int(depthwise_cycles(196, 1, 3, 3, 64, "f16", MK2, "f16"))
+    wide = int(depthwise_cycles(196, 1, 3, 3, 64, element_type="f32", target=MK2))
+    narrow = int(depthwise_cycles(196, 1, 3, 3, 64, element_type="f16", target=MK2))
+    slic = int(depthwise_cycles(196, 1, 3, 3, 64, element_type="f16", target=MK2, partials_type="f16"))
     assert slic < narrow < wide
 
 

@@ -91,7 +91,7 @@ def test_no_other_cut_has_a_shorter_period(seed, kind, stages) -> None:
     cuts = list(all_cuts(profile, stages, schedule, MK2.external_sync_cycles(stages), np.inf))
     for limit in (np.inf, float(np.median([held for _, _, held in cuts]))):
         allowed = {at: (period, held) for at, period, held in cuts if held <= limit}
-        best = Balancer(profile, stages, MK2, kind, 2 * stages).best(limit)
+        best = Balancer(profile, stages, MK2, kind=kind, micro_batches=2 * stages).best(limit)
         assert best is not None and best.cuts in allowed
         assert best.period == allowed[best.cuts][0] == min(period for period, _ in allowed.values())
         assert max(stage.bytes for stage in best.stages) == allowed[best.cuts][1]
@@ -109,17 +109,17 @@ def test_no_other_cut_has_a_shorter_period(seed, kind, stages) -> None:
 def test_with_recomputation(kind, recomputation) -> None:
     profile = random_profile(11)
     schedule = make_schedule(kind, devices_of(3, None), 6, training=True, recomputation=recomputation)
-    best = Balancer(profile, 3, MK2, kind, 6, recomputation).best()
+    best = Balancer(profile, 3, MK2, kind=kind, micro_batches=6, recomputation=recomputation).best()
     allowed = {at: period for at, period, _ in all_cuts(profile, 3, schedule, MK2.external_sync_cycles(3), np.inf)}
     assert best is not None and best.period == allowed[best.cuts] == min(allowed.values())
-    kept = Balancer(profile, 3, MK2, kind, 6).best()
+    kept = Balancer(profile, 3, MK2, kind=kind, micro_batches=6).best()
     assert kept is not None and sum(s.stash_bytes for s in best.stages) < sum(s.stash_bytes for s in kept.stages)
 
 
 def test_inference() -> None:
     profile = random_profile(5, training=False)
     schedule = make_schedule("Grouped", devices_of(3, None), 3, training=False)
-    best = Balancer(profile, 3, MK2, "Grouped", 3).best()
+    best = Balancer(profile, 3, MK2, kind="Grouped", micro_batches=3).best()
     allowed = {at: period for at, period, _ in all_cuts(profile, 3, schedule, MK2.external_sync_cycles(3), np.inf)}
     assert best is not None and best.period == allowed[best.cuts] == min(allowed.values())
 

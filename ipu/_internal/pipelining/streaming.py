@@ -77,7 +77,9 @@ class StreamingAccumulation(Program):
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
         """The results of `steps` updates, those of their last micro-batches."""
-        return _run_streaming(self, steps, feeds, observer, self._queue, self._micro_batches, self._replicas)
+        return _run_streaming(
+            self, steps, feeds, observer, queue=self._queue, micro_batches=self._micro_batches, replicas=self._replicas
+        )
 
 
 class StreamingTrainingPipeline(PipelineProgram):
@@ -99,7 +101,9 @@ class StreamingTrainingPipeline(PipelineProgram):
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
         """The results of `steps` updates, those of their last micro-batches."""
-        return _run_streaming(self, steps, feeds, observer, self._queue, self._micro_batches, self.replicas)
+        return _run_streaming(
+            self, steps, feeds, observer, queue=self._queue, micro_batches=self._micro_batches, replicas=self.replicas
+        )
 
 
 class StreamingPipelineProgram(InferencePipelineProgram):
@@ -115,7 +119,15 @@ class StreamingPipelineProgram(InferencePipelineProgram):
         Told to stop, the pipeline still comes to the end of an execution.
         """
         executions = steps // self._micro_batches
-        results = _run_streaming(self, executions, feeds, observer, self._queue, self._micro_batches, self.replicas)
+        results = _run_streaming(
+            self,
+            executions,
+            feeds,
+            observer,
+            queue=self._queue,
+            micro_batches=self._micro_batches,
+            replicas=self.replicas,
+        )
         return [result.reshape(-1, *result.shape[2:]) for result in results]
 
 
@@ -124,6 +136,7 @@ def _run_streaming(
     executions: int,
     feeds: list[RowFeed],
     observer: Observer,
+    *,
     queue: str,
     micro_batches: int,
     replicas: int,
