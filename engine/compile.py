@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from engine.lower.program import lower_module
 from engine.passes.pipeline import Listener, Settings, run_pipelines
 from engine.program.passes.pipeline import PROGRAM_PASSES
 from engine.program.program import Program
-from engine.program.running import run_passes
+from engine.program.running import listening, run_passes
+from engine.program.verifier import verify as verify_program
 from engine.runtime.executable import Executable
 from engine.runtime.making import make_executable
 
@@ -48,7 +50,12 @@ def build_program(
 ) -> Program:
     """The compute sets of one step. Raises UnsupportedOperation for what the engine cannot run."""
     ready = prepare(module, verify, floating_point, options)
-    return run_passes(lower_module(ready, roles, constants, floating_point.exceptions), PROGRAM_PASSES)
+    with listening(_verify_program) if verify else nullcontext():
+        return run_passes(lower_module(ready, roles, constants, floating_point.exceptions), PROGRAM_PASSES)
+
+
+def _verify_program(name: str, program: Program) -> None:
+    verify_program(program)
 
 
 def compile_module(

@@ -40,6 +40,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
+def verified_programs() -> Iterator[None]:
+    """Verifies what each pass over programs makes, in whatever test."""
+    from engine.program.running import listening
+    from engine.program.verifier import verify
+
+    with listening(lambda name, program: verify(program)):
+        yield
+
+
+@pytest.fixture(autouse=True)
 def unconfigured() -> Iterator[None]:
     """Resets the IPU configuration after a test that used it, without importing it for one that did not."""
     yield

@@ -1,0 +1,100 @@
+"""Checks that a program is what it says: spans, addresses, steering, results; what passes over programs must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.errors import InternalError
+from engine.program.program import Buffer, ComputeSet, Program, Span
+from engine.program.uses import BufferUses
+from engine.program.work.unit_chain import UnitChain
+
+TARGETED = frozenset({"jump", "branch", "repeat"})
+"""Marks that lead to a label."""
+
+
+def verify(program: Program) -> None:
+    """Raises InternalError for the first broken rule, with the compute set or the mark that breaks it."""
+    for at, compute_set in enumerate(program.compute_sets):
+        for rule in _broken(compute_set):
+            raise InternalError(f"{rule}, in compute set {at} ({compute_set.name}) of {program.name}.")
+    _verify_steering(program)
+    _verify_contents(program)
+
+
+def _broken(compute_set: ComputeSet) -> Iterator[str]:
+    spanned = {span.buffer for span in (*compute_set.reads, *compute_set.writes)}
+    for address in compute_set.work.addresses:
+        buffer = address.buffer
+        if buffer.kind not in ("constant", "queue") and buffer not in spanned:
+            yield f"Expected a span for each address. Received: none for {buffer.name}"
+        if not 0 <= address.offset <= buffer.shape.bytes:
+            yield f"Expected offsets in {buffer.shape}. Received: {address.offset} bytes into {buffer.name}"
+    addressed = {address.buffer for address in compute_set.work.addresses}
+    for span in (*compute_set.reads, *compute_set.writes):
+        if span.buffer not in addressed:
+            yield f"Expected an address for each span. Received: none in {span.buffer.name}"
+        if span.partition is not None and not _covers(span, compute_set.units):
+            yield f"Expected {compute_set.units} units to have all of {span.buffer.name}. Received: {span.partition}"
+    for span in compute_set.writes:
+        if span.buffer.kind in ("constant", "feed"):
+            yield f"Expected results in other memory than that of a {span.buffer.kind}. Received: {span.buffer.name}"
+    if compute_set.overwrites is not None and compute_set.overwrites not in {s.buffer for s in compute_set.reads}:
+        yield f"Expected what is overwritten to be read. Received: {compute_set.overwrites.name}"
+
+
+def _covers(span: Span, units: int) -> bool:
+    partition = span.partition
+    assert partition is not None
+    if min(partition.inner, partition.grain) < 1:
+        return False
+    return partition.grain * units >= partition.extent
+
+
+def _verify_steering(program: Program) -> None:
+    """Marks in order, each with a label to go to; regions inside the program."""
+    end = len(program.compute_sets)
+    positions = [mark.position for mark in program.marks]
+    if positions != sorted(positions) or any(not 0 <= position <= end for position in positions):
+        raise InternalError(f"Expected marks in order among {end} compute sets. Received: positions {positions}.")
+    labels = [mark.label for mark in program.marks if mark.kind == "label"]
+    for mark in program.marks:
+        if mark.kind in TARGETED and labels.count(mark.label) != 1:
+            raise InternalError(f"Expected one label {mark.label}. Received: {labels.count(mark.label)}, for {mark}.")
+        if mark.kind == "branch" and (mark.predicate is None) == (mark.known is None):
+            raise InternalError(f"Expected a branch by a predicate, or known by iteration. Received: {mark}.")
+    for region in program.regions:
+        if not 0 <= region.begin <= region.end <= end:
+            raise InternalError(f"Expected a region among {end} compute sets. Received: {region}.")
+
+
+def _verify_contents(program: Program) -> None:
+    """What is read has contents: nothing of the arena is read that no compute set before has written."""
+    uses = BufferUses(program)
+    for buffer in uses.buffers:
+        readers = uses.readers(buffer)
+        if readers and not _is_there(buffer) and not _written_before(program, uses, buffer, readers[0]):
+            name = program.compute_sets[readers[0]].name
+            raise InternalError(
+                f"Expected {buffer.name} to be written before compute set {readers[0]} ({name}) reads it."
+            )
+    for buffer in (*program.outputs, *uses.tests):
+        if not _is_there(buffer) and not uses.writers(buffer):
+            raise InternalError(f"Expected a compute set that writes {buffer.name}. Received: none.")
+
+
+def _is_there(buffer: Buffer) -> bool:
+    """Whether a buffer has contents before the step, or needs none."""
+    return buffer.kind != "arena" or buffer.permanent or not buffer.shape.bytes
+
+
+def _written_before(program: Program, uses: BufferUses, buffer: Buffer, reader: int) -> bool:
+    """Whether a compute set before the reader writes a buffer, or one of a loop around both in the iteration before.
+
+    Of those that are fused unit by unit, one may read what another has written.
+    """
+    writers = uses.writers(buffer)
+    if reader in writers and isinstance(program.compute_sets[reader].work, UnitChain):
+        return True
+    loops = [r for r in program.regions if r.repeats and r.begin <= reader < r.end]
+    return any(w < reader or any(r.begin <= w < r.end for r in loops) for w in writers)

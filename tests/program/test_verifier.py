@@ -1,0 +1,67 @@
+"""The verifier of programs: what lowering and the passes make is accepted, and each broken rule is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from engine.errors import InternalError
+from engine.program.host_passes.pipeline import HOST_PASSES
+from engine.program.passes.pipeline import PROGRAM_PASSES
+from engine.program.program import Mark, Partition, Program, Region
+from engine.program.running import listening, run_passes
+from engine.program.verifier import verify
+from tests.program.programs import program_of
+
+Break = Callable[[Program], Program]
+
+
+def with_first(program: Program, **changes: object) -> Program:
+    """The program with its first compute set changed."""
+    first, *rest = program.compute_sets
+    return replace(program, compute_sets=[replace(first, **changes), *rest])
+
+
+BREAKS: dict[str, tuple[Break, str]] = {
+    "a read is not mentioned": (lambda p: with_first(p, reads=[]), "a span for each address"),
+    "a write is not mentioned": (lambda p: with_first(p, writes=[]), "a span for each address"),
+    "a span too many": (
+        lambda p: with_first(p, reads=[*p.compute_sets[0].reads, *p.compute_sets[-1].writes]),
+        "an address for each span",
+    ),
+    "units that have not all": (
+        lambda p: with_first(
+            p, writes=[replace(s, partition=Partition(1, 10**9, 1)) for s in p.compute_sets[0].writes]
+        ),
+        "to have all of",
+    ),
+    "a jump to nowhere": (lambda p: replace(p, marks=[Mark(0, "jump", 7)]), "one label 7"),
+    "a branch without a predicate": (
+        lambda p: replace(p, marks=[Mark(0, "label", 7), Mark(1, "branch", 7)]),
+        "a branch by a predicate",
+    ),
+    "marks out of order": (lambda p: replace(p, marks=[Mark(1, "label", 7), Mark(0, "label", 8)]), "marks in order"),
+    "a region beyond the end": (lambda p: replace(p, regions=[Region(0, 10**6, True)]), "a region among"),
+    "another order": (lambda p: replace(p, compute_sets=p.compute_sets[::-1]), "to be written before"),
+    "no results": (lambda p: replace(p, compute_sets=[]), "a compute set that writes"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_broken_programs_are_refused(name: str) -> None:
+    broken, message = BREAKS[name]
+    program = program_of("training")
+    if name == "no results":
+        program = replace(program, outputs=[s.buffer for s in program.compute_sets[0].writes])
+    verify(program)
+    with pytest.raises(InternalError, match=message):
+        verify(broken(program))
+
+
+def test_a_listener_hears_of_each_pass() -> None:
+    heard: list[str] = []
+    with listening(lambda name, program: heard.append(name)):
+        run_passes(program_of("training"), HOST_PASSES)
+    assert heard == [*(p.__name__ for p in PROGRAM_PASSES), *(p.__name__ for p in HOST_PASSES)]
