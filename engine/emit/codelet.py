@@ -10,9 +10,10 @@ from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
 from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, word
-from engine.emit.nest import Index, Input, Nest
+from engine.emit.nest import Index, Input, Nest, Reduction
 from engine.emit.point import Point
-from engine.emit.reduce import across_lanes, combine, neutral
+from engine.emit.reduce import across_lanes, combine
+from engine.ir.opcodes import neutral_element
 from engine.machine_code.abi import ARGUMENTS
 
 SIGNATURE = ir.FunctionType(VOID, [I64] * ARGUMENTS)
@@ -261,7 +262,7 @@ class CodeletEmitter:
             values = [point.value(v) for v in reduction.values]
             if mask is not None:
                 assert isinstance(reduction.combine, str)
-                nothing = neutral(self.lanes, reduction.combine, reduction.element_types[0])
+                nothing = self._neutral(reduction)
                 values = [self.lanes.select(mask, values[0], nothing)]
             after += combine(self.lanes, reduction, held[len(after) : len(after) + count], values)
         if self.checks is not None:
@@ -286,8 +287,12 @@ class CodeletEmitter:
             else:
                 self.lanes.store_strided(value, addresses[access], self.steps[access], element_type, mask)
 
+    def _neutral(self, reduction: Reduction) -> ir.Constant:
+        element_type = reduction.element_types[0]
+        return self.lanes.constant(element_type, neutral_element(str(reduction.combine), element_type))
+
     def _neutral_accumulators(self) -> Carried:
-        return [neutral(self.lanes, str(r.combine), r.element_types[0]) for r in self.nest.reductions]
+        return [self._neutral(r) for r in self.nest.reductions]
 
     def _initial(self, addresses: Addresses, lanes: Lanes | None = None) -> Carried:
         """The reductions' initial values: scalars, in as many lanes as asked."""

@@ -1,30 +1,13 @@
-"""Accumulators of reductions in LLVM IR: neutral elements, combining, and the sum across lanes."""
+"""Accumulators of reductions in LLVM IR: combining, and the sum across lanes."""
 
 from __future__ import annotations
 
 from llvmlite import ir
 
-from engine.emit.lanes import I32, REGISTER_TYPES, Lanes, is_complex, is_float, is_signed
+from engine.emit.lanes import I32, Lanes, is_complex
 from engine.emit.nest import Body, Reduction
 from engine.emit.point import Point
 from engine.emit.registry import Operation, emit_operation
-
-
-def neutral(lanes: Lanes, opcode: str, element_type: str) -> ir.Constant:
-    """The value that changes nothing: -0 for a sum, since 0 + -0 would lose the sign."""
-    if is_float(element_type):
-        infinity = float("inf")
-        values = {"add": -0.0, "multiply": 1.0, "maximum": -infinity, "minimum": infinity}
-        return lanes.constant(element_type, values[opcode])
-    if is_complex(element_type):
-        return lanes.constant(element_type, {"add": complex(-0.0, -0.0), "multiply": complex(1.0)}[opcode])
-    bits = REGISTER_TYPES[element_type].width
-    signed = is_signed(element_type)
-    highest, lowest = ((1 << (bits - 1)) - 1, -(1 << (bits - 1))) if signed else ((1 << bits) - 1, 0)
-    values = {"add": 0, "or": 0, "xor": 0, "multiply": 1, "and": -1, "maximum": lowest, "minimum": highest}
-    if element_type == "pred":
-        values |= {"and": 1, "maximum": 0, "minimum": 1}
-    return lanes.constant(element_type, values[opcode])
 
 
 def combine(lanes: Lanes, reduction: Reduction, held: list[ir.Value], values: list[ir.Value]) -> list[ir.Value]:

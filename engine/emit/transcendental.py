@@ -40,7 +40,7 @@ ROUNDINGS = {
 }
 
 
-@emitter("exponential", "log", "tanh", "erf", "erfc")
+@emitter(*POLYNOMIALS)
 def emit_common(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Our polynomials, but in f64."""
     if op.element_type == "f64":
@@ -48,7 +48,7 @@ def emit_common(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Val
     return POLYNOMIALS[op.opcode](lanes, operands[0])
 
 
-@emitter("log-plus-one", "exponential-minus-one", "sine", "cosine", "tan", "cbrt", "atan2")
+@emitter(*(opcode for opcode in C_NAMES if opcode not in (*POLYNOMIALS, "power")))
 def emit_library(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """The C library, lane by lane."""
     suffix = "" if op.element_type == "f64" else "f"

@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from engine.errors import InternalError
 from engine.ir import shape_rules as shapes
 from engine.ir import structured_shape_rules as structured
 from engine.ir.module import Instruction
-from engine.ir.shape import COMPLEX, FLOATS, INTEGERS, NUMBERS, ORDERED, PRED, AnyShape
+from engine.ir.shape import COMPLEX, FLOATS, INTEGERS, NUMBERS, NUMPY_TYPES, ORDERED, PRED, AnyShape
 from engine.ir.shape_rules import ShapeRule
 
 Kind = Literal[
@@ -61,8 +63,8 @@ class Opcode:
     """Of values: f(x, y) equals f(y, x)."""
     either_zero: bool = False
     """Of +0 and -0, which are equal, it may return either: commuted operands may change a float's bits."""
-    associative: bool = False
-    """A reduction by it may be split into partial reductions."""
+    neutral: Literal["", "zero", "one", "lowest", "highest", "all ones"] = ""
+    """Of an associative operation, the element that changes no other: see `neutral_element`."""
     affine: bool = False
     """Each element is one of the operand's, whose index is an affine function of the result's."""
     stored: bool = True
@@ -77,10 +79,17 @@ class Opcode:
     """Numbers of the operands whose infinities and NaNs always show in the result, if only as one another."""
     cost: int = 1
     """Time for an element on the host, as a multiple of an addition's."""
+    cycles: str = ""
+    """The opcode whose vertices take as many cycles on the chip, if that is another one (cycles.toml)."""
     effect: Literal["", "host", "state"] = ""
     """It exchanges data with the host, or changes the state of the random number generator."""
     internal: bool = False
     """Only passes make it: no framework traces it and no file holds it."""
+
+    @property
+    def associative(self) -> bool:
+        """Whether a reduction by it may be split into partial reductions."""
+        return bool(self.neutral)
 
 
 def _elementwise(name: str, shape: ShapeRule, types: frozenset[str] | None = None, **properties: Any) -> Opcode:
@@ -106,64 +115,63 @@ def _other(name: str, kind: Kind, execution: Execution, shape: ShapeRule | None,
 
 
 _EXACT = {"exact": True, "raises": False}
-_EXTREMUM = {"commutative": True, "either_zero": True, "associative": True, **_EXACT}
-_RING = {"commutative": True, "associative": True, "propagates": (0, 1)}
-_BITWISE = {"commutative": True, "associative": True}
+_EXTREMUM = {"commutative": True, "either_zero": True, **_EXACT}
+_RING = {"commutative": True, "propagates": (0, 1)}
 _ANALYTIC = FLOATS | COMPLEX
 
 _ROWS = (
     # Elementwise, of one operand
-    _elementwise("abs", shapes.real_part, NUMBERS, **_EXACT),
+    _elementwise("abs", shapes.real_part, NUMBERS, cycles="negate", **_EXACT),
     _unary("cbrt", _ANALYTIC),
-    _unary("ceil", FLOATS, **_EXACT),
+    _unary("ceil", FLOATS, cycles="select", **_EXACT),
     _elementwise("convert", shapes.convert),
     _elementwise("copy", shapes.same_as_any_operand, None, affine=True, **_EXACT),
-    _unary("cosine", _ANALYTIC),
-    _unary("count-leading-zeros", INTEGERS),
+    _unary("cosine", _ANALYTIC, cycles="sine"),
+    _unary("count-leading-zeros", INTEGERS, cycles="and"),
     _unary("erf", FLOATS, cost=12),
-    _unary("erfc", FLOATS, cost=12),
+    _unary("erfc", FLOATS, cost=12, cycles="erf"),
     _unary("exponential", _ANALYTIC, cost=8),
     _unary("exponential-minus-one", _ANALYTIC),
-    _unary("floor", FLOATS, **_EXACT),
-    _elementwise("imag", shapes.real_part, _ANALYTIC, **_EXACT),
-    _elementwise("is-finite", shapes.is_finite, FLOATS),
+    _unary("floor", FLOATS, cycles="select", **_EXACT),
+    _elementwise("imag", shapes.real_part, _ANALYTIC, cycles="complex", **_EXACT),
+    _elementwise("is-finite", shapes.is_finite, FLOATS, cycles="select"),
     _unary("log", _ANALYTIC, cost=12, pole=(0, 0.0)),
     _unary("log-plus-one", _ANALYTIC, pole=(0, -1.0)),
     _unary("logistic", _ANALYTIC, cost=12),
     _unary("negate", NUMBERS, propagates=(0,), **_EXACT),
-    _unary("not", INTEGERS | PRED),
-    _unary("popcnt", INTEGERS),
-    _elementwise("real", shapes.real_part, _ANALYTIC, **_EXACT),
-    _unary("reduce-precision", FLOATS, attributes=("exponent_bits", "mantissa_bits"), **_EXACT),
-    _unary("round-nearest-afz", FLOATS, **_EXACT),
-    _unary("round-nearest-even", FLOATS, **_EXACT),
+    _unary("not", INTEGERS | PRED, cycles="and"),
+    _unary("popcnt", INTEGERS, cycles="and"),
+    _elementwise("real", shapes.real_part, _ANALYTIC, cycles="complex", **_EXACT),
+    _unary("reduce-precision", FLOATS, attributes=("exponent_bits", "mantissa_bits"), cycles="select", **_EXACT),
+    _unary("round-nearest-afz", FLOATS, cycles="select", **_EXACT),
+    _unary("round-nearest-even", FLOATS, cycles="select", **_EXACT),
     _unary("rsqrt", _ANALYTIC, cost=3, pole=(0, 0.0)),
-    _unary("sign", NUMBERS, **_EXACT),
+    _unary("sign", NUMBERS, cycles="select", **_EXACT),
     _unary("sine", _ANALYTIC),
     _unary("sqrt", _ANALYTIC, cost=8, propagates=(0,)),
     _unary("tan", _ANALYTIC),
     _unary("tanh", _ANALYTIC, cost=16),
     _elementwise("bitcast-convert", shapes.bitcast_convert, ORDERED, **_EXACT),
     # Elementwise, of several operands
-    _binary("add", None, **_RING),
-    _binary("and", INTEGERS | PRED, **_BITWISE),
+    _binary("add", None, neutral="zero", **_RING),
+    _binary("and", INTEGERS | PRED, commutative=True, neutral="all ones"),
     _binary("atan2", FLOATS),
-    _elementwise("clamp", shapes.clamp, ORDERED, **_EXACT),
+    _elementwise("clamp", shapes.clamp, ORDERED, cycles="select", **_EXACT),
     _elementwise("compare", shapes.compare, attributes=("direction", "comparison_type")),
     _elementwise("complex", shapes.complex_of_parts, frozenset(shapes.COMPLEX_TYPES)),
     _binary("divide", NUMBERS, cost=6, pole=(1, 0.0), propagates=(0,)),
-    _binary("maximum", ORDERED, **_EXTREMUM),
-    _binary("minimum", ORDERED, **_EXTREMUM),
-    _binary("multiply", None, **_RING),
-    _binary("or", INTEGERS | PRED, **_BITWISE),
+    _binary("maximum", ORDERED, neutral="lowest", **_EXTREMUM),
+    _binary("minimum", ORDERED, cycles="maximum", neutral="highest", **_EXTREMUM),
+    _binary("multiply", None, cycles="add", neutral="one", **_RING),
+    _binary("or", INTEGERS | PRED, cycles="and", commutative=True, neutral="zero"),
     _binary("power", NUMBERS, pole=(0, 0.0)),
     _binary("remainder", FLOATS | INTEGERS, exact=True),
     _elementwise("select", shapes.select, None, **_EXACT),
-    _binary("shift-left", INTEGERS),
-    _binary("shift-right-arithmetic", INTEGERS),
-    _binary("shift-right-logical", INTEGERS),
-    _binary("subtract", NUMBERS, propagates=(0, 1)),
-    _binary("xor", INTEGERS | PRED, **_BITWISE),
+    _binary("shift-left", INTEGERS, cycles="and"),
+    _binary("shift-right-arithmetic", INTEGERS, cycles="and"),
+    _binary("shift-right-logical", INTEGERS, cycles="and"),
+    _binary("subtract", NUMBERS, propagates=(0, 1), cycles="add"),
+    _binary("xor", INTEGERS | PRED, cycles="and", commutative=True, neutral="zero"),
     _elementwise("random-bits", shapes.random_bits, INTEGERS, raises=False, internal=True),
     # It rounds by itself.
     _elementwise("stochastic-convert", shapes.stochastic_convert, ORDERED, exact=True, internal=True),
@@ -176,8 +184,8 @@ _ROWS = (
     # Data movement
     _lowered("broadcast", "data movement", shapes.broadcast, "dimensions", affine=True, stored=False),
     _lowered("concatenate", "data movement", shapes.concatenate, "dimensions"),
-    _lowered("dynamic-slice", "data movement", structured.dynamic_slice, "dynamic_slice_sizes"),
-    _lowered("dynamic-update-slice", "data movement", structured.dynamic_update_slice),
+    _lowered("dynamic-slice", "data movement", structured.dynamic_slice, "dynamic_slice_sizes", cycles="gather"),
+    _lowered("dynamic-update-slice", "data movement", structured.dynamic_update_slice, cycles="gather"),
     _lowered(
         *("gather", "data movement", structured.gather),
         *("gather_dimension_numbers", "gather_slice_sizes", "indices_are_sorted"),
@@ -192,21 +200,23 @@ _ROWS = (
     _lowered(
         *("convolution", "contraction", structured.convolution, "window", "convolution_dimension_numbers"),
         *("feature_group_count", "batch_group_count", "operand_precision"),
+        operand_types=NUMBERS,
     ),
-    _lowered("dot", "contraction", structured.dot, "dot_dimension_numbers", "operand_precision"),
+    _lowered("dot", "contraction", structured.dot, "dot_dimension_numbers", "operand_precision", operand_types=NUMBERS),
     _lowered("cholesky", "linear algebra", shapes.same_as_operand, "lower", operand_types=_ANALYTIC),
     _lowered(
         *("triangular-solve", "linear algebra", structured.triangular_solve),
         *("left_side", "lower", "unit_diagonal", "transpose_a"),
         operand_types=_ANALYTIC,
     ),
-    _lowered("fft", "transform", None, "fft_type", "fft_length"),
+    _lowered("fft", "transform", None, "fft_type", "fft_length", operand_types=COMPLEX | {"f32", "f64"}),
     # Elements combined by a scalar computation
     _lowered("reduce", "reduction", structured.reduce, "dimensions"),
     _lowered("reduce-window", "reduction", structured.reduce_window, "window"),
     _lowered(
         *("scatter", "reduction", structured.scatter),
         *("scatter_dimension_numbers", "indices_are_sorted", "unique_indices"),
+        cycles="gather",
     ),
     _lowered("select-and-scatter", "reduction", structured.select_and_scatter, "window", called=("select", "scatter")),
     _lowered("sort", "sort", structured.sort, "dimensions", "is_stable"),
@@ -291,6 +301,19 @@ def inferred_shape(instruction: Instruction) -> AnyShape:
     if row is None or row.shape is None:
         raise InternalError(f"Expected an opcode with a shape rule. Received: {instruction.opcode}; give the shape.")
     return row.shape(instruction)
+
+
+def neutral_element(opcode: str, element_type: str) -> bool | int | float | complex:
+    """What combines with any value to that value, in every bit: of a sum -0, since 0 + -0 would lose the sign."""
+    name = OPCODES[opcode].neutral
+    if element_type in PRED:
+        return name in ("one", "highest", "all ones")
+    if element_type in INTEGERS:
+        limits = np.iinfo(NUMPY_TYPES[element_type])
+        ones = -1 if limits.min else limits.max
+        return int({"zero": 0, "one": 1, "lowest": limits.min, "highest": limits.max, "all ones": ones}[name])
+    value = {"zero": -0.0, "one": 1.0, "lowest": -np.inf, "highest": np.inf}[name]
+    return complex(value, -0.0 if name == "zero" else 0.0) if element_type in COMPLEX else value
 
 
 def require_registered(registry: Collection[str], what: str, needed: Collection[str]) -> None:

@@ -9,15 +9,13 @@ from typing import Any
 
 from engine.codelets.transpose import transpose
 from engine.emit.nest import Apply, Body, Constant, Input, Nest, Node
+from engine.ir.opcodes import LINEAR_ALGEBRA, OPCODES
 from engine.program.program import Buffer, ComputeSet, Span
 from engine.program.work.fused_loop import FusedLoop, Strided
 from engine.program.work.words import has_codelet
 from engine.target import DATA, Target
 
-SLOW_UNARY = frozenset({"exponential", "exponential-minus-one", "log", "log-plus-one", "tanh", "logistic"})
 RANDOM_BITS = "rng-bit-generator"
-PLANNED = frozenset({"cholesky", "triangular-solve"})
-"""Operations whose cycles come from engine.profile.factorization alone."""
 HALF = frozenset({"f16", "bf16"})
 FLOATS = frozenset({"f32", "f64", "c64", "c128"})
 
@@ -49,18 +47,21 @@ def tables() -> dict[str, Any]:
 
 
 @cache
-def _rows() -> dict[str, dict[str, Any]]:
-    return {opcode: row for row in tables()["operations"].values() for opcode in row["opcodes"]}
+def _row(opcode: str) -> dict[str, Any] | None:
+    """The row of an HLO opcode, or of a vertex that has no opcode; None if it has none."""
+    row, rows = OPCODES.get(opcode), tables()["operations"]
+    found: dict[str, Any] | None = rows.get((row and row.cycles) or opcode)
+    return found
 
 
 def is_listed(opcode: str) -> bool:
-    """Whether the table has a row of its own for an opcode, or a planner plans it."""
-    return opcode in _rows() or opcode in PLANNED
+    """Whether the table has a row for an opcode, or engine.profile.factorization plans it."""
+    return _row(opcode) is not None or opcode in LINEAR_ALGEBRA
 
 
 def loop_of(opcode: str, kind: str) -> tuple[int, int]:
     """Cycles and elements of one turn of the loop; an opcode that is not listed takes the assumed row."""
-    row = _rows().get(opcode, tables()["assumed"])
+    row = _row(opcode) or tables()["assumed"]
     cycles, elements = row.get(kind, row["f32"])
     return cycles, elements
 
@@ -84,8 +85,8 @@ def prologue(operations: tuple[tuple[str, str], ...], form: str = "") -> tuple[i
     """Cycles of the supervisor, and slots of each worker before its loop."""
     overhead = tables()["overhead"]
     if form == "unary" and operations:
-        worker = overhead["slow_unary_worker" if operations[0][0] in SLOW_UNARY else "unary_worker"]
-        return overhead["unary_supervisor"], worker
+        slow = (_row(operations[0][0]) or {}).get("slow_unary", False)
+        return overhead["unary_supervisor"], overhead["slow_unary_worker" if slow else "unary_worker"]
     if form == "scalar":
         return overhead["supervisor"], overhead["scalar_worker"]
     if form == "random":

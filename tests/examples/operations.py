@@ -1,70 +1,28 @@
-"""The tables of docs/supported_ops.md: opcodes from the registries, element types from what tests try.
+"""The tables of docs/supported_ops.md, which are those of engine.ir.opcodes.
 
-An emitter whose types no test names is an error here, so that the page never promises more than tests hold.
+tests/emit/test_elementwise.py holds the element types that rows name against those that it tries.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-import engine.lower.program  # noqa: F401  (registers every lowering)
-from engine.emit.registry import COMPLEX_EMITTERS, EMITTERS
-from engine.files.checks import NOT_IN_FILES
-from engine.lower.context import LOWERINGS
-from engine.ops import DEFINITIONS
-from tests.emit.cases import ALL, EXACT_BINARY, EXACT_UNARY, FLOATS, INTEGERS, NUMBERS, ROUNDED, SIGNED, UNSIGNED
+from engine.ir.opcodes import OPCODES, Opcode
+from engine.ir.shape import COMPLEX, FLOATS, INTEGERS, NUMPY_TYPES, PRED
 
 WIDTH = 110
-COMPLEX = ("c64", "c128")
-OTHER: dict[str, tuple[str, ...]] = {
-    "bitcast-convert": NUMBERS,
-    "clamp": NUMBERS,
-    "compare": ALL,
-    "complex": ("f32", "f64"),
-    "convert": ALL,
-    "imag": (),
-    "power": NUMBERS,
-    "real": (),
-    "reduce-precision": FLOATS,
-    "select": ALL,
-}
-# One name for each of these, in the order in which they are told.
-FAMILIES = {"pred": ("pred",), "integers": INTEGERS, "signed integers": SIGNED, "unsigned integers": UNSIGNED}
-FAMILIES |= {"floats": FLOATS, "complex": COMPLEX}
-TAKE_REAL_PARTS = {"complex"}
-"""Emitters for complex results whose operands are real."""
-
-STRUCTURED = {
-    "every element type": (
-        "broadcast concatenate conditional constant dynamic-slice dynamic-update-slice fusion gather "
-        "get-tuple-element optimization-barrier pad reduce reduce-window reshape reverse scatter select-and-scatter "
-        "slice sort transpose tuple while"
-    ),
-    "integers, floats, complex": "convolution dot iota",
-    "f32, f64, complex": "cholesky fft triangular-solve",
-    "unsigned integers": "rng-bit-generator",
-    "u64": "rng-get-and-update-state",
-    "pred, integers, floats": "rng",
-    "every element type, as an infeed or an outfeed": "custom-call",
-}
+FAMILIES = {"pred": PRED, "integers": INTEGERS, "floats": FLOATS, "complex": COMPLEX}
+"""One name for each of these, in the order in which they are told."""
 
 
-def element_types(opcode: str) -> tuple[str, ...]:
-    """What the emitter of an elementwise operation takes. Raises KeyError if no test says so."""
-    given = {**EXACT_UNARY, **EXACT_BINARY, **dict.fromkeys(ROUNDED, FLOATS), **OTHER}[opcode]
-    if opcode in COMPLEX_EMITTERS and opcode not in TAKE_REAL_PARTS:
-        given = (*given, *COMPLEX)
-    return tuple(given)
-
-
-def told(types: Iterable[str]) -> str:
+def told(types: Iterable[str] | None) -> str:
     """Element types by families where these are complete: "pred, integers, floats"."""
-    left, words = set(types), []
+    left, words = set(NUMPY_TYPES if types is None else types), []
     for name, members in FAMILIES.items():
         if left.issuperset(members):
             words.append(name)
-            left -= set(members)
+            left -= members
     return ", ".join([*words, *sorted(left)])
 
 
@@ -76,28 +34,24 @@ def show(opcodes: Iterable[str]) -> None:
 
 def show_elementwise() -> None:
     """Prints the elementwise operations of HLO by the element types they take."""
-    groups: dict[str, list[str]] = {}
-    for opcode in (EMITTERS.keys() & DEFINITIONS.keys()) - NOT_IN_FILES:
-        groups.setdefault(told(element_types(opcode)), []).append(opcode)
-    _show_groups(groups)
+    _show_groups("emitter", lambda row: told(row.operand_types))
 
 
 def show_structured() -> None:
-    """Prints the operations that move, contract, reduce or steer. Raises KeyError if one is in no group."""
-    of = {opcode: types for types, opcodes in STRUCTURED.items() for opcode in opcodes.split()}
+    """Prints the operations that move, contract, reduce or run computations: by kinds, and types if not of all."""
+    _show_groups("lowering", lambda row: row.kind + (f" of {told(row.operand_types)}" if row.operand_types else ""))
+
+
+def show_rewritten() -> None:
+    """Prints the operations that passes turn into others before all else."""
+    show(row.name for row in OPCODES.values() if row.execution == "pass")
+
+
+def _show_groups(execution: str, group: Callable[[Opcode], str]) -> None:
     groups: dict[str, list[str]] = {}
-    for opcode in (LOWERINGS.keys() - EMITTERS.keys()) & DEFINITIONS.keys():
-        groups.setdefault(of[opcode], []).append(opcode)
-    _show_groups(groups)
-
-
-def show_definitions_only() -> None:
-    """Prints what has a definition, but neither a codelet nor a pass that rewrites it."""
-    rewritten = {"call", "batch-norm-grad", "batch-norm-inference", "batch-norm-training"}
-    show(DEFINITIONS.keys() - EMITTERS.keys() - LOWERINGS.keys() - rewritten)
-
-
-def _show_groups(groups: dict[str, list[str]]) -> None:
-    for types, opcodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        print(f"{types}:")
+    for row in OPCODES.values():
+        if row.execution == execution and not row.internal:
+            groups.setdefault(group(row), []).append(row.name)
+    for name, opcodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        print(f"{name}:")
         show(opcodes)

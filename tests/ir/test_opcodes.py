@@ -19,6 +19,7 @@ from engine.ir.opcodes import (
     EXACT,
     NOT_STORED,
     OPCODES,
+    neutral_element,
     opcodes_that,
     require_registered,
 )
@@ -27,9 +28,9 @@ from engine.ops import DEFINITIONS
 
 ENGINE = Path(__file__).parents[2] / "engine"
 BINARY = sorted(opcodes_that(lambda row: row.kind == "elementwise" and row.shape is OPCODES["add"].shape))
-# Each is the one table of how something is done for these opcodes, beside the code that does it.
+# Files that hold how an operation is done, the code beside it; and two that recognise certain formulas.
 IMPLEMENTATIONS = ("engine/emit/", "engine/ops/", "engine/codelets/", "engine/ir/opcodes.py")
-PATTERNS = ("engine/passes/rules/reduction.py", "engine/passes/sparse_updates.py", "engine/profile/vertices.py")
+PATTERNS = ("engine/passes/sparse_updates.py", "engine/profile/vertices.py")
 SPECIAL = (0.0, -0.0, 1.0, -2.5, 65504.0, 1e-30, np.inf, -np.inf)
 
 
@@ -72,6 +73,13 @@ def test_rows_say_what_is_associative(opcode: str) -> None:
     x, y, z = (grid.reshape(-1) for grid in np.meshgrid(small, small, small))
     one, other = defined(opcode, defined(opcode, x, y), z), defined(opcode, x, defined(opcode, y, z))
     assert np.array_equal(one, other) is (opcode in ASSOCIATIVE)
+
+
+@pytest.mark.parametrize("opcode", sorted(ASSOCIATIVE))
+def test_neutral_elements_change_no_bit(opcode: str) -> None:
+    x = values(opcode)
+    neutral = np.full_like(x, neutral_element(opcode, "f32" if x.dtype.kind == "f" else "s32"))
+    assert defined(opcode, x, neutral).tobytes() == x.tobytes()
 
 
 @pytest.mark.parametrize("opcode", sorted(EXACT & EMITTERS.keys() - {"clamp", "select", "bitcast-convert"}))

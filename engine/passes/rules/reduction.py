@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.ir import Computation, Instruction
-from engine.ir.opcodes import COMMUTATIVE
+from engine.ir.opcodes import COMMUTATIVE, neutral_element
 from engine.passes import construct
 from engine.passes.rewriting import RuleSet, changed
 from engine.passes.splats import splat_value
@@ -26,19 +24,7 @@ def is_neutral(opcode: str, initial: Instruction) -> bool:
     value = splat_value(initial)
     if value is None:
         return False
-    return bool(value == _neutral(opcode, value.dtype))
-
-
-def _neutral(opcode: str, dtype: np.dtype) -> object:
-    if dtype.kind == "b":
-        return opcode in ("and", "minimum", "multiply")
-    if opcode == "maximum":
-        return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
-    if opcode == "minimum":
-        return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
-    if opcode == "and":
-        return np.invert(dtype.type(0))
-    return 1 if opcode == "multiply" else 0
+    return bool(value == neutral_element(opcode, initial.array_shape.element_type))
 
 
 @RULES.on("reduce")

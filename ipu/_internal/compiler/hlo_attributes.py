@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,11 @@ from engine.ir import (
     Window,
     WindowDimension,
 )
+from engine.ir.opcodes import OPCODES
 from engine.ir.shape import NUMPY_TYPES
 
 Proto = Any
+Reader = Callable[[Proto], Any]
 Attributes = dict[str, Any]
 
 PRIMITIVE_TYPES: dict[int, str] = {number: name.lower() for name, number in xla_data_pb2.PrimitiveType.items()}
@@ -48,9 +51,12 @@ def literal_to_numpy(literal: Proto) -> np.ndarray:
 
 
 def read_attributes(proto: Proto) -> Attributes:
-    """The attributes of an HloInstructionProto; raises UnsupportedOperation for a constant tuple."""
-    reader = READERS.get(proto.opcode)
-    attributes = reader(proto) if reader else {}
+    """The attributes of an HloInstructionProto that its opcode has, by the names in its row of engine.ir.opcodes.
+
+    Raises UnsupportedOperation for a constant tuple.
+    """
+    row = OPCODES.get(proto.opcode)
+    attributes = {name: READERS.get(name, partial(_field, name))(proto) for name in row.attributes} if row else {}
     if proto.frontend_attributes.map:
         attributes["frontend_attributes"] = dict(proto.frontend_attributes.map)
     return attributes
@@ -71,141 +77,64 @@ def _window(proto: Proto) -> Window:
     )
 
 
-def _numbers(kind: type, message: Proto) -> Any:
-    """Dimension numbers of the given class from the message that has fields of the same names."""
+def _record(kind: type, message: Proto) -> Any:
+    """An object of the given class from the message that has fields of the same names."""
     values = {name: getattr(message, name) for name in (field.name for field in fields(kind))}
     return kind(**{name: v if isinstance(v, int) else tuple(v) for name, v in values.items()})
 
 
-def _dimensions(proto: Proto) -> Attributes:
-    return {"dimensions": tuple(proto.dimensions)}
-
-
-def _constant(proto: Proto) -> Attributes:
+def _literal(proto: Proto) -> np.ndarray:
     if PRIMITIVE_TYPES[proto.shape.element_type] == "tuple":
         raise UnsupportedOperation(f"Expected a constant array. Received: a constant tuple, %{proto.name}.")
-    return {"literal": literal_to_numpy(proto.literal)}
+    return literal_to_numpy(proto.literal)
 
 
-def _slice(proto: Proto) -> Attributes:
-    return {"slice_dimensions": tuple(_numbers(SliceDimension, d) for d in proto.slice_dimensions)}
+def _field(name: str, proto: Proto) -> Any:
+    """The attribute of a field of the same name, a tuple if the field is repeated."""
+    value = getattr(proto, name)
+    return value if isinstance(value, bool | int | float | str | bytes) else tuple(value)
 
 
-def _pad(proto: Proto) -> Attributes:
-    return {"padding_config": tuple(_numbers(PaddingDimension, d) for d in proto.padding_config.dimensions)}
+def _numbers(name: str, kind: type) -> Reader:
+    """Reads a field of that name that is a message of dimension numbers."""
+    return lambda proto: _record(kind, getattr(proto, name))
 
 
-def _windowed(proto: Proto) -> Attributes:
-    return {"window": _window(proto)}
+def _name(enumeration: Any, field: str) -> Reader:
+    """Reads a field of an enumeration as its name."""
+    return lambda proto: enumeration.Name(getattr(proto, field))
 
 
-def _precision(proto: Proto) -> Attributes:
-    return {"operand_precision": tuple(proto.precision_config.operand_precision)}
-
-
-def _dot(proto: Proto) -> Attributes:
-    numbers = _numbers(DotDimensionNumbers, proto.dot_dimension_numbers)
-    return {"dot_dimension_numbers": numbers, **_precision(proto)}
-
-
-def _convolution(proto: Proto) -> Attributes:
-    numbers = _numbers(ConvolutionDimensionNumbers, proto.convolution_dimension_numbers)
-    return {
-        "window": _window(proto),
-        "convolution_dimension_numbers": numbers,
-        "feature_group_count": max(1, proto.feature_group_count),
-        "batch_group_count": max(1, proto.batch_group_count),
-        **_precision(proto),
-    }
-
-
-def _gather(proto: Proto) -> Attributes:
-    return {
-        "gather_dimension_numbers": _numbers(GatherDimensionNumbers, proto.gather_dimension_numbers),
-        "gather_slice_sizes": tuple(proto.gather_slice_sizes),
-        "indices_are_sorted": proto.indices_are_sorted,
-    }
-
-
-def _scatter(proto: Proto) -> Attributes:
-    return {
-        "scatter_dimension_numbers": _numbers(ScatterDimensionNumbers, proto.scatter_dimension_numbers),
-        "indices_are_sorted": proto.indices_are_sorted,
-        "unique_indices": proto.unique_indices,
-    }
-
-
-def _compare(proto: Proto) -> Attributes:
-    return {"direction": proto.comparison_direction, "comparison_type": proto.comparison_type}
-
-
-def _sort(proto: Proto) -> Attributes:
-    return {"dimensions": tuple(proto.dimensions), "is_stable": proto.is_stable}
-
-
-def _fft(proto: Proto) -> Attributes:
-    return {"fft_type": xla_data_pb2.FftType.Name(proto.fft_type), "fft_length": tuple(proto.fft_length)}
-
-
-def _custom_call(proto: Proto) -> Attributes:
-    return {
-        "custom_call_target": proto.custom_call_target,
-        "backend_config": proto.backend_config,
-        "custom_call_has_side_effect": proto.custom_call_has_side_effect,
-    }
-
-
-def _triangular_solve(proto: Proto) -> Attributes:
+def _transpose_a(proto: Proto) -> str:
     options = proto.triangular_solve_options
-    transpose = type(options).Transpose.Name(options.transpose_a)
-    return {
-        "left_side": options.left_side,
-        "lower": options.lower,
-        "unit_diagonal": options.unit_diagonal,
-        "transpose_a": transpose,
-    }
+    return str(type(options).Transpose.Name(options.transpose_a))
 
 
-def _batch_norm(proto: Proto) -> Attributes:
-    return {"epsilon": proto.epsilon, "feature_index": proto.feature_index}
+def _lower(proto: Proto) -> bool:
+    cholesky = proto.opcode == "cholesky"
+    return bool((proto.cholesky_options if cholesky else proto.triangular_solve_options).lower)
 
 
-def _all_reduce(proto: Proto) -> Attributes:
-    groups = tuple(tuple(group.replica_ids) for group in proto.replica_groups)
-    return {"replica_groups": groups, "channel_id": proto.channel_id}
-
-
-READERS: dict[str, Callable[[Proto], Attributes]] = {
-    "parameter": lambda proto: {"parameter_number": proto.parameter_number},
-    "constant": _constant,
-    "iota": lambda proto: {"iota_dimension": proto.dimensions[0]},
-    "get-tuple-element": lambda proto: {"tuple_index": proto.tuple_index},
-    **dict.fromkeys(
-        ("broadcast", "transpose", "concatenate", "reverse", "reduce", "map"),
-        _dimensions,
-    ),
-    **dict.fromkeys(("get-dimension-size", "set-dimension-size"), _dimensions),
-    "sort": _sort,
-    "slice": _slice,
-    "dynamic-slice": lambda proto: {"dynamic_slice_sizes": tuple(proto.dynamic_slice_sizes)},
-    "pad": _pad,
-    "compare": _compare,
-    "reduce-window": _windowed,
-    "select-and-scatter": _windowed,
-    "dot": _dot,
-    "convolution": _convolution,
-    "gather": _gather,
-    "scatter": _scatter,
-    "rng": lambda proto: {"distribution": xla_data_pb2.RandomDistribution.Name(proto.distribution)},
-    "rng-bit-generator": lambda proto: {"rng_algorithm": xla_data_pb2.RandomAlgorithm.Name(proto.rng_algorithm)},
-    "reduce-precision": lambda proto: {
-        "exponent_bits": proto.exponent_bits,
-        "mantissa_bits": proto.mantissa_bits,
-    },
-    "fft": _fft,
-    "cholesky": lambda proto: {"lower": proto.cholesky_options.lower},
-    "triangular-solve": _triangular_solve,
-    **dict.fromkeys(("batch-norm-training", "batch-norm-inference", "batch-norm-grad"), _batch_norm),
-    "all-reduce": _all_reduce,
-    "custom-call": _custom_call,
+READERS: dict[str, Reader] = {
+    "literal": _literal,
+    "iota_dimension": lambda proto: proto.dimensions[0],
+    "direction": lambda proto: proto.comparison_direction,
+    "slice_dimensions": lambda proto: tuple(_record(SliceDimension, d) for d in proto.slice_dimensions),
+    "padding_config": lambda proto: tuple(_record(PaddingDimension, d) for d in proto.padding_config.dimensions),
+    "window": _window,
+    "dot_dimension_numbers": _numbers("dot_dimension_numbers", DotDimensionNumbers),
+    "convolution_dimension_numbers": _numbers("convolution_dimension_numbers", ConvolutionDimensionNumbers),
+    "gather_dimension_numbers": _numbers("gather_dimension_numbers", GatherDimensionNumbers),
+    "scatter_dimension_numbers": _numbers("scatter_dimension_numbers", ScatterDimensionNumbers),
+    "feature_group_count": lambda proto: max(1, proto.feature_group_count),
+    "batch_group_count": lambda proto: max(1, proto.batch_group_count),
+    "operand_precision": lambda proto: tuple(proto.precision_config.operand_precision),
+    "distribution": _name(xla_data_pb2.RandomDistribution, "distribution"),
+    "rng_algorithm": _name(xla_data_pb2.RandomAlgorithm, "rng_algorithm"),
+    "fft_type": _name(xla_data_pb2.FftType, "fft_type"),
+    "lower": _lower,
+    "left_side": lambda proto: proto.triangular_solve_options.left_side,
+    "unit_diagonal": lambda proto: proto.triangular_solve_options.unit_diagonal,
+    "transpose_a": _transpose_a,
 }
+"""How attributes are read that are not simply a field of the same name."""
