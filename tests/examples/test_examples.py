@@ -46,7 +46,7 @@ def test_digits_ends_with_a_table() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/tour.md", "docs/supported_ops.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tour.md", "docs/supported_ops.md", "docs/debugging.md"])
 def test_page_is_true(page: str) -> None:
     output_of("-m", "tests.examples.pages", page)
 
