@@ -39,6 +39,17 @@ class ConfigKeeper:
         self._extension_of = extension_of
         self._names = frozenset[str]().union(*(saved_names(extension) for extension in extensions))
 
+    def wrap(self, sequential: Any, functional: Any, model: Any, cloning: Any) -> None:
+        """Wraps the methods of the framework's classes of models, and the functions of its module `cloning`."""
+        for kind in (sequential, functional, model):
+            kind.get_config = self.writing(kind.get_config)
+        for kind in (sequential, model):
+            kind.from_config = self.reading(kind.__dict__["from_config"])
+        model.__init__ = self.constructing(model.__init__)
+        model.save = self.checking(model.save)
+        cloning._clone_sequential_model = self.cloning(cloning._clone_sequential_model)
+        cloning._clone_functional_model = self.cloning(cloning._clone_functional_model)
+
     def saved(self, model: KerasModel) -> dict[str, Any]:
         """The model's options that a config keeps, as far as they are set; {} for a model of no strategy."""
         extension = self._extension_of(model)

@@ -58,7 +58,7 @@ class KerasModel(KerasLayer, Protocol):
     run_eagerly: bool
     distribute_strategy: tf.distribute.Strategy
 
-    def call(self, inputs: Nest) -> Nest:
+    def call(self, inputs: Nest, *, training: bool | None = None, mask: Nest = None) -> Nest:
         """What the model computes."""
 
     def predict_step(self, data: Batch) -> Nest:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +15,6 @@ from keras_ext.errors import EagerExecutionError
 from keras_ext.types import KerasModel, Tensor
 
 KerasFunction = Callable[..., Any]
-_making = threading.RLock()
 
 
 def serves(strategy: object) -> bool:
@@ -60,23 +57,3 @@ def with_plain_steps(arguments: dict[str, Any]) -> dict[str, Any]:
 def dense(gradient: Tensor) -> Any:
     """In a step for the engine: IndexedSlices as a tensor. Their size is known only at run time, and rows repeat."""
     return tf.convert_to_tensor(gradient) if tracing() and isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def making(mode: str, make: Callable[[Any], Any], original: KerasFunction, strategy_attribute: str) -> KerasFunction:
-    """`original`, which makes a model's function of `mode`; for models of ours `make` does, of the model.
-
-    `strategy_attribute` is the attribute in which a model keeps the strategy it was created under.
-    """
-    attribute = f"{mode}_function"
-
-    @functools.wraps(original)
-    def make_function(self: KerasModel, force: bool = False) -> Any:
-        if not serves(getattr(self, strategy_attribute)):
-            return original(self, force)
-        refuse_eager_execution(self)
-        with _making:  # tf_keras deletes an attribute before it sets it
-            if getattr(self, attribute) is None or force:
-                setattr(self, attribute, make(self))
-            return getattr(self, attribute)
-
-    return make_function

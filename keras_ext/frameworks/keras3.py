@@ -39,18 +39,18 @@ from keras_ext.extensions import FunctionalExtension, ModelExtension, Sequential
 from keras_ext.frameworks import keras3_backup, keras3_graphs, keras3_layers, keras3_logs, keras3_metrics, keras3_scopes
 from keras_ext.frameworks.common import (
     KerasFunction,
-    making,
     plain_outside,
     serves,
     with_plain_steps,
 )
+from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.keras3_building import building_batch
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
 from keras_ext.frameworks.keras3_saving import keep_options
 from keras_ext.frameworks.whole_updates import applying_lists, applying_pairs, once, wrap_overrides
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
+from keras_ext.training import Mode, PredictFunction
 from keras_ext.types import Batch, Nest
 from keras_ext.updates import check_batches, check_executions
 
@@ -211,16 +211,7 @@ def install() -> None:
         return
     keras_trainer._serves_ipu = True
     trainer = keras_trainer.TensorFlowTrainer
-    framework = Keras3()
-    functions: dict[Mode, type[StepFunction]] = {
-        "train": EpochFunction,
-        "test": EpochFunction,
-        "predict": PredictFunction,
-    }
-    for mode, kind in functions.items():
-        name = f"make_{mode}_function"
-        make = functools.partial(kind, framework, mode=mode)
-        setattr(trainer, name, making(mode, make, getattr(trainer, name), "_distribute_strategy"))
+    make_functions(trainer, Keras3(), PredictFunction, "_distribute_strategy")
     trainer.predict_on_batch = _without_tensors(trainer.predict_on_batch)
     trainer._maybe_symbolic_build = _building_once(trainer._maybe_symbolic_build)
     base_trainer.Trainer.compile = _compiling_in_scope(base_trainer.Trainer.compile)

@@ -20,7 +20,7 @@ from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.pipelining import graphs
 from keras_ext.pipelining.assigned import may_have_stages
-from keras_ext.pipelining.graphs import Kind, Stages, is_shape, replaced
+from keras_ext.pipelining.graphs import FrameworkGraphs, Stages, is_shape, replaced
 from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
 from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
@@ -29,18 +29,8 @@ from keras_ext.types import Config, Nest, Tensor
 _CALLED = "_ipu_built_by_call"
 
 
-class Keras3Graphs:
+class Keras3Graphs(FrameworkGraphs):
     """The graphs of Keras 3 models; a node's operation is a layer, or one of `keras.ops`."""
-
-    def kind(self, model: Model) -> Kind:
-        """What sort of model it is."""
-        if isinstance(model, Sequential):
-            return "sequential"
-        return "functional" if isinstance(model, Functional) else "subclass"
-
-    def overrides_call(self, model: Model) -> bool:
-        """Whether the class of a sequential or functional model has a `call` of its own."""
-        return type(model).call not in (Sequential.call, Functional.call)
 
     def graph(self, model: Model) -> Any:
         """The graph of a sequential or functional model; None before it is built."""
@@ -85,10 +75,6 @@ class Keras3Graphs:
         with replaced(graph, "_run_through_graph", run):
             yield
 
-    def run(self, graph: Functional, inputs: Nest, training: bool | None, mask: Nest) -> Any:
-        """What the graph does with `inputs`."""
-        return graph.call(inputs, training=training, mask=mask)
-
 
 def _executed(graph: Functional) -> Iterator[Any]:
     """The nodes in the order in which Keras calls their operations."""
@@ -116,7 +102,7 @@ def _input_like(value: Tensor) -> Any:
 
 def install() -> None:
     """Wraps what makes layers, calls and models, at class level."""
-    graphs.register(Model, Keras3Graphs())
+    graphs.register(Model, Keras3Graphs(Sequential, Functional))
     inside_layer_call.append(lambda: global_state.get_global_attribute("current_call_ctx") is not None)
     Operation.__init__ = noting_stages(Operation.__init__)
     Node.__init__ = noting_stages(Node.__init__)

@@ -28,16 +28,16 @@ from keras_ext.extensions import FunctionalExtension, ModelExtension, Sequential
 from keras_ext.frameworks import tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import (
     KerasFunction,
-    making,
     plain_outside,
     serves,
     with_plain_steps,
 )
+from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
 from keras_ext.frameworks.tf_keras_saving import keep_options
 from keras_ext.frameworks.whole_updates import applying_pairs, once, wrap_overrides
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import EpochFunction, Mode, PredictFunction, StepFunction
+from keras_ext.training import Mode, PredictFunction
 from keras_ext.types import Batch, KerasOptimizer, Nest, Tensor
 
 OPTIMIZERS = {
@@ -105,16 +105,7 @@ def install() -> None:
     if RowsAdapter in data_adapter.ALL_ADAPTER_CLS:
         return
     data_adapter.ALL_ADAPTER_CLS.append(RowsAdapter)
-    framework = TFKeras()
-    functions: dict[Mode, type[StepFunction]] = {
-        "train": EpochFunction,
-        "test": EpochFunction,
-        "predict": PredictIteratorFunction,
-    }
-    for mode, kind in functions.items():
-        name = f"make_{mode}_function"
-        make = functools.partial(kind, framework, mode=mode)
-        setattr(Model, name, making(mode, make, getattr(Model, name), "_distribution_strategy"))
+    make_functions(Model, TFKeras(), PredictIteratorFunction, "_distribution_strategy")
     Model.compile = _compiling(Model.compile)
     Model.distribute_strategy = property(_distribute_strategy, doc=Model.distribute_strategy.__doc__)
     data_adapter.get_data_handler = _choosing_handler(data_adapter.get_data_handler)

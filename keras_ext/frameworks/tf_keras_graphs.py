@@ -20,25 +20,15 @@ from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.common import KerasFunction, serves
 from keras_ext.pipelining import graphs
 from keras_ext.pipelining.assigned import may_have_stages
-from keras_ext.pipelining.graphs import Kind, Stages, Where, is_shape, replaced
+from keras_ext.pipelining.graphs import FrameworkGraphs, Stages, Where, is_shape, replaced
 from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
 from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
 from keras_ext.types import Nest
 
 
-class TFKerasGraphs:
+class TFKerasGraphs(FrameworkGraphs):
     """The graphs of tf_keras models; operations of TensorFlow are layers of their own in them."""
-
-    def kind(self, model: Model) -> Kind:
-        """What sort of model it is."""
-        if isinstance(model, Sequential):
-            return "sequential"
-        return "functional" if isinstance(model, Functional) else "subclass"
-
-    def overrides_call(self, model: Model) -> bool:
-        """Whether the class of a sequential or functional model has a `call` of its own."""
-        return type(model).call not in (Sequential.call, Functional.call)
 
     def graph(self, model: Model) -> Any:
         """The graph of a sequential or functional model; None before it is built."""
@@ -76,10 +66,6 @@ class TFKerasGraphs:
         with replaced(graph, "_run_internal_graph", run):
             yield
 
-    def run(self, graph: Functional, inputs: Nest, training: bool | None, mask: Nest) -> Any:
-        """What the graph does with `inputs`."""
-        return graph.call(inputs, training=training, mask=mask)
-
 
 @contextlib.contextmanager
 def _layers_in(scopes: StageScopes, stages: Mapping[int, Where], graph: Functional) -> Iterator[None]:
@@ -110,7 +96,7 @@ def _symbols(inputs: Nest) -> Any:
 
 def install() -> None:
     """Wraps what makes layers, calls and models, at class level."""
-    graphs.register(Model, TFKerasGraphs())
+    graphs.register(Model, TFKerasGraphs(Sequential, Functional))
     inside_layer_call.append(lambda: bool(base_layer_utils.call_context().in_call))
     base_layer.Layer.__init__ = noting_stages(base_layer.Layer.__init__)
     Node.__init__ = noting_stages(Node.__init__)

@@ -50,6 +50,27 @@ class Graphs(Protocol):
         """What the graph does with `inputs`."""
 
 
+class FrameworkGraphs:
+    """What the graphs of both Keras have in common, given the classes of sequential and functional models."""
+
+    def __init__(self, sequential: Any, functional: Any) -> None:
+        self._sequential, self._functional = sequential, functional
+
+    def kind(self, model: KerasModel) -> Kind:
+        """What sort of model it is."""
+        if isinstance(model, self._sequential):
+            return "sequential"
+        return "functional" if isinstance(model, self._functional) else "subclass"
+
+    def overrides_call(self, model: KerasModel) -> bool:
+        """Whether the class of a sequential or functional model has a `call` of its own."""
+        return type(model).call not in (self._sequential.call, self._functional.call)
+
+    def run(self, graph: KerasModel, inputs: Nest, training: bool | None, mask: Nest) -> Any:
+        """What the graph does with `inputs`."""
+        return graph.call(inputs, training=training, mask=mask)
+
+
 def is_shape(value: object) -> bool:
     """Whether a value is a list or tuple of sizes, None among them for those that are not known."""
     return isinstance(value, list | tuple) and all(size is None or isinstance(size, int) for size in value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterator
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeGuard
 
+from ipu._internal.function_code import closed_over, codes_of
 from keras_ext.pipelining.graphs import graphs_of, is_model
 from keras_ext.pipelining.stage import PipelineStage, noted_stage
 from keras_ext.types import KerasLayer, KerasModel
@@ -60,11 +61,10 @@ def _opens(value: object, seen: set[int]) -> bool:
     if function is None or id(function) in seen:
         return False
     seen.add(id(function))
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    names = {name for code in codes_of(function.__code__) for name in code.co_names}
     if PipelineStage.__name__ in names:
         return True
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    return any(_opens(each, seen) for each in (*_named(names, function.__globals__), *cells))
+    return any(_opens(each, seen) for each in (*_named(names, function.__globals__), *closed_over(function)))
 
 
 def _function(value: object) -> FunctionType | None:
@@ -95,18 +95,3 @@ def _named(names: set[str], variables: dict[str, Any]) -> Iterator[Any]:
 def _is_looked_into(value: object) -> bool:
     module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     return isinstance(module, str) and module.partition(".")[0] not in NEVER_OPEN
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _is_filled(cell: CellType) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:  # of a name that has not been assigned yet
-        return False
-    return True

@@ -123,9 +123,7 @@ def _calling_graph(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[No
     graphs, call = graphs_of(model), model.call
 
     @tf.autograph.experimental.do_not_convert
-    def call_graph(
-        inputs: Nest, *arguments: Any, training: bool | None = None, mask: Nest = None, **named: object
-    ) -> Any:
+    def call_graph(inputs: Nest, *arguments: Any, training: bool | None = None, mask: Nest = None, **named: Any) -> Any:
         if not tracing():
             given = {name: value for name, value in (("training", training), ("mask", mask)) if value is not None}
             return call(inputs, *arguments, **given, **named)

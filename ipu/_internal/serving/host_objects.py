@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from types import CellType, CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from tensorflow.python.trackable.base import Trackable
 
+from ipu._internal.function_code import closed_over, codes_of
 from ipu._internal.types import Function
 
 LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras", "numpy"})
@@ -48,21 +48,6 @@ def _referred(value: object) -> list[Any]:
 
 
 def _referred_by(function: FunctionType) -> list[Any]:
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     names = function.__globals__
-    used = [names[name] for code in _codes(function.__code__) for name in code.co_names if name in names]
-    return [*cells, *used, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _is_filled(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
+    used = [names[name] for code in codes_of(function.__code__) for name in code.co_names if name in names]
+    return [*closed_over(function), *used, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
