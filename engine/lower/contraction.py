@@ -169,14 +169,14 @@ def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
         target = context.new_buffer(f"{contraction.name}.partial", partial)
     _check_types(operand_type, kind)
     work = _work(contraction, target, cut, operand_type, kind, pitch)
-    if not work.units:
+    if not work.unit_count:
         return
     compute_set = ComputeSet(
         contraction.name,
         work,
-        work.units,
+        work.unit_count,
         [Span(contraction.a, _rows_read(contraction, cut)), Span(contraction.b, _batches_read(contraction, cut))],
-        [Span(target, _partition(contraction, cut, work.units, work.splits))],
+        [Span(target, _partition(contraction, cut, work.unit_count, work.splits))],
         Effort(multiply_adds=contraction.effort, element_type=shape.element_type, convolution=contraction.convolution),
         contraction.op_name,
     )

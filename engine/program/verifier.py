@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.errors import InternalError
-from engine.program.program import Buffer, ComputeSet, Program, Span
+from engine.program.program import Address, Buffer, ComputeSet, Program, Span
 from engine.program.uses import BufferUses
 from engine.program.work.unit_chain import UnitChain
 
@@ -39,8 +39,25 @@ def _broken(compute_set: ComputeSet) -> Iterator[str]:
     for span in compute_set.writes:
         if span.buffer.kind in ("constant", "feed"):
             yield f"Expected results in other memory than that of a {span.buffer.kind}. Received: {span.buffer.name}"
+    for footprint in compute_set.work.footprints():
+        address, (low, high) = footprint.address, _moves(footprint.address)
+        spans = compute_set.writes if footprint.writes else compute_set.reads
+        if all(span.buffer is not address.buffer for span in spans):
+            what = "write" if footprint.writes else "read"
+            yield f"Expected a {what} span. Received: a {what} of {address.buffer.name} without"
+        begin, end = address.offset + low + footprint.begin, address.offset + high + footprint.end
+        if begin < 0 or end > address.buffer.shape.bytes:
+            yield f"Expected work within {address.buffer.name} {address.buffer.shape}. Received: bytes {begin} to {end}"
+    if compute_set.work.unit_count not in (None, compute_set.units):
+        yield f"Expected {compute_set.work.unit_count} units. Received: {compute_set.units}"
     if compute_set.overwrites is not None and compute_set.overwrites not in {s.buffer for s in compute_set.reads}:
         yield f"Expected what is overwritten to be read. Received: {compute_set.overwrites.name}"
+
+
+def _moves(address: Address) -> tuple[int, int]:
+    """The least and the most bytes by which an address moves; iterations without it have -1."""
+    values = [0] if address.moved is None else [value for value in address.moved.values if value >= 0]
+    return min(values, default=0), max(values, default=0)
 
 
 def _covers(span: Span, units: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,27 @@ from engine.program.passes.pipeline import PROGRAM_PASSES
 from engine.program.program import Mark, Partition, Program, Region
 from engine.program.running import listening, run_passes
 from engine.program.verifier import verify
+from engine.program.work.base import Work
+from engine.program.work.contraction import Contraction
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.offsets import Offsets
 from tests.program.programs import program_of
 
 Break = Callable[[Program], Program]
+
+
+def with_work(program: Program, kind: type, change: Callable[[Any], Work]) -> Program:
+    """The program with the first work of a kind changed."""
+    at, found = next((k, s) for k, s in enumerate(program.compute_sets) if type(s.work) is kind)
+    sets = list(program.compute_sets)
+    sets[at] = replace(found, work=change(found.work))
+    return replace(program, compute_sets=sets)
+
+
+def with_strides(loop: FusedLoop, stride: int) -> FusedLoop:
+    """The loop with that stride of its first operand along each dimension."""
+    first, *rest = loop.operands
+    return replace(loop, operands=(replace(first, strides=(stride,) * len(loop.extents)), *rest))
 
 
 def with_first(program: Program, **changes: object) -> Program:
@@ -37,6 +56,19 @@ BREAKS: dict[str, tuple[Break, str]] = {
         ),
         "to have all of",
     ),
+    "a write that is said to be a read": (
+        lambda p: with_first(p, reads=[*p.compute_sets[0].reads, *p.compute_sets[0].writes], writes=[]),
+        "a write span",
+    ),
+    "an element before the array": (
+        lambda p: with_work(p, FusedLoop, lambda loop: with_strides(loop, -64)),
+        "work within .* Received: bytes -",
+    ),
+    "an element behind the array": (
+        lambda p: with_work(p, Contraction, lambda c: replace(c, row_c=Offsets(c.row_c.table + (1 << 20)))),
+        "work within .* bytes 1048576 to",
+    ),
+    "units that the work does not have": (lambda p: with_first(p, units=p.compute_sets[0].units + 1), "units"),
     "a jump to nowhere": (lambda p: replace(p, marks=[Mark(0, "jump", 7)]), "one label 7"),
     "a branch without a predicate": (
         lambda p: replace(p, marks=[Mark(0, "label", 7), Mark(1, "branch", 7)]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -81,6 +81,15 @@ class Encoded:
         return cls(codelet, block.words, relocations, scratch_bytes, block.keep, calls)
 
 
+class Footprint(NamedTuple):
+    """Bytes begin <= b < end behind an address that all units together read, or write."""
+
+    address: Address
+    begin: int
+    end: int
+    writes: bool
+
+
 class Work(Addressed):
     """What the vertices of a compute set do: sizes, and operands by address. Each kind is a frozen dataclass."""
 
@@ -89,7 +98,21 @@ class Work(Addressed):
     @property
     def vertex(self) -> Hashable:
         """Equal for work whose vertices run the same code on a chip."""
+        return self.kind
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind of work."""
         return type(self).__name__
+
+    @property
+    def unit_count(self) -> int | None:
+        """How many units there are, if that follows from the sizes."""
+        return None
+
+    def footprints(self) -> Iterator[Footprint]:
+        """What is known of the bytes that are reached; nothing, unless a kind says more."""
+        return iter(())
 
     def encode(self) -> Encoded:
         """The codelet and a parameter block of its own, with zeros in place of addresses of buffers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from engine.codelets.contract_fields import contract_record, run_of
 from engine.codelets.record import block
 from engine.ir.shape import Shape
 from engine.program.buffer import Address
-from engine.program.work.base import Encoded, Work
+from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -63,10 +64,25 @@ class Contraction(Work):
         return max(1, -(-len(self.k_a) // self.grid.k))
 
     @property
-    def units(self) -> int:
+    def unit_count(self) -> int:
         """How many units do it; 0 if C has no elements."""
         batches, rows, columns, _ = self.size
         return batches * -(-rows // self.grid.rows) * -(-columns // self.grid.columns) * self.splits
+
+    def footprints(self) -> Iterator[Footprint]:
+        """From the first to the last element of each array."""
+        wide = Shape(self.result_type).dtype.itemsize
+        pitches = [self.partial_pitch * k for k in (0, self.splits - 1)]
+        arrays: tuple[tuple[Address, tuple[Offsets, ...], list[int], int], ...] = (
+            (self.a, (self.row_a, self.k_a, self.batch_a), [0], self._item),
+            (self.b, (self.k_b, self.batch_b), [0, self.stride_b * (self.columns - 1)], self._item),
+            (self.c, (self.row_c, self.batch_c), pitches, wide * self.columns),
+        )
+        for address, offsets, more, size in arrays:
+            if all(len(each) for each in offsets):
+                begin = sum(int(each.table.min()) for each in offsets) + min(more)
+                end = sum(int(each.table.max()) for each in offsets) + max(more)
+                yield Footprint(address, begin, end + size, address is self.c)
 
     @property
     def is_float32(self) -> bool:

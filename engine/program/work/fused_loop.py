@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from engine.emit.nest import Nest
+from engine.ir.shape import Shape
 from engine.program.buffer import Address
-from engine.program.work.base import Addressed, Encoded, Relocation, Work
+from engine.program.work.base import Addressed, Encoded, Footprint, Relocation, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,22 @@ class FusedLoop(Work):
     def points(self) -> int:
         """How often the innermost body runs."""
         return prod(self.extents)
+
+    @property
+    def unit_count(self) -> int:
+        """The pieces of the loop that is partitioned."""
+        return -(-self.extents[self.nest.partition] // self.grain)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """From the first to the last element of each array."""
+        written = self.written
+        for number, operand in enumerate(self.operands):
+            if isinstance(operand, Strided):
+                last = [s * (e - 1) for s, e in zip(operand.strides, self.extents, strict=True)]
+                last.append(operand.pitch * (self.unit_count - 1))
+                item = Shape(self.nest.accesses[number].element_type).dtype.itemsize
+                low, high = sum(min(0, each) for each in last), sum(max(0, each) for each in last)
+                yield Footprint(operand.address, low, high + item, number in written)
 
     @property
     def written(self) -> frozenset[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from engine.codelets.hand_over import HandOver, hand_over, hand_over_scratch_bytes
 from engine.program.buffer import Address, Buffer
-from engine.program.work.base import Encoded, Work, addresses_in
+from engine.program.work.base import Encoded, Footprint, Work, addresses_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,15 @@ class ProducerConsumer(Work):
     def addresses(self) -> tuple[Address, ...]:
         """Those of both but for the buffer between them."""
         return tuple(a for a in addresses_in((self.producer, self.consumer)) if a.buffer is not self.through)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Those of the works in it, but for what never becomes memory."""
+        return (
+            f
+            for work in (self.producer, self.consumer)
+            for f in work.footprints()
+            if f.address.buffer is not self.through
+        )
 
     def encode(self) -> Encoded:
         """The head of `hand_over`, then both parameter blocks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from engine.codelets.row_sums import RowSums, row_sums
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address, Buffer
-from engine.program.work.base import Encoded, Relocation, Work, addresses_in
+from engine.program.work.base import Encoded, Footprint, Relocation, Work, addresses_in
 from engine.program.work.fused_loop import FusedLoop
 
 
@@ -37,6 +38,10 @@ class SummedRows(Work):
         """Those of the reader but for the table, and those of the rows."""
         own = [a for a in addresses_in(self.reader) if a.buffer is not self.table]
         return (*own, self.ends, self.entries, self.updates)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Those of the works in it, but for what never becomes memory."""
+        return (each for each in self.reader.footprints() if each.address.buffer is not self.table)
 
     def encode(self) -> Encoded:
         """The fields of `row_sums`, then the reader's block."""

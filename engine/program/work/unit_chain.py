@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from engine.codelets.chain import Chain, Link, Piece, chain, chain_scratch_bytes
 from engine.program.buffer import Address, Buffer
-from engine.program.work.base import Addressed, Encoded, Work, addresses_in
+from engine.program.work.base import Addressed, Encoded, Footprint, Work, addresses_in
 
 LINE = 64
 
@@ -34,6 +35,13 @@ class UnitChain(Work):
         """Those of the links but for their own buffers."""
         own = {buffer for buffer, _ in self.own}
         return tuple(a for a in addresses_in(self.links) if a.buffer not in own)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Those of the works in it, but for what never becomes memory."""
+        own = {buffer for buffer, _ in self.own}
+        return (
+            f for work in (link.work for link in self.links) for f in work.footprints() if f.address.buffer not in own
+        )
 
     def encode(self) -> Encoded:
         """The head of `chain`: its links and pieces of scratch; then the parameter blocks of all links."""
