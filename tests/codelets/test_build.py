@@ -83,15 +83,24 @@ def test_call_works_on_its_range_only() -> None:
     assert y.tolist() == [0, 0, 6, 9, 12, 0, 0, 0, 0, 0]
 
 
-def test_second_process_finds_the_codelet_on_disk(tmp_path: Path) -> None:
-    first, second = run_program(tmp_path), run_program(tmp_path)
-    assert first[:2] == ["1", "36"] and second[:2] == ["0", "36"]
-    assert first[2] == second[2] and (tmp_path / "software-ipu" / first[2]).is_dir()
-    assert first[3] == "True" and second[3] == "False"  # machine code needs no compiler
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A cache that one process has filled, which tests do not change, and what the process printed."""
+    cache = tmp_path_factory.mktemp("cache")
+    return cache, run_program(cache)
 
 
-def test_another_processor_has_another_folder(tmp_path: Path) -> None:
-    here = run_program(tmp_path)
+def test_second_process_finds_the_codelet_on_disk(first: tuple[Path, list[str]]) -> None:
+    cache, first_printed = first
+    second = run_program(cache)
+    assert first_printed[:2] == ["1", "36"] and second[:2] == ["0", "36"]
+    assert first_printed[2] == second[2] and (cache / "software-ipu" / second[2]).is_dir()
+    assert first_printed[3] == "True" and second[3] == "False"  # machine code needs no compiler
+
+
+def test_another_processor_has_another_folder(first: tuple[Path, list[str]], tmp_path: Path) -> None:
+    cache, here = first
+    shutil.copytree(cache, tmp_path, dirs_exist_ok=True)
     there = run_program(tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
     assert there[:2] == ["1", "36"] and there[2] != here[2]
 
@@ -107,8 +116,8 @@ def kept_files(cache: Path) -> list[Path]:
     return list((cache / "software-ipu").glob("codelets-*/contract*"))
 
 
-def test_damaged_codelets_are_compiled_again(tmp_path: Path) -> None:
-    assert run_program(tmp_path)[:2] == ["1", "36"]
+def test_damaged_codelets_are_compiled_again(first: tuple[Path, list[str]], tmp_path: Path) -> None:
+    shutil.copytree(first[0], tmp_path, dirs_exist_ok=True)
     (path,) = kept_files(tmp_path)
     path.write_bytes(path.read_bytes()[:-7])
     assert run_program(tmp_path)[:2] == ["1", "36"]
