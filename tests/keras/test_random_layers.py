@@ -112,11 +112,13 @@ def check(make: Callable[[], keras.layers.Layer], inputs: np.ndarray, **compilat
     KIT.assert_same(program, build, optimizer=lambda: keras.optimizers.SGD(0.05), **settings)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", FEATURE_LAYERS)
 def test_layers_of_features(name: str) -> None:
     check(FEATURE_LAYERS[name], FEATURES)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", IMAGE_LAYERS)
 def test_layers_of_images(name: str) -> None:
     check(IMAGE_LAYERS[name], IMAGES)
@@ -126,6 +128,7 @@ def test_layers_of_volumes() -> None:
     check(lambda: layers.SpatialDropout3D(0.4), VOLUMES)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("steps_per_execution", [1, 2, 3])
 def test_steps_of_one_call_draw_different_masks(steps_per_execution: int) -> None:
     check(lambda: layers.Dropout(0.5), FEATURES, steps_per_execution=steps_per_execution)

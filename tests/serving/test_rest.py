@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ipu._internal.serving.errors import RequestError
 from ipu._internal.serving.manifest import Manifest, Tensor
 from ipu._internal.serving.rest import format_response, parse_request
+from tests.exploring import seed
 
 DTYPES = ("float32", "float16", "int32", "uint8", "bool", "string")
 
@@ -36,7 +37,7 @@ values = st.recursive(
 bodies = st.fixed_dictionaries({}, optional={"instances": values, "inputs": values, "signature_name": values})
 
 
-@settings(max_examples=400)
+@settings(max_examples=100 if seed() is None else 400)
 @given(body=bodies, dtypes=st.lists(st.sampled_from(DTYPES), min_size=1, max_size=2), rank=st.integers(0, 2))
 def test_any_json_is_arrays_or_refused(body: Any, dtypes: list[str], rank: int) -> None:
     described = manifest(*(Tensor(name, (2, *[1] * rank), dtype) for name, dtype in zip("xy", dtypes, strict=False)))
@@ -52,7 +53,7 @@ def test_any_json_is_arrays_or_refused(body: Any, dtypes: list[str], rank: int) 
         assert array.shape == (len(array), *tensor.shape[1:]) and len(array) > 0
 
 
-@settings(max_examples=200)
+@settings(max_examples=100 if seed() is None else 200)
 @given(body=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(RequestError):
