@@ -1,12 +1,12 @@
-"""The tables of docs/options.md: printed from the tables that the package itself has."""
+"""The tables of docs/options.md: printed from effects.py and from the flags that the package knows."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
 
-from ipu._internal.config.effects import EFFECTS, KINDS, OLDER, Effect
 from ipu._internal.config.library_flags import LIBRARIES, REPORT, Library
+from tests.config.effects import EFFECTS, KINDS, OLDER, Effect
 
 WIDTH = 110
 
