@@ -141,4 +141,4 @@ UFUNCS: dict[str, np.ufunc] = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
-"""The NumPy function of each single operation with `reduce` and `at`, for real floats, integers and pred."""
+"""The NumPy functions of binary operations with `reduce` and `at`, which do for real floats, integers and pred."""

@@ -7,32 +7,17 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.ir import Instruction
+from engine.ops.apply import UFUNCS
 from engine.ops.floats import COMPLEX, computing, converted, is_complex, is_float, is_integer, widest
 from engine.ops.registry import definition
 from engine.ops.rounding import nearest_half
 
-ARITHMETIC: dict[str, np.ufunc] = {
-    "add": np.add,
-    "multiply": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
 
-
-@definition(*ARITHMETIC)
+@definition(*UFUNCS)
 def _arithmetic(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Integers wrap around; maximum and minimum are NaN where either operand is."""
     lhs, rhs = operands
-    return np.asarray(ARITHMETIC[instruction.opcode](computing(lhs), computing(rhs))).astype(lhs.dtype)
-
-
-@definition("subtract")
-def _subtract(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    lhs, rhs = operands
-    return np.asarray(computing(lhs) - computing(rhs)).astype(lhs.dtype)
+    return np.asarray(UFUNCS[instruction.opcode](computing(lhs), computing(rhs))).astype(lhs.dtype)
 
 
 @definition("divide")
