@@ -118,7 +118,7 @@ def add_or_write(
 
 @codelet
 def contract_pieces(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Units lo <= unit < hi of the contraction that `encode_contract` describes, in float32 pieces."""
+    """Units lo <= unit < hi of the contraction that `contract_record` describes, in float32 pieces."""
     begin_matrices()
     unit = lo
     while unit < hi:

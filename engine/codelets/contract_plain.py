@@ -40,7 +40,7 @@ NUMBA_NAMES = {
 BYTES = {"f16": 2, "bf16": 2, "c64": 8, "c128": 16} | {
     name: int(name[1:]) // 8 for name in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
 }
-COLUMN_BLOCK = 256  # columns summed at a time, in scratch
+COLUMN_BLOCK = 256  # columns summed at a time, in scratch. Chosen by hand
 
 
 def storage_name(element_type: str) -> str:
@@ -127,7 +127,7 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
     """The contraction codelet of A's and B's element type and C's (by default the same).
 
     Sums are kept in result_type, those of f16 and bf16 in float32; integers wrap around. The codelet takes
-    parameters that `encode_contract` makes with `element_bytes` of the element type, and the scratch of
+    parameters that `contract_record` makes with `element_bytes` of the element type, and the scratch of
     `contract_scratch_bytes_for`. The columns of C lie next to each other.
     Raises UnsupportedOperation for types that cannot be multiplied.
     """

@@ -5,14 +5,13 @@ dynamic-slice takes the box out, dynamic-update-slice puts it in. Only bytes mov
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from engine.codelets.build import codelet
 from engine.codelets.gather import PieceDimension, byte_strides, index_signed, load_index, merge
-from engine.codelets.record import Address, Record, block
+from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import copy_bytes, word
 from engine.ir import Shape
 
@@ -90,28 +89,37 @@ def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 def encode_dynamic_slice(
-    array: Shape, box: Shape, start_types: list[Shape | Counted], into_array: bool, unit_bytes: int = 0, turn: int = 0
-) -> tuple[np.ndarray, int, list[int]]:
-    """Parameters with all addresses zero, the number of units, and the words that take the starts' addresses.
+    array_at: tuple[Shape, Address],
+    box_at: tuple[Shape, Address],
+    scalars: Sequence[tuple[Shape, Address] | Counted],
+    into_array: bool,
+    unit_bytes: int = 0,
+    turn: int = 0,
+) -> tuple[tuple[Part, ...], int]:
+    """The parts of the block, and the number of units; array and box are (shape, address).
 
-    `start_types` are the shapes of the start scalars, one for each dimension of the array; a Counted one has no address
-    but depends on word `turn` of scratch. A box in one piece is cut into units of `unit_bytes` where that is not 0.
+    `scalars` are the starts, one for each dimension of the array, or none; a Counted one has no address but depends on
+    word `turn` of scratch. A box in one piece is cut into units of `unit_bytes` where that is not 0.
     """
+    (array, array_address), (box, box_address) = array_at, box_at
     strides, box_strides = byte_strides(array), byte_strides(box)
     item = array.dtype.itemsize
     starts = []
-    for d, start in enumerate(start_types):
+    for d, start in enumerate(scalars):
         limit, stride = array.dimensions[d] - box.dimensions[d], strides[d]
         if isinstance(start, Counted):
             starts.append((start.first, 0, 0, limit, stride, start.growth))
         else:
-            starts.append((0, start.dtype.itemsize, int(index_signed(start)), limit, stride, 0))
+            shape, address = start
+            starts.append((address, shape.dtype.itemsize, int(index_signed(shape)), limit, stride, 0))
     pieces = merge([(box.dimensions[d], strides[d], box_strides[d]) for d in range(box.rank)])
     piece_bytes = item
     if pieces and pieces[-1][1:] == (item, item):
         piece_bytes *= pieces.pop()[0]
     share = unit_bytes or piece_bytes or 1
     header = DynamicSlice(
+        array=array_address,
+        box=box_address,
         into_array=into_array,
         piece_bytes=piece_bytes,
         start_rank=len(starts),
@@ -119,7 +127,6 @@ def encode_dynamic_slice(
         unit_bytes=share,
         turn=turn,
     )
-    words = [DynamicSlice.WORDS + Start.WORDS * k for k, s in enumerate(start_types) if isinstance(s, Shape)]
     units = prod(piece[0] for piece in pieces) if pieces else -(-piece_bytes // share)
     units = units if box.elements else 0
-    return block(header, Start.of_each(starts), PieceDimension.of_each(pieces)).words, units, words
+    return (header, Start.of_each(starts), PieceDimension.of_each(pieces)), units

@@ -24,6 +24,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 COMPLEX, REAL, HALF = range(3)
 """What a line is: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""
 LARGEST_FACTOR = 31
+"""The largest prime that is a factor of its own: a pass takes time by its square. Chosen by hand."""
 Pointer = Any  # what `pointer` returns: Numba indexes it like an array
 
 

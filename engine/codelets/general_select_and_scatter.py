@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from engine.codelets.build import codelet, inner
 from engine.codelets.memory import call4, load_i8
-from engine.codelets.record import Address, Record, block
+from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import copy_bytes, word
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
@@ -123,8 +121,15 @@ def general_select_and_scatter(parameters: int, lo: int, hi: int, scratch: int) 
                 call4(word(parameters, GeneralSelectAndScatter.COMBINER), target + chosen * size, update, 1, 0)
 
 
-def encode_general_select_and_scatter(operand: Shape, source: Shape, window: Window) -> tuple[np.ndarray, int]:
-    """Parameters, addresses left out, and the number of units."""
+def encode_general_select_and_scatter(
+    operand_at: tuple[Shape, Address],
+    source_at: tuple[Shape, Address],
+    init: Address,
+    target: Address,
+    window: Window,
+) -> tuple[tuple[Part, ...], int]:
+    """The parts of the block and the number of units; operand and source are (shape, address)."""
+    (operand, operand_address), (source, source_address) = operand_at, source_at
     item = operand.dtype.itemsize
     dimensions = list(range(operand.rank))
     first_is_free = operand.rank > 1 and _has_no_window(window, operand.dimensions[0])
@@ -145,6 +150,10 @@ def encode_general_select_and_scatter(operand: Shape, source: Shape, window: Win
         for d in walked
     ]
     header = GeneralSelectAndScatter(
+        operand=operand_address,
+        source=source_address,
+        init=init,
+        target=target,
         element_bytes=item,
         unit_elements=operand.elements // max(units, 1),
         unit_source=source.bytes // max(units, 1),
@@ -152,7 +161,7 @@ def encode_general_select_and_scatter(operand: Shape, source: Shape, window: Win
         places=prod(window[d].size for d in walked),
         rank=len(walked),
     )
-    return block(header, table).words, units if operand.elements else 0
+    return (header, table), units if operand.elements else 0
 
 
 def _has_no_window(window: Window, size: int) -> bool:

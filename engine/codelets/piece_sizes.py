@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+# Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026
+# and AMX; rows, columns and k are counts.
 BLOCK = 16  # rows of a matrix register, and float32 columns of one that sums
 K_BLOCK = 512  # the most k at a time; a multiple of what a register has
 ELEMENTS = 1 << 17  # of B, whose pieces, 768 kB, stay in the second-level cache while rows of A pass; or of A
-MOST_COLUMNS = 1024
+MOST_COLUMNS = 1024  # of B split at a time

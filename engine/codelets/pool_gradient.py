@@ -15,14 +15,13 @@ from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
 from engine.codelets import vector
 from engine.codelets.build import Codelet, inner
 from engine.codelets.lazy import errors, types
 from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32, store_i64
-from engine.codelets.record import Address, Record, block
+from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import Shape
@@ -31,6 +30,7 @@ from engine.machine_code.processor import lanes
 
 PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
 MOST_PLACES = 512
+"""Elements of a window, each with 16 bytes of scratch: 8 kB of the first-level cache. Chosen by hand."""
 SCRATCH_BYTES = RESERVED_SCRATCH + 16 * MOST_PLACES
 LANES = lanes()
 
@@ -286,8 +286,15 @@ def is_pooling(window: Window) -> bool:
     return apart and 1 <= len(spatial) <= 3 and prod(w.size for w in window) <= MOST_PLACES
 
 
-def encode_pool_gradient(operand: Shape, source: Shape, window: Window) -> tuple[np.ndarray, int]:
-    """Parameters of `pool_gradient`, without addresses, and its number of units."""
+def encode_pool_gradient(
+    operand_at: tuple[Shape, Address],
+    source_at: tuple[Shape, Address],
+    init: Address,
+    target: Address,
+    window: Window,
+) -> tuple[tuple[Part, ...], int]:
+    """The parts of `pool_gradient`'s block and its number of units; operand and source are (shape, address)."""
+    (operand, operand_address), (source, source_address) = operand_at, source_at
     spatial = _spatial(window)
     channels = prod(operand.dimensions[spatial.stop :])
     images = prod(operand.dimensions[: spatial.start])
@@ -305,6 +312,10 @@ def encode_pool_gradient(operand: Shape, source: Shape, window: Window) -> tuple
     vectors = _vectors(channels, first, len(wholes), wide)
     image = prod(operand.dimensions[spatial.start :])
     header = PoolGradient(
+        operand=operand_address,
+        source=source_address,
+        init=init,
+        target=target,
         operand_pitch=4 * image,
         source_pitch=4 * prod(source.dimensions[spatial.start :]),
         elements=0 if covered else image,
@@ -313,7 +324,7 @@ def encode_pool_gradient(operand: Shape, source: Shape, window: Window) -> tuple
         wholes=len(wholes),
         vectors=len(vectors),
     )
-    return block(header, axes, *vectors).words, images if image else 0
+    return (header, axes, *vectors), images if image else 0
 
 
 def _vectors(channels: int, first: int, wholes: int, wide: Axis) -> list[tuple[int, int, int]]:

@@ -31,7 +31,7 @@ from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_bytes, word
 
 CONTROL_LINE = 16  # words: two cache lines, as processors fetch them in pairs
-NAP_MICROSECONDS = 50
+NAP_MICROSECONDS = 50  # of a worker between looks at a ring. Chosen by hand
 LEAVE_INSIDE_STEP = 2
 
 

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import numba, types
 from engine.codelets.memory import I64, intrinsic, load_i64, pointer, store_i64
-from engine.codelets.record import Address, Record, block
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_memory, word
 from engine.ir import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.costs import MOST_UNITS
 
 WORD = 0xFFFFFFFF
 SIGN = -(1 << 63)
@@ -28,8 +28,7 @@ PHILOX_KEY_STEP_0, PHILOX_KEY_STEP_1 = 0x9E3779B9, 0xBB67AE85
 THREE_FRY_PARITY = 0x1BD11BDA
 
 UNIT_COUNTERS = 1024
-"""Counters of one unit at least: so many take as long as a sync."""
-MOST_UNITS = 64
+"""Counters of one unit at least: so many take as long as a barrier. Chosen by hand."""
 SCRATCH_BYTES = 16
 
 
@@ -212,33 +211,34 @@ def draw_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
     store_i64(target + 16, word(source, 2))
 
 
-def encode_philox_bits(bits: Shape, state_words: int) -> tuple[np.ndarray, int]:
-    """Parameters with all addresses zero, and the number of units."""
+def encode_philox_bits(bits: Shape, state: Address, target: Address, state_words: int) -> tuple[PhiloxBits, int]:
+    """The parameters, and the number of units."""
     parts = 2 if bits.dtype.itemsize == 8 else 1
     values = bits.elements * parts
     counters = -(-values // 4)
     unit = max(UNIT_COUNTERS, -(-counters // MOST_UNITS))
     size = bits.dtype.itemsize // parts
-    made = block(PhiloxBits(state_words=state_words, values=values, value_bytes=size, unit=unit))
-    return made.words, -(-counters // unit)
+    made = PhiloxBits(state=state, target=target, state_words=state_words, values=values, value_bytes=size, unit=unit)
+    return made, -(-counters // unit)
 
 
-def encode_three_fry_bits(bits: Shape) -> tuple[np.ndarray, int]:
-    """Parameters with all addresses zero, and the number of units."""
+def encode_three_fry_bits(bits: Shape, state: Address, target: Address) -> tuple[ThreeFryBits, int]:
+    """The parameters, and the number of units."""
     dimension = three_fry_dimension(bits)
     counters = three_fry_counters(bits)
     extent = bits.dimensions[dimension] if bits.rank else 1
     unit = max(UNIT_COUNTERS, -(-counters // MOST_UNITS))
     inner_elements = prod(bits.dimensions[dimension + 1 :])
-    made = block(
-        ThreeFryBits(counters=counters, item_bytes=bits.dtype.itemsize, extent=extent, inner=inner_elements, unit=unit)
+    made = ThreeFryBits(
+        state=state,
+        target=target,
+        counters=counters,
+        item_bytes=bits.dtype.itemsize,
+        extent=extent,
+        inner=inner_elements,
+        unit=unit,
     )
-    return made.words, -(-counters // unit)
-
-
-def encode_next_state(state_words: int, distance: int) -> np.ndarray:
-    """Parameters of `next_state` and of `draw_state` with all addresses zero."""
-    return block(NextState(state_words=state_words, distance=distance)).words
+    return made, -(-counters // unit)
 
 
 def philox_counters(bits: Shape) -> int:

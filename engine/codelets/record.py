@@ -13,7 +13,7 @@ follow those, and a field whose type is a record has the words of that.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
@@ -65,11 +65,28 @@ class Record(metaclass=Numbered):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names)})"
 
+    def mapped(self, change: Callable[[Any], Any]) -> Self:
+        """The same with the value of each field replaced by what `change` makes of it."""
+        return type(self)(**{name: change(getattr(self, name)) for name in self._names})
+
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(id(value) if isinstance(value, np.ndarray) else value for value in self.flat())
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._key()))
+
     def flat(self) -> Iterator[Any]:
         """What the words stand for, in their order."""
         for name in self._names:
             value = getattr(self, name)
             yield from value.flat() if isinstance(value, Record) else (value,)
+
+
+Part = Record | Sequence[Record] | Sequence[Any]
+"""A part of a block: a record, records, or values of words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +98,7 @@ class Block:
     keep: tuple[np.ndarray, ...]
 
 
-def block(*parts: Record | Sequence[Record] | Sequence[int]) -> Block:
+def block(*parts: Part) -> Block:
     """The block of records, sequences of records, and plain words, one behind the other.
 
     Raises InternalError for a table that is not C-contiguous.
@@ -104,6 +121,6 @@ def block(*parts: Record | Sequence[Record] | Sequence[int]) -> Block:
     return Block(words, relocations, tuple(tables.values()))
 
 
-def _values(part: Record | Sequence[Record] | Sequence[int]) -> Iterator[Any]:
+def _values(part: Part) -> Iterator[Any]:
     for each in (part,) if isinstance(part, Record) else part:
         yield from each.flat() if isinstance(each, Record) else (each,)

@@ -16,9 +16,9 @@ from llvmlite import ir
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, VOID, intrinsic, load_i32, load_i64, store_i32, store_i64
-from engine.codelets.record import Address, Record, block
+from engine.codelets.record import Address, Record
 
-OUTFEED_CHUNK = 16384
+OUTFEED_CHUNK = 16384  # bytes of a unit. Chosen by hand
 
 
 class Feed(IntEnum):
@@ -121,12 +121,11 @@ def point_feed(block: np.ndarray, array: np.ndarray, rows: np.ndarray | None = N
     block[Feed.ROWS] = 0 if rows is None else rows.ctypes.data
 
 
-def encode_infeed(feed: int, target: int, batch: int, row_bytes: int) -> tuple[np.ndarray, int]:
+def encode_infeed(feed: int, target: Address, batch: int, row_bytes: int) -> tuple[Infeed, int]:
     """Parameters of `infeed` and its number of units; `feed` and `target` are addresses."""
-    made = block(Infeed(feed=feed, target=target, row_bytes=row_bytes, batch=batch))
-    return made.words, batch if row_bytes else 0
+    return Infeed(feed=feed, target=target, row_bytes=row_bytes, batch=batch), batch if row_bytes else 0
 
 
-def encode_outfeed(feed: int, source: int, size: int) -> tuple[np.ndarray, int]:
+def encode_outfeed(feed: int, source: Address, size: int) -> tuple[Outfeed, int]:
     """Parameters of `outfeed` for a result of `size` bytes, and its number of units."""
-    return block(Outfeed(feed=feed, source=source, bytes=size)).words, -(-size // OUTFEED_CHUNK)
+    return Outfeed(feed=feed, source=source, bytes=size), -(-size // OUTFEED_CHUNK)

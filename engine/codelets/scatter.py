@@ -13,24 +13,23 @@ without the cut one. Last, for several operands, two words for each: the address
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from math import prod
 
-import numpy as np
-
 from engine.codelets.build import Codelet, codelet, inner
 from engine.codelets.gather import AHEAD, byte_strides, fetch_lines, index_layout, index_signed, load_index, merge
 from engine.codelets.memory import call4, pointer
-from engine.codelets.record import Address, Record, block
+from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import copy_bytes, word
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir.attributes import ScatterDimensionNumbers
 from engine.ir.shape import Shape
+from engine.machine_code.costs import MOST_UNITS
 
-MOST_UNITS = 64
 UNIT_BYTES = 64  # units that share a cache line would slow each other down
-SMALL_BYTES = 4096
+SMALL_BYTES = 4096  # of an operand that is one unit. Chosen by hand
 
 NUMBA_TYPES = {
     "pred": "uint8",
@@ -303,26 +302,26 @@ class _Plan:
 
 
 def encode_scatter(
-    operand: tuple[Shape, int],
-    indices: tuple[Shape, int],
-    updates: tuple[Shape, int],
-    target: int,
+    operand: tuple[Shape, Address],
+    indices: tuple[Shape, Address],
+    updates: tuple[Shape, Address],
+    target: Address,
     numbers: ScatterDimensionNumbers,
     combine: int = 0,
-    operands: int = 1,
-) -> tuple[np.ndarray, int]:
-    """Parameters of `scatter` and its number of units; operand, indices and updates are (shape, address).
+    others: Sequence[Address] = (),
+) -> tuple[tuple[Part, ...], int]:
+    """The parts of `scatter`'s block and its number of units; operand, indices and updates are (shape, address).
 
     `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others), 0 if it
     is filled in later, as the `calls` of compute sets are. If
-    `target` is the operand's address nothing is copied. For several operands the last two words of each belong
-    to it. Raises InternalError for numbers that do not fit the shapes.
+    `target` is the operand's address nothing is copied. `others` are, for several operands, the target and the
+    updates of each. Raises InternalError for numbers that do not fit the shapes.
     """
     shape = operand[0]
     if not shape.rank:  # one row of one element
         shape, numbers = shape.with_dimensions((1,)), replace(numbers, inserted_window_dims=(0,))
     if not shape.elements:
-        return np.zeros(Scatter.WORDS, np.int64), 0
+        return (), 0
     plan = _Plan(shape, updates[0], numbers)
     length, continues, window = plan.run()
     positions, components = _tables(plan, indices[0], numbers)
@@ -356,8 +355,7 @@ def encode_scatter(
         cut_in_run=continues,
         others=8 * (Scatter.WORDS + sum(each.WORDS for each in tables)),
     )
-    others = [0] * (2 * operands if operands > 1 else 0)
-    return block(header, tables, others).words, -(-shape.dimensions[cut] // chunk)
+    return (header, tables, others), -(-shape.dimensions[cut] // chunk)
 
 
 def _tables(

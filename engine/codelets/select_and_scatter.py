@@ -18,11 +18,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from engine.codelets.build import Codelet, inner
 from engine.codelets.memory import pointer, store_i64
-from engine.codelets.record import Address, Record, block
+from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir.attributes import Window, WindowDimension
@@ -30,7 +28,7 @@ from engine.ir.shape import Shape
 
 DIRECTIONS = ("GE", "GT", "LE", "LT")
 NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
-BLOCK = 256  # channels at a time
+BLOCK = 256  # channels at a time, with 16 bytes of scratch each. Chosen by hand
 MOST_DIMENSIONS = 32
 COUNTERS = 64  # places in the scratch area, after the executor's words
 BEST = COUNTERS + 8 * MOST_DIMENSIONS
@@ -288,9 +286,9 @@ def _check(operand: Shape, source: Shape, window: Window) -> None:
 
 
 def encode_select_and_scatter(
-    operand: tuple[Shape, int], source: tuple[Shape, int], init: int, target: int, window: Window
-) -> tuple[np.ndarray, int]:
-    """Parameters of `select_and_scatter` and its number of units; operand and source are (shape, address).
+    operand: tuple[Shape, Address], source: tuple[Shape, Address], init: Address, target: Address, window: Window
+) -> tuple[tuple[Part, ...], int]:
+    """The parts of `select_and_scatter`'s block and its number of units; operand and source are (shape, address).
 
     The target has the operand's shape and must not be the operand; `init` is the address of a scalar. Raises
     InternalError for a source of another shape than the window's output, and for base dilation.
@@ -333,4 +331,4 @@ def encode_select_and_scatter(
         places=len(places),
         vector=prod(shape.dimensions[inner_rank:]),
     )
-    return block(header, table, *places).words, header.cut_size if shape.elements else 0
+    return (header, table, *places), header.cut_size if shape.elements else 0

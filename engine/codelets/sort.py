@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from engine.codelets.build import codelet, inner
 from engine.codelets.memory import call4, load_i8, load_i16, load_i32, load_i64, store_i8, store_i16, store_i64
-from engine.codelets.record import Address, Record, block
+from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import copy_bytes, word
 from engine.ir.shape import FLOATS, SIGNED, Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -28,7 +26,7 @@ NUMBER_BITS = 31  # of the element's number in a packed entry
 NUMBER_MASK = 2**NUMBER_BITS - 1
 DIGITS = 256
 COUNTS_BYTES = 8 * DIGITS
-INSERTED = 48  # entries up to which insertion is faster than counting digits
+INSERTED = 48  # entries up to which insertion is faster than counting digits. Chosen by hand
 
 
 class Sort(Record):
@@ -273,9 +271,13 @@ def key_words(key: SortKey, element_type: str) -> tuple[int, int, int]:
 
 
 def encode_sort(
-    shapes: Sequence[Shape], dimension: int, limit: int, key: SortKey | None
-) -> tuple[np.ndarray, int, int]:
-    """Parameters, number of units and bytes of scratch of a sort of operands of these shapes, at address 0.
+    shapes: Sequence[Shape],
+    places: Sequence[tuple[Address, Address]],
+    dimension: int,
+    limit: int,
+    key: SortKey | None,
+) -> tuple[tuple[Part, ...], int, int]:
+    """Parts of the block, number of units and bytes of scratch; `places` has (source, target) of each operand.
 
     `key` is that of `sort_by_key`; None is for `sort_by_comparator`, the comparator's address being left out.
     """
@@ -299,6 +301,9 @@ def encode_sort(
         capacity=capacity,
         operands=len(shapes),
     )
-    operands = [SortOperand(bytes=shape.dtype.itemsize) for shape in shapes]
+    operands = [
+        SortOperand(source=source, target=target, bytes=shape.dtype.itemsize)
+        for shape, (source, target) in zip(shapes, places, strict=True)
+    ]
     units = shapes[0].elements // length if length and limit else 0
-    return block(header, operands).words, units, scratch_bytes
+    return (header, operands), units, scratch_bytes

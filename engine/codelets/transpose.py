@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
 from engine.codelets.build import codelet, inner
 from engine.codelets.memory import load_i32, store_i32
 from engine.codelets.pack import LANES, fill_progression, transpose_lanes
-from engine.codelets.record import Address, Record, block
+from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
-COLUMNS = 64
+COLUMNS = 64  # of a unit: 256 bytes of each row, whole cache lines. Chosen by hand
 SCRATCH_BYTES = RESERVED_SCRATCH + 8 * LANES
 
 
@@ -86,14 +84,24 @@ def transpose(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 def encode_transpose(
-    rows: int, columns: int, source_pitch: int, target_pitch: int, matrices: Sequence[tuple[int, int, int]]
-) -> tuple[np.ndarray, int]:
-    """Parameters with both addresses zero, and the number of units.
+    source: tuple[Address, int],
+    target: tuple[Address, int],
+    rows: int,
+    columns: int,
+    matrices: Sequence[tuple[int, int, int]],
+) -> tuple[tuple[Part, ...], int]:
+    """The parts of the block, and the number of units; source and target are (address, pitch).
 
     `matrices` has (size, source stride, target stride) of each dimension that counts the matrices.
     """
     header = Transpose(
-        rows=rows, columns=columns, source_pitch=source_pitch, target_pitch=target_pitch, rank=len(matrices)
+        source=source[0],
+        target=target[0],
+        rows=rows,
+        columns=columns,
+        source_pitch=source[1],
+        target_pitch=target[1],
+        rank=len(matrices),
     )
     units = prod(size for size, _, _ in matrices) * -(-columns // COLUMNS)
-    return block(header, MatrixDimension.of_each(matrices)).words, units
+    return (header, MatrixDimension.of_each(matrices)), units

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.memory import pointer
-from engine.codelets.record import Address, Record, block
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import word
 from engine.errors import UnsupportedOperation
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -120,23 +120,33 @@ def triangular_solve_scratch_bytes(size: int, element_type: str) -> int:
 
 
 def encode_triangular_solve(
-    matrices: int, size: int, right_sides: int, *, left_side: bool, lower: bool, unit_diagonal: bool, transpose_a: str
-) -> tuple[np.ndarray, int]:
-    """Parameters, addresses left out, and the number of units. B is [size, right_sides], or that transposed."""
+    operands: tuple[Address, Address, Address],
+    *,
+    size: int,
+    right_sides: int,
+    left_side: bool,
+    lower: bool,
+    unit_diagonal: bool,
+    transpose_a: str,
+) -> TriangularSolve:
+    """The parameters for A, B and X at these addresses; a matrix has `blocks` units.
+
+    B is [size, right_sides], or that transposed.
+    """
     transposed = (transpose_a != "NO_TRANSPOSE") == left_side
-    blocks = -(-right_sides // BLOCK)
-    made = block(
-        TriangularSolve(
-            size=size,
-            right_sides=right_sides,
-            matrix_row=1 if transposed else size,
-            matrix_column=size if transposed else 1,
-            unknown=right_sides if left_side else 1,
-            right_side=1 if left_side else size,
-            lower=lower != transposed,
-            unit_diagonal=unit_diagonal,
-            conjugate=transpose_a == "ADJOINT",
-            blocks=blocks,
-        )
+    a, b, x = operands
+    return TriangularSolve(
+        a=a,
+        b=b,
+        x=x,
+        size=size,
+        right_sides=right_sides,
+        matrix_row=1 if transposed else size,
+        matrix_column=size if transposed else 1,
+        unknown=right_sides if left_side else 1,
+        right_side=1 if left_side else size,
+        lower=lower != transposed,
+        unit_diagonal=unit_diagonal,
+        conjugate=transpose_a == "ADJOINT",
+        blocks=-(-right_sides // BLOCK),
     )
-    return made.words, matrices * blocks if size else 0

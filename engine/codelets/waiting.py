@@ -33,6 +33,7 @@ SPINS = 30
 SLEEPS_IN_A_ROW, HASTE = 3, 100
 """After so many sleeps a worker pauses so many times less before the next."""
 PAUSES_TIMED = 1000
+"""Pauses in a measurement of how long one takes. Chosen by hand."""
 
 
 class Waiting(IntEnum):

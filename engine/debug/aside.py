@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.codelets.random import NextState, draw_state
+from engine.codelets.random import draw_state
 from engine.program.program import Buffer, ComputeSet, ExceptionRecord
-from engine.program.work.words import Words
+from engine.program.work.records import Records
 
 STATE_WORDS = 3
 
@@ -40,6 +40,6 @@ class Aside:
     def hidden(compute_set: ComputeSet) -> Iterator[np.ndarray]:
         """The hidden states that a compute set moves on, int64."""
         work = compute_set.work
-        if isinstance(work, Words) and work.codelet is draw_state:
+        if isinstance(work, Records) and work.codelet is draw_state:
             words = ctypes.c_int64 * STATE_WORDS
-            yield np.ctypeslib.as_array(words.from_address(work.words[NextState.SOURCE]))
+            yield np.ctypeslib.as_array(words.from_address(work.head.source))

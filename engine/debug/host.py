@@ -12,7 +12,6 @@ import numpy as np
 from engine.codelets.build import Codelet
 from engine.codelets.queues import (
     CONTROL_LINE,
-    Queue,
     Ring,
     infeed_row,
     infeed_wait,
@@ -24,7 +23,7 @@ from engine.codelets.queues import (
 from engine.debug.memory import Memory
 from engine.errors import DebugError
 from engine.program.program import ComputeSet, ProgramQueue
-from engine.program.work.words import Words
+from engine.program.work.records import Records
 from engine.runtime.rings import AnyRing, InfeedRing
 
 TAKING, MAKING_ROOM = (infeed_wait, infeed_row), (outfeed_wait, outfeed_row)
@@ -82,9 +81,10 @@ class HostSide:
 
     def _used(self, compute_set: ComputeSet, codelets: tuple[Codelet, ...]) -> list[tuple[ProgramQueue, AnyRing]]:
         """The queue that a compute set works on, if it runs one of these codelets."""
-        if not isinstance(compute_set.work, Words) or compute_set.work.codelet not in codelets:
+        work = compute_set.work
+        if not isinstance(work, Records) or work.codelet not in codelets:
             return []
-        return [self._queues[r.address.buffer] for r in compute_set.work.relocations if r.word == Queue.RING]
+        return [self._queues[work.head.ring.buffer]]
 
 
 def _note_wait(ring: AnyRing, waits: bool) -> None:

@@ -36,6 +36,7 @@ from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Buffer
 
 OVERLAP_WORTH = 0.8
+"""The share of the estimated cycles that must be left for products that overlap to pay. Chosen by hand."""
 
 
 @lowering("convolution")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.codelets.dynamic_slice import Counted, DynamicSlice, dynamic_slice, encode_dynamic_slice
+from engine.codelets.dynamic_slice import Counted, dynamic_slice, encode_dynamic_slice
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy
 from engine.lower.known_turns import by_turn
+from engine.lower.units import SMALL_BYTES
 from engine.lower.views import whole
 from engine.machine_code.abi import Scratch
-from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Effort, Partition, Relocation, Slot, Span
+from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Effort, Partition, Slot, Span
 from engine.program.work.copy import Purpose
-from engine.program.work.words import Words
-
-SMALL_BYTES = 1 << 15
+from engine.program.work.records import Records
 
 
 @lowering("dynamic-slice")
@@ -53,27 +52,27 @@ def _emit(
     shape, box_shape = array[0].array_shape, box[0].array_shape
     moved = _moved(context, shape, box_shape, starts)
     known = [None if moved else counted(context, start) for start in starts]
-    types: list[Shape | Counted] = [] if moved else [k or s.array_shape for k, s in zip(known, starts, strict=True)]
     rows = _rows(context, shape, box_shape)
     unit_bytes = rows.grain * rows.inner * shape.dtype.itemsize if rows else 0
     turn = Scratch.TURN + context.turn.counter if context.turn else 0
-    parameters, units, words = encode_dynamic_slice(shape, box_shape, types, into_array, unit_bytes, turn)
-    if not units:
+    if not box_shape.elements:
         return
-    scalars = [] if moved else [context.buffer(s) for k, s in zip(known, starts, strict=True) if k is None]
-    relocations = [
-        Relocation(int(DynamicSlice.ARRAY), Address(array[1], 0, moved)),
-        Relocation(int(DynamicSlice.BOX), Address(box[1])),
-    ]
-    relocations += [Relocation(word, Address(scalar)) for word, scalar in zip(words, scalars, strict=True)]
-    inside = [Span(s) for s in scalars]
-    slot = Slot(moved, box_shape.bytes) if moved and len(parameters) == DynamicSlice.WORDS else None
+    scalars = [] if moved else [k or context.buffer(s) for k, s in zip(known, starts, strict=True)]
+    parts, units = encode_dynamic_slice(
+        (shape, Address(array[1], 0, moved)),
+        (box_shape, Address(box[1])),
+        [s if isinstance(s, Counted) else (s.shape, Address(s)) for s in scalars],
+        *(into_array, unit_bytes, turn),
+    )
+    work = Records.of(dynamic_slice, parts)
+    inside = [Span(s) for s in scalars if isinstance(s, Buffer)]
+    slot = Slot(moved, box_shape.bytes) if moved and not work.rest else None
     spans = [Span(array[1], rows, slot)], [Span(box[1], rows)]
     reads, writes = (spans[1], spans[0]) if into_array else spans
     context.emit(
         ComputeSet(
             instruction.name,
-            Words.of(dynamic_slice, parameters, relocations),
+            work,
             units,
             [*reads, *inside],
             writes,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from engine.codelets.fourier import (
     COMPLEX,
     HALF,
@@ -19,12 +17,12 @@ from engine.codelets.fourier import (
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Relocation, Span
-from engine.program.work.words import Words
+from engine.machine_code.costs import MOST_UNITS
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Span
+from engine.program.work.records import Records
 
 SMALL = 1 << 13
 """Elements below which one unit does it all."""
-MOST_UNITS = 64
 KINDS = {"FFT": (COMPLEX, COMPLEX), "IFFT": (COMPLEX, COMPLEX), "RFFT": (REAL, HALF), "IRFFT": (HALF, REAL)}
 """What the last dimension's lines are, before and after."""
 
@@ -64,16 +62,15 @@ def _emit(
 ) -> None:
     """One dimension of the transform."""
     complex_type = "c64" if source[1].element_type in ("c64", "f32") else "c128"
-    parameters, units = _encode(dimension, length, ends, source[1], target[1])
-    parameters[Fourier.INVERSE] = instruction["fft_type"] in ("IFFT", "IRFFT")
     table = context.constant(fourier_table(length), f"{instruction.name}.roots.{length}")
-    buffers = {Fourier.SOURCE: source[0], Fourier.TARGET: target[0], Fourier.TABLE: table}
+    _, factors = fourier_plan(length)
+    inverse = instruction["fft_type"] in ("IFFT", "IRFFT")
+    parameters, units = _encode(dimension, length, ends, source, target, table, inverse)
     context.emit(
         ComputeSet(
             f"{instruction.name}.{dimension}",
-            Words.of(
-                *(fourier(complex_type), parameters),
-                [Relocation(int(word), Address(buffer)) for word, buffer in buffers.items()],
+            Records(
+                *(fourier(complex_type), parameters, factors),
                 scratch_bytes=fourier_scratch_bytes(length),
             ),
             units,
@@ -86,20 +83,41 @@ def _emit(
     )
 
 
-def _encode(dimension: int, length: int, ends: tuple[int, int], source: Shape, target: Shape) -> tuple[np.ndarray, int]:
-    """Parameters, addresses left out, and the number of units."""
+def _encode(
+    dimension: int,
+    length: int,
+    ends: tuple[int, int],
+    source_at: tuple[Buffer, Shape],
+    target_at: tuple[Buffer, Shape],
+    table: Buffer,
+    inverse: bool,
+) -> tuple[Fourier, int]:
+    """The parameters, and the number of units."""
+    (source_buffer, source), (target_buffer, target) = source_at, target_at
     transformed, factors = fourier_plan(length)
     outer, columns = prod(source.dimensions[:dimension]), prod(source.dimensions[dimension + 1 :])
     lines = outer * columns
     units = 1 if lines * length < SMALL else min(MOST_UNITS, lines)
     lines_in_unit = -(-lines // units)
-    places: list[int] = []
-    for shape in (source, target):
-        item, stride = shape.dtype.itemsize, row_major_strides(shape)[dimension]
-        places += [stride * item, stride * shape.dimensions[dimension] * item, item]
-    parameters = np.zeros(Fourier.WORDS, np.int64)
-    parameters[Fourier.LENGTH :] = (
-        *(length, transformed, *ends, 0),
-        *(*places, columns, lines, lines_in_unit, len(factors)),
+    strides = [row_major_strides(shape)[dimension] * shape.dtype.itemsize for shape in (source, target)]
+    parameters = Fourier(
+        source=Address(source_buffer),
+        target=Address(target_buffer),
+        table=Address(table),
+        length=length,
+        transformed=transformed,
+        source_kind=ends[0],
+        target_kind=ends[1],
+        inverse=inverse,
+        source_stride=strides[0],
+        source_outer=strides[0] * source.dimensions[dimension],
+        source_inner=source.dtype.itemsize,
+        target_stride=strides[1],
+        target_outer=strides[1] * target.dimensions[dimension],
+        target_inner=target.dtype.itemsize,
+        inner=columns,
+        lines=lines,
+        lines_in_unit=lines_in_unit,
+        factors=len(factors),
     )
-    return np.concatenate([parameters, np.array(factors, np.int64)]), -(-lines // lines_in_unit)
+    return parameters, -(-lines // lines_in_unit)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from engine.codelets.gather import Gather, encode_gather, gather
+from engine.codelets.gather import encode_gather, gather
 from engine.codelets.scatter import Scatter, encode_scatter, scatter
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy
 from engine.lower.general_scatter import combiner_for
+from engine.lower.units import SMALL_BYTES
 from engine.lower.views import whole
 from engine.ops.apply import single_operation
 from engine.program.passes.row_sums import RowScatter
-from engine.program.program import Address, ComputeSet, Effort, Relocation, Span
+from engine.program.program import Address, ComputeSet, Effort, Span
 from engine.program.work.copy import Purpose
-from engine.program.work.words import Words
-
-SMALL_BYTES = 1 << 15
+from engine.program.work.records import Records
 
 
 @lowering("gather")
@@ -24,21 +23,16 @@ def lower_gather(context: Context, instruction: Instruction) -> Value:
     operand, indices = instruction.operands
     result = context.result_buffer(instruction)
     source, positions = context.buffer(operand), context.buffer(indices)
-    parameters, units = encode_gather(
-        (operand.array_shape, 0),
-        (indices.array_shape, 0),
-        (instruction.array_shape, 0),
+    parts, units = encode_gather(
+        (operand.array_shape, Address(source)),
+        (indices.array_shape, Address(positions)),
+        (instruction.array_shape, Address(result)),
         instruction["gather_dimension_numbers"],
         instruction["gather_slice_sizes"],
     )
-    relocations = [
-        Relocation(int(Gather.OPERAND), Address(source)),
-        Relocation(int(Gather.INDICES), Address(positions)),
-        Relocation(int(Gather.TARGET), Address(result)),
-    ]
     compute_set = ComputeSet(
         instruction.name,
-        Words.of(gather, parameters, relocations),
+        Records.of(gather, parts),
         units,
         [Span(source), Span(positions)],
         [Span(result)],
@@ -67,25 +61,21 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         views = whole(old, shape), whole(result, shape)
         copy(context, f"{result.name}.copy", *views, instruction.op_name, Purpose.OPERAND)
     first = operands[0].array_shape
-    parameters, units = encode_scatter(
-        *((first, 1), (indices.array_shape, 2), (updates[0].array_shape, 3), 4),
+    pairs = [Address(b) for pair in zip(results, news, strict=True) for b in pair]
+    parts, units = encode_scatter(
+        (first, Address(olds[0])),
+        (indices.array_shape, Address(places[0])),
+        (updates[0].array_shape, Address(news[0])),
+        Address(results[0]),
         instruction["scatter_dimension_numbers"],
-        operands=count,
+        others=pairs if count > 1 else (),
     )
+    if not units:
+        return results[0] if count == 1 else tuple(results)
     combiner = combiner_for(instruction, instruction.called[0], tuple(o.array_shape.element_type for o in operands))
-    relocations = [
-        Relocation(int(Scatter.OPERAND), Address(olds[0])),
-        Relocation(int(Scatter.INDICES), Address(places[0])),
-        Relocation(int(Scatter.UPDATES), Address(news[0])),
-        Relocation(int(Scatter.TARGET), Address(results[0])),
-    ]
-    if count > 1:
-        pairs = [b for pair in zip(results, news, strict=True) for b in pair]
-        table = len(parameters) - 2 * count
-        relocations += [Relocation(table + k, Address(b)) for k, b in enumerate(pairs)]
     compute_set = RowScatter(
         instruction.name,
-        Words.of(scatter, parameters, relocations, calls=((int(Scatter.COMBINER), combiner),)),
+        Records.of(scatter, parts, calls=((Scatter.COMBINER, combiner),)),
         units,
         [Span(b) for b in (olds[0], *results[1:], *places, *news)],
         [Span(b) for b in results],
@@ -99,8 +89,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         overwrites=olds[0] if count == 1 else None,
         named=_named_rows(instruction),
     )
-    if units:
-        context.emit(compute_set)
+    context.emit(compute_set)
     return results[0] if count == 1 else tuple(results)
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from engine.codelets.cholesky import Cholesky, cholesky
 from engine.codelets.triangular_solve import (
-    TriangularSolve,
     encode_triangular_solve,
     triangular_solve,
     triangular_solve_scratch_bytes,
@@ -16,8 +13,8 @@ from engine.codelets.triangular_solve import (
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of, widened
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
-from engine.program.work.words import Words
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.work.records import Records
 
 SMALL = 1 << 15
 """Multiply-adds below which one worker does it all."""
@@ -33,20 +30,13 @@ def lower_cholesky(context: Context, instruction: Instruction) -> Value:
     if not shape.elements:
         return result
     size, matrices = shape.dimensions[-1], prod(shape.dimensions[:-2])
-    parameters = np.zeros(Cholesky.WORDS, np.int64)
-    parameters[Cholesky.SIZE :] = size, instruction["lower"]
+    parameters = Cholesky(source=Address(source), target=Address(wide), size=size, lower=instruction["lower"])
     by_matrix = Partition(size * size, matrices, 1)
     effort = matrices * size**3 // 3
     context.emit(
         ComputeSet(
             instruction.name,
-            Words.of(
-                *(cholesky(kind), parameters),
-                [
-                    Relocation(int(Cholesky.SOURCE), Address(source)),
-                    Relocation(int(Cholesky.TARGET), Address(wide)),
-                ],
-            ),
+            Records(cholesky(kind), parameters),
             matrices,
             [Span(source, by_matrix)],
             [Span(wide, by_matrix)],
@@ -69,22 +59,20 @@ def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
     size, matrices = a_shape.dimensions[-1], prod(shape.dimensions[:-2])
     right_sides = shape.dimensions[-1] if instruction["left_side"] else shape.dimensions[-2]
     names = ("left_side", "lower", "unit_diagonal", "transpose_a")
-    parameters, units = encode_triangular_solve(
-        matrices, size, right_sides, **{name: instruction[name] for name in names}
-    )
-    if not units or not shape.elements:
+    if not size or not shape.elements:
         return result
+    parameters = encode_triangular_solve(
+        (Address(a), Address(b), Address(wide)),
+        size=size,
+        right_sides=right_sides,
+        **{name: instruction[name] for name in names},
+    )
     effort = matrices * right_sides * size**2 // 2
-    buffers = {TriangularSolve.A: a, TriangularSolve.B: b, TriangularSolve.X: wide}
     context.emit(
         ComputeSet(
             instruction.name,
-            Words.of(
-                *(triangular_solve(kind), parameters),
-                [Relocation(int(word), Address(buffer)) for word, buffer in buffers.items()],
-                scratch_bytes=triangular_solve_scratch_bytes(size, kind),
-            ),
-            units,
+            Records(triangular_solve(kind), parameters, scratch_bytes=triangular_solve_scratch_bytes(size, kind)),
+            matrices * parameters.blocks,
             [Span(a), Span(b)],
             [Span(wide)],
             Effort({"triangular-solve": effort}, 0, kind),

@@ -25,8 +25,9 @@ MOST_PRODUCT_BYTES = 1 << 20
 SHORT_K = 1.3
 """How much longer a contraction with few k takes: it stores more."""
 ADD_CYCLES = 9
-"""For a vector of sums."""
+"""For a vector of sums: measured with 16 lanes on a Xeon."""
 FEW_IMAGES = 8
+"""Fewer images than these leave workers idle where each is one long unit."""
 LONG_IMAGE = 50_000
 """Cycles from which few images, each of them one unit, would leave workers idle."""
 

@@ -7,8 +7,6 @@ is not there. The token is only an order; the instructions are lowered in it.
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.codelets.build import Codelet
 from engine.codelets.queues import (
     CONTROL_LINE,
@@ -29,8 +27,8 @@ from engine.errors import ConfigurationError
 from engine.ir import Instruction, Shape
 from engine.ir.device_operations import INFEED, QueueSignature, is_queue, queue_of, queue_signature
 from engine.lower.context import Context, Value, lowering
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, ProgramQueue, Relocation, Span
-from engine.program.work.words import Words
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, ProgramQueue, Span
+from engine.program.work.records import Records
 
 SMALL_ROW = 16384
 """Bytes of a row that one worker copies sooner than several meet."""
@@ -144,25 +142,17 @@ def _emit(
     writes: list[Span],
 ) -> None:
     """What one worker does: to wait, to hand over, and with `placed` leaves to copy them."""
-    parameters = np.zeros(Queue.WORDS + Leaf.WORDS * len(placed), np.int64)
-    parameters[Queue.COUNT] = len(placed)
-    relocations = [
-        Relocation(int(Queue.CALL), Address(queue.call)),
-        Relocation(int(Queue.RING), Address(queue.control)),
-    ]
-    if slot is not None:
-        relocations.append(Relocation(int(Queue.SLOT), Address(slot)))
-    for number, (ring, array) in enumerate(placed):
-        word = Queue.WORDS + number * Leaf.WORDS
-        parameters[word + Leaf.BYTES] = ring.shape.bytes
-        relocations += [
-            Relocation(word + Leaf.RING, Address(ring)),
-            Relocation(word + Leaf.ARENA, Address(array)),
-        ]
+    parameters = Queue(
+        call=Address(queue.call),
+        ring=Address(queue.control),
+        slot=0 if slot is None else Address(slot),
+        count=len(placed),
+    )
+    leaves = [Leaf(ring=Address(ring), arena=Address(array), bytes=ring.shape.bytes) for ring, array in placed]
     control = Span(queue.control)
     context.emit(
         ComputeSet(
-            *(f"{instruction.name}.{name}", Words.of(codelet, parameters, relocations), 1),
+            *(f"{instruction.name}.{name}", Records(codelet, parameters, tuple(leaves)), 1),
             *([control, *reads], [control, *writes]),
             effort=Effort({"copy": sum(ring.shape.elements for ring, _ in placed)}),
             op_name=instruction.op_name,
@@ -183,13 +173,11 @@ def _copy(
 ) -> None:
     """A leaf copied by all workers; `places` are its slots, its array and the number of the slot."""
     ring, array, slot = places
-    parameters = np.zeros(LeafCopy.WORDS, np.int64)
-    parameters[[Leaf.BYTES, LeafCopy.UNIT]] = ring.shape.bytes, unit_bytes
-    words = (Leaf.RING, ring), (Leaf.ARENA, array), (LeafCopy.SLOT, slot)
-    relocations = [Relocation(int(word), Address(buffer)) for word, buffer in words]
+    addresses = {"ring": Address(ring), "arena": Address(array), "slot": Address(slot)}
+    parameters = LeafCopy(**addresses, bytes=ring.shape.bytes, unit=unit_bytes)
     context.emit(
         ComputeSet(
-            *(f"{instruction.name}.{ring.name}", Words.of(codelet, parameters, relocations), units),
+            *(f"{instruction.name}.{ring.name}", Records(codelet, parameters), units),
             *(reads, writes),
             effort=Effort({"copy": ring.shape.elements}),
             op_name=instruction.op_name,

@@ -5,10 +5,7 @@ from __future__ import annotations
 from engine.codelets.random import (
     SCRATCH_BYTES,
     NextState,
-    PhiloxBits,
-    ThreeFryBits,
     draw_state,
-    encode_next_state,
     encode_philox_bits,
     encode_three_fry_bits,
     next_state,
@@ -21,8 +18,8 @@ from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.ops.distributions import bits_of, distribution
 from engine.ops.random import PHILOX, check_algorithm
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
-from engine.program.work.words import Words
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.work.records import Records
 from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 
 
@@ -78,20 +75,15 @@ def _next_state_is_read(context: Context, instruction: Instruction) -> bool:
 
 
 def _emit_philox(context: Context, instruction: Instruction, state: Buffer, bits: Buffer) -> None:
-    parameters, units = encode_philox_bits(bits.shape, state.shape.elements)
+    parameters, units = encode_philox_bits(bits.shape, Address(state), Address(bits), state.shape.elements)
     if not units:
         return
     # A counter makes four words: elements of up to 32 bits, or halves of two 64-bit elements.
-    elements = int(parameters[PhiloxBits.UNIT]) * (2 if bits.shape.dtype.itemsize == 8 else 4)
+    elements = parameters.unit * (2 if bits.shape.dtype.itemsize == 8 else 4)
     context.emit(
         ComputeSet(
             f"{instruction.name}.bits",
-            Words.of(
-                philox_bits,
-                parameters,
-                [Relocation(int(PhiloxBits.STATE), Address(state)), Relocation(int(PhiloxBits.TARGET), Address(bits))],
-                scratch_bytes=SCRATCH_BYTES,
-            ),
+            Records(philox_bits, parameters, scratch_bytes=SCRATCH_BYTES),
             units,
             [Span(state)],
             [Span(bits, Partition(1, bits.shape.elements, elements))],
@@ -102,20 +94,13 @@ def _emit_philox(context: Context, instruction: Instruction, state: Buffer, bits
 
 
 def _emit_three_fry(context: Context, instruction: Instruction, state: Buffer, bits: Buffer) -> None:
-    parameters, units = encode_three_fry_bits(bits.shape)
+    parameters, units = encode_three_fry_bits(bits.shape, Address(state), Address(bits))
     if not units:
         return
     context.emit(
         ComputeSet(
             f"{instruction.name}.bits",
-            Words.of(
-                three_fry_bits,
-                parameters,
-                [
-                    Relocation(int(ThreeFryBits.STATE), Address(state)),
-                    Relocation(int(ThreeFryBits.TARGET), Address(bits)),
-                ],
-            ),
+            Records(three_fry_bits, parameters),
             units,
             [Span(state)],
             [Span(bits)],
@@ -132,17 +117,13 @@ def _effort(bits: Shape) -> Effort:
 def _emit_next_state(
     context: Context, instruction: Instruction, state: Buffer, following: Buffer, counters: int
 ) -> None:
+    parameters = NextState(
+        source=Address(state), target=Address(following), state_words=state.shape.elements, distance=counters
+    )
     context.emit(
         ComputeSet(
             f"{instruction.name}.next",
-            Words.of(
-                next_state,
-                encode_next_state(state.shape.elements, counters),
-                [
-                    Relocation(int(NextState.SOURCE), Address(state)),
-                    Relocation(int(NextState.TARGET), Address(following)),
-                ],
-            ),
+            Records(next_state, parameters),
             1,
             [Span(state)],
             [Span(following)],
@@ -154,12 +135,12 @@ def _emit_next_state(
 
 def _emit_draw(context: Context, instruction: Instruction, state: Buffer, counters: int, address: int) -> None:
     # Only the first worker ever touches a hidden state, in the program's order: it needs no span.
-    parameters = encode_next_state(state.shape.elements, counters)
-    parameters[NextState.SOURCE] = address
+    words = state.shape.elements
+    parameters = NextState(source=address, target=Address(state), state_words=words, distance=counters)
     context.emit(
         ComputeSet(
             f"{instruction.name}.draw",
-            Words.of(draw_state, parameters, [Relocation(int(NextState.TARGET), Address(state))]),
+            Records(draw_state, parameters),
             1,
             [],
             [Span(state)],

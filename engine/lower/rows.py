@@ -15,7 +15,9 @@ from engine.ir.work import NO_ARRAYS, work_of
 from engine.program.program import Partition
 
 MOST_UNITS = 16
+"""Of a loop's rows, which each worker keeps from iteration to iteration. Chosen by hand."""
 LEAST_GRAIN = 4
+"""Rows of a unit, where there are twice as many. Chosen by hand."""
 LEAST_WORK = 1 << 14
 """Elements and multiply-adds of a turn below which one worker does it all: it would be over before another is there."""
 

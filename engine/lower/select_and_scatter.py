@@ -16,7 +16,6 @@ from engine.codelets.select_and_scatter import (
     DIRECTIONS,
     NUMBA_TYPES,
     SCRATCH_BYTES,
-    SelectAndScatter,
     encode_select_and_scatter,
     select_and_scatter,
 )
@@ -25,11 +24,10 @@ from engine.ir import Computation, Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of, widened
 from engine.lower.general_scatter import combiner_for, scalar_body
+from engine.lower.units import SMALL_BYTES
 from engine.ops.apply import single_operation
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
-from engine.program.work.words import Words
-
-SMALL_BYTES = 1 << 15
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.work.records import Records
 
 
 @lowering("select-and-scatter")
@@ -52,19 +50,18 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
 
 
 def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, direction: str) -> None:
-    """The select body compares its two parameters; the scatter body adds. Both codelets begin with the addresses."""
+    """The select body compares its two parameters; the scatter body adds."""
     wide = target.shape.element_type
     buffers = [in_type(context, o, wide) for o in instruction.operands]
     shape, source_shape = (o.array_shape.with_type(wide) for o in instruction.operands[:2])
+    operand, source, init = (Address(b) for b in buffers)
+    arguments = (shape, operand), (source_shape, source), init, Address(target), instruction["window"]
     if wide == "f32" and is_pooling(instruction["window"]):
-        parameters, units = encode_pool_gradient(shape, source_shape, instruction["window"])
+        parts, units = encode_pool_gradient(*arguments)
         codelet, scratch = pool_gradient(direction), POOL_SCRATCH_BYTES
     else:
-        parameters, units = encode_select_and_scatter((shape, 0), (source_shape, 0), 0, 0, instruction["window"])
+        parts, units = encode_select_and_scatter(*arguments)
         codelet, scratch = select_and_scatter(direction, wide), SCRATCH_BYTES
-    fields = (SelectAndScatter.OPERAND, SelectAndScatter.SOURCE, SelectAndScatter.INIT)
-    relocations = [Relocation(int(f), Address(b)) for f, b in zip(fields, buffers, strict=True)]
-    relocations.append(Relocation(int(SelectAndScatter.TARGET), Address(target)))
     spans = [Span(b) for b in buffers]
     written = Span(target)
     if units > 1 and units == shape.dimensions[0]:
@@ -73,7 +70,7 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
         spans[1] = Span(buffers[1], Partition(source_shape.elements // units, units, 1))
     compute_set = ComputeSet(
         instruction.name,
-        Words.of(codelet, parameters, relocations, scratch_bytes=scratch),
+        Records.of(codelet, parts, scratch_bytes=scratch),
         units,
         spans,
         [written],
@@ -88,19 +85,19 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
 def _emit_general(context: Context, instruction: Instruction, target: Buffer) -> None:
     select, scatter = instruction.called
     shape, source_shape, _ = (o.array_shape for o in instruction.operands)
-    parameters, units = encode_general_select_and_scatter(shape, source_shape, instruction["window"])
     calls = (
-        (int(GeneralSelectAndScatter.CHOICE), Comparator(scalar_body(instruction, select))),
-        (int(GeneralSelectAndScatter.COMBINER), combiner_for(instruction, scatter, (shape.element_type,))),
+        (GeneralSelectAndScatter.CHOICE, Comparator(scalar_body(instruction, select))),
+        (GeneralSelectAndScatter.COMBINER, combiner_for(instruction, scatter, (shape.element_type,))),
     )
     buffers = [context.buffer(o) for o in instruction.operands]
-    fields = (GeneralSelectAndScatter.OPERAND, GeneralSelectAndScatter.SOURCE, GeneralSelectAndScatter.INIT)
-    relocations = [Relocation(int(f), Address(b)) for f, b in zip(fields, buffers, strict=True)]
-    relocations.append(Relocation(int(GeneralSelectAndScatter.TARGET), Address(target)))
+    operand, source, init = (Address(b) for b in buffers)
+    parts, units = encode_general_select_and_scatter(
+        (shape, operand), (source_shape, source), init, Address(target), instruction["window"]
+    )
     compute_set = ComputeSet(
         instruction.name,
-        Words.of(
-            *(general_select_and_scatter, parameters, relocations),
+        Records.of(
+            *(general_select_and_scatter, parts),
             scratch_bytes=GENERAL_SCRATCH_BYTES,
             calls=calls,
         ),

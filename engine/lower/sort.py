@@ -8,7 +8,6 @@ from math import prod
 from engine.codelets.sort import (
     Sort,
     SortKey,
-    SortOperand,
     encode_sort,
     sort_by_comparator,
     sort_by_key,
@@ -21,10 +20,11 @@ from engine.ir.module import topological
 from engine.lower.context import Context, Value, lowering
 from engine.lower.nests import body_of
 from engine.passes.fusible import is_scalar_body
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Relocation, Span
-from engine.program.work.words import Words
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.work.records import Records
 
 SMALL_ELEMENTS = 1 << 11
+"""Of an operand below which one worker sorts all rows. Chosen by hand."""
 ASCENDING, DESCENDING = ("LT", "LE"), ("GT", "GE")
 
 
@@ -36,21 +36,17 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
     length = shapes[0].dimensions[dimension]
     limit = instruction.get("limit", length)
     key = key_of(instruction.called[0])
-    calls = ((int(Sort.COMPARATOR), _comparator(context, instruction)),) if key is None else ()
+    calls = ((Sort.COMPARATOR, _comparator(context, instruction)),) if key is None else ()
     sources = [context.buffer(o) for o in instruction.operands]
     single = len(sources) == 1
     results = [context.result_buffer(instruction, None if single else k) for k in range(len(sources))]
-    parameters, units, scratch_bytes = encode_sort(shapes, dimension, limit, key)
-    relocations = []
-    for number, (source, result) in enumerate(zip(sources, results, strict=True)):
-        at = Sort.WORDS + SortOperand.WORDS * number
-        relocations.append(Relocation(at + SortOperand.SOURCE, Address(source)))
-        relocations.append(Relocation(at + SortOperand.TARGET, Address(result)))
+    places = [(Address(source), Address(result)) for source, result in zip(sources, results, strict=True)]
+    parts, units, scratch_bytes = encode_sort(shapes, places, dimension, limit, key)
     if units:
         compute_set = ComputeSet(
             instruction.name,
-            Words.of(
-                *(sort_by_comparator if key is None else sort_by_key, parameters, relocations),
+            Records.of(
+                *(sort_by_comparator if key is None else sort_by_key, parts),
                 scratch_bytes=scratch_bytes,
                 calls=calls,
             ),

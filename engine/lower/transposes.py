@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from engine.codelets.transpose import COLUMNS, SCRATCH_BYTES, Transpose, encode_transpose, transpose
+from engine.codelets.transpose import COLUMNS, SCRATCH_BYTES, encode_transpose, transpose
 from engine.lower.context import Context
 from engine.lower.views import View
-from engine.program.program import Address, ComputeSet, Effort, Partition, Relocation, Span
-from engine.program.work.words import Words
+from engine.program.program import Address, ComputeSet, Effort, Partition, Span
+from engine.program.work.records import Records
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096
+"""Elements of both dimensions and altogether from which a copy in blocks is worth it: a block of AVX-512 is 16 x 16.
+Chosen by hand."""
 
 
 def transposes(source: View, target: View) -> tuple[int, int] | None:
@@ -34,23 +36,18 @@ def emit_transpose(
     others = [d for d, size in enumerate(sizes) if d not in dimensions and size != 1]
     # The matrices in the target's order, so that units that follow each other write next to each other.
     others.sort(key=lambda d: -abs(target.strides[d]))
-    parameters, units = encode_transpose(
-        sizes[row],
-        sizes[column],
-        source.strides[row],
-        target.strides[column],
+    parts, units = encode_transpose(
+        (Address(source.buffer, source.offset), source.strides[row]),
+        (Address(target.buffer, target.offset), target.strides[column]),
+        *(sizes[row], sizes[column]),
         [(sizes[d], source.strides[d], target.strides[d]) for d in others],
     )
-    relocations = [
-        Relocation(int(Transpose.SOURCE), Address(source.buffer, source.offset)),
-        Relocation(int(Transpose.TARGET), Address(target.buffer, target.offset)),
-    ]
     written = Span(target.buffer, _partition(target, row, column, others))
     effort = Effort(elements={"copy": source.shape.elements}, element_type=source.shape.element_type)
     context.emit(
         ComputeSet(
             name,
-            Words.of(transpose, parameters, relocations, scratch_bytes=SCRATCH_BYTES),
+            Records.of(transpose, parts, scratch_bytes=SCRATCH_BYTES),
             units,
             [Span(source.buffer)],
             [written],

@@ -8,14 +8,17 @@ from math import prod
 from engine.lower.collapse import collapsed, fences_for, loop_of
 from engine.lower.nests import Draft
 from engine.lower.rows import Rows
+from engine.machine_code.costs import MOST_UNITS
 from engine.program.program import Buffer, Partition
 
 SMALL = 4096
 """Points below which one unit does it all: a sync costs as much as a few thousand of them."""
-MOST_UNITS = 64
 LONGEST_SUM = 2048
 """Terms summed one after the other; longer sums are split, for accuracy as well as speed."""
 LANE_GRAIN = 64
+"""Elements; a unit's part of the last dimension is a multiple, for whole vectors and cache lines. Chosen by hand."""
+SMALL_BYTES = 1 << 15
+"""Of a result below which one worker does it all, where elements are picked or moved. Chosen by hand."""
 LARGE = 1 << 17
 """Points from which on sums over rows are split: each unit has rows of its own, as those before and after it have."""
 

@@ -18,6 +18,7 @@ from engine.passes.splats import splat_value
 LARGEST_RESULT = 4096
 """Elements of a folded result: a larger one is cheaper to compute than to keep."""
 LARGEST_OPERAND = 65536
+"""Elements of all operands that are folded. Chosen by hand."""
 FOLDED = (ELEMENTWISE | DATA_MOVEMENT | {"reduce", "dot"}) - {"broadcast"}
 """A broadcast of a constant stays as it is: rules recognise it, and it takes no memory."""
 

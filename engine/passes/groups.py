@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from engine.ir import Computation, Instruction
 
 MOST_MEMBERS = 256
+"""Instructions of a fusion. Chosen by hand."""
 
 
 @dataclass(eq=False, slots=True)

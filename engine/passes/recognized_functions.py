@@ -18,12 +18,14 @@ from engine.passes.rewriting import Visit, changed, make, rewrite_each
 from engine.passes.splats import splat_value
 
 MOST_OPERATIONS = 150
+"""Of a subgraph that is looked at. Chosen by hand."""
 LEAST_OPERATIONS = 20
 """Fewer are left as they are: few take longer than the function."""
 SAMPLES = np.unique(np.append(np.linspace(-12, 9, 1009), [-2.0, -1.0, 0.0, 1.0, 2.0])).astype(np.float32)
 """Up to where the function is no denormal."""
 EXPECTED = np.array([erfc(x) for x in SAMPLES.tolist()])
 TOLERANCE = 1e-5
+"""Relative error of a function that counts as recognised. Chosen by hand."""
 Path = tuple[int, ...]
 logger = logging.getLogger("ipu")
 

@@ -18,6 +18,7 @@ from engine.passes.fusible import is_elementwise
 from engine.passes.rewriting import make, rewrite_each
 
 WORTH_ELEMENTS = 1 << 18
+"""Elements of a table; a smaller one is updated whole. Chosen by hand."""
 SPARSENESS = 16
 """How many times more rows the table must have than the batch names. Below, it costs less to update the whole table and
 add the rows up where that reads them."""

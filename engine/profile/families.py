@@ -15,7 +15,7 @@ from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.program import ComputeSet
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.words import has_codelet
+from engine.program.work.records import has_codelet
 from engine.target import Target
 
 STREAMS = (infeed_copy, infeed_row, outfeed_copy, outfeed_row)

@@ -16,7 +16,7 @@ from engine.profile.plan import best_plan
 from engine.profile.superstep import options_of, product_of, product_step
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.words import has_codelet
+from engine.program.work.records import has_codelet
 from engine.target import Target
 
 FREE = Superstep(0, 0, 0, 0, 0)

@@ -9,7 +9,7 @@ from engine.program.program import Program
 UNKNOWN_TURNS = 10
 """What a loop counts for whose turns show only while it runs."""
 SMALL_PIECE = 2000
-"""Elements and multiply-adds that take about as long as a meeting of workers."""
+"""Elements and multiply-adds that take about as long as a barrier, 0.2 microseconds with two workers of a Xeon."""
 
 
 def effort_of(program: Program) -> int:

@@ -13,6 +13,7 @@ SLAB_BYTES = 1 << 24
 """NumPy asks Linux for pages of 2 MB where an array has 4 MB or more: with small ones, weights and packed operands cost
 a walk through the page tables again and again, and meet in the second-level cache by chance."""
 LEAST_POOLED, MOST_POOLED = 1 << 15, 1 << 22
+"""Bytes of arrays that share a slab: from 4 MiB on, NumPy asks for large pages itself."""
 
 
 class _Slab:

@@ -25,6 +25,7 @@ LONGEST_TRUST = 4.0
 LOSER = 0.05
 """The share of its time that a worker with a core of its own never loses."""
 LEAST_CROWD = 0.1
+"""The share of a window that workers must have lost together for cores to count as crowded. Chosen by hand."""
 FEWER_BETTER, MORE_BETTER = 0.95, 0.8
 """A step must take so much less time for another way to be taken: more workers also make others move."""
 

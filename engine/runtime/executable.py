@@ -10,8 +10,6 @@ import numpy as np
 
 from engine.codelets.build import Codelet, making
 from engine.codelets.rows import (
-    Infeed,
-    Outfeed,
     encode_infeed,
     encode_outfeed,
     infeed,
@@ -25,12 +23,12 @@ from engine.ir.device_operations import QueueSignature
 from engine.program.effort import effort_of, is_fine_grained
 from engine.program.host_passes.pipeline import HOST_PASSES
 from engine.program.memory import plan_memory
-from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Mark, Partition, Program, Relocation, Span
+from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Mark, Partition, Program, Span
 from engine.program.running import run_passes
 from engine.program.syncs import ranges_of, syncs
 from engine.program.work.base import Encoded
 from engine.program.work.encoding import encoded
-from engine.program.work.words import Words
+from engine.program.work.records import Records
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
 from engine.runtime.choice import WorkerChoice
@@ -365,11 +363,11 @@ def _infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
     batch = shape.dimensions[0] if shape.rank else 1
     row_elements = shape.elements // batch if batch else 0
     row_bytes = row_elements * shape.dtype.itemsize
-    parameters, units = encode_infeed(block.ctypes.data, 0, batch, row_bytes)
+    parameters, units = encode_infeed(block.ctypes.data, Address(buffer), batch, row_bytes)
     span = Span(buffer, Partition(max(row_elements, 1), max(batch, 1), 1))
     return ComputeSet(
         f"infeed {buffer.index}",
-        Words.of(infeed, parameters, [Relocation(int(Infeed.TARGET), Address(buffer))]),
+        Records(infeed, parameters),
         units,
         [],
         [span],
@@ -377,6 +375,5 @@ def _infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
 
 
 def _outfeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
-    parameters, units = encode_outfeed(block.ctypes.data, 0, buffer.shape.bytes)
-    work = Words.of(outfeed, parameters, [Relocation(int(Outfeed.SOURCE), Address(buffer))])
-    return ComputeSet(f"outfeed {buffer.name}", work, units, [Span(buffer)], [])
+    parameters, units = encode_outfeed(block.ctypes.data, Address(buffer), buffer.shape.bytes)
+    return ComputeSet(f"outfeed {buffer.name}", Records(outfeed, parameters), units, [Span(buffer)], [])

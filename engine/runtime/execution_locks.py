@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _ATTRIBUTE = "_ipu_execution_lock"
 POLL_SECONDS = 5e-4
+"""Between attempts to take a lock, in which Python handles signals. Chosen by hand."""
 
 
 class _Thread(threading.local):

@@ -14,6 +14,7 @@ from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import request_change, run_piece
 
 LOOK_SECONDS = 0.02
+"""Between looks at signals and at other threads. Chosen by hand."""
 BRIEF_SECONDS = 0.05
 """What is known to take no longer is begun by the calling thread, which then cannot be interrupted. Pieces that take
 longer all the same end, so that others begin the next."""

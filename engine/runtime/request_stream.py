@@ -14,6 +14,7 @@ from engine.runtime.rings import InfeedRing, OutfeedRing
 NAP = 0.0005
 """Seconds between looks at the outfeed."""
 MOST_ZEROS = 32
+"""Rows of zeros that are pushed at once to flush a pipeline. Chosen by hand."""
 
 
 class RequestStream:

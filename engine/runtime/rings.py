@@ -16,7 +16,9 @@ from engine.runtime.buffers import ALIGNMENT, aligned_zeros
 
 RING_BYTES = 1 << 20
 MOST_SLOTS = 1 << 14
+"""Of a ring: bytes, and rows. Chosen by hand."""
 FIRST_NAP, LONGEST_NAP = 0.00005, 0.002
+"""Seconds between looks at a ring, twice as long each time. Chosen by hand."""
 ENDLESS = 1 << 62
 """More rows than any program takes or hands over."""
 

@@ -19,6 +19,7 @@ from engine.runtime.time_limit import TimeLimit
 PAUSE_SECONDS = 0.0002
 """How long a worker pauses before it sleeps: to be woken takes some 50 microseconds, and few waits are longer."""
 LONGEST_SLEEP_NANOSECONDS = 10_000_000
+"""After which a worker looks for itself, should a wake-up be lost. Chosen by hand."""
 _WAITING = slice(int(State.WAITING), State.WAITING + Waiting.WORDS)
 
 

@@ -30,7 +30,7 @@ from engine.codelets.build import building
 from engine.codelets.identity import PLACE
 from engine.machine_code.keys import folder
 from engine.codelets.contract_plain import contract_for
-from engine.codelets.contract_fields import contract_units, encode_contract
+from tests.codelets.contractions import contract_units, encode_contract
 
 names = []
 with building(names.append):

@@ -11,10 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.codelets.contract_fields import Field, contract_units, encode_contract
+from engine.codelets.contract_fields import Field
 from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
 from engine.runtime.buffers import aligned_zeros
 from tests.codelets import test_contract as single
+from tests.codelets.contractions import contract_units, encode_contract
 
 HALVES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 TABLES = ("row_a", "row_c", "offset_a", "offset_b", "batch_a", "batch_b", "batch_c")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from engine.codelets.contract import contract_f32
-from engine.codelets.contract_fields import contract_units, encode_contract
 from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
 from engine.errors import UnsupportedOperation
 from engine.ir.shape import NUMPY_TYPES
 from engine.runtime.buffers import aligned_zeros
+from tests.codelets.contractions import contract_units, encode_contract
 
 PAIRS = [
     ("f64", "f64"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from engine.codelets.gather import encode_gather, gather
+from engine.codelets.record import block
 from engine.errors import InternalError
 from engine.ir.attributes import GatherDimensionNumbers
 from engine.ir.shape import shape_of
@@ -49,13 +50,14 @@ def compare(
     expected = oracle(operand, indices, numbers, slice_sizes)
     for workers in (1, 2):
         target = np.zeros(expected.shape, operand.dtype)
-        parameters, units = encode_gather(
+        parts, units = encode_gather(
             (shape_of(operand), operand.ctypes.data),
             (shape_of(indices), indices.ctypes.data),
             (shape_of(target), target.ctypes.data),
             numbers,
             slice_sizes,
         )
+        parameters = block(*parts).words
         for lo, hi in even_ranges(units, workers):
             gather(parameters.ctypes.data, lo, hi, 0)
         assert target.tobytes() == expected.tobytes()

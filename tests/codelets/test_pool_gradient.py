@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from engine.codelets.pool_gradient import SCRATCH_BYTES, encode_pool_gradient, is_pooling, pool_gradient
+from engine.codelets.record import block
 from engine.codelets.select_and_scatter import DIRECTIONS
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import shape_of
@@ -23,8 +24,14 @@ def run(
     """The target lies between guards, which nothing may touch."""
     guarded = np.full(operand.size + 128, 77, np.float32)
     target, initial = guarded[64:-64], np.array([init], np.float32)
-    parameters, units = encode_pool_gradient(shape_of(operand), shape_of(source), window)
-    parameters[:4] = operand.ctypes.data, source.ctypes.data, initial.ctypes.data, target.ctypes.data
+    parts, units = encode_pool_gradient(
+        (shape_of(operand), operand.ctypes.data),
+        (shape_of(source), source.ctypes.data),
+        initial.ctypes.data,
+        target.ctypes.data,
+        window,
+    )
+    parameters = block(*parts).words
     scratch = new_scratch(1, SCRATCH_BYTES)
     for lo, hi in reversed(even_ranges(units, workers)):
         pool_gradient(direction)(parameters.ctypes.data, lo, hi, scratch.ctypes.data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.codelets import record
 from engine.codelets.rows import (
     OUTFEED_CHUNK,
     encode_infeed,
@@ -36,7 +37,8 @@ def test_infeed_takes_the_rows_of_the_step(dtype: type, row_shape: tuple[int, ..
     target, block, scratch = np.zeros((batch, *row_shape), dtype), new_feed_block(), new_scratch(1, 0)
     point_feed(block, feed.array, feed.rows)
     row_bytes = target.nbytes // batch
-    parameters, units = encode_infeed(block.ctypes.data, target.ctypes.data, batch, row_bytes)
+    made, units = encode_infeed(block.ctypes.data, target.ctypes.data, batch, row_bytes)
+    parameters = record.block(made).words
     for step in range(steps):
         scratch.view(np.int64)[0, 0] = step
         for lo, hi in even_ranges(units, 2):
@@ -55,7 +57,8 @@ def test_outfeed_appends_each_step(size: int) -> None:
     guard = ring.copy()
     source = np.zeros(size, np.uint8)
     point_feed(block, ring)
-    parameters, units = encode_outfeed(block.ctypes.data, source.ctypes.data, size)
+    made, units = encode_outfeed(block.ctypes.data, source.ctypes.data, size)
+    parameters = record.block(made).words
     for step in range(3):
         source[:] = guard[step] = rng.integers(0, 256, size)
         scratch.view(np.int64)[0, 0] = step
@@ -69,8 +72,9 @@ def test_outfeed_appends_each_step(size: int) -> None:
 def test_a_feed_block_points_elsewhere_between_calls(workers: int) -> None:
     batch, blocks = 4, [new_feed_block(), new_feed_block()]
     buffer = np.zeros((batch, 6), np.float32)
-    inward, rows = encode_infeed(blocks[0].ctypes.data, buffer.ctypes.data, batch, 24)
-    outward, chunks = encode_outfeed(blocks[1].ctypes.data, buffer.ctypes.data, buffer.nbytes)
+    infeed_record, rows = encode_infeed(blocks[0].ctypes.data, buffer.ctypes.data, batch, 24)
+    outfeed_record, chunks = encode_outfeed(blocks[1].ctypes.data, buffer.ctypes.data, buffer.nbytes)
+    inward, outward = (record.block(each).words for each in (infeed_record, outfeed_record))
     table = step_table(
         [
             compute_row(infeed.address, inward.ctypes.data, even_ranges(rows, workers)),

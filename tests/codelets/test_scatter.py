@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from engine.codelets.record import block
 from engine.codelets.scatter import combiner, encode_scatter, scatter
 from engine.errors import UnsupportedOperation
 from engine.ir.attributes import ScatterDimensionNumbers
@@ -70,7 +71,7 @@ def compare(
     combine = combiner(opcode, shape_of(operand).element_type).address
     for workers, in_place in ((1, False), (2, False), (3, False), (2, True)):
         target = operand.copy() if in_place else np.full_like(operand, 1)
-        parameters, units = encode_scatter(
+        parts, units = encode_scatter(
             (shape_of(operand), target.ctypes.data if in_place else operand.ctypes.data),
             (shape_of(indices), indices.ctypes.data),
             (shape_of(updates), updates.ctypes.data),
@@ -78,6 +79,7 @@ def compare(
             numbers,
             combine,
         )
+        parameters = block(*parts).words
         for lo, hi in reversed(even_ranges(units, workers)):
             if lo < hi:
                 scatter(parameters.ctypes.data, lo, hi, 0)

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from engine.codelets.record import block
 from engine.codelets.select_and_scatter import (
     DIRECTIONS,
     SCRATCH_BYTES,
@@ -52,13 +53,14 @@ def run(
 ) -> np.ndarray:
     target = np.full_like(operand, 77)
     initial = np.array([init], operand.dtype)
-    parameters, units = encode_select_and_scatter(
+    parts, units = encode_select_and_scatter(
         (shape_of(operand), operand.ctypes.data),
         (shape_of(source), source.ctypes.data),
         initial.ctypes.data,
         target.ctypes.data,
         window,
     )
+    parameters = block(*parts).words
     scratch = new_scratch(1, SCRATCH_BYTES)
     codelet = select_and_scatter(direction, shape_of(operand).element_type)
     for lo, hi in reversed(even_ranges(units, workers)):

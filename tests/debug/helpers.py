@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from engine.codelets.record import Record
 from engine.debug import DebugExecutable
 from engine.ir import Module
-from engine.program.program import Address, Buffer, ComputeSet, Program, Relocation, Span
-from engine.program.work.words import Words
+from engine.program.program import Address, Buffer, ComputeSet, Program, Span
+from engine.program.work.records import Records
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
@@ -59,12 +61,14 @@ def with_spans(spans: list[Span], buffer: Buffer, **changes: int) -> list[Span]:
     ]
 
 
-def set_of(codelet: object, buffers: list[Buffer], numbers: list[int], units: int, **rest: object) -> ComputeSet:
+class Unnamed(Record):
+    """The head of a block that has no fields, only words."""
+
+
+def set_of(codelet: object, buffers: list[Buffer], numbers: list[Any], units: int, **rest: Any) -> ComputeSet:
     """A compute set whose first parameters are addresses, the others numbers; `reads` and `writes` are spans."""
-    parameters = np.zeros(len(buffers) + len(numbers), np.int64)
-    parameters[len(buffers) :] = numbers
-    places = [Relocation(word, Address(buffer)) for word, buffer in enumerate(buffers)]
-    held = {name: rest.pop(name) for name in ("scratch_bytes", "keep") if name in rest}
+    scratch_bytes = rest.pop("scratch_bytes", 0)
     arguments = {"reads": [], "writes": [], **rest}
     name = str(arguments.pop("name", "made by hand"))
-    return ComputeSet(name, Words.of(codelet, parameters, places, **held), units, **arguments)  # type: ignore[arg-type]
+    work = Records(codelet, Unnamed(), (*map(Address, buffers), *numbers), scratch_bytes)
+    return ComputeSet(name, work, units, **arguments)  # type: ignore[arg-type]

@@ -225,7 +225,7 @@ def test_scratch_that_is_not_its_own(word: int, scratch_bytes: int) -> None:
 
 def test_a_write_into_a_table() -> None:
     x, table = Buffer("x", ROW), np.zeros(3, np.int64)
-    spoils = set_of(spoil_pointed, [x], [table.ctypes.data], SIZE, writes=[Span(x, EACH)], keep=(table,))
+    spoils = set_of(spoil_pointed, [x], [table], SIZE, writes=[Span(x, EACH)])
     with pytest.raises(DebugError, match="Expected the tables of compute set 'made by hand' to stay as they are"):
         run([spoils], [x])
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from engine.codelets.dynamic_slice import DynamicSlice, dynamic_slice
+from engine.codelets.dynamic_slice import DynamicSlice
 from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Partition, Program, Slot, Span
 from engine.program.rewriter import ProgramRewriter
-from engine.program.work.words import Words
+from engine.program.work.records import Records
 
 
 def elide_slot_copies(program: Program) -> Program:
@@ -42,18 +42,15 @@ class _Copy:
 
 def _copy_of(each: ComputeSet) -> _Copy | None:
     """The copy of a whole slot in one piece that a compute set makes, if its address is known per iteration alone."""
-    if not isinstance(each.work, Words) or each.work.codelet is not dynamic_slice:
+    if not isinstance(each.work, Records) or each.work.rest or not isinstance(each.work.head, DynamicSlice):
         return None
-    parameters = each.work.words
-    if parameters[DynamicSlice.START_RANK] or parameters[DynamicSlice.PIECE_RANK]:
-        return None
-    places = {r.word: r.address for r in each.work.relocations}
-    ring, box = places[int(DynamicSlice.ARRAY)], places[int(DynamicSlice.BOX)]
+    slices = each.work.head
+    ring, box = slices.array, slices.box
     if ring.moved is None or box.offset or box.buffer.kind != "arena" or box.buffer.permanent:
         return None
-    if box.buffer.shape.bytes != parameters[DynamicSlice.PIECE_BYTES]:
+    if box.buffer.shape.bytes != slices.piece_bytes:
         return None
-    return _Copy(ring, box.buffer, bool(parameters[DynamicSlice.INTO_ARRAY]))
+    return _Copy(ring, box.buffer, bool(slices.into_array))
 
 
 def _users_instead(rewriter: ProgramRewriter, at: int, copy: _Copy) -> list[int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.codelets.piece_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
+from engine.machine_code.costs import costs
 from engine.machine_code.processor import may_use_matrix_registers
 from engine.program.program import ComputeSet, Program
 from engine.program.work.contraction import Contraction
@@ -12,13 +13,9 @@ from engine.program.work.contraction import Contraction
 LEAST_MULTIPLY_ADDS = 1 << 23
 """Smaller products are not worth a look."""
 LEAST_K = 64
-# nanoseconds, of one worker
-MULTIPLY_ADD = 1 / 77
-IN_PIECES = 1 / 172
-SPLIT = 0.28
-GATHER = 0.4
+"""Of a contraction: splitting an element is worth several products. Chosen by hand."""
 WORTH = 0.8
-"""What must be left of the time."""
+"""The share of the time that may be left. Chosen by hand: times are those of a processor that does nothing else."""
 
 
 def split_products(program: Program) -> Program:
@@ -45,9 +42,10 @@ def _pays(product: Contraction) -> bool:
     height = min(rows, product.grid.rows)
     wasted = -(-height // BLOCK) * BLOCK / height * (-(-columns // BLOCK) * BLOCK / columns)
     gathers = product.run_a < k
-    split_a = rows * k * _times_split(rows, columns, k) * (SPLIT + GATHER * gathers)
-    split_b = 2 * columns * k * SPLIT  # by either worker
-    return size * wasted * IN_PIECES + split_a + split_b < WORTH * size * MULTIPLY_ADD
+    cost = costs()
+    split_a = rows * k * _times_split(rows, columns, k) * (cost.split + cost.gather * gathers)
+    split_b = 2 * columns * k * cost.split  # by either worker
+    return size * wasted * cost.split_multiply_add + split_a + split_b < WORTH * size * cost.multiply_add
 
 
 def _times_split(rows: int, columns: int, k: int) -> int:

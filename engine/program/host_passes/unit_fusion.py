@@ -22,6 +22,7 @@ LEAST_BYTES = 1 << 17
 MOST_UNIT_BYTES = 1 << 19
 """What a unit may touch, to be still in the cache."""
 MOST_LINKS = 12
+"""Compute sets of a chain. Chosen by hand."""
 FARTHEST = 4
 """Compute sets between two of a chain that run after it instead."""
 FEWEST_UNITS = 16

@@ -7,7 +7,7 @@ from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.words import has_codelet
+from engine.program.work.records import has_codelet
 
 
 def eliminate_dead_stores(program: Program) -> Program:

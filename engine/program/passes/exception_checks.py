@@ -23,12 +23,11 @@ from engine.program.program import (
     ExceptionRecord,
     Partition,
     Program,
-    Relocation,
     Span,
 )
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.words import Words
+from engine.program.work.records import Records
 
 COMPUTING = REDUCTIONS | LINEAR_ALGEBRA
 """What codelets do that are no nests, beside products: everything else moves or compares."""
@@ -117,20 +116,28 @@ def _judges(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
     at = record.take(ExceptionWord.WORDS)
     opcode = _opcode(compute_set.effort)
     record.counters.append((at + 1, Origin(opcode, compute_set.op_name, elements)))
-    parameters = np.zeros(Judge.WORDS + Array.WORDS * (len(arrays) - 1), np.int64)
-    parameters[Judge.WANTED] = sum(1 << EXCEPTIONS.index(name) for name in wanted)
-    parameters[[Judge.INNER, Judge.EXTENT, Judge.GRAIN]] = partition.inner, partition.extent, partition.grain
-    parameters[Judge.OPERANDS] = len(arrays) - 1
-    relocations = [Relocation(int(Judge.RECORD), Address(record.buffer, at * 8))]
-    for number, array in enumerate(arrays):
-        first = Judge.RESULT + Array.WORDS * number
-        element_type = array.shape.element_type
-        values = array.shape.elements, array.shape.dtype.itemsize, EXPONENTS[element_type], MANTISSAS[element_type]
-        parameters[first + Array.ELEMENTS : first + Array.WORDS] = values
-        relocations.append(Relocation(first + Array.ADDRESS, Address(array)))
+    first, *rest = (
+        Array(
+            address=Address(array),
+            elements=array.shape.elements,
+            item_bytes=array.shape.dtype.itemsize,
+            exponent=EXPONENTS[array.shape.element_type],
+            mantissa=MANTISSAS[array.shape.element_type],
+        )
+        for array in arrays
+    )
+    parameters = Judge(
+        record=Address(record.buffer, at * 8),
+        wanted=sum(1 << EXCEPTIONS.index(name) for name in wanted),
+        inner=partition.inner,
+        extent=partition.extent,
+        grain=partition.grain,
+        operands=len(rest),
+        result=first,
+    )
     made = ComputeSet(
         f"{compute_set.name}.judge",
-        Words.of(judge, parameters, relocations),
+        Records(judge, parameters, tuple(rest)),
         -(-partition.extent // partition.grain),
         [Span(result.buffer, partition), *(Span(array) for array in arrays[1:])],
         [],

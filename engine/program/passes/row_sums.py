@@ -9,18 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
 from engine.codelets.gather import index_signed
 from engine.codelets.row_sums import SortRows, sort_rows
 from engine.emit.nest import Constant, Input
 from engine.ir import Shape
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Program, Relocation, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
 from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.records import Records
 from engine.program.work.row_sums import SummedRows
-from engine.program.work.words import Words
 
 CHUNK_BYTES = 16384
 """Sums of one unit: with what the nest reads besides, they stay in the nearest cache."""
@@ -171,21 +169,20 @@ def _sort(scatter: RowScatter, ids: Buffer, table: Buffer, shift: int) -> tuple[
     chunks = -(-rows >> shift)
     ends = Buffer(f"{scatter.name}.ends", Shape("s64", (chunks,)))
     entries = Buffer(f"{scatter.name}.entries", Shape("s64", (scatter.named,)))
-    parameters = np.zeros(SortRows.WORDS, np.int64)
-    parameters[SortRows.INDEX_BYTES : SortRows.ENDS] = (
-        *(ids.shape.dtype.itemsize, index_signed(ids.shape), scatter.named),
-        *(rows, shift, chunks),
+    parameters = SortRows(
+        ids=Address(ids),
+        index_bytes=ids.shape.dtype.itemsize,
+        index_signed=index_signed(ids.shape),
+        named=scatter.named,
+        rows=rows,
+        shift=shift,
+        chunks=chunks,
+        ends=Address(ends),
+        entries=Address(entries),
     )
     sort = ComputeSet(
         f"{scatter.name}.sort",
-        Words.of(
-            *(sort_rows, parameters),
-            [
-                Relocation(int(SortRows.IDS), Address(ids)),
-                Relocation(int(SortRows.ENDS), Address(ends)),
-                Relocation(int(SortRows.ENTRIES), Address(entries)),
-            ],
-        ),
+        Records(sort_rows, parameters),
         *(1, [Span(ids)], [Span(ends), Span(entries)]),
         Effort({"scatter": scatter.named}, 0, "s32"),
         op_name=scatter.op_name,
