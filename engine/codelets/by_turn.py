@@ -5,30 +5,27 @@ Each worker has its own copy of the parameters and its own count of the turns, s
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from engine.codelets.build import codelet
 from engine.codelets.memory import call4, load_i64, store_i64
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_memory, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 
-class ByTurn(IntEnum):
+class ByTurn(Record):
     """Parameters of `by_turn`: these, MOVES words for each address that moves, then those of the codelet."""
 
-    CODELET = 0  # address
-    PARAMETER_WORDS = 1  # of the codelet
-    MOVED = 2  # how many addresses
-    WORDS = 3
+    codelet: Address = 0
+    parameter_words: int  # of the codelet
+    moved: int  # how many addresses
 
 
-class Move(IntEnum):
+class Move(Record):
     """An address that moves."""
 
-    WORD = 0  # of the codelet's parameters
-    COUNTER = 1  # the word of scratch that has the turn
-    VALUES = 2  # address of int64: what is added in each turn
-    WORDS = 3
+    word: int  # of the codelet's parameters
+    counter: int  # the word of scratch that has the turn
+    values: Address = 0  # int64: what is added in each turn
 
 
 @codelet

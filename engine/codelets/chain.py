@@ -6,44 +6,40 @@ a worker's units have the same piece of its scratch for them.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from engine.codelets.build import codelet
 from engine.codelets.memory import call4, store_i64
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_memory, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 
-class Chain(IntEnum):
+class Chain(Record):
     """Parameters of `chain`: these, Link's words for each codelet, Piece's for each address, those of the codelets.
 
     Unit: one unit of the codelet that has fewest, and as many times more of each other one as that has more of them.
     """
 
-    LINKS = 0  # how many codelets
-    PIECES = 1  # how many of their parameters are addresses of arrays that pieces of scratch stand for
-    PARAMETER_WORDS = 2  # of all codelets
-    PIECE_BYTES = 3  # of all arrays
-    WORDS = 4
+    links: int  # how many codelets
+    pieces: int  # how many of their parameters are addresses of arrays that pieces of scratch stand for
+    parameter_words: int  # of all codelets
+    piece_bytes: int  # of all arrays
 
 
-class Link(IntEnum):
+class Link(Record):
     """A codelet."""
 
-    CODELET = 0  # its address
-    PARAMETERS = 1  # where its parameters begin among those of all, in words
-    RATIO = 2  # its units in one of the chain
-    UNITS = 3  # all of them
-    WORDS = 4
+    codelet: Address = 0
+    parameters: int  # where its parameters begin among those of all, in words
+    ratio: int  # its units in one of the chain
+    units: int  # all of them
 
 
-class Piece(IntEnum):
+class Piece(Record):
     """An address of an array that is handed on in scratch."""
 
-    WORD = 0  # among the parameters of all codelets
-    PLACE = 1  # where the pieces of scratch for all arrays have that for this one, in bytes
-    BYTES = 2  # what a unit has of it
-    WORDS = 3
+    word: int  # among the parameters of all codelets
+    place: int  # where the pieces of scratch for all arrays have that for this one, in bytes
+    bytes: int  # what a unit has of it
 
 
 @codelet

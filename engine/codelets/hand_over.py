@@ -5,25 +5,23 @@ What is handed over never becomes memory: a worker's units all write the same pi
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from engine.codelets.build import codelet
 from engine.codelets.memory import call4, store_i64
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_memory, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 
-class HandOver(IntEnum):
+class HandOver(Record):
     """Parameters of `hand_over`, before those of the writer and then those of the reader. Unit: one of each."""
 
-    WRITER = 0  # addresses of the codelets
-    READER = 1
-    WRITER_WORDS = 2  # of their parameters
-    READER_WORDS = 3
-    WRITTEN = 4  # the word of the writer's parameters with the address of what is handed over
-    READ = 5  # the same of the reader's
-    PIECE_BYTES = 6  # what a unit hands over
-    WORDS = 7
+    writer: Address = 0  # the codelets
+    reader: Address = 0
+    writer_words: int  # of their parameters
+    reader_words: int
+    written: int  # the word of the writer's parameters with the address of what is handed over
+    read: int  # the same of the reader's
+    piece_bytes: int  # what a unit hands over
 
 
 @codelet

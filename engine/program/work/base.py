@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from engine.codelets.record import Block
-from engine.program.buffer import Address
+from engine.program.buffer import Address, Buffer
 
 
 class Addressed:
@@ -75,10 +75,30 @@ class Encoded:
     calls: tuple[tuple[int, Any], ...] = ()
 
     @classmethod
-    def of(cls, codelet: Any, block: Block, scratch_bytes: int = 0, calls: tuple[tuple[int, Any], ...] = ()) -> Self:
-        """That of a block of records, whose relocations are addresses."""
+    def of(
+        cls,
+        codelet: Any,
+        block: Block,
+        scratch_bytes: int = 0,
+        calls: tuple[tuple[int, Any], ...] = (),
+        inside: Sequence[Self] = (),
+    ) -> Self:
+        """That of a block of records, whose relocations are addresses; it has the `parts` of blocks `inside`."""
         relocations = tuple(Relocation(word, address) for word, address in block.relocations)
-        return cls(codelet, block.words, relocations, scratch_bytes, block.keep, calls)
+        keep = (*block.keep, *(table for each in inside for table in each.keep))
+        return cls(codelet, block.words, relocations, scratch_bytes, keep, calls)
+
+    def parts(self, private: Container[Buffer] = ()) -> list[Any]:
+        """Its words as a part of another block: an address where one is missing, but for those of `private` buffers."""
+        found: list[Any] = self.words.tolist()
+        for relocation in self.relocations:
+            if relocation.address.buffer not in private:
+                found[relocation.word] = relocation.address
+        return found
+
+    def words_of(self, buffer: Buffer) -> list[int]:
+        """The numbers of the words that get addresses in a buffer."""
+        return [each.word for each in self.relocations if each.address.buffer is buffer]
 
 
 class Footprint(NamedTuple):

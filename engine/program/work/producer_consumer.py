@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from engine.codelets.hand_over import HandOver, hand_over, hand_over_scratch_bytes
+from engine.codelets.record import block
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Encoded, Footprint, Work, addresses_in
 
@@ -38,23 +37,22 @@ class ProducerConsumer(Work):
     def encode(self) -> Encoded:
         """The head of `hand_over`, then both parameter blocks."""
         producer, consumer = self.producer.encode(), self.consumer.encode()
-        words = len(producer.words), len(consumer.words)
-        head = np.zeros(HandOver.WORDS, np.int64)
-        through = (
-            next(r.word for r in e.relocations if r.address.buffer is self.through) for e in (producer, consumer)
+        head = HandOver(
+            writer_words=len(producer.words),
+            reader_words=len(consumer.words),
+            written=producer.words_of(self.through)[0],
+            read=consumer.words_of(self.through)[0],
+            piece_bytes=self.piece_bytes,
         )
-        head[HandOver.WRITER_WORDS :] = (*words, *through, self.piece_bytes)
-        placed = ((len(head), producer), (len(head) + words[0], consumer))
-        return Encoded(
+        words, scratch_bytes = (
+            head.writer_words + head.reader_words,
+            max(producer.scratch_bytes, consumer.scratch_bytes),
+        )
+        private = (self.through,)
+        return Encoded.of(
             hand_over,
-            np.concatenate([head, producer.words, consumer.words]),
-            tuple(
-                replace(r, word=first + r.word)
-                for first, each in placed
-                for r in each.relocations
-                if r.address.buffer is not self.through
-            ),
-            hand_over_scratch_bytes(sum(words), self.piece_bytes, max(producer.scratch_bytes, consumer.scratch_bytes)),
-            (*producer.keep, *consumer.keep),
-            ((int(HandOver.WRITER), producer.codelet), (int(HandOver.READER), consumer.codelet)),
+            block(head, producer.parts(private), consumer.parts(private)),
+            hand_over_scratch_bytes(words, self.piece_bytes, scratch_bytes),
+            ((HandOver.WRITER, producer.codelet), (HandOver.READER, consumer.codelet)),
+            (producer, consumer),
         )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
+from engine.codelets.record import block
 from engine.codelets.row_sums import RowSums, row_sums
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address, Buffer
-from engine.program.work.base import Encoded, Footprint, Relocation, Work, addresses_in
+from engine.program.work.base import Encoded, Footprint, Work, addresses_in
 from engine.program.work.fused_loop import FusedLoop
 
 
@@ -46,20 +45,22 @@ class SummedRows(Work):
     def encode(self) -> Encoded:
         """The fields of `row_sums`, then the reader's block."""
         reader = self.reader.encode()
-        head = np.zeros(RowSums.WORDS, np.int64)
-        table = next(r.word for r in reader.relocations if r.address.buffer is self.table)
-        head[RowSums.REPEAT :] = (
-            *(self.repeat, self.outer, self.inner, self.width, self.chunk_bytes),
-            *(0, len(reader.words), table),
+        head = RowSums(
+            ends=self.ends,
+            entries=self.entries,
+            updates=self.updates,
+            repeat=self.repeat,
+            outer=self.outer,
+            inner=self.inner,
+            width=self.width,
+            chunk_bytes=self.chunk_bytes,
+            reader_words=len(reader.words),
+            reader_sums=reader.words_of(self.table)[0],
         )
-        moved = (replace(r, word=len(head) + r.word) for r in reader.relocations if r.address.buffer is not self.table)
-        own = ((RowSums.ENDS, self.ends), (RowSums.ENTRIES, self.entries), (RowSums.UPDATES, self.updates))
-        sums_bytes = -(-self.chunk_bytes // 64) * 64
-        return Encoded(
+        return Encoded.of(
             row_sums,
-            np.concatenate([head, reader.words]),
-            (*moved, *(Relocation(int(word), address) for word, address in own)),
-            RESERVED_SCRATCH + sums_bytes + 8 * len(reader.words),
-            reader.keep,
-            ((int(RowSums.READER), reader.codelet),),
+            block(head, reader.parts((self.table,))),
+            RESERVED_SCRATCH + -(-self.chunk_bytes // 64) * 64 + 8 * len(reader.words),
+            ((RowSums.READER, reader.codelet),),
+            (reader,),
         )

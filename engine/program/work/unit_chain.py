@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
+from itertools import accumulate
 
 from engine.codelets.chain import Chain, Link, Piece, chain, chain_scratch_bytes
+from engine.codelets.record import block
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Addressed, Encoded, Footprint, Work, addresses_in
 
@@ -46,26 +46,27 @@ class UnitChain(Work):
     def encode(self) -> Encoded:
         """The head of `chain`: its links and pieces of scratch; then the parameter blocks of all links."""
         blocks = [link.work.encode() for link in self.links]
-        starts = np.cumsum([0, *(len(block.words) for block in blocks)]).tolist()
+        starts = [0, *accumulate(len(each.words) for each in blocks)]
         offsets, room = dict[Buffer, int](), 0
         for buffer, size in self.own:
             offsets[buffer], room = room, room + -(-size // LINE) * LINE
         sizes = dict(self.own)
-        moved = [replace(r, word=at + r.word) for at, b in zip(starts, blocks, strict=False) for r in b.relocations]
-        pieces = [
-            (r.word, offsets[r.address.buffer], sizes[r.address.buffer]) for r in moved if r.address.buffer in sizes
+        links = [
+            Link(parameters=start, ratio=link.ratio, units=link.units)
+            for start, link in zip(starts, self.links, strict=False)
         ]
-        first = int(Chain.WORDS) + int(Link.WORDS) * len(blocks) + int(Piece.WORDS) * len(pieces)
-        head = [len(blocks), len(pieces), starts[-1], room]
-        for start, link in zip(starts, self.links, strict=False):
-            head += [0, start, link.ratio, link.units]
-        head += [word for piece in pieces for word in piece]
-        codelets = (int(Chain.WORDS) + int(Link.WORDS) * number + int(Link.CODELET) for number in range(len(blocks)))
-        return Encoded(
+        pieces = [
+            Piece(word=at + r.word, place=offsets[r.address.buffer], bytes=sizes[r.address.buffer])
+            for at, each in zip(starts, blocks, strict=False)
+            for r in each.relocations
+            if r.address.buffer in sizes
+        ]
+        head = Chain(links=len(links), pieces=len(pieces), parameter_words=starts[-1], piece_bytes=room)
+        codelets = (Chain.WORDS + Link.WORDS * number + Link.CODELET for number in range(len(blocks)))
+        return Encoded.of(
             chain,
-            np.concatenate([np.array(head, np.int64), *(block.words for block in blocks)]),
-            tuple(replace(r, word=first + r.word) for r in moved if r.address.buffer not in sizes),
-            chain_scratch_bytes(starts[-1], room, max(block.scratch_bytes for block in blocks)),
-            tuple(table for block in blocks for table in block.keep),
-            tuple(zip(codelets, (block.codelet for block in blocks), strict=True)),
+            block(head, links, pieces, *(each.parts(sizes) for each in blocks)),
+            chain_scratch_bytes(starts[-1], room, max(each.scratch_bytes for each in blocks)),
+            tuple(zip(codelets, (each.codelet for each in blocks), strict=True)),
+            blocks,
         )
