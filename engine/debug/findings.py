@@ -54,7 +54,7 @@ class Findings:
         """A write into parameters, which all tiles have in common on the host."""
         return DebugError(
             f"Expected {self._who(tile)} to leave its parameters alone. Received: a write into them. "
-            f"Copy to scratch what has to change, as hand_over does."
+            f"Copy to scratch what has to change, as chain does."
         )
 
     def two_writers(self, use: Use, cell: int, first: int, second: int) -> DebugError:

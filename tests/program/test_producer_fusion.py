@@ -11,7 +11,7 @@ from engine.ir.builder import Builder
 from engine.program.host_passes.pipeline import HOST_PASSES
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.program import Program
-from engine.program.work.producer_consumer import ProducerConsumer
+from engine.program.work.unit_chain import UnitChain
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
@@ -23,7 +23,7 @@ STEPS = 3
 
 def handed(program: Program) -> int:
     """How many compute sets of a program are two in one."""
-    return sum(isinstance(s.work, ProducerConsumer) for s in program.compute_sets)
+    return sum(isinstance(s.work, UnitChain) for s in program.compute_sets)
 
 
 def trained(module: Module, roles: list[str]) -> list[np.ndarray]:

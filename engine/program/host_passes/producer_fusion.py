@@ -13,7 +13,7 @@ from engine.program.program import ComputeSet, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.producer_consumer import ProducerConsumer
+from engine.program.work.unit_chain import ChainedWork, UnitChain
 
 MOST_PIECE_BYTES = 1 << 17
 """What a unit may forward, to be still in the cache when it is read."""
@@ -101,9 +101,10 @@ def _may_wait(program: Program, before: int, at: int) -> bool:
 
 def _fused(producer: ComputeSet, consumer: ComputeSet, span: Span) -> ComputeSet:
     """The two as one compute set."""
+    links = tuple(ChainedWork(each.work, 1, each.units) for each in (producer, consumer))
     return ComputeSet(
         f"{producer.name} {consumer.name}",
-        ProducerConsumer(producer.work, consumer.work, span.buffer, _piece_bytes(span)),
+        UnitChain(links, ((span.buffer, _piece_bytes(span)),)),
         consumer.units,
         [*producer.reads, *(s for s in consumer.reads if s.buffer is not span.buffer)],
         list(consumer.writes),
