@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.ir import Instruction, Module, Shape
+import numpy as np
+
+from engine.ir import AnyShape, Instruction, Module, Shape
 from engine.ir.opcodes import AFFINE
 
 Path = tuple[int, ...]
 """Indices into nested tuples, the outermost first."""
 LIMIT = 2**31
-SAME = AFFINE | {"convert"}
-"""They leave an integer scalar as it is."""
 MIRRORED = {"GT": "LT", "GE": "LE", "LT": "GT", "LE": "GE"}
 
 
@@ -67,7 +67,7 @@ class TripCounts:
         if predicate.opcode == "fusion":
             inner = predicate.called[0]
             return self._first_false(inner.root, self._inside(predicate, lookup), loop)
-        if predicate.opcode in SAME:
+        if predicate.opcode in AFFINE:
             return self._first_false(predicate.operands[0], lookup, loop)
         if predicate.opcode == "and":
             counts = [self._first_false(operand, lookup, loop) for operand in predicate.operands]
@@ -130,7 +130,7 @@ class TripCounts:
             return None
         if opcode == "constant":
             return _Sum(int(instruction["literal"].reshape(-1)[0]))
-        if opcode in SAME:
+        if opcode in AFFINE or (opcode == "convert" and _holds_all(instruction.shape, operands[0].shape)):
             return self._sum(operands[0], (), lookup)
         if opcode in ("add", "subtract"):
             left, right = (self._sum(operand, (), lookup) for operand in operands)
@@ -146,6 +146,11 @@ class TripCounts:
             return None
         turns, start = self.turns(loop), self._start(loop, path)
         return None if turns is None or start is None else _Sum(start + growth * turns)
+
+
+def _holds_all(result: AnyShape, operand: AnyShape) -> bool:
+    """Whether a conversion keeps every value of its operand's type; to a narrower one it wraps."""
+    return isinstance(result, Shape) and isinstance(operand, Shape) and np.can_cast(operand.dtype, result.dtype)
 
 
 def _is_integer(instruction: Instruction) -> bool:
