@@ -57,7 +57,7 @@ def _work(work: Work) -> Iterator[str]:
     if isinstance(work, FusedLoop):
         yield from _fused_loop(work)
         return
-    held = [(each.name, getattr(work, each.name)) for each in fields(work)]  # type: ignore[arg-type]
+    held = [(each.name, getattr(work, each.name)) for each in fields(work)]
     yield f"{work.kind} " + " ".join(f"{name}={_value(value)}" for name, value in held if not isinstance(value, Work))
     for name, value in held:
         if isinstance(value, Work):

@@ -131,7 +131,7 @@ def _moved(compute_set: ComputeSet, source: Buffer, target: Buffer) -> ComputeSe
 
     return replace(
         compute_set,
-        work=compute_set.work.with_addresses(lambda a: replace(a, buffer=swapped(a.buffer))),
+        work=compute_set.work.with_addresses(lambda a: replace(a, buffer=target) if a.buffer is source else a),
         reads=[replace(s, buffer=swapped(s.buffer)) for s in compute_set.reads],
         writes=[replace(s, buffer=swapped(s.buffer)) for s in compute_set.writes],
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ class Addressed:
     """A frozen dataclass that has addresses among its fields, or in tuples of such."""
 
     __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -27,27 +28,29 @@ class Addressed:
         return _changed(self, change)
 
 
-def addresses_in(value: object) -> Iterator[Address]:
+def addresses_in(value: object) -> list[Address]:
     """The addresses of a field's value; the elements of a tuple are of one kind."""
     if isinstance(value, Address):
-        yield value
-    elif isinstance(value, Addressed):
-        for each in fields(value):  # type: ignore[arg-type]
-            yield from addresses_in(getattr(value, each.name))
-    elif isinstance(value, tuple) and value and isinstance(value[0], Address | Addressed):
-        for element in value:
-            yield from addresses_in(element)
+        return [value]
+    if isinstance(value, Addressed):
+        return [address for name in value.__dataclass_fields__ for address in addresses_in(getattr(value, name))]
+    if isinstance(value, tuple) and value and isinstance(value[0], Address | Addressed):
+        return [address for element in value for address in addresses_in(element)]
+    return []
 
 
 def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
+    """The value itself where nothing changes."""
     if isinstance(value, Address):
         return change(value)
     if isinstance(value, Addressed):
-        old = {each.name: getattr(value, each.name) for each in fields(value)}  # type: ignore[arg-type]
+        old = {name: getattr(value, name) for name in value.__dataclass_fields__}
         new = {name: _changed(held, change) for name, held in old.items()}
-        return replace(value, **{name: held for name, held in new.items() if held is not old[name]})  # type: ignore[type-var]
+        differing = {name: held for name, held in new.items() if held is not old[name]}
+        return replace(value, **differing) if differing else value
     if isinstance(value, tuple) and value and isinstance(value[0], Address | Addressed):
-        return tuple(_changed(element, change) for element in value)
+        made = tuple(_changed(element, change) for element in value)
+        return value if all(a is b for a, b in zip(made, value, strict=True)) else made
     return value
 
 
