@@ -20,7 +20,7 @@ from rich.table import Table
 from benchmarks.hot_spots import microseconds_of, observed_programs
 from benchmarks.pipeline import SIZES, STAGES, STEPS, data, perceptron
 from engine.partition.schedule import Part, Schedule, devices_of, make_schedule
-from engine.runtime.executor import Column, Kind
+from engine.runtime.executor import Column, RowKind
 from engine.runtime.threads import usable_cores
 from engine.runtime.workers import run_table
 from ipu.pipelining_ops import PipelineSchedule
@@ -36,19 +36,19 @@ def parts_of_a_turn(schedule: Schedule) -> list[Part]:
 def side_by_side(table: np.ndarray, schedule: Schedule, workers: int) -> np.ndarray:
     """The table with each part on the worker of its IPU, and syncs between slots only."""
     made = table.copy()
-    begins = np.flatnonzero(made[:, Column.KIND] == Kind.TURN)
+    begins = np.flatnonzero(made[:, Column.KIND] == RowKind.TURN)
     slot = None
     for begin, part in zip(begins, parts_of_a_turn(schedule), strict=True):
         worker = part.stage * workers // schedule.stages
         rows = made[begin + 1 : made[begin, Column.TARGET]]
-        syncs = rows[:, Column.KIND] == Kind.SYNC
+        syncs = rows[:, Column.KIND] == RowKind.SYNC
         units = rows[:, Column.RANGES + 1 :: 2].max(axis=1)
         rows[:, Column.RANGES :] = 0
         rows[:, Column.RANGES + 2 * worker + 1] = units
         # What is left of a sync is a compute set without units.
-        rows[syncs, Column.KIND] = Kind.COMPUTE
+        rows[syncs, Column.KIND] = RowKind.COMPUTE
         if part.start % schedule.period != slot and syncs[0]:
-            rows[0, Column.KIND] = Kind.SYNC
+            rows[0, Column.KIND] = RowKind.SYNC
         slot = part.start % schedule.period
     return made
 
@@ -68,14 +68,14 @@ def least_times(executable: Any, table: np.ndarray, workers: int) -> np.ndarray:
 
 def added_up(table: np.ndarray, times: np.ndarray) -> float:
     """Microseconds of an update as it is: between two syncs the slowest worker counts."""
-    steered = table[:, Column.KIND] != Kind.COMPUTE
+    steered = table[:, Column.KIND] != RowKind.COMPUTE
     between = np.cumsum(steered)
     return float(sum(times[between == each].sum(axis=0).max() for each in range(between[-1] + 1)))
 
 
 def added_up_side_by_side(table: np.ndarray, times: np.ndarray, schedule: Schedule, workers: int) -> float:
     """The same with the IPUs dealt out: in each slot the worker with most to do counts."""
-    begins = np.flatnonzero(table[:, Column.KIND] == Kind.TURN)
+    begins = np.flatnonzero(table[:, Column.KIND] == RowKind.TURN)
     outside = np.ones(len(table), bool)
     takes: dict[tuple[str, int], float] = {}
     for begin, part in zip(begins, parts_of_a_turn(schedule), strict=True):

@@ -12,7 +12,7 @@ from engine.profile import Account, summary
 from engine.profile.collectives import gradient_bytes
 from engine.profile.predictions import Predictions
 from engine.profile.scaling import POWERS_OF_TWO, predict, workload_of
-from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.profiling.accounts import account_of
 from keras_ext.accumulation import accumulation_of
 from keras_ext.training import Mode, StepFunction
@@ -29,7 +29,7 @@ def chip_account(model: KerasModel, mode: Mode = "train") -> Account:
     return account_of(_latest(model, mode))
 
 
-def _latest(model: KerasModel, mode: Mode) -> Program:
+def _latest(model: KerasModel, mode: Mode) -> TracedProgram:
     function = getattr(model, f"{mode}_function", None)
     program = function.latest_program() if isinstance(function, StepFunction) else None
     if program is None:

@@ -16,7 +16,7 @@ from engine.partition.storage import Storage
 from ipu._internal.compiler.accumulation import accumulated
 from ipu._internal.compiler.marks import AccumulatorType, marking
 from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
-from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.replication import alone, without_groups
 from ipu._internal.compiler.trace import graph_of, trace_step
 from ipu._internal.config.system import current_system
@@ -27,7 +27,7 @@ from ipu._internal.pipelining.streaming import (
     StreamingTrainingPipeline,
 )
 from keras_ext.epochs.feeds import BatchSignature
-from keras_ext.pipelining.options import Pipelining
+from keras_ext.pipelining.options import ModelPipelining
 from keras_ext.types import KerasOptimizer
 
 
@@ -40,7 +40,7 @@ class Updates:
 
     accumulation: Accumulation
     accumulator_type: AccumulatorType
-    pipelining: Pipelining | None
+    pipelining: ModelPipelining | None
     metric_variables: Callable[[], Iterable[Any]] = field(compare=False)
     storage: Storage = Storage()
     streaming: bool = False
@@ -51,11 +51,11 @@ class ProgramCache:
     """Programs by batch signature and updates. Dies with the function that owns it; Keras drops that at `compile()`."""
 
     def __init__(self) -> None:
-        self._programs: dict[Any, Program] = {}
+        self._programs: dict[Any, TracedProgram] = {}
         self._optimizer: Any = None
         self._system_version: int | None = None
 
-    def latest(self) -> Program | None:
+    def latest(self) -> TracedProgram | None:
         """The program made last."""
         return next(reversed(self._programs.values()), None)
 
@@ -75,7 +75,7 @@ class ProgramCache:
         step: Callable[[Any], Any],
         replicas: int,
         updates: Updates | None = None,
-    ) -> Program:
+    ) -> TracedProgram:
         """The program of `step` for batches of `signature`, which replicas take in turn, made now if there is none.
 
         With `updates` a step of the program takes the batches of one update.
@@ -95,11 +95,11 @@ class ProgramCache:
 
 def compile_step(
     step: Callable[[Any], Any], signature: BatchSignature, replicas: int, updates: Updates | None = None
-) -> Program:
+) -> TracedProgram:
     """Traces a step that takes one nested batch, and compiles it, or the step that makes one of `updates`."""
     flat_step, specs = _flat(step, signature)
     if updates is None:
-        return Program(without_groups(alone(trace_step(flat_step, specs), replicas)))
+        return TracedProgram(without_groups(alone(trace_step(flat_step, specs), replicas)))
     if updates.streaming and updates.training:
         try:
             return _compile_updates(flat_step, specs, replicas, updates)
@@ -111,7 +111,7 @@ def compile_step(
 
 def _compile_updates(
     flat_step: Callable[..., Any], specs: Sequence[tf.TensorSpec], replicas: int, updates: Updates
-) -> Program:
+) -> TracedProgram:
     traceable: Callable[..., Any] = flat_step
     if updates.streaming:
         last = None if updates.pipelining is None else len(updates.pipelining.devices) - 1
@@ -128,7 +128,7 @@ def _compile_updates(
             return StreamingAccumulation(
                 repeated, updates.accumulation.micro_batches, updates.accumulation.replicas, queue
             )
-        return Program(repeated)
+        return TracedProgram(repeated)
     traced = without_groups(traced, pipelined=True)
     pipelining = engine_pipelining(updates.pipelining, updates.accumulation)
     if marks.updated_once and queue is not None:
@@ -155,7 +155,7 @@ def _flat(step: Callable[[Any], Any], signature: BatchSignature) -> tuple[Callab
     ]
 
 
-def engine_pipelining(pipelining: Pipelining, accumulation: Accumulation) -> EnginePipelining:
+def engine_pipelining(pipelining: ModelPipelining, accumulation: Accumulation) -> EnginePipelining:
     """What the engine is asked for."""
     return EnginePipelining(
         len(pipelining.devices),

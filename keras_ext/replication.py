@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from engine.errors import StepCountError
 from ipu._internal.config.system import current_system
-from keras_ext.epochs.feeds import Batches, BatchSignature, FeedIterator, take
+from keras_ext.epochs.feeds import BatchSignature, BatchSource, FeedIterator, take
 
 logger = logging.getLogger("ipu")
 
@@ -57,7 +57,7 @@ def refuse_partial_batch(partial: tuple[int, int] | None, cause: str) -> None:
         raise _partial_batch_error(*partial, cause)
 
 
-def refuse_unequal(taken: list[Batches], cause: str) -> None:
+def refuse_unequal(taken: list[BatchSource], cause: str) -> None:
     """Raises StepCountError for batches of more than one shape."""
     if len(taken) > 1:
         first, other = taken[0].signature, taken[1].signature
@@ -116,10 +116,10 @@ class ReplicaIterator(FeedIterator):
         self._replicas = replicas
         self._seen = 0
 
-    def __next__(self) -> Batches:
+    def __next__(self) -> BatchSource:
         return self.take(1)[0]
 
-    def take(self, limit: int) -> list[Batches]:
+    def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` steps of all replicas; StopIteration when no step is left.
 
         Raises StepCountError for a batch smaller than the others, and for fewer batches than replicas.
@@ -132,4 +132,4 @@ class ReplicaIterator(FeedIterator):
         refuse_too_few(self._seen, self._replicas)
         if rest == batches.steps:
             raise StopIteration
-        return [Batches(batches.signature, batches.steps - rest, batches.feeds)]
+        return [BatchSource(batches.signature, batches.steps - rest, batches.feeds)]

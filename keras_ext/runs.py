@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.partition.accumulation import Accumulation
 from keras_ext.accumulation import accumulation_of
-from keras_ext.epochs.passes import Passes
+from keras_ext.epochs.passes import DataPasses
 from keras_ext.pipelining.micro_batches import pipelined_run
 from keras_ext.queue_options import prefetch_depth
 from keras_ext.queue_report import begin_report, queue_report
@@ -25,7 +25,7 @@ MODES = {"fit": "train", "evaluate": "test", "predict": "predict"}
 
 
 @dataclass
-class Run:
+class MethodRun:
     """One call of a method of MODES; `opened` says whether its own data have been opened, as validation data are later.
 
     `passes` are those over the data of a fit, if tf.data gives them their order.
@@ -34,7 +34,7 @@ class Run:
     model: Any
     mode: str
     opened: bool = False
-    passes: Passes | None = None
+    passes: DataPasses | None = None
 
     def accumulation(self) -> Accumulation:
         """How the batches of its data are accumulated.
@@ -44,7 +44,7 @@ class Run:
         return accumulation_of(self.model) if self.mode == "train" else Accumulation()
 
 
-_run: ContextVar[Run | None] = ContextVar("run under way", default=None)
+_run: ContextVar[MethodRun | None] = ContextVar("run under way", default=None)
 
 
 def executions_ahead() -> int | None:
@@ -53,7 +53,7 @@ def executions_ahead() -> int | None:
     return None if run is None else prefetch_depth(run.model)
 
 
-def opening() -> Run | None:
+def opening() -> MethodRun | None:
     """The run under way if the data that are opened now are its own; None for others, as those of a validation."""
     run = _run.get()
     if run is None or run.opened:
@@ -62,7 +62,7 @@ def opening() -> Run | None:
     return run
 
 
-def passes_of_training() -> Passes | None:
+def passes_of_training() -> DataPasses | None:
     """The passes over the data of the fit under way; None where nothing says their order, or in another thread."""
     run = _run.get()
     return None if run is None else run.passes
@@ -83,7 +83,7 @@ def _running(method: Callable[..., Any], mode: str, strategy_serves: Callable[[A
             return method(self, *arguments, **named)
         given = signature.bind(self, *arguments, **named).arguments
         begin_report(self, mode)
-        before = _run.set(Run(self, mode))
+        before = _run.set(MethodRun(self, mode))
         try:
             with pipelined_run(self, mode, given):
                 if mode == "train":

@@ -15,7 +15,7 @@ from engine.errors import ConfigurationError
 from ipu._internal.serving.counts import checked_count
 from ipu._internal.serving.directory import check_directory
 from ipu._internal.serving.exporting import Export, export_step
-from ipu._internal.serving.manifest import Pipeline
+from ipu._internal.serving.manifest import PipelineManifest
 from ipu._internal.serving.steps import Step
 from keras_ext.extension import Extension
 from keras_ext.pipelining.micro_batches import check_pipeline_count
@@ -182,9 +182,9 @@ def _steps_per_execution(model: KerasModel) -> int:
     return 1 if steps is None else int(steps.numpy() if hasattr(steps, "numpy") else steps)
 
 
-def _pipeline(model: KerasModel, iterations: int) -> Pipeline | None:
+def _pipeline(model: KerasModel, iterations: int) -> PipelineManifest | None:
     pipelining = pipelining_of(model, training=False)
     if pipelining is None:
         return None
     check_pipeline_count(pipelining, iterations, False, "steps_per_execution, the iterations of an exported pipeline,")
-    return Pipeline(pipelining.devices, pipelining.schedule, pipelining.options.forward)
+    return PipelineManifest(pipelining.devices, pipelining.schedule, pipelining.options.forward)

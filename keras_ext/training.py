@@ -13,15 +13,15 @@ import tensorflow as tf
 
 from engine.errors import OutOfTileMemory
 from engine.partition.accumulation import Accumulation
-from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.config.system import current_system
 from ipu._internal.profiling import failures
 from keras_ext.accumulation import accumulation_of, accumulation_with, accumulator_type_of, storage_of
 from keras_ext.callback_thread import CallbackThread
-from keras_ext.epochs.feeds import Batches, BatchSignature, grouped, take, together
+from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, take, together
 from keras_ext.epochs.structure import flatten
 from keras_ext.pipelining.batch_specs import batch_specs
-from keras_ext.pipelining.options import Pipelining, accumulator_type_of_pipeline, pipelining_of
+from keras_ext.pipelining.options import ModelPipelining, accumulator_type_of_pipeline, pipelining_of
 from keras_ext.pipelining.outfeed import begin_execution
 from keras_ext.pipelining.running import check_batches_of_pipeline, inference_micro_batches, traced_step
 from keras_ext.pipelining.schedules import note_pipeline
@@ -60,7 +60,7 @@ class Framework(Protocol):
 class Asked(NamedTuple):
     """What the model's options say, asked once in each execution; what evaluations accumulate depends on their data."""
 
-    pipelining: Pipelining | None
+    pipelining: ModelPipelining | None
     accumulation: Accumulation | None
 
 
@@ -86,7 +86,7 @@ class StepFunction:
         assert model is not None
         return model
 
-    def latest_program(self) -> Program | None:
+    def latest_program(self) -> TracedProgram | None:
         """The program that was compiled last, None before the first."""
         return self._programs.latest()
 
@@ -95,7 +95,7 @@ class StepFunction:
         signature = self._programs.latest_signature()
         return None if signature is None else graph_of_step(self._step, signature)
 
-    def program_for(self, x: Nest = None, y: Nest = None, batch_size: int | None = None) -> Program:
+    def program_for(self, x: Nest = None, y: Nest = None, batch_size: int | None = None) -> TracedProgram:
         """The program for batches of the shapes of `x` and `y`, compiled if need be, and not run.
 
         They are arrays or `tf.TensorSpec`s; what is None follows from the model. Raises ConfigurationError for shapes
@@ -107,9 +107,11 @@ class StepFunction:
         specs, layout = flatten(batch, lambda spec: spec)
         shapes = tuple(tuple(spec.shape.as_list()) for spec in specs)
         dtypes = tuple(spec.dtype.as_numpy_dtype for spec in specs)
-        return self.program(Batches(BatchSignature(layout, shapes, tuple(map(np.dtype, dtypes))), 1, []))
+        return self.program(BatchSource(BatchSignature(layout, shapes, tuple(map(np.dtype, dtypes))), 1, []))
 
-    def program(self, batches: Batches, callbacks: StepCallbacks | None = None, asked: Asked | None = None) -> Program:
+    def program(
+        self, batches: BatchSource, callbacks: StepCallbacks | None = None, asked: Asked | None = None
+    ) -> TracedProgram:
         """The program for these batches, and for callbacks of each step if there are some."""
         model = self.model
         known = self._programs.other_than(batches.signature)
@@ -140,7 +142,7 @@ class StepFunction:
         pipelining = pipelining_of(model, training)
         return Asked(pipelining, accumulation_with(model, pipelining) if training else None)
 
-    def _updates(self, batches: Batches, observed: bool, asked: Asked) -> Updates | None:
+    def _updates(self, batches: BatchSource, observed: bool, asked: Asked) -> Updates | None:
         """What makes a step of the program take several batches; None where it takes one."""
         model, framework, training = self.model, self._framework, self._mode == "train"
         pipelining, accumulation = asked
@@ -154,12 +156,12 @@ class StepFunction:
         streaming = observed and (pipelining is not None or (training and accumulation.steps > 1))
         return Updates(accumulation, accumulator_type, pipelining, metrics, storage, streaming, training)
 
-    def _logs(self, program: Program, results: list[np.ndarray]) -> Any:
+    def _logs(self, program: TracedProgram, results: list[np.ndarray]) -> Any:
         """What callbacks are told of a step, given its results with an axis of the engine's steps in it."""
         raise NotImplementedError
 
     def _run_reporting(
-        self, program: Program, batches: Batches, callbacks: StepCallbacks
+        self, program: TracedProgram, batches: BatchSource, callbacks: StepCallbacks
     ) -> tuple[list[np.ndarray], bool]:
         """Runs steps while a thread calls the callbacks of each; the results of those made, and whether told to stop.
 
@@ -238,7 +240,7 @@ class EpochFunction(StepFunction):
             self._told = logs, program.latest_run
         return logs
 
-    def _logs(self, program: Program, results: list[np.ndarray]) -> Any:
+    def _logs(self, program: TracedProgram, results: list[np.ndarray]) -> Any:
         return program.pack([_log(result[-1]) for result in results])
 
 
@@ -255,12 +257,12 @@ class PredictFunction(StepFunction):
         program, columns = self._run(data)
         return program.pack(columns)
 
-    def _run(self, data: list[Any]) -> tuple[Program, list[np.ndarray]]:
+    def _run(self, data: list[Any]) -> tuple[TracedProgram, list[np.ndarray]]:
         parts: list[list[np.ndarray]] = []
         note_steps(self.model, self._mode, len(data))
         callbacks = take_callbacks(self.model, self._mode)
         stopped = False
-        of_replicas = bool(data) and isinstance(data[0], Batches)
+        of_replicas = bool(data) and isinstance(data[0], BatchSource)
         taken = [together(data)] if of_replicas else grouped(data)
         asked = self._ask()
         check_batches_of_pipeline(self.model, asked.pipelining, taken)
@@ -275,7 +277,7 @@ class PredictFunction(StepFunction):
                 break
         return program, [part[0] if len(part) == 1 else np.concatenate(part) for part in zip(*parts, strict=True)]
 
-    def _logs(self, program: Program, results: list[np.ndarray]) -> Any:
+    def _logs(self, program: TracedProgram, results: list[np.ndarray]) -> Any:
         return {"outputs": program.pack([tf.convert_to_tensor(_all_rows(result)) for result in results])}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.errors import AccumulationStepError
 from engine.partition.accumulation import Accumulation
-from keras_ext.epochs.feeds import Batches
+from keras_ext.epochs.feeds import BatchSource
 from keras_ext.replication import refuse_partial_batch, refuse_unequal
 
 
@@ -35,7 +35,7 @@ def check_executions(steps: int | None, per_execution: int, accumulation: Accumu
         )
 
 
-def as_updates(taken: list[Batches], accumulation: Accumulation) -> list[Batches]:
+def as_updates(taken: list[BatchSource], accumulation: Accumulation) -> list[BatchSource]:
     """The same feeds, counted in updates.
 
     Raises StepCountError for batches of several shapes, AccumulationStepError for steps that `accumulation` does not
@@ -47,7 +47,7 @@ def as_updates(taken: list[Batches], accumulation: Accumulation) -> list[Batches
     (batches,) = taken
     if batches.steps % accumulation.micro_batches:
         raise _execution_error(batches.steps, accumulation)
-    return [Batches(batches.signature, batches.steps // accumulation.micro_batches, batches.feeds)]
+    return [BatchSource(batches.signature, batches.steps // accumulation.micro_batches, batches.feeds)]
 
 
 def _execution_error(batches: int, accumulation: Accumulation) -> AccumulationStepError:

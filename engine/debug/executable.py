@@ -9,8 +9,8 @@ import numpy as np
 
 from engine.debug.aside import Aside
 from engine.debug.host import HostSide
-from engine.debug.memory import Memory
-from engine.debug.pieces import Pieces
+from engine.debug.memory import TileHomes
+from engine.debug.pieces import SpanTable
 from engine.debug.record import Record
 from engine.debug.steering import Follower
 from engine.debug.stepping import Stepper
@@ -41,8 +41,8 @@ class DebugExecutable(Executable):
 
     def __init__(self, program: Program, progress: Progress | None = None, *, tiles: int = TILES) -> None:
         super().__init__(program, progress)
-        self._pieces = Pieces()
-        self._memory: Memory | None = None
+        self._pieces = SpanTable()
+        self._memory: TileHomes | None = None
         self._kept = Tables(self._all_sets, self._blocks)
         self._share_out(tiles)
 
@@ -96,7 +96,7 @@ class DebugExecutable(Executable):
 
     def _stepper(self, steps: int, rings: list[np.ndarray], queues: Mapping[str, AnyRing]) -> Stepper:
         if self._memory is None:
-            self._memory = Memory(self._buffers(), self.plan, self._arena, self.tiles)
+            self._memory = TileHomes(self._buffers(), self.plan, self._arena, self.tiles)
         handed_out = [ring for ring in rings if ring[0].nbytes]
         predicates = [mark.predicate for mark in self._running.marks if mark.predicate is not None]
         return Stepper(

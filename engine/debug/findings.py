@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.debug.cells import place_of, value_of
 from engine.debug.culprits import Culprit
-from engine.debug.pieces import NOBODY, Piece
+from engine.debug.pieces import NOBODY, SpanElements
 from engine.debug.uses import Use
 from engine.errors import DebugError
 from engine.program.program import Buffer, ComputeSet
@@ -107,7 +107,7 @@ class Findings:
         return any(bool(mask) if isinstance(mask, bool) else bool(mask[cell]) for mask in masks)
 
     @staticmethod
-    def _whose(allowed: list[Piece], other: list[Piece], only: str, cell: int) -> str:
+    def _whose(allowed: list[SpanElements], other: list[SpanElements], only: str, cell: int) -> str:
         """Whose piece an element is, by spans that allow what was done; `other` ones allow `only` something else."""
         if not allowed:
             return f"which it may only {only}" if other else "a buffer that it does not mention in its spans"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.debug.cells import cell_type, place_of
-from engine.debug.pieces import Piece
+from engine.debug.pieces import SpanElements
 from engine.errors import DebugError
 from engine.program.program import Buffer
 
@@ -19,7 +19,7 @@ from engine.program.program import Buffer
 class Touch:
     """A piece of a buffer that lies at an address, and who touches it."""
 
-    piece: Piece
+    piece: SpanElements
     address: int
     who: str
     writes: bool

@@ -20,7 +20,7 @@ from engine.codelets.queues import (
     outfeed_wait,
     store_word,
 )
-from engine.debug.memory import Memory
+from engine.debug.memory import TileHomes
 from engine.errors import DebugError
 from engine.program.program import ComputeSet, ProgramQueue
 from engine.program.work.records import Records
@@ -35,7 +35,7 @@ NEVER_READ = 1 << 40
 class HostSide:
     """The rings of a call, by the control blocks of the program's queues."""
 
-    def __init__(self, queues: Mapping[str, ProgramQueue], rings: Mapping[str, AnyRing], memory: Memory) -> None:
+    def __init__(self, queues: Mapping[str, ProgramQueue], rings: Mapping[str, AnyRing], memory: TileHomes) -> None:
         self._memory = memory
         self._queues = {queue.control: (queue, rings[name]) for name, queue in queues.items()}
         for queue, _ in self._queues.values():

@@ -15,7 +15,7 @@ from engine.runtime.buffers import aligned_zeros
 LEAST = 64
 
 
-class Memory:
+class TileHomes:
     """Homes by buffer. `arena` is memory as the plan divides it up, with what permanent buffers begin with."""
 
     def __init__(self, buffers: Iterable[Buffer], plan: MemoryPlan, arena: np.ndarray, tiles: int) -> None:

@@ -16,7 +16,7 @@ Mask = np.ndarray | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SpanElements:
     """What a span says when units are dealt out to tiles.
 
     `tiles` has the tile of each cell, int16 [cells], NOBODY where there is none; None lets each `active` tile (one that
@@ -32,21 +32,21 @@ class Piece:
         return True if self.tiles is None else self.tiles == tile
 
 
-class Pieces:
+class SpanTable:
     """Makes pieces, and keeps them, as the same ones are wanted in each step."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple, np.ndarray] = {}
 
-    def piece(self, span: Span, ranges: Ranges) -> Piece:
+    def piece(self, span: Span, ranges: Ranges) -> SpanElements:
         """What `span` says when tile t has the units lo <= unit < hi of ranges[t]."""
         active = tuple(tile for tile, (lo, hi) in enumerate(ranges) if lo < hi)
         if span.partition is None:
-            return Piece(span, active, None)
+            return SpanElements(span, active, None)
         key = (span.buffer.shape, span.partition, tuple(ranges))
         if key not in self._kept:
             self._kept[key] = _tiles(span, ranges)
-        return Piece(span, active, self._kept[key])
+        return SpanElements(span, active, self._kept[key])
 
 
 def _tiles(span: Span, ranges: Ranges) -> np.ndarray:
@@ -60,7 +60,7 @@ def _tiles(span: Span, ranges: Ranges) -> np.ndarray:
     return np.resize(of_round, shape.elements * cells_of_element(shape))
 
 
-def mask_of(pieces: list[Piece], tile: int) -> Mask:
+def mask_of(pieces: list[SpanElements], tile: int) -> Mask:
     """The cells that a tile may touch by any of these."""
     found: Mask = False
     for piece in pieces:

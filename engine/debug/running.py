@@ -17,17 +17,17 @@ from engine.program.syncs import Ranges
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CellChange:
     """Cells of a tile's copy that are not what they were before, by number, and what they are now."""
 
     cells: np.ndarray
     values: np.ndarray
 
 
-Changes = dict[Buffer, Change]
+Changes = dict[Buffer, CellChange]
 
 
-class Run:
+class ComputeSetRun:
     """One run of a compute set. `words` are what the executor has in each worker's scratch, for each tile."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Run:
             cells = np.flatnonzero(block.cells != before[buffer])
             if cells.size:
                 self._check_writable(use, number, cells, block.cells)
-                changes[buffer] = Change(cells, block.cells[cells])
+                changes[buffer] = CellChange(cells, block.cells[cells])
         return changes
 
     def _check_writable(self, use: Use, number: int, cells: np.ndarray, values: np.ndarray) -> None:
@@ -119,7 +119,7 @@ class Run:
                 place = different[0]
                 culprit = self._culprit(number, foreign, buffer, int(cells[place]))
                 raise self._found.dependence(culprit, use, number, int(cells[place]), first, second, int(place))
-            agreed[buffer] = Change(cells, first)
+            agreed[buffer] = CellChange(cells, first)
         return agreed
 
     def _culprit(self, number: int, foreign: dict[Buffer, np.ndarray], buffer: Buffer, cell: int) -> Culprit:
@@ -145,10 +145,10 @@ class Run:
                 writer[cells] = number
 
 
-_NOTHING = Change(np.zeros(0, np.intp), np.zeros(0, np.uint8))
+_NOTHING = CellChange(np.zeros(0, np.intp), np.zeros(0, np.uint8))
 
 
-def _after(before: np.ndarray, cells: np.ndarray, change: Change) -> np.ndarray:
+def _after(before: np.ndarray, cells: np.ndarray, change: CellChange) -> np.ndarray:
     """What some cells hold after a run."""
     if change.cells.size:
         before[np.searchsorted(cells, change.cells)] = change.values

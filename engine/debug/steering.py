@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.errors import InternalError
 from engine.machine_code.abi import COUNTERS
-from engine.runtime.executor import Column, Kind, State
+from engine.runtime.executor import Column, RowKind, State
 from engine.runtime.observer import Observer, RunningCall
 
 NAP_SECONDS = 0.0002
@@ -37,16 +37,16 @@ class Walk:
             row = self._table[number]
             kind, target = row[Column.KIND], int(row[Column.TARGET])
             number += 1
-            if kind in (Kind.COMPUTE, Kind.SYNC):
+            if kind in (RowKind.COMPUTE, RowKind.SYNC):
                 yield row
-            elif kind == Kind.BRANCH:
+            elif kind == RowKind.BRANCH:
                 yield row
                 number = target if self._taken == bool(row[Column.TRUTH]) else number
-            elif kind == Kind.JUMP:
+            elif kind == RowKind.JUMP:
                 number = target
-            elif kind == Kind.REPEAT:
+            elif kind == RowKind.REPEAT:
                 number = target if self._another_turn(row) else number
-            elif kind == Kind.TURN:
+            elif kind == RowKind.TURN:
                 number = target if self._is_followed_now(row) else number
             else:
                 raise InternalError(f"Expected rows of known kinds. Received row {number - 1}: {row.tolist()}.")

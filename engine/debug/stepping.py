@@ -13,10 +13,10 @@ from engine.debug.exchange import exchanged, from_host
 from engine.debug.findings import Findings, title
 from engine.debug.hazards import Hazards, Touch
 from engine.debug.host import HostSide
-from engine.debug.memory import Memory
-from engine.debug.pieces import Piece, Pieces
+from engine.debug.memory import TileHomes
+from engine.debug.pieces import SpanElements, SpanTable
 from engine.debug.record import Record
-from engine.debug.running import Run
+from engine.debug.running import ComputeSetRun
 from engine.debug.steering import Walk
 from engine.debug.tile import Tile, touched
 from engine.debug.uses import Use
@@ -26,7 +26,7 @@ from engine.program.program import Buffer, ComputeSet, Program, Span
 from engine.program.syncs import Ranges
 from engine.program.work.base import Encoded
 from engine.runtime.buffers import DeviceBuffer
-from engine.runtime.executor import Column, Kind
+from engine.runtime.executor import Column, RowKind
 
 NOTHING = np.zeros((), np.int64)
 
@@ -46,19 +46,19 @@ class Stepper:
     sets: dict[int, tuple[ComputeSet, Encoded, int]]
     predicates: dict[int, Buffer]
     address: Callable[[Buffer], int]
-    memory: Memory
+    memory: TileHomes
     host: HostSide
     handed_out: dict[int, np.ndarray]
-    pieces: Pieces
+    pieces: SpanTable
     aside: Aside
     record: Record
 
     def __post_init__(self) -> None:
         self._hazards = Hazards()
         self._tiles = (self.table.shape[1] - Column.RANGES) // 2
-        numbers = np.cumsum(self.table[:, Column.KIND] == Kind.SYNC)
+        numbers = np.cumsum(self.table[:, Column.KIND] == RowKind.SYNC)
         for row, number in zip(self.table, numbers.tolist(), strict=True):
-            if row[Column.KIND] == Kind.COMPUTE:
+            if row[Column.KIND] == RowKind.COMPUTE:
                 compute_set, _, _ = self.sets[int(row[Column.PARAMETERS])]
                 tiles = sum(lo < hi for lo, hi in self._ranges(row))
                 self.record.know(compute_set, tiles, number)
@@ -76,9 +76,9 @@ class Stepper:
         self._hazards.sync()
         walk = Walk(self.table)
         for row in walk:
-            if row[Column.KIND] == Kind.SYNC:
+            if row[Column.KIND] == RowKind.SYNC:
                 self._hazards.sync()
-            elif row[Column.KIND] == Kind.BRANCH:
+            elif row[Column.KIND] == RowKind.BRANCH:
                 walk.branch(self._truth(self.predicates[int(row[Column.PREDICATE])]))
             else:
                 self._compute(self.sets[int(row[Column.PARAMETERS])], self._ranges(row), step, walk.turns)
@@ -104,7 +104,7 @@ class Stepper:
         self.record.ran(compute_set, exchanged(uses.values(), self._tiles), from_host(uses.values()))
         words = [self._words(step, tile, turns) for tile in range(self._tiles)]
         findings = Findings(compute_set, ranges, uses, self.memory.holder)
-        Run(Tile(compute_set, block, codelet, self.aside), uses, ranges, words, findings).run()
+        ComputeSetRun(Tile(compute_set, block, codelet, self.aside), uses, ranges, words, findings).run()
         self.host.after(compute_set)
 
     def _words(self, step: int, tile: int, turns: list[int]) -> list[int]:
@@ -138,7 +138,7 @@ class Stepper:
         """What a branch finds; all tiles look at it."""
         self._check_whole(predicate, "the branch on it")
         if predicate.kind != "constant":
-            piece = Piece(Span(predicate), tuple(range(self._tiles)), None)
+            piece = SpanElements(Span(predicate), tuple(range(self._tiles)), None)
             touch = Touch(piece, self.address(predicate), f"the branch on {predicate.name!r}", False)
             self._hazards.check(touch.who, [touch])
         return bool(self.memory[predicate].cells[0])

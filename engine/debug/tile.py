@@ -29,7 +29,7 @@ def guard(kind: Poison) -> np.ndarray:
     return poison_bytes(kind, GUARD)
 
 
-class Block:
+class GuardedBlock:
     """Memory for one array between guards. `cells` may be written by whoever prepares or looks at it."""
 
     def __init__(self, shape: Shape) -> None:
@@ -66,7 +66,7 @@ class Tile:
     def __init__(self, compute_set: ComputeSet, block: Encoded, codelet: int, aside: Aside) -> None:
         self._block, self._codelet, self._aside = block, codelet, aside
         self._hidden = [(state, state.copy()) for state in aside.hidden(compute_set)]
-        self.blocks = {buffer: Block(buffer.shape) for buffer in touched(compute_set) if not aside.has(buffer)}
+        self.blocks = {buffer: GuardedBlock(buffer.shape) for buffer in touched(compute_set) if not aside.has(buffer)}
         self.scratch_bytes = block.scratch_bytes
         size = -(-(Scratch.BYTES + block.scratch_bytes + GUARD) // LINE) * LINE
         self._scratch = aligned_zeros(size)

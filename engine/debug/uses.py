@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.debug.homes import Home
-from engine.debug.pieces import Mask, Piece, mask_of
+from engine.debug.pieces import Mask, SpanElements, mask_of
 from engine.debug.poison import Poison, poison
 from engine.program.program import Buffer
 
@@ -17,8 +17,8 @@ class Use:
     """One buffer in one compute set: its home, who may read and write which cells, which cells are written at all."""
 
     home: Home
-    reads: list[Piece] = field(default_factory=list)
-    writes: list[Piece] = field(default_factory=list)
+    reads: list[SpanElements] = field(default_factory=list)
+    writes: list[SpanElements] = field(default_factory=list)
     written: np.ndarray | None = None
 
     @property

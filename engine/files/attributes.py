@@ -28,7 +28,7 @@ AT_LEAST_ONE = frozenset({"size", "stride", "window_dilation", "base_dilation"})
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """How values of one kind are written and, with all checks, read. Readers raise InvalidFile."""
 
     write: Callable[[Any], Any]
@@ -73,16 +73,16 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _choice(*words: str) -> Kind:
+def _choice(*words: str) -> ValueKind:
     def read(value: Any) -> str:
         if value not in words:
             raise InvalidFile(f"Expected one of {', '.join(words)}. Received: {value!r:.80}.")
         return text(value)
 
-    return Kind(str, read)
+    return ValueKind(str, read)
 
 
-def _record(kind: type) -> Kind:
+def _record(kind: type) -> ValueKind:
     """A dataclass of integers, booleans and tuples of integers, as the list of its fields."""
     fields = dataclasses.fields(kind)
 
@@ -95,7 +95,7 @@ def _record(kind: type) -> Kind:
             raise InvalidFile(f"Expected the {len(fields)} fields of {kind.__name__}. Received: {value!r:.80}.")
         return kind(*(_field(each.name, str(each.type), part) for each, part in zip(fields, value, strict=True)))
 
-    return Kind(write, read)
+    return ValueKind(write, read)
 
 
 def _field(name: str, kind: str, value: Any) -> Any:
@@ -106,8 +106,10 @@ def _field(name: str, kind: str, value: Any) -> Any:
     return integer(value, -LARGEST if name in SIGNED_FIELDS else int(name in AT_LEAST_ONE))
 
 
-def _several(kind: Kind) -> Kind:
-    return Kind(lambda value: [kind.write(e) for e in value], lambda value: tuple(kind.read(e) for e in a_list(value)))
+def _several(kind: ValueKind) -> ValueKind:
+    return ValueKind(
+        lambda value: [kind.write(e) for e in value], lambda value: tuple(kind.read(e) for e in a_list(value))
+    )
 
 
 def _read_texts(value: Any) -> dict[str, str]:
@@ -116,12 +118,12 @@ def _read_texts(value: Any) -> dict[str, str]:
     return {text(key): text(each) for key, each in value.items()}
 
 
-NATURAL = Kind(int, integer)
-POSITIVE = Kind(int, lambda value: integer(value, 1))
-NATURALS = Kind(lambda value: [int(each) for each in value], integers)
-BOOLEAN = Kind(bool, _boolean)
-TEXT = Kind(lambda value: value.decode() if isinstance(value, bytes) else text(value), text)
-KINDS: dict[str, Kind] = {
+NATURAL = ValueKind(int, integer)
+POSITIVE = ValueKind(int, lambda value: integer(value, 1))
+NATURALS = ValueKind(lambda value: [int(each) for each in value], integers)
+BOOLEAN = ValueKind(bool, _boolean)
+TEXT = ValueKind(lambda value: value.decode() if isinstance(value, bytes) else text(value), text)
+KINDS: dict[str, ValueKind] = {
     **dict.fromkeys(("parameter_number", "iota_dimension", "tuple_index", "feature_index", "channel_id"), NATURAL),
     **dict.fromkeys(("exponent_bits", "mantissa_bits", "results", "limit"), NATURAL),
     **dict.fromkeys(("feature_group_count", "batch_group_count"), POSITIVE),
@@ -140,8 +142,8 @@ KINDS: dict[str, Kind] = {
     "overflow": _choice("infinity", "nan", "clip"),
     "delta": NATURAL,
     "result_accuracy": NATURAL,
-    "epsilon": Kind(float, _number),
-    "frontend_attributes": Kind(dict, _read_texts),
+    "epsilon": ValueKind(float, _number),
+    "frontend_attributes": ValueKind(dict, _read_texts),
     "replica_groups": _several(NATURALS),
     "window": _several(_record(WindowDimension)),
     "slice_dimensions": _several(_record(SliceDimension)),

@@ -13,7 +13,7 @@ from engine.ir.affine import loop_index, pull
 from engine.ir.attributes import PARTIALS_SCOPE, PARTIALS_TYPES
 from engine.ir.opcodes import AFFINE, SOURCES, TUPLES
 from engine.ir.trip_counts import TripCounts
-from engine.lower.rows import Rows
+from engine.lower.rows import RowBlocks
 from engine.lower.views import View, through, whole
 from engine.program.program import Buffer, ByTurn, ComputeSet, Mark, Partition, ProgramQueue, Region
 
@@ -88,7 +88,7 @@ class Context:
         self.trip_counts = TripCounts(module)
         self.turn: Turn | None = None
         self.arguments: dict[Instruction, Instruction] = {}
-        self.rows: Rows | None = None
+        self.rows: RowBlocks | None = None
         self.loop_body: Computation | None = None
         self.counters = 0
         self.turned: dict[Instruction, View] = {}

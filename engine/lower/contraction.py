@@ -16,7 +16,7 @@ from engine.ir import Shape
 from engine.lower.context import Context
 from engine.lower.fusion import run_draft
 from engine.lower.nests import Draft, Reached, accumulated_in
-from engine.lower.rows import Rows
+from engine.lower.rows import RowBlocks
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
 from engine.program.work.contraction import Contraction, Grid
@@ -91,7 +91,7 @@ def weight_share(rows: int, columns: int) -> int:
     return -(-rows // shares)
 
 
-def grid(contraction: ContractionDraft, turn_rows: Rows | None = None) -> Grid:
+def grid(contraction: ContractionDraft, turn_rows: RowBlocks | None = None) -> Grid:
     """Along the rows that the arrays of a loop have in common, if B is small; else for enough units."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
     if turn_rows is not None and rows == turn_rows.extent and len(contraction.batch_a) == 1:

@@ -9,7 +9,7 @@ from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.lower.joining import place_of
 from engine.lower.nests import Draft, Drafting, Place, Reached, nest_of
-from engine.lower.units import Cut, cut
+from engine.lower.units import UnitCut, cut
 from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
 from engine.program.work.copy import Copy, Purpose
 from engine.program.work.fused_loop import Count, FusedLoop, Strided
@@ -69,7 +69,7 @@ def _emit_split(
     context: Context,
     name: str,
     nest: Nest,
-    plan: Cut,
+    plan: UnitCut,
     sources: list[Buffer],
     results: list[Buffer],
     op_name: str,
@@ -99,7 +99,7 @@ def _emit_split(
 
 def _combine(
     context: Context,
-    plan: Cut,
+    plan: UnitCut,
     reduction: Reduction,
     partial: Buffer,
     result: Buffer,
@@ -118,9 +118,9 @@ def _combine(
     start = _initial(plan.draft, reduction.initial[0], nodes, reached, read, sources)
     combined = replace(reduction, values=(0,), initial=(start,), accesses=(1,))
     draft = Draft((plan.units, elements), (True, False), nodes, reached, reductions=[combined])
-    whole = Cut(draft, 1, max(1, elements))
+    whole = UnitCut(draft, 1, max(1, elements))
     if elements > 4096:
-        whole = Cut(draft, 1, max(64, -(-elements // 16 // 64) * 64))
+        whole = UnitCut(draft, 1, max(64, -(-elements // 16 // 64) * 64))
     name = f"{result.name}.combine"
     context.emit(_compute_set(name, nest_of(draft, 1), whole, read, [result], op_name))
 
@@ -146,7 +146,7 @@ def _initial(
 def _compute_set(
     name: str,
     nest: Nest,
-    plan: Cut,
+    plan: UnitCut,
     sources: list[Buffer],
     results: list[Buffer],
     op_name: str,
@@ -177,7 +177,7 @@ def _compute_set(
     return ComputeSet(name, work, plan.units, reads, writes, effort, op_name, origins=draft.origins)
 
 
-def _partition(plan: Cut, reached: Reached, buffer: Buffer) -> Partition | None:
+def _partition(plan: UnitCut, reached: Reached, buffer: Buffer) -> Partition | None:
     """The piece of the array each unit touches, where that is a piece of one dimension of it."""
     stride, item = reached.strides[plan.loop], buffer.shape.dtype.itemsize
     extent = plan.draft.extents[plan.loop]

@@ -34,7 +34,7 @@ COPY_CYCLES = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PositionGroup:
     """P positions along spatial dimension `axis` (a number among the spatial ones).
 
     If `backward`, a group's columns hold its last position first: then the kernel keeps its order in memory, and the
@@ -70,7 +70,7 @@ def contraction_cycles(
     return cycles
 
 
-def choose_group(instruction: Instruction, numbers: ConvolutionDimensionNumbers, kernel: Shape) -> Group | None:
+def choose_group(instruction: Instruction, numbers: ConvolutionDimensionNumbers, kernel: Shape) -> PositionGroup | None:
     """The group that takes the fewest cycles, if any takes clearly fewer than single positions."""
     if not instruction["window"]:
         return None
@@ -91,10 +91,10 @@ def choose_group(instruction: Instruction, numbers: ConvolutionDimensionNumbers,
     best = min(costs, key=lambda p: costs[p])
     if best == 1 or costs[best] > WORTH * costs[1]:
         return None
-    return Group(len(instruction["window"]) - 1, best, backward=best == outputs and window.size > outputs)
+    return PositionGroup(len(instruction["window"]) - 1, best, backward=best == outputs and window.size > outputs)
 
 
-def grouped_phase(phase: Phase, group: Group) -> Phase:
+def grouped_phase(phase: Phase, group: PositionGroup) -> Phase:
     """The groups as positions: each reads the taps of the laid out kernel."""
     reach = len(phase.taps) + group.positions - 1
     starts = tuple(range(phase.starts[0], phase.starts[0] + reach))
@@ -115,7 +115,7 @@ def grouped_kernel(
     right: View,
     numbers: ConvolutionDimensionNumbers,
     phase: Phase,
-    group: Group,
+    group: PositionGroup,
 ) -> View:
     """A copy of the kernel among zeros, seen with a group's columns as features: its rows overlap."""
     feature, spatial = numbers.kernel_output_feature_dimension, numbers.kernel_spatial_dimensions[group.axis]
@@ -142,13 +142,13 @@ def grouped_kernel(
     return View(buffer, right.shape.with_dimensions(tuple(dimensions)), 0, strides)
 
 
-def grouped_order(shape: Shape, numbers: ConvolutionDimensionNumbers, group: Group) -> list[int]:
+def grouped_order(shape: Shape, numbers: ConvolutionDimensionNumbers, group: PositionGroup) -> list[int]:
     """The result's dimensions in an order in which a group's columns lie next to each other."""
     spatial, feature = numbers.output_spatial_dimensions[group.axis], numbers.output_feature_dimension
     return [*(d for d in range(shape.rank) if d not in (spatial, feature)), spatial, feature]
 
 
-def ungrouped(target: View, numbers: ConvolutionDimensionNumbers, group: Group | None) -> View:
+def ungrouped(target: View, numbers: ConvolutionDimensionNumbers, group: PositionGroup | None) -> View:
     """The result in its own order, from how the groups have it in memory."""
     if group is None or not group.backward:
         return target

@@ -23,7 +23,7 @@ LEAST_WORK = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowBlocks:
     """Arrays with `extent` as their first dimension (but for ones in front) are cut into pieces of `grain` rows."""
 
     extent: int
@@ -37,7 +37,7 @@ class Rows:
         return Partition(shape.elements // self.extent, self.extent, self.grain)
 
 
-def rows_of(loop: Instruction) -> Rows | None:
+def rows_of(loop: Instruction) -> RowBlocks | None:
     """The rows of a turn: those that the loop names, or else those that most arrays have; None for too little work.
 
     Branches of a turn are cut along its rows, too.
@@ -61,8 +61,8 @@ def rows_of(loop: Instruction) -> Rows | None:
     return _cut(extent)
 
 
-def _cut(extent: int) -> Rows:
-    return Rows(extent, max(-(-extent // MOST_UNITS), min(LEAST_GRAIN, -(-extent // 2))))
+def _cut(extent: int) -> RowBlocks:
+    return RowBlocks(extent, max(-(-extent // MOST_UNITS), min(LEAST_GRAIN, -(-extent // 2))))
 
 
 def _in_branches(body: Computation) -> Iterator[Instruction]:

@@ -7,7 +7,7 @@ from math import prod
 
 from engine.lower.collapse import collapsed, fences_for, loop_of
 from engine.lower.nests import Draft
-from engine.lower.rows import Rows
+from engine.lower.rows import RowBlocks
 from engine.machine_code.costs import MOST_UNITS
 from engine.program.program import Buffer, Partition
 
@@ -24,7 +24,7 @@ LARGE = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class UnitCut:
     """A collapsed draft, the loop its units run along, the piece each gets, and their number."""
 
     draft: Draft
@@ -41,8 +41,8 @@ def cut(
     sources: list[Buffer],
     results: list[Buffer],
     partitions: dict[Buffer, Partition],
-    rows: Rows | None = None,
-) -> Cut:
+    rows: RowBlocks | None = None,
+) -> UnitCut:
     """Along the rows of a loop's arrays; else as the largest array read is cut, so that data stays; else evenly."""
     by_rows = None if rows is None else _by_rows(draft, sources, results, rows)
     if by_rows is not None and not _wants_split(by_rows.draft):
@@ -59,15 +59,15 @@ def cut(
     loop = _widest_parallel(draft)
     extent = draft.extents[loop]
     if points <= SMALL or extent <= 1:
-        return Cut(draft, loop, max(extent, 1))
+        return UnitCut(draft, loop, max(extent, 1))
     units = min(MOST_UNITS, max(2, points // SMALL), extent)
     grain = -(-extent // units)
     if loop == len(draft.extents) - 1:
         grain = -(-grain // LANE_GRAIN) * LANE_GRAIN
-    return Cut(draft, loop, grain)
+    return UnitCut(draft, loop, grain)
 
 
-def _followed(draft: Draft, sources: list[Buffer], partitions: dict[Buffer, Partition]) -> Cut | None:
+def _followed(draft: Draft, sources: list[Buffer], partitions: dict[Buffer, Partition]) -> UnitCut | None:
     reads = [r for r in draft.reached if r.source is not None and not r.writes]
     reads.sort(key=lambda r: -sources[r.source].shape.elements)  # type: ignore[index]
     for array in reads:
@@ -81,11 +81,11 @@ def _followed(draft: Draft, sources: list[Buffer], partitions: dict[Buffer, Part
         moved = kept.reached[draft.reached.index(array)]
         loop = loop_of(kept, moved, partition, item)
         if loop is not None:
-            return Cut(kept, loop, partition.grain)
+            return UnitCut(kept, loop, partition.grain)
     return None
 
 
-def _by_rows(draft: Draft, sources: list[Buffer], results: list[Buffer], rows: Rows) -> Cut | None:
+def _by_rows(draft: Draft, sources: list[Buffer], results: list[Buffer], rows: RowBlocks) -> UnitCut | None:
     """The cut along the rows of an array that is written, or else read."""
     for writes in (True, False):
         for number, array in enumerate(draft.reached):
@@ -99,7 +99,7 @@ def _by_rows(draft: Draft, sources: list[Buffer], results: list[Buffer], rows: R
             kept = collapsed(draft, fences_for(draft, array, partition, item))
             loop = loop_of(kept, kept.reached[number], partition, item)
             if loop is not None:
-                return Cut(kept, loop, partition.grain)
+                return UnitCut(kept, loop, partition.grain)
     return None
 
 
@@ -133,8 +133,8 @@ def _wants_split(draft: Draft) -> bool:
     return points > 4 * SMALL and parallel < 8 * (1 if draft.reduced[-1] else LANE_GRAIN)
 
 
-def _split(draft: Draft, points: int) -> Cut:
+def _split(draft: Draft, points: int) -> UnitCut:
     loop = max((d for d, reduced in enumerate(draft.reduced) if reduced), key=lambda d: draft.extents[d])
     extent = draft.extents[loop]
     units = min(MOST_UNITS, max(2, points // SMALL), extent)
-    return Cut(draft, loop, -(-extent // units))
+    return UnitCut(draft, loop, -(-extent // units))

@@ -49,7 +49,7 @@ class MicroBatchLoop:
             if p in needed and p["parameter_number"] not in parts.moving
         }
         shape = TupleShape(tuple(i.shape for i in self.initial))
-        body = _Body(shape, self.accumulation, counter)
+        body = _LoopBody(shape, self.accumulation, counter)
         of, last = self._copies(body, given, states, set(rows)), len(body.micro_batches) - 1
         following = {counter: body.next_iteration()}
         for mark, place in zip(parts.marks, gradients, strict=True):
@@ -74,7 +74,7 @@ class MicroBatchLoop:
         self.moved = {number: entry.get_tuple_element(loop, place) for number, place in states.items()}
 
     def _copies(
-        self, body: _Body, given: Mapping[Instruction, int], states: Mapping[int, int], rows: Collection[int]
+        self, body: _LoopBody, given: Mapping[Instruction, int], states: Mapping[int, int], rows: Collection[int]
     ) -> Callable[[int, Instruction], Instruction]:
         """Gives what stands for an instruction in the k-th of an iteration's micro-batches."""
         parameters, elements = self.module.entry.parameters, {p: body.element(place) for p, place in given.items()}
@@ -107,7 +107,7 @@ class MicroBatchLoop:
         zero = np.zeros((), Shape(element_type).dtype)
         return self.entry.splat(zero, shape.dimensions, element_type)
 
-    def _while(self, body: _Body, shape: TupleShape, following: dict[int, Instruction]) -> Instruction:
+    def _while(self, body: _LoopBody, shape: TupleShape, following: dict[int, Instruction]) -> Instruction:
         elements = [following.get(place) or body.element(place) for place in range(len(self.initial))]
         condition = Builder("more_micro_batches")
         counted = condition.get_tuple_element(condition.parameter_of(shape), body.counter)
@@ -120,7 +120,7 @@ class MicroBatchLoop:
         return self.entry.instruction("while", shape, (initial,), called, **attributes_of_loop(self.module))
 
 
-class _Body:
+class _LoopBody:
     """The body of the loop, and where its iteration finds its data."""
 
     def __init__(self, shape: TupleShape, accumulation: Accumulation, counter: int) -> None:

@@ -22,7 +22,7 @@ from engine.ir.device_operations import (
 from engine.ir.floating_point import REPLICAS, VARYING
 from engine.partition.collectives import meet, stacked
 from engine.partition.copies import with_own_names
-from engine.partition.uniformity import Kind, LoopKinds, Uniformity, element_range, is_ordered, leaf_shapes
+from engine.partition.uniformity import Differing, LoopKinds, Uniformity, element_range, is_ordered, leaf_shapes
 from engine.passes.rewriting import changed
 
 FOLD = 0x9E3779B97F4A7C15
@@ -33,7 +33,7 @@ FOLD = 0x9E3779B97F4A7C15
 class Held:
     """An array as the replicas hold it: one instruction for all of them, or one for each."""
 
-    kind: Kind
+    kind: Differing
     copies: tuple[Instruction, ...]
 
     def of(self, place: int) -> Instruction:
@@ -91,7 +91,7 @@ class ReplicaCopies:
 
     def _copied(self, instruction: Instruction, operands: Sequence[Value]) -> Value:
         kinds = self.uniformity.after(instruction, [tuple(leaf.kind for leaf in value) for value in operands])
-        count = len(self.replicas) if Kind.VARYING in kinds else 1
+        count = len(self.replicas) if Differing.VARYING in kinds else 1
         if count > 1 and "f16" in (shape.element_type for shape in leaf_shapes(instruction.shape)):
             hints = {**instruction.get("frontend_attributes", {}), REPLICAS: VARYING}
             instruction = changed(instruction, frontend_attributes=hints)
@@ -127,14 +127,14 @@ class ReplicaCopies:
     def _random_bits(self, instruction: Instruction, operands: list[Value]) -> Value:
         """Replicas that share a variable's state draw from keys of their own; the new state is replica 0's."""
         (state,) = operands[0]
-        if state.kind is not Kind.STATE or self.uniformity.replicas == 1:
+        if state.kind is not Differing.STATE or self.uniformity.replicas == 1:
             return self._copied(instruction, operands)
         calls = [self._add(instruction, [self._folded(state.of(0), replica)]) for replica in self.replicas]
         following = self.b.get_tuple_element(calls[0], 0)
         if self.replicas[0] != 0:
             following = self._folded(following, self.replicas[0])
         bits = tuple(self.b.get_tuple_element(call, 1) for call in calls)
-        return [Held(Kind.STATE, (following,)), Held(Kind.VARYING, bits)]
+        return [Held(Differing.STATE, (following,)), Held(Differing.VARYING, bits)]
 
     def _folded(self, state: Instruction, replica: int) -> Instruction:
         """The state with a replica's key, which is its first word; folding twice is folding not at all."""
@@ -152,7 +152,7 @@ class ReplicaCopies:
             indices = tuple(self.b.constant(replica, "s32") for replica in self.replicas)
             return [Held(self.uniformity.different, indices)]
         if target == ASSUME_EQUAL:
-            return [Held(min(leaf.kind, Kind.STATE), leaf.copies[:1]) for leaf in operands[0]]
+            return [Held(min(leaf.kind, Differing.STATE), leaf.copies[:1]) for leaf in operands[0]]
         if not self._together:
             raise _parted(instruction)
         if target == OUTFEED:
@@ -163,7 +163,7 @@ class ReplicaCopies:
         copies = meet(self.b, instruction, [operand.of(replica) for replica in self.replicas])
         (kind,) = self.uniformity.after(instruction, [(operand.kind,)])
         # Where groups of fewer replicas were given one value, they have one result too.
-        copies = copies if kind is Kind.VARYING else copies[:1]
+        copies = copies if kind is Differing.VARYING else copies[:1]
         return [Held(kind, tuple(copies))]
 
     def _outfeed(self, instruction: Instruction, operands: list[Value]) -> Value:
@@ -174,7 +174,7 @@ class ReplicaCopies:
         else:
             taken = [stacked(self.b, [leaf.of(place) for place in self.replicas]) for (leaf,) in leaves]
         call = self._add(instruction, [*taken, token.of(0)])
-        return [Held(Kind.STATE, (each,)) for each in self._leaves(call)]
+        return [Held(Differing.STATE, (each,)) for each in self._leaves(call)]
 
     def _in_turn(self, instruction: Instruction, operands: list[Value]) -> Value:
         """Each replica's execution takes the token of the one before."""
@@ -185,7 +185,7 @@ class ReplicaCopies:
             *elements, following = self._leaves(self._add(instruction, [*taken, following]))
             results.append(elements)
         held = [Held(self.uniformity.different, copies) for copies in zip(*results, strict=True)]
-        return [*held, Held(Kind.STATE, (following,))]
+        return [*held, Held(Differing.STATE, (following,))]
 
     # Control flow
 
@@ -202,7 +202,7 @@ class ReplicaCopies:
         ]
         return _side_by_side(kinds, initial, each)
 
-    def _one_while(self, loop: Instruction, initial: Value, kinds: Sequence[Kind]) -> Value:
+    def _one_while(self, loop: Instruction, initial: Value, kinds: Sequence[Differing]) -> Value:
         state = self._as_kinds(initial, kinds)
         shape = TupleShape(tuple(copy.shape for leaf in state for copy in leaf.copies))
         body, condition = loop.called
@@ -217,14 +217,14 @@ class ReplicaCopies:
 
     def _conditional(self, instruction: Instruction, operands: list[Value]) -> Value:
         (choice,), *arguments = operands
-        if choice.kind is not Kind.VARYING or len(self.replicas) == 1:
+        if choice.kind is not Differing.VARYING or len(self.replicas) == 1:
             return self._one_conditional(instruction, choice, arguments)
         each = []
         for place, replica in enumerate(self.replicas):
             own = [[leaf.only(place) for leaf in value] for value in arguments]
             copies = ReplicaCopies(self.b, self.uniformity, (replica,))
             each.append(copies._one_conditional(instruction, choice.only(place), own))
-        return [Held(Kind.VARYING, tuple(leaf.copies[0] for leaf in leaves)) for leaves in zip(*each, strict=True)]
+        return [Held(Differing.VARYING, tuple(leaf.copies[0] for leaf in leaves)) for leaves in zip(*each, strict=True)]
 
     def _one_conditional(self, instruction: Instruction, choice: Held, arguments: list[Value]) -> Value:
         kinds = self.uniformity.after(
@@ -253,11 +253,11 @@ class ReplicaCopies:
     def _flat_tuple(self, value: Value) -> Instruction:
         return self.b.tuple(*(copy for leaf in value for copy in leaf.copies))
 
-    def _as_kinds(self, value: Value, kinds: Sequence[Kind]) -> Value:
+    def _as_kinds(self, value: Value, kinds: Sequence[Differing]) -> Value:
         """The leaves with a copy for each replica where the kind asks for it."""
         assert all(leaf.kind <= kind for leaf, kind in zip(value, kinds, strict=True))
         return [
-            Held(kind, tuple(leaf.of(place) for place in range(len(self.replicas) if kind is Kind.VARYING else 1)))
+            Held(kind, tuple(leaf.of(place) for place in range(len(self.replicas) if kind is Differing.VARYING else 1)))
             for leaf, kind in zip(value, kinds, strict=True)
         ]
 
@@ -276,7 +276,7 @@ def _side_by_side(kinds: LoopKinds, initial: Value, each: Sequence[Value]) -> Va
     """The results of loops that ran for each replica: what turns hand on is what it was before."""
     value = []
     for leaf, kind in enumerate(kinds.results):
-        varies = kind is Kind.VARYING
+        varies = kind is Differing.VARYING
         copies = tuple(own[leaf].copies[0] for own in each) if varies else initial[leaf].copies
         value.append(Held(kind, copies))
     return value

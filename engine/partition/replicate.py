@@ -12,7 +12,7 @@ from engine.partition.accumulation_turns import without_accumulation_turns
 from engine.partition.collectives import stacked
 from engine.partition.copies import with_own_names
 from engine.partition.replica_copies import Held, ReplicaCopies, Value
-from engine.partition.uniformity import Kind, Uniformity
+from engine.partition.uniformity import Differing, Uniformity
 from engine.passes.common_subexpressions import common_subexpressions
 from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls
@@ -66,7 +66,7 @@ class _Replication:
 
     def run(self) -> Replicated:
         kinds = self.uniformity.variables(self.module, self.roles)
-        rows = tuple(number for number, kind in kinds.items() if kind is Kind.VARYING)
+        rows = tuple(number for number, kind in kinds.items() if kind is Differing.VARYING)
         old = self.module.entry.parameters
         held: list[Value] = []
         for parameter in old:
@@ -95,7 +95,7 @@ class _Replication:
         for replica in range(self.replicas):
             row = self.entry.slice(parameter, (replica, replica + 1), *((0, size) for size in shape.dimensions))
             copies.append(self.entry.reshape(row, shape.dimensions))
-        return Held(Kind.VARYING, tuple(copies))
+        return Held(Differing.VARYING, tuple(copies))
 
     def _moved(self, held: Held) -> Instruction:
         return stacked(self.entry, [held.of(replica) for replica in range(self.replicas)])

@@ -25,7 +25,7 @@ GATHERING = frozenset({ALL_GATHER, CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM})
 """Collectives after which all replicas of a group have the same value."""
 
 
-class Kind(IntEnum):
+class Differing(IntEnum):
     """How far a value may differ between replicas; what is computed from several values is of the greatest kind."""
 
     FIXED = 0
@@ -35,7 +35,7 @@ class Kind(IntEnum):
     VARYING = 2
 
 
-Kinds = tuple[Kind, ...]
+Kinds = tuple[Differing, ...]
 """The kinds of a value's leaves: one for an array, those of all elements for a tuple."""
 
 
@@ -70,26 +70,28 @@ class Uniformity:
 
     def __init__(self, replicas: int) -> None:
         self.replicas = replicas
-        self.different = Kind.VARYING if replicas > 1 else Kind.STATE
+        self.different = Differing.VARYING if replicas > 1 else Differing.STATE
         """What the replicas' numbers, elements and random numbers are."""
         self._computations: dict[tuple[Computation, Kinds], Kinds] = {}
         self._loops: dict[tuple[Instruction, Kinds], LoopKinds] = {}
 
-    def variables(self, module: Module, roles: Sequence[str]) -> dict[int, Kind]:
+    def variables(self, module: Module, roles: Sequence[str]) -> dict[int, Differing]:
         """The kind of each entry parameter: a variable varies if its new value may."""
-        kinds = {number: Kind.STATE if role == "variable" else Kind.FIXED for number, role in enumerate(roles)}
+        kinds = {
+            number: Differing.STATE if role == "variable" else Differing.FIXED for number, role in enumerate(roles)
+        }
         while True:
             results = self.results(module, kinds)
             moved = {
                 number
                 for number, index in module.aliases.items()
-                if results[index] is Kind.VARYING and kinds[number] is not Kind.VARYING
+                if results[index] is Differing.VARYING and kinds[number] is not Differing.VARYING
             }
             if not moved:
                 return kinds
-            kinds.update(dict.fromkeys(moved, Kind.VARYING))
+            kinds.update(dict.fromkeys(moved, Differing.VARYING))
 
-    def results(self, module: Module, kinds: Mapping[int, Kind]) -> Kinds:
+    def results(self, module: Module, kinds: Mapping[int, Differing]) -> Kinds:
         """The kinds of the module's results, given those of its parameters."""
         arguments = [(kinds[number],) for number in range(len(module.entry.parameters))]
         values = self._values(module.entry, arguments)
@@ -122,13 +124,13 @@ class Uniformity:
                 return self.loop(instruction, operands[0]).results
             case "conditional":
                 return self._conditional(instruction, operands)
-        most = max((kind for operand in operands for kind in operand), default=Kind.FIXED)
+        most = max((kind for operand in operands for kind in operand), default=Differing.FIXED)
         leaves = len(leaf_shapes(instruction.shape))
         match instruction.opcode:
             case "rng":
                 return (self.different,) * leaves
             case "rng-bit-generator":
-                return (most, Kind.FIXED if most is Kind.FIXED else self.different)
+                return (most, Differing.FIXED if most is Differing.FIXED else self.different)
             case "custom-call":
                 return self._custom_call(instruction, most, leaves)
         return (most,) * leaves
@@ -150,11 +152,11 @@ class Uniformity:
             if following == state:
                 break
             state = following
-        divergent = self.computation(condition, state) == (Kind.VARYING,)
+        divergent = self.computation(condition, state) == (Differing.VARYING,)
         if not divergent:
             return LoopKinds(state, state, False)
         kept = passed_on(body)
-        results = tuple(kind if leaf in kept else Kind.VARYING for leaf, kind in enumerate(state))
+        results = tuple(kind if leaf in kept else Differing.VARYING for leaf, kind in enumerate(state))
         return LoopKinds(state, results, True)
 
     def _conditional(self, instruction: Instruction, operands: Sequence[Kinds]) -> Kinds:
@@ -162,21 +164,21 @@ class Uniformity:
         branches = [self.computation(*each) for each in zip(instruction.called, arguments, strict=True)]
         return tuple(max(choice, *kinds) for kinds in zip(*branches, strict=True))
 
-    def _custom_call(self, instruction: Instruction, most: Kind, leaves: int) -> Kinds:
+    def _custom_call(self, instruction: Instruction, most: Differing, leaves: int) -> Kinds:
         target = target_of(instruction)
         if target in GATHERING:
             group = config_of(instruction).get("replica_group_size") or self.replicas
-            return (min(most, Kind.STATE) if group == self.replicas else most,)
+            return (min(most, Differing.STATE) if group == self.replicas else most,)
         if target in (ALL_TO_ALL, REDUCE_SCATTER, REPLICA_INDEX):
             return (self.different,) * leaves
         if target == ASSUME_EQUAL:
-            return (min(most, Kind.STATE),) * leaves
+            return (min(most, Differing.STATE),) * leaves
         if target == INFEED:
-            return (*[self.different] * (leaves - 1), Kind.STATE)
+            return (*[self.different] * (leaves - 1), Differing.STATE)
         if target == OUTFEED:
-            return (Kind.STATE,)
+            return (Differing.STATE,)
         if is_ordered(instruction):
-            return (*[self.different] * (leaves - 1), Kind.STATE)
+            return (*[self.different] * (leaves - 1), Differing.STATE)
         return (most,) * leaves
 
 

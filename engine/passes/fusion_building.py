@@ -143,7 +143,7 @@ class _Builder:
 
     def _make_fusion(self, group: Group) -> None:
         results = self._results(group)
-        body = _Body(self, group)
+        body = _FusionBody(self, group)
         inside = [body.value(r) for r in results]
         shapes = tuple(r.shape for r in results)
         flat = tuple(s for r in results for s in r.tuple_shapes)
@@ -174,7 +174,7 @@ class _Builder:
                 self.new.setdefault(member, fusion)
 
 
-class _Body:
+class _FusionBody:
     """The computation inside a fusion, grown from its results."""
 
     def __init__(self, builder: _Builder, group: Group) -> None:

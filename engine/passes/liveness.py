@@ -10,7 +10,7 @@ from engine.ir.opcodes import NOT_STORED
 
 
 @dataclass(slots=True)
-class Storage:
+class LiveStorage:
     """Of one computation: `reads` and `readers` see through instructions that take no memory of their own."""
 
     sources: dict[Instruction, tuple[Instruction, ...]] = field(default_factory=dict)
@@ -21,9 +21,9 @@ class Storage:
     """What the root needs, and what therefore lives to the end."""
 
 
-def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -> Storage:
+def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -> LiveStorage:
     """Results in `in_place`, also some of an instruction's several, overwrite memory that exists anyway."""
-    storage = Storage()
+    storage = LiveStorage()
     overwriting = _bytes_overwritten(in_place)
     for instruction in computation.instructions:
         found = _sources_of_operands(instruction, storage)
@@ -55,7 +55,7 @@ def _bytes_overwritten(in_place: Iterable[Instruction]) -> dict[Instruction, int
     return found
 
 
-def _sources_of_operands(instruction: Instruction, storage: Storage) -> tuple[Instruction, ...]:
+def _sources_of_operands(instruction: Instruction, storage: LiveStorage) -> tuple[Instruction, ...]:
     if len(instruction.operands) == 1:
         return storage.sources[instruction.operands[0]]
     return tuple(dict.fromkeys(s for operand in instruction.operands for s in storage.sources[operand]))
@@ -73,7 +73,7 @@ def bytes_of(shape: AnyShape) -> int:
     return total
 
 
-def peak_of(order: Iterable[Instruction], storage: Storage) -> int:
+def peak_of(order: Iterable[Instruction], storage: LiveStorage) -> int:
     """The most bytes alive at once when the instructions that take memory run in this order."""
     waiting = {instruction: len(readers) for instruction, readers in storage.readers.items()}
     alive = peak = 0

@@ -10,7 +10,7 @@ from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.errors import InternalError
 from engine.ir import Computation, Instruction, Module
 from engine.ir.properties import is_repeatable
-from engine.passes.liveness import Storage, peak_liveness, peak_of, storage_of
+from engine.passes.liveness import LiveStorage, peak_liveness, peak_of, storage_of
 from engine.passes.scheduling import clustering, look_ahead, post_order, shortest_path
 from engine.passes.update_order import readers_before_updates
 
@@ -57,13 +57,13 @@ def schedule_updates_last(module: Module, options: CompilerOptions = DEFAULT_OPT
     return schedule(module, readers_before_updates(module), options)
 
 
-def _best(storage: Storage, needs: Needs) -> list[Instruction]:
+def _best(storage: LiveStorage, needs: Needs) -> list[Instruction]:
     """Of several orders that with the lowest peak of live bytes."""
     orders = [_list_schedule(storage, needs, preference) for preference in PREFERENCES]
     return min(orders, key=lambda each: peak_of(each, storage))
 
 
-def _by_algorithm(storage: Storage, needs: Needs, options: CompilerOptions) -> list[Instruction]:
+def _by_algorithm(storage: LiveStorage, needs: Needs, options: CompilerOptions) -> list[Instruction]:
     """The order of an algorithm. What draws from a hidden state does so in the same order as by default."""
     drawing = [instruction for instruction in _best(storage, needs) if not is_repeatable(instruction)]
     needs = dict(needs)
@@ -84,7 +84,7 @@ def _updates_in_place(module: Module) -> list[Instruction]:
 Needs = dict[Instruction, tuple[Instruction, ...]]
 
 
-def _needs(computation: Computation, storage: Storage, before: Before) -> Needs:
+def _needs(computation: Computation, storage: LiveStorage, before: Before) -> Needs:
     """What must have run before each instruction that takes memory; others hand their needs on."""
     needs: Needs = {}
     for instruction in computation.instructions:
@@ -103,7 +103,7 @@ def _needs(computation: Computation, storage: Storage, before: Before) -> Needs:
     return {instruction: needs[instruction] for instruction in storage.reads}
 
 
-def _list_schedule(storage: Storage, needs: Needs, preference: Preference) -> list[Instruction]:
+def _list_schedule(storage: LiveStorage, needs: Needs, preference: Preference) -> list[Instruction]:
     """Always runs the most preferred instruction that is ready; of equals the first in the given order."""
     number = {instruction: n for n, instruction in enumerate(needs)}
     by_number = list(needs)

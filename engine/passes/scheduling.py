@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from engine.ir import Instruction
-from engine.passes.liveness import Storage
+from engine.passes.liveness import LiveStorage
 
 Needs = Mapping[Instruction, tuple[Instruction, ...]]
 
 
-def post_order(storage: Storage, needs: Needs) -> list[Instruction]:
+def post_order(storage: LiveStorage, needs: Needs) -> list[Instruction]:
     """Depth first from the last instructions on: each right after the last of its needs."""
     order: dict[Instruction, None] = {}
     followers = _followers(needs)
@@ -31,7 +31,7 @@ def post_order(storage: Storage, needs: Needs) -> list[Instruction]:
     return list(order)
 
 
-def shortest_path(storage: Storage, needs: Needs) -> list[Instruction]:
+def shortest_path(storage: LiveStorage, needs: Needs) -> list[Instruction]:
     """Of what is ready always the instruction with the fewest others between it and an end of the program."""
     distance: dict[Instruction, int] = {}
     for instruction in reversed(post_order(storage, needs)):
@@ -41,7 +41,7 @@ def shortest_path(storage: Storage, needs: Needs) -> list[Instruction]:
     return _by_priority(needs, lambda instruction: distance[instruction])
 
 
-def clustering(storage: Storage, needs: Needs) -> list[Instruction]:
+def clustering(storage: LiveStorage, needs: Needs) -> list[Instruction]:
     """Runs of instructions of which each is all that reads the one before: a run is never interrupted."""
     followers = _followers(needs)
     cluster: dict[Instruction, int] = {}
@@ -68,22 +68,22 @@ def clustering(storage: Storage, needs: Needs) -> list[Instruction]:
     return order
 
 
-def look_ahead(storage: Storage, needs: Needs, depth: int, space: int) -> list[Instruction]:
+def look_ahead(storage: LiveStorage, needs: Needs, depth: int, space: int) -> list[Instruction]:
     """Always the instruction that begins the best of up to `space` orders of the next `depth` + 1 instructions.
 
     The best order is that with the fewest bytes alive at its worst moment, and of such orders at its end.
     """
-    state = _State(storage, needs)
+    state = _ScheduleState(storage, needs)
     while state.ready:
         sequences = islice(state.sequences(max(0, depth) + 1), max(1, space))
         state.run(min(sequences, key=lambda sequence: state.bytes_of(sequence))[0])
     return state.order
 
 
-class _State:
+class _ScheduleState:
     """What has run, what is ready, and who still reads what."""
 
-    def __init__(self, storage: Storage, needs: Needs) -> None:
+    def __init__(self, storage: LiveStorage, needs: Needs) -> None:
         self.storage, self.followers = storage, _followers(needs)
         self.missing = {instruction: len(needed) for instruction, needed in needs.items()}
         self.unread = {instruction: len(readers) for instruction, readers in storage.readers.items()}

@@ -33,7 +33,7 @@ def sparse_updates(module: Module) -> Module:
         if _is_row_sum(instruction):
             update = _find_update(module, instruction)
             if update is not None:
-                replacements |= _Rows(update).replacements()
+                replacements |= _UpdatedRows(update).replacements()
     if not replacements:
         return module
 
@@ -133,7 +133,7 @@ def _constant_of(instruction: Instruction) -> float | None:
     return float(np.asarray(instruction["literal"]).reshape(())) if known else None
 
 
-class _Rows:
+class _UpdatedRows:
     """The same update on the named rows alone."""
 
     def __init__(self, update: RowUpdate) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from engine.profile.account import Account
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS
 from engine.profile.exchange import Layouts
-from engine.profile.liveness import LiveTensor, Piece
+from engine.profile.liveness import LiveRange, LiveTensor
 from engine.profile.plan import best_plan
 from engine.profile.superstep import options_of, planned_of
 from engine.profile.vertices import kind_of
@@ -34,7 +34,7 @@ class Batches:
             return False
         return self.size in dimensions or dimensions[0] % self.size == 0
 
-    def scaled(self, size: int) -> list[Piece]:
+    def scaled(self, size: int) -> list[LiveRange]:
         """The pieces of the account for a batch of `size`."""
         pieces = []
         for piece, tensor in zip(self.found.tiles.pieces, self.found.liveness, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 from engine.profile.account import Account, account
 from engine.profile.batches import Batches
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS, WEIGHTS
-from engine.profile.liveness import Piece, follow
+from engine.profile.liveness import LiveRange, follow
 from engine.profile.names import ACCUMULATOR
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES, Assumptions
 from engine.profile.recomputation import backward_begin
@@ -63,7 +63,7 @@ class Estimator:
         self.accumulates = bool(backward_begin(program)) and not summed and bool(self._accumulators(found))
         self._accounts = {found.assumptions: found}
         self._peaks: dict[Change, int] = {}
-        self._scaled: dict[tuple[Assumptions, int], list[Piece]] = {}
+        self._scaled: dict[tuple[Assumptions, int], list[LiveRange]] = {}
 
     def alone(self) -> list[Lever]:
         """Each change by itself."""
@@ -160,7 +160,7 @@ class Estimator:
             return found.memory.peak_fullest
         return _peak(pieces, found.tiles.fixed, compute_sets)
 
-    def _smaller(self, found: Account, batch: int) -> list[Piece]:
+    def _smaller(self, found: Account, batch: int) -> list[LiveRange]:
         """The pieces with a smaller batch; plans of products take long, and several changes share them."""
         key = found.assumptions, batch
         if key not in self._scaled:
@@ -173,14 +173,14 @@ class Estimator:
             self._accounts[wanted] = account(self.program, self.found.target, assumptions=wanted)
         return self._accounts[wanted]
 
-    def _accumulators(self, found: Account) -> list[Piece]:
+    def _accumulators(self, found: Account) -> list[LiveRange]:
         """The sums of gradients of micro-batches: they lie as the variables do."""
         updated = {s.buffer for c in self.program.compute_sets for s in c.writes if s.buffer.kind == "variable"}
         shapes = {str(buffer.shape) for buffer in updated}
         pairs = zip(found.tiles.pieces, found.liveness, strict=True)
         return [piece for piece, tensor in pairs if tensor.category == WEIGHTS and tensor.shape in shapes]
 
-    def _in_halves(self, found: Account, pieces: Sequence[Piece]) -> list[Piece]:
+    def _in_halves(self, found: Account, pieces: Sequence[LiveRange]) -> list[LiveRange]:
         """Activations and what is exchanged of them; Keras keeps the variables in single precision."""
         singles = [
             any(s.buffer.shape.element_type == "f32" for s in c.reads if s.buffer.kind != "variable")
@@ -195,7 +195,7 @@ class Estimator:
         return changed
 
 
-def _peak(pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray], compute_sets: int) -> int:
+def _peak(pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> int:
     return int(follow(pieces, fixed, compute_sets)[1].max())
 
 

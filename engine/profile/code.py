@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.emit.nest import Apply, Body, Nest
 from engine.profile.categories import CODE, VERTEX_STATE
-from engine.profile.mapping import Placement
+from engine.profile.mapping import TileMapping
 from engine.profile.superstep import Superstep
 from engine.program.program import ComputeSet
 from engine.program.work.fused_loop import FusedLoop
@@ -47,7 +47,7 @@ def code_bytes(compute_set: ComputeSet) -> int:
 def fixed_bytes(
     compute_sets: Sequence[ComputeSet],
     supersteps: Sequence[Superstep],
-    places: Sequence[Placement],
+    places: Sequence[TileMapping],
     target: Target,
     with_code: bool = True,
     stacks: Stacks = (None, None),

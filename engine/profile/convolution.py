@@ -68,7 +68,7 @@ class Cuts:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class TileShares:
     """The largest piece that a tile has, for each way to cut: int64 arrays; `field` and `taps` by dimension."""
 
     groups: np.ndarray
@@ -106,7 +106,7 @@ class Pieces:
         return np.minimum(np.ceil(reach), most).astype(np.int64)
 
 
-def pieces(convolution: Convolution, cuts: Cuts, taps_first: bool) -> Pieces:
+def pieces(convolution: Convolution, cuts: Cuts, taps_first: bool) -> TileShares:
     """The pieces: images are cut before the field, and input features before taps or (`taps_first`) after them."""
     size = convolution.size
     batch, *field = _cut([size.batch, *size.field], cuts.rows)
@@ -115,10 +115,10 @@ def pieces(convolution: Convolution, cuts: Cuts, taps_first: bool) -> Pieces:
     else:
         inputs, *taps = _cut([size.inputs, *size.taps], cuts.k)
     groups, outputs = -(-size.groups // cuts.groups), -(-size.outputs // cuts.outputs)
-    return Pieces(groups, batch, tuple(field), inputs, outputs, tuple(taps))
+    return TileShares(groups, batch, tuple(field), inputs, outputs, tuple(taps))
 
 
-def received(convolution: Convolution, pieces: Pieces, cuts: Cuts) -> tuple[np.ndarray, np.ndarray]:
+def received(convolution: Convolution, pieces: TileShares, cuts: Cuts) -> tuple[np.ndarray, np.ndarray]:
     """Bytes of input and kernel that a tile's piece needs and that lie elsewhere.
 
     Each tile of those that share a piece of a resident operand holds a part of it.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.profile.categories import CATEGORIES
-from engine.profile.mapping import Placement
+from engine.profile.mapping import TileMapping
 from engine.program.program import Buffer
 
 
@@ -31,13 +31,13 @@ class LiveTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LiveRange:
     """Bytes on tiles from compute set `first` to `last`, both included; always live if `first` is below 0.
 
     `buffer` is the array, None for what an exchange brings.
     """
 
-    placement: Placement
+    placement: TileMapping
     first: int
     last: int
     category: str
@@ -57,7 +57,7 @@ class TileMemory:
     peak_bytes: np.ndarray
     peak_at: np.ndarray
     categories: dict[str, np.ndarray]
-    pieces: tuple[Piece, ...] = field(default=(), repr=False)
+    pieces: tuple[LiveRange, ...] = field(default=(), repr=False)
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -66,7 +66,7 @@ class TileMemory:
         return int(self.peak_bytes.argmax())
 
 
-def tile_memory(pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray], compute_sets: int) -> TileMemory:
+def tile_memory(pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> TileMemory:
     """What lies on tiles; `fixed` are bytes [tiles] by category that lie there always."""
     always, peak, peak_at = follow(pieces, fixed, compute_sets)
     categories = _at_peak(pieces, fixed, peak_at)
@@ -74,14 +74,14 @@ def tile_memory(pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray], comput
 
 
 def follow(
-    pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray], compute_sets: int
+    pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """From compute set to compute set: always live bytes, peaks and where those are, each [tiles]."""
     always = np.zeros(len(next(iter(fixed.values()))), np.int64)
     for size in fixed.values():
         always += size
-    starting: list[list[Placement]] = [[] for _ in range(max(1, compute_sets))]
-    ending: list[list[Placement]] = [[] for _ in starting]
+    starting: list[list[TileMapping]] = [[] for _ in range(max(1, compute_sets))]
+    ending: list[list[TileMapping]] = [[] for _ in starting]
     for piece in pieces:
         if piece.first < 0:
             piece.placement.add_to(always)
@@ -100,7 +100,9 @@ def follow(
     return always, peak, peak_at
 
 
-def _at_peak(pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray], peak_at: np.ndarray) -> dict[str, np.ndarray]:
+def _at_peak(
+    pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], peak_at: np.ndarray
+) -> dict[str, np.ndarray]:
     """What there is on each tile at its own peak, by category."""
     none = np.zeros(len(peak_at), np.int64)
     categories = {name: np.array(fixed.get(name, none), np.int64) for name in CATEGORIES}

@@ -61,7 +61,7 @@ def layout_of(buffer: Buffer, partition: Partition | None, units: int) -> Layout
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class TileMapping:
     """Bytes on `tiles` neighbours of a ring of tiles: `per_tile` on each, `last_tile` on the last of them.
 
     The ring are `ring` tiles of the chip from number `origin` on; `start` counts from there.
@@ -93,11 +93,11 @@ class Placement:
         """The numbers of the tiles, int64 [self.tiles]."""
         return self.origin + np.arange(self.start, self.start + self.tiles) % self.ring
 
-    def sized(self, per_tile: int) -> Placement:
+    def sized(self, per_tile: int) -> TileMapping:
         """So many bytes on each of the same tiles."""
         return replace(self, per_tile=per_tile, last_tile=per_tile)
 
-    def scaled(self, factor: float) -> Placement:
+    def scaled(self, factor: float) -> TileMapping:
         """That part of the bytes, rounded up."""
         return replace(self, per_tile=ceil(self.per_tile * factor), last_tile=ceil(self.last_tile * factor))
 
@@ -110,7 +110,7 @@ class Placer:
         self.origin = origin
         self.next = 0
 
-    def place(self, elements: int, item_bytes: int, tiles: int | None = None) -> Placement:
+    def place(self, elements: int, item_bytes: int, tiles: int | None = None) -> TileMapping:
         """Maps `elements` linearly, or over `tiles` of them."""
         if tiles is None:
             run = spread(elements, item_bytes, self.target)
@@ -120,8 +120,8 @@ class Placer:
         self.next = (start + run.tiles) % self.target.tiles
         last = elements - run.per_tile * (run.tiles - 1) if run.tiles else 0
         ring = self.target.tiles
-        return Placement(start, run.tiles, run.per_tile * item_bytes, last * item_bytes, ring, self.origin)
+        return TileMapping(start, run.tiles, run.per_tile * item_bytes, last * item_bytes, ring, self.origin)
 
-    def work(self, start: int, tiles: int) -> Placement:
+    def work(self, start: int, tiles: int) -> TileMapping:
         """Where work on so many tiles from `start` on is done, without bytes."""
-        return Placement(start, min(tiles, self.target.tiles), 0, 0, self.target.tiles, self.origin)
+        return TileMapping(start, min(tiles, self.target.tiles), 0, 0, self.target.tiles, self.origin)

@@ -12,9 +12,9 @@ from engine.profile.categories import EXCHANGE_BUFFERS, STREAM_BUFFERS, categori
 from engine.profile.code import fixed_bytes
 from engine.profile.exchange import Layouts
 from engine.profile.in_place import states_in_place
-from engine.profile.liveness import LiveTensor, Piece, TileMemory, tile_memory
+from engine.profile.liveness import LiveRange, LiveTensor, TileMemory, tile_memory
 from engine.profile.lives import Lives, lives_on_chip
-from engine.profile.mapping import Placement, Placer
+from engine.profile.mapping import Placer, TileMapping
 from engine.profile.names import buffer_names, layer_in
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.recomputation import recomputation
@@ -129,7 +129,7 @@ class _Accountant:
         self.streams_fit = streams_fit(self.categories, self.lives.on_host, target, assumptions)
         if assumptions.io_tiles and self.streams_fit:
             self.stream_tiles = Placer(replace(target, tiles=assumptions.io_tiles), computing.tiles)
-        self.pieces: list[Piece] = []
+        self.pieces: list[LiveRange] = []
         self.tensors: list[LiveTensor] = []
         self.last = max(0, len(program.compute_sets) - 1)
 
@@ -183,7 +183,7 @@ class _Accountant:
                     found[span.buffer] = step.tiles
         return found
 
-    def _arrays_of_the_step(self, placed: Set[Buffer]) -> list[Placement]:
+    def _arrays_of_the_step(self, placed: Set[Buffer]) -> list[TileMapping]:
         """Places what the step makes; returns where each compute set works: where the first array lies it makes."""
         starting: list[list[Buffer]] = [[] for _ in range(self.last + 1)]
         for buffer, (first, _) in self.lives.spans.items():
@@ -224,14 +224,14 @@ class _Accountant:
         layer: str,
         shape: str,
         *,
-        placement: Placement,
+        placement: TileMapping,
         first: int,
         last: int,
         category: str,
         buffer: Buffer | None = None,
     ) -> None:
         last = min(last, self.last)
-        self.pieces.append(Piece(placement, first, last, category, buffer))
+        self.pieces.append(LiveRange(placement, first, last, category, buffer))
         always = first < 0
         self.tensors.append(LiveTensor(name, layer, shape, placement.bytes, max(first, 0), last, always, category))
 

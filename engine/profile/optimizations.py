@@ -9,7 +9,7 @@ SelectionOrder = Literal["AUTO", "ZIGZAG", "SNAKE", "HOOF"]
 
 
 @dataclass(frozen=True, slots=True)
-class Optimizations:
+class EstimatedOptimizations:
     """Options of `IPUConfig.optimizations` and `IPUConfig.selection_order` (Python API, 18.7), as an account has them.
 
     Args:
@@ -45,4 +45,4 @@ class Optimizations:
         return self.merge_infeeds or self.combine_lookups or self.combine_products or self.reduce_many_bytes > 0
 
 
-NO_OPTIMIZATIONS = Optimizations()
+NO_OPTIMIZATIONS = EstimatedOptimizations()

@@ -9,7 +9,7 @@ from typing import Any
 from engine.errors import ConfigurationError
 from engine.ir.op_names import layer_of
 from engine.partition.stage_options import LibraryOptions
-from engine.profile.optimizations import NO_OPTIMIZATIONS, Optimizations
+from engine.profile.optimizations import NO_OPTIMIZATIONS, EstimatedOptimizations
 from engine.target import Target
 
 PARTIALS = {"float": "f32", "f32": "f32", "half": "f16", "f16": "f16"}
@@ -77,7 +77,7 @@ class Assumptions:
     offloaded: frozenset[str] = frozenset()
     state_shards: int = 1
     state_interval: int = 1
-    optimizations: Optimizations = NO_OPTIMIZATIONS
+    optimizations: EstimatedOptimizations = NO_OPTIMIZATIONS
     recomputes: bool = False
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ from engine.profile.links import AllReduce, Selection, all_reduce_each, transfer
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, GRADIENT_ACCUMULATORS, Assumptions, with_library_options
 from engine.profile.remote import RemoteMemory
-from engine.profile.schedule_timing import Layout, lay_out
+from engine.profile.schedule_timing import ScheduleTiming, lay_out
 from engine.profile.step_costs import ComputeSetCost, IpuAccount, PartCost, PipelineAccount
 from engine.profile.streams import host_cycles, queue_bytes, samples_of
 from engine.profile.vertices import kind_of, vertex_cycles
@@ -149,7 +149,7 @@ class _Accounting:
             pipeline=pipeline,
         )
 
-    def _pipeline(self, layout: Layout, ipus: tuple[IpuAccount, ...]) -> PipelineAccount:
+    def _pipeline(self, layout: ScheduleTiming, ipus: tuple[IpuAccount, ...]) -> PipelineAccount:
         critical = layout.critical
         links = sum(cost.links for cost in critical)
         return PipelineAccount(

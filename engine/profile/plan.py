@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from engine.profile.convolution import Convolution, Cuts, Pieces, pieces, product, received
+from engine.profile.convolution import Convolution, Cuts, TileShares, pieces, product, received
 from engine.profile.cuts import candidate_cuts
 from engine.profile.matrix_engine import (
     PARTIAL_BYTES,
@@ -180,7 +180,7 @@ def _ways_of(
 
 
 def _vertices(
-    convolution: Convolution, piece: Pieces, target: Target, partials_type: str
+    convolution: Convolution, piece: TileShares, target: Target, partials_type: str
 ) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """The vertices that can do it: their name, cycles, and bytes of operands that are laid out anew for them."""
     size, kind = convolution.size, convolution.element_type

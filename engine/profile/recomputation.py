@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.ir.op_names import BACKWARD
 from engine.profile.categories import ACTIVATIONS
-from engine.profile.liveness import Piece, TileMemory, follow
+from engine.profile.liveness import LiveRange, TileMemory, follow
 from engine.program.program import Buffer, Program
 
 PARTS = (2, 4, 7, 10, 14, 20)
@@ -24,7 +24,7 @@ class Recomputation:
     `again` are the compute sets that run a second time.
     """
 
-    pieces: list[Piece]
+    pieces: list[LiveRange]
     sources: list[int]
     again: frozenset[int]
 
@@ -35,13 +35,15 @@ def backward_begin(program: Program) -> int:
     return next(places, 0)
 
 
-def recomputed(program: Program, tiles: TileMemory) -> list[Piece]:
+def recomputed(program: Program, tiles: TileMemory) -> list[LiveRange]:
     """The pieces on tiles with recomputation; empty for a program without a backward pass."""
     made = recomputation(program, tiles.pieces, tiles.fixed)
     return [] if made is None else made.pieces
 
 
-def recomputation(program: Program, pieces: Sequence[Piece], fixed: Mapping[str, np.ndarray]) -> Recomputation | None:
+def recomputation(
+    program: Program, pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray]
+) -> Recomputation | None:
     """What recomputation makes of pieces, beside `fixed` bytes of tiles; None for a program without a backward pass.
 
     The forward pass is cut into equal parts: of some numbers of them that which keeps the fullest tile emptiest. What a
@@ -58,7 +60,7 @@ def recomputation(program: Program, pieces: Sequence[Piece], fixed: Mapping[str,
 
 
 def _in_parts(
-    program: Program, pieces: Sequence[Piece], middle: int, reads: dict[Buffer | None, list[int]], parts: int
+    program: Program, pieces: Sequence[LiveRange], middle: int, reads: dict[Buffer | None, list[int]], parts: int
 ) -> Recomputation:
     each = -(-middle // parts)
     found, dropped = [], []

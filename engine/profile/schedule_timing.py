@@ -10,7 +10,7 @@ from engine.profile.step_costs import PartCost, TimedRow
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ScheduleTiming:
     """A schedule in time: `critical` has the cost of the longest row of each slot."""
 
     rows: tuple[TimedRow, ...]
@@ -35,7 +35,7 @@ class Layout:
         return {ipu: 1 - busy / whole if whole else 0.0 for ipu, busy in self.busy(update=False).items()}
 
 
-def lay_out(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> Layout:
+def lay_out(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> ScheduleTiming:
     """The rows of a schedule one slot after the other: all IPUs sync at its end, so it is as long as its longest row.
 
     A part that `costs` lacks takes no time.
@@ -61,4 +61,4 @@ def lay_out(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> L
     for part in schedule.parts:
         phase = part.start % schedule.period
         phases[phase] = max(phases.get(phase, 0), cost(part.kind, part.stage).cycles)
-    return Layout(rows, tuple(critical), sum(phases.values()))
+    return ScheduleTiming(rows, tuple(critical), sum(phases.values()))

@@ -7,7 +7,7 @@ import numpy as np
 from engine.ir.op_names import layer_of
 from engine.profile.account import Account
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, WEIGHTS
-from engine.profile.liveness import Piece
+from engine.profile.liveness import LiveRange
 from engine.profile.mapping import Placer
 from engine.profile.names import ACCUMULATOR
 from engine.profile.recomputation import backward_begin, recomputed
@@ -15,7 +15,7 @@ from engine.program.program import Buffer, Program
 
 IN_FLIGHT = 2
 """Micro-batches that wait between a stage and the next one in a grouped schedule."""
-Split = tuple[list[Piece], dict[str, np.ndarray]]
+Split = tuple[list[LiveRange], dict[str, np.ndarray]]
 
 
 def split(program: Program, found: Account, ipus: int) -> list[Split]:
@@ -87,7 +87,7 @@ def _owners(program: Program, stages: np.ndarray) -> dict[Buffer, int]:
     return found
 
 
-def _stage_of(piece: Piece, stages: np.ndarray, owners: dict[Buffer, int], stage: int) -> int:
+def _stage_of(piece: LiveRange, stages: np.ndarray, owners: dict[Buffer, int], stage: int) -> int:
     """Small things that all stages need are on each."""
     if piece.buffer is not None and piece.buffer.shape.elements == 1:
         return stage
@@ -112,12 +112,12 @@ def _inputs(program: Program, stages: np.ndarray, ipus: int) -> list[list[Buffer
     return found
 
 
-def _in_flight(found: Account, inputs: list[Buffer], copies: int) -> list[Piece]:
+def _in_flight(found: Account, inputs: list[Buffer], copies: int) -> list[LiveRange]:
     placer = Placer(found.assumptions.compute_target(found.target))
     pieces = []
     for buffer in inputs:
         placement = placer.place(buffer.shape.elements * copies, buffer.shape.dtype.itemsize)
-        pieces.append(Piece(placement, -1, 0, ACTIVATIONS, buffer))
+        pieces.append(LiveRange(placement, -1, 0, ACTIVATIONS, buffer))
     return pieces
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from engine.partition.schedule import Kind, Recomputation, Schedule, ScheduleKind, devices_of, make_schedule
 from engine.profile.links import Selection, link_rate
 from engine.profile.optimizations import SelectionOrder
-from engine.profile.schedule_timing import Layout, lay_out
+from engine.profile.schedule_timing import ScheduleTiming, lay_out
 from engine.profile.step_costs import PartCost
 from engine.target import Target
 
@@ -184,7 +184,7 @@ class Balancer:
             stash_bytes=int(runs.stash_bytes[first, end]),
         )
 
-    def layout(self, balance: Balance) -> Layout:
+    def layout(self, balance: Balance) -> ScheduleTiming:
         """The stages' schedule in time, without the update."""
         costs = {(k, s.stage): PartCost(k, s.stage, s.cycles(k)) for s in balance.stages for k in PARTS}
         return lay_out(balance.schedule, costs)

@@ -26,7 +26,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class ByTurn:
+class IterationNumber:
     """A number for each turn of a loop that turns a known number of times, counted by each worker in `counter`."""
 
     counter: int
@@ -39,4 +39,4 @@ class Address:
 
     buffer: Buffer
     offset: int = 0
-    moved: ByTurn | None = None
+    moved: IterationNumber | None = None

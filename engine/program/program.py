@@ -13,7 +13,7 @@ from engine.ir.origin import Origin
 from engine.ir.shape import Shape
 from engine.program.buffer import Address as Address
 from engine.program.buffer import Buffer as Buffer
-from engine.program.buffer import ByTurn as ByTurn
+from engine.program.buffer import IterationNumber as ByTurn
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.work.base import Relocation as Relocation
 from engine.program.work.base import Work

@@ -43,7 +43,7 @@ CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)
 LINE_BYTES = 128  # two cache lines: processors fetch them in pairs
 
 
-class Kind(IntEnum):
+class RowKind(IntEnum):
     """What a row does. Workers take branches and jumps together: a sync stands before each."""
 
     COMPUTE = 0
@@ -54,7 +54,7 @@ class Kind(IntEnum):
     TURN = 5
 
 
-STEERING = (Kind.BRANCH, Kind.JUMP, Kind.REPEAT, Kind.TURN)
+STEERING = (RowKind.BRANCH, RowKind.JUMP, RowKind.REPEAT, RowKind.TURN)
 
 
 class Column(IntEnum):
@@ -253,33 +253,33 @@ def executor(state: int, worker: int, workers: int, scratch: int) -> None:
 
 def compute_row(codelet_address: int, parameters: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
     """A row that runs a codelet on each worker's (lo, hi)."""
-    head = [Kind.COMPUTE, codelet_address, parameters, 0, 0, 0]
+    head = [RowKind.COMPUTE, codelet_address, parameters, 0, 0, 0]
     return [*head, *(bound for interval in ranges for bound in interval)]
 
 
 def sync_row(workers: int) -> list[int]:
     """A row at which all workers wait for each other."""
-    return [Kind.SYNC] + [0] * (Column.RANGES - 1 + 2 * workers)
+    return [RowKind.SYNC] + [0] * (Column.RANGES - 1 + 2 * workers)
 
 
 def branch_row(workers: int, target: int, predicate: int, when: bool) -> list[int]:
     """A row that goes on at row `target` if the pred at the address `predicate` is `when`."""
-    return [Kind.BRANCH, 0, 0, target, predicate, int(when)] + [0] * (2 * workers)
+    return [RowKind.BRANCH, 0, 0, target, predicate, int(when)] + [0] * (2 * workers)
 
 
 def jump_row(workers: int, target: int, leaves: bool = False) -> list[int]:
     """A row that goes on at row `target`. With `leaves` an interrupted call may leave its step instead."""
-    return [Kind.JUMP, 0, 0, target, 0, int(leaves)] + [0] * (2 * workers)
+    return [RowKind.JUMP, 0, 0, target, 0, int(leaves)] + [0] * (2 * workers)
 
 
 def repeat_row(workers: int, target: int, turns: int, counter: int, leaves: bool = False) -> list[int]:
     """A row that goes on at row `target` until `turns` turns are done, counted by a counter that starts at 0."""
-    return [Kind.REPEAT, 0, counter, target, turns, int(leaves)] + [0] * (2 * workers)
+    return [RowKind.REPEAT, 0, counter, target, turns, int(leaves)] + [0] * (2 * workers)
 
 
 def turn_row(workers: int, target: int, counter: int, predicates: int, when: bool) -> list[int]:
     """A row that goes on at row `target` in turns whose pred, one of those from the address on, is `when`."""
-    return [Kind.TURN, 0, counter, target, predicates, int(when)] + [0] * (2 * workers)
+    return [RowKind.TURN, 0, counter, target, predicates, int(when)] + [0] * (2 * workers)
 
 
 def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:
@@ -297,7 +297,7 @@ def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> None
     kind = row[Column.KIND]
     if kind in STEERING and not 0 <= row[Column.TARGET] <= len(rows):
         raise InternalError(f"Expected a target among {len(rows)} rows. Received row {number}: {row}.")
-    if kind not in tuple(Kind) or (kind == Kind.COMPUTE and not row[Column.CODELET]):
+    if kind not in tuple(RowKind) or (kind == RowKind.COMPUTE and not row[Column.CODELET]):
         raise InternalError(f"Expected a known kind, and the codelet of a compute row. Received row {number}: {row}.")
 
 

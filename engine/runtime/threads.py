@@ -78,7 +78,7 @@ class Watch(Protocol):
         """A worker is done; others have kept it from running for so many seconds."""
 
 
-class Crew(Protocol):
+class CallThreads(Protocol):
     """The threads of one call, none of which exists before it begins."""
 
     def begin(self) -> None:
@@ -97,7 +97,7 @@ class Crew(Protocol):
         """Why a worker failed, or could not start; its error frees the others from waiting."""
 
 
-def attend(crew: Crew, stop: Stop, watch: Watch | None, limit: TimeLimit | None = None) -> None:
+def attend(crew: CallThreads, stop: Stop, watch: Watch | None, limit: TimeLimit | None = None) -> None:
     """Returns when all of a crew are done.
 
     An interruption of the caller (Ctrl-C) calls stop(False), later stop(True) if need be, waits for the workers, and
@@ -121,7 +121,7 @@ def attend(crew: Crew, stop: Stop, watch: Watch | None, limit: TimeLimit | None 
         raise InternalError(f"A worker failed: {failure!r}.") from failure
 
 
-def _leave(crew: Crew, stop: Stop) -> None:
+def _leave(crew: CallThreads, stop: Stop) -> None:
     """After an interruption: returns, or raises what else interrupts, when nobody is at work."""
     patient_until = time.monotonic() + PATIENCE_SECONDS
     latest: BaseException | None = None

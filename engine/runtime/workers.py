@@ -13,7 +13,7 @@ from engine.errors import InternalError
 from engine.runtime.executor import Column, State, Stop, executor
 from engine.runtime.native_threads import NativeCrew, has_native_threads
 from engine.runtime.python_threads import PythonCrew
-from engine.runtime.threads import Crew, Watch, attend
+from engine.runtime.threads import CallThreads, Watch, attend
 from engine.runtime.time_limit import TimeLimit
 
 PAUSE_SECONDS = 0.0002
@@ -148,7 +148,7 @@ def run_piece(
     return completed
 
 
-def _crew(workers: int, scratch: np.ndarray, state: np.ndarray, inline: bool, watch: Watch | None) -> Crew:
+def _crew(workers: int, scratch: np.ndarray, state: np.ndarray, inline: bool, watch: Watch | None) -> CallThreads:
     if has_native_threads():
         return NativeCrew(state, workers, scratch, pauses_before_sleep(), inline, watch)
     address, stride, state_address = scratch.ctypes.data, scratch.strides[0], state.ctypes.data

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.runtime.feeds import RowFeed
 from keras_ext.epochs.arrays import as_array, joined
-from keras_ext.epochs.structure import Layout, flatten
+from keras_ext.epochs.structure import BatchStructure, flatten
 from keras_ext.types import Nest
 
 
@@ -19,13 +19,13 @@ from keras_ext.types import Nest
 class BatchSignature:
     """What a program depends on: the nesting of a batch, and the shape and dtype of each of its arrays."""
 
-    layout: Layout
+    layout: BatchStructure
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BatchSource:
     """`steps` batches of one signature, with one feed for each array of a batch."""
 
     signature: BatchSignature
@@ -52,7 +52,7 @@ class FeedIterator(ABC):
         """The next batch, nested as the data are; StopIteration at the end."""
 
     @abstractmethod
-    def take(self, limit: int) -> list[Batches]:
+    def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left."""
 
 
@@ -106,7 +106,7 @@ class RowIterator(FeedIterator):
         arrays = (feed.array if feed.rows is None else feed.array[feed.rows] for feed in feeds)
         return self._batches.layout.unflatten(iter(arrays))
 
-    def take(self, limit: int) -> list[Batches]:
+    def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches: full ones, then the partial one; StopIteration at the end."""
         batches, taken = self._batches, []
         full_batches = min(limit, (batches.rows - self._position) // batches.batch_size)
@@ -119,7 +119,7 @@ class RowIterator(FeedIterator):
             raise StopIteration
         return taken
 
-    def _span(self, steps: int, batch_size: int) -> Batches:
+    def _span(self, steps: int, batch_size: int) -> BatchSource:
         if self._position == 0:
             # Not when made: Keras makes iterators it never uses.
             self._order = self._batches.permutation()
@@ -129,10 +129,10 @@ class RowIterator(FeedIterator):
             feeds = [RowFeed(array[span]) for array in self._batches.arrays]
         else:
             feeds = [RowFeed(array, self._order[span]) for array in self._batches.arrays]
-        return Batches(self._batches.signature(batch_size), steps, feeds)
+        return BatchSource(self._batches.signature(batch_size), steps, feeds)
 
 
-def take(iterator: Iterator[Any], limit: int) -> list[Batches]:
+def take(iterator: Iterator[Any], limit: int) -> list[BatchSource]:
     """Up to `limit` batches of any iterator, grouped by shape; StopIteration when none is left."""
     if isinstance(iterator, FeedIterator):
         return iterator.take(limit)
@@ -147,16 +147,16 @@ def take(iterator: Iterator[Any], limit: int) -> list[Batches]:
     return grouped(batches)
 
 
-def together(parts: list[Batches]) -> Batches:
+def together(parts: list[BatchSource]) -> BatchSource:
     """Parts of one signature as one."""
     if len(parts) == 1:
         return parts[0]
     columns = zip(*(part.feeds for part in parts), strict=True)
     feeds = [RowFeed(joined([feed.step(0, feed.available_rows()) for feed in column])) for column in columns]
-    return Batches(parts[0].signature, sum(part.steps for part in parts), feeds)
+    return BatchSource(parts[0].signature, sum(part.steps for part in parts), feeds)
 
 
-def grouped(batches: list[Any]) -> list[Batches]:
+def grouped(batches: list[Any]) -> list[BatchSource]:
     """Runs of batches of equal structure, shape and dtype, each joined into one feed for each array."""
     runs: list[tuple[BatchSignature, list[list[np.ndarray]]]] = []
     for batch in batches:
@@ -166,6 +166,6 @@ def grouped(batches: list[Any]) -> list[Batches]:
             runs.append((signature, []))
         runs[-1][1].append(arrays)
     return [
-        Batches(signature, len(run), [RowFeed(joined(list(column))) for column in zip(*run, strict=True)])
+        BatchSource(signature, len(run), [RowFeed(joined(list(column))) for column in zip(*run, strict=True)])
         for signature, run in runs
     ]

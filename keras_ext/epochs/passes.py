@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from keras_ext.epochs.feeds import Batches, FeedIterator, take
+from keras_ext.epochs.feeds import BatchSource, FeedIterator, take
 
 
-class Passes:
+class DataPasses:
     """An iterable over `source`. tf.data draws the order of a pass when it is opened, one pass after the other.
 
     `goes_on` says whether an epoch goes on with the pass of the epoch before it; if not, `unused` passes are opened
@@ -59,7 +59,7 @@ class CountedPass(FeedIterator):
         self.taken += 1
         return batch
 
-    def take(self, limit: int) -> list[Batches]:
+    def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` steps, runs of equal shapes; StopIteration when none is left."""
         self.taken += limit
         return take(self._source, limit)

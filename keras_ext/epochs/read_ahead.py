@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ipu._internal.config.system import current_system
-from keras_ext.epochs.feeds import Batches, FeedIterator, take
+from keras_ext.epochs.feeds import BatchSource, FeedIterator, take
 
 PATIENCE = 1.0
 """Seconds that an interruption waits for a batch that is being made; the thread ends after it anyway."""
@@ -45,7 +45,7 @@ class ReadAheadIterator(FeedIterator):
     def __next__(self) -> Any:
         return self.take(1)[0].first()
 
-    def take(self, limit: int) -> list[Batches]:
+    def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left.
 
         Raises what the iterator raises, when its turn comes.
@@ -73,7 +73,7 @@ class _Group:
     def __init__(self, source: Iterator[Any], limit: int) -> None:
         self._source, self._limit = source, limit
         self._cancelled = False
-        self._batches: list[Batches] = []
+        self._batches: list[BatchSource] = []
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._read, name="ipu-read-ahead", daemon=True)
         self._thread.start()
@@ -92,7 +92,7 @@ class _Group:
                 return
             yield batch
 
-    def batches(self) -> list[Batches]:
+    def batches(self) -> list[BatchSource]:
         """What was read, when it is; raises what the iterator raised."""
         try:
             self._thread.join()

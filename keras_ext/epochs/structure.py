@@ -10,18 +10,18 @@ from keras_ext.types import Nest
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BatchStructure:
     """How a batch is nested: a container's type, keys and children; `kind` None is a missing value."""
 
     kind: type | None
     keys: tuple[Any, ...] = ()
-    children: tuple[Layout, ...] = ()
+    children: tuple[BatchStructure, ...] = ()
 
     def unflatten(self, leaves: Iterator[Any]) -> Any:
         """The nested value whose leaves come from `leaves`, in order."""
         if self.kind is None:
             return None
-        if self.kind is Leaf:
+        if self.kind is BatchLeaf:
             return next(leaves)
         values = [child.unflatten(leaves) for child in self.children]
         if self.keys:
@@ -29,28 +29,28 @@ class Layout:
         return self.kind(*values) if hasattr(self.kind, "_fields") else self.kind(values)
 
 
-class Leaf:
+class BatchLeaf:
     """The kind of a layout that stands for one array."""
 
 
-LEAF = Layout(Leaf)
-MISSING = Layout(None)
+LEAF = BatchStructure(BatchLeaf)
+MISSING = BatchStructure(None)
 
 
-def flatten(value: Nest, convert: Callable[[Any], Any]) -> tuple[list[Any], Layout]:
+def flatten(value: Nest, convert: Callable[[Any], Any]) -> tuple[list[Any], BatchStructure]:
     """The leaves of a nested value, each converted, and the layout to put them together again."""
     leaves: list[Any] = []
     return leaves, _flatten(value, convert, leaves)
 
 
-def _flatten(value: Nest, convert: Callable[[Any], Any], leaves: list[Any]) -> Layout:
+def _flatten(value: Nest, convert: Callable[[Any], Any], leaves: list[Any]) -> BatchStructure:
     if value is None:
         return MISSING
     if isinstance(value, Mapping):
         keys = tuple(sorted(value)) if all(isinstance(key, str) for key in value) else tuple(value)
-        return Layout(dict, keys, tuple(_flatten(value[key], convert, leaves) for key in keys))
+        return BatchStructure(dict, keys, tuple(_flatten(value[key], convert, leaves) for key in keys))
     if isinstance(value, list | tuple):
-        return Layout(type(value), (), tuple(_flatten(child, convert, leaves) for child in value))
+        return BatchStructure(type(value), (), tuple(_flatten(child, convert, leaves) for child in value))
     leaf = convert(value)
     if leaf is None:
         return MISSING

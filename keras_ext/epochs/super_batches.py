@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from engine.ir.shape import ELEMENT_TYPES
 from engine.runtime.feeds import RowFeed
-from keras_ext.epochs.feeds import Batches, BatchSignature, FeedIterator
-from keras_ext.epochs.structure import Layout, flatten
+from keras_ext.epochs.feeds import BatchSignature, BatchSource, FeedIterator
+from keras_ext.epochs.structure import BatchStructure, flatten
 from keras_ext.types import Nest
 
 MOST_BYTES = 2**26
@@ -68,14 +68,14 @@ class SuperBatchIterator(FeedIterator):
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source = source
-        self._ready: deque[Batches] = deque()
+        self._ready: deque[BatchSource] = deque()
 
     def __next__(self) -> Any:
         return self.take(1)[0].first()
 
-    def take(self, limit: int) -> list[Batches]:
+    def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left."""
-        taken: list[Batches] = []
+        taken: list[BatchSource] = []
         while limit > 0:
             if not self._ready:
                 element = next(self._source, None)
@@ -93,7 +93,7 @@ class SuperBatchIterator(FeedIterator):
         return taken
 
 
-def _runs(element: Nest) -> list[Batches]:
+def _runs(element: Nest) -> list[BatchSource]:
     """The batches of one super-batch, neighbours of equal shapes together."""
     columns, layout = flatten(element, _column)
     lengths = np.stack([lengths for _, lengths in columns], axis=1)
@@ -106,14 +106,19 @@ def _runs(element: Nest) -> list[Batches]:
 
 
 def _run(
-    layout: Layout, arrays: list[np.ndarray], lengths: np.ndarray, start: np.ndarray, stop: np.ndarray, steps: int
-) -> Batches:
+    layout: BatchStructure,
+    arrays: list[np.ndarray],
+    lengths: np.ndarray,
+    start: np.ndarray,
+    stop: np.ndarray,
+    steps: int,
+) -> BatchSource:
     shapes = tuple(
         array.shape[1:] if length == SCALAR else (int(length), *array.shape[1:])
         for array, length in zip(arrays, lengths, strict=True)
     )
     feeds = [RowFeed(array[a:b]) for array, a, b in zip(arrays, start, stop, strict=True)]
-    return Batches(BatchSignature(layout, shapes, tuple(array.dtype for array in arrays)), int(steps), feeds)
+    return BatchSource(BatchSignature(layout, shapes, tuple(array.dtype for array in arrays)), int(steps), feeds)
 
 
 SCALAR = -1
@@ -131,7 +136,7 @@ def _column(stacked: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
     return array.reshape(-1, *array.shape[2:]), np.full(len(array), array.shape[1])
 
 
-def _split(batches: Batches, steps: int) -> tuple[Batches, Batches]:
+def _split(batches: BatchSource, steps: int) -> tuple[BatchSource, BatchSource]:
     """The first `steps` batches and the others."""
     heads, tails = [], []
     for feed, shape in zip(batches.feeds, batches.signature.shapes, strict=True):
@@ -139,4 +144,4 @@ def _split(batches: Batches, steps: int) -> tuple[Batches, Batches]:
         heads.append(RowFeed(feed.array[:rows]))
         tails.append(RowFeed(feed.array[rows:]))
     signature = batches.signature
-    return Batches(signature, steps, heads), Batches(signature, batches.steps - steps, tails)
+    return BatchSource(signature, steps, heads), BatchSource(signature, batches.steps - steps, tails)

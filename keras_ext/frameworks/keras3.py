@@ -32,7 +32,7 @@ from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext import extension, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.epochs.feeds import RowBatches
 from keras_ext.epochs.partial_batch import partial_batch
-from keras_ext.epochs.passes import Passes
+from keras_ext.epochs.passes import DataPasses
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
@@ -94,7 +94,7 @@ class IPUEpochIterator(EpochIterator):
     def __init__(self, distribute_strategy: tf.distribute.Strategy | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._data: Any = None  # iterable, or the adapter that is
-        self._passes: Passes | None = None
+        self._passes: DataPasses | None = None
         self._replicas = replicas_of(distribute_strategy)
         # Keras counts the batches of all replicas here, and the steps of each everywhere else.
         batches = self.steps_per_epoch
@@ -105,7 +105,7 @@ class IPUEpochIterator(EpochIterator):
         check_batches(self._partial_batch(batches), accumulation, self._replicas)
         check_executions(self._steps_of_a_pass(), self.steps_per_execution, accumulation)
         if run is not None and isinstance(self.data_adapter, TFDatasetAdapter):
-            self._passes = run.passes = Passes(self._for_replicas(), goes_on=self.steps_per_epoch is not None)
+            self._passes = run.passes = DataPasses(self._for_replicas(), goes_on=self.steps_per_epoch is not None)
 
     def _partial_batch(self, batches: int | None) -> tuple[int, int] | None:
         adapter = self.data_adapter

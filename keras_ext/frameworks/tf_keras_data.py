@@ -11,9 +11,9 @@ from tf_keras import backend
 from tf_keras.src.engine import data_adapter, training_utils
 
 from engine.partition.accumulation import Accumulation
-from keras_ext.epochs.feeds import Batches, RowBatches, RowIterator
+from keras_ext.epochs.feeds import BatchSource, RowBatches, RowIterator
 from keras_ext.epochs.partial_batch import partial_batch
-from keras_ext.epochs.passes import Passes
+from keras_ext.epochs.passes import DataPasses
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.runs import executions_ahead, opening
@@ -23,7 +23,7 @@ from keras_ext.updates import check_batches, check_executions
 ARRAY_ADAPTERS = (data_adapter.TensorLikeDataAdapter, data_adapter.ListsOfScalarsDataAdapter)
 
 
-class Rows:
+class ArrayRows:
     """Arrays of equal length, nested as a batch is, with class weights turned into sample weights.
 
     Raises ValueError when the lengths differ.
@@ -62,9 +62,9 @@ class RepeatedRows(RowIterator):
         super().__init__(batches)
         self._passes = passes
 
-    def take(self, limit: int) -> list[Batches]:
+    def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, across passes; StopIteration after the last pass."""
-        taken: list[Batches] = []
+        taken: list[BatchSource] = []
         while limit > 0 and self._passes > 0:
             try:
                 more = super().take(limit)
@@ -96,11 +96,11 @@ class RowsAdapter(data_adapter.DataAdapter):
     @staticmethod
     def can_handle(x: Nest, y: Nest = None) -> bool:
         """Whether `x` is `Rows`."""
-        return isinstance(x, Rows)
+        return isinstance(x, ArrayRows)
 
     def __init__(
         self,
-        x: Rows,
+        x: ArrayRows,
         y: None = None,
         batch_size: int | None = None,
         steps: int | None = None,
@@ -161,7 +161,7 @@ class IPUDataHandler(data_adapter.DataHandler):
         self._dataset = batches if replicas == 1 else ReplicatedBatches(batches, replicas)
         if run is not None and isinstance(self._adapter, data_adapter.DatasetAdapter):
             goes_on = not self._adapter.should_recreate_iterator()
-            self._dataset = run.passes = Passes(self._dataset, goes_on, unused=1)
+            self._dataset = run.passes = DataPasses(self._dataset, goes_on, unused=1)
 
     def _partial_batch(self) -> tuple[int, int] | None:
         if isinstance(self._adapter, RowsAdapter):
@@ -183,7 +183,7 @@ def data_handler(x: Nest, y: Nest = None, *, model: KerasModel, **arguments: Any
         weights = arguments.pop("sample_weight", None), arguments.pop("class_weight", None)
         if _is_list(x):
             x, y = np.asarray(x), None if y is None else np.asarray(y)
-        x, y = Rows(x, y, *weights), None
+        x, y = ArrayRows(x, y, *weights), None
     try:
         # Without the model: Keras would call it to build it, eagerly, where tracing a step builds it as well.
         replicas = 1 if model is None else replicas_of(model.distribute_strategy)
@@ -202,5 +202,5 @@ def single_batch(
     x: Nest, y: Nest = None, sample_weight: Nest = None, class_weight: dict[int, float] | None = None
 ) -> Iterator[Any]:
     """An iterator over one batch of all the rows, which keeps a batch of inputs alone a tuple."""
-    structure = Rows(x, y, sample_weight, class_weight).structure
+    structure = ArrayRows(x, y, sample_weight, class_weight).structure
     return iter([structure if isinstance(structure, tuple) else (structure,)])

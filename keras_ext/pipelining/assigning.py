@@ -17,7 +17,7 @@ from keras_ext.pipelining.assignments import (
     SequentialNestedModelPipelineStageAssignment,
     StageAssignment,
 )
-from keras_ext.pipelining.calls import Call, Calls, calls_of
+from keras_ext.pipelining.calls import Calls, LayerCall, calls_of
 from keras_ext.pipelining.graphs import Kind
 from keras_ext.pipelining.integers import are_integers, stages_of_integers
 from keras_ext.pipelining.stage import checked_stage
@@ -90,7 +90,7 @@ def _assignments(calls: Calls, trees: Sequence[StageTree]) -> list[Any]:
     return [_assignment(calls.kind, call, tree) for call, tree in zip(calls, trees, strict=True)]
 
 
-def _assignment(kind: Kind, call: Call, tree: StageTree) -> Any:
+def _assignment(kind: Kind, call: LayerCall, tree: StageTree) -> Any:
     of_layer, of_nested = ASSIGNMENTS[kind]
     index = () if kind == "sequential" else (call.node_index,)
     if call.inner is None:
@@ -123,7 +123,7 @@ def _trees(model: KerasModel, calls: Calls, received: Sequence[Any]) -> tuple[St
     return tuple(_tree(place, call, given) for place, (call, given) in enumerate(zip(calls, received, strict=True)))
 
 
-def _tree(place: int, call: Call, given: StageAssignment) -> StageTree:
+def _tree(place: int, call: LayerCall, given: StageAssignment) -> StageTree:
     index = getattr(given, "node_index", 0)
     if given.layer is not call.layer or index != call.node_index:
         raise ConfigurationError(

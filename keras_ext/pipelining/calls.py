@@ -17,7 +17,7 @@ from keras_ext.types import KerasLayer, KerasModel, KerasNode
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LayerCall:
     """A call of a layer. `node_index` counts the calls of the layer in the model that calls it, from 0.
 
     `inbound` are the layers whose outputs it takes, `node` is that of Keras, None in a sequential model that is not
@@ -32,7 +32,7 @@ class Call:
     inner: Calls | None
 
     @property
-    def leaves(self) -> tuple[Call, ...]:
+    def leaves(self) -> tuple[LayerCall, ...]:
         """The calls of layers that are no nested models in it: itself, if it has none."""
         return (self,) if self.inner is None else self.inner.leaves
 
@@ -42,18 +42,18 @@ class Calls:
     """The calls in a model in the order of execution; `inputs` and `outputs` are its symbolic tensors, if it has."""
 
     kind: Kind
-    of: tuple[Call, ...]
+    of: tuple[LayerCall, ...]
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
 
-    def __iter__(self) -> Iterator[Call]:
+    def __iter__(self) -> Iterator[LayerCall]:
         return iter(self.of)
 
     def __len__(self) -> int:
         return len(self.of)
 
     @property
-    def leaves(self) -> tuple[Call, ...]:
+    def leaves(self) -> tuple[LayerCall, ...]:
         """All calls of layers that are no nested models."""
         return tuple(leaf for call in self.of for leaf in call.leaves)
 
@@ -75,14 +75,14 @@ def calls_of(model: KerasModel) -> Calls:
 
 
 def _calls(kind: Kind, made: Sequence[Invocation], graph: KerasModel) -> Calls:
-    calls = [Call(i.layer, i.node_index, i.inbound, i.node, _inner(i.layer, i.node)) for i in made]
+    calls = [LayerCall(i.layer, i.node_index, i.inbound, i.node, _inner(i.layer, i.node)) for i in made]
     return Calls(kind, tuple(calls), tuple(tf.nest.flatten(graph.inputs)), tuple(tf.nest.flatten(graph.outputs)))
 
 
-def _in_chain(layers: Sequence[Any]) -> Iterator[Call]:
+def _in_chain(layers: Sequence[Any]) -> Iterator[LayerCall]:
     before: list[Any] = []
     for layer in layers:
-        yield Call(layer, 0, before, None, _inner(layer, None))
+        yield LayerCall(layer, 0, before, None, _inner(layer, None))
         before = [layer]
 
 

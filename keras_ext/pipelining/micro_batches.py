@@ -20,7 +20,7 @@ from keras_ext.pipelining.assigned import is_without_stages, may_have_stages
 from keras_ext.pipelining.errors import StageAssignmentError
 from keras_ext.pipelining.graphs import graphs_of
 from keras_ext.pipelining.opening import is_subclass, opens_inside
-from keras_ext.pipelining.options import STEPS, Pipelining, pipelining_of, pipelining_steps
+from keras_ext.pipelining.options import STEPS, ModelPipelining, pipelining_of, pipelining_steps
 from keras_ext.pipelining.subclasses import outside_traces, subclass_graph, trace_subclass
 from keras_ext.replication import ipus_of_replica, replicas_of
 from keras_ext.types import KerasModel, Nest, Tensor
@@ -76,30 +76,30 @@ def _lacks_graph(model: KerasModel) -> bool:
     return any(opens_inside(layer) for layer in model.layers)
 
 
-def pipeline_accumulation(model: KerasModel, pipelining: Pipelining) -> Accumulation:
+def pipeline_accumulation(model: KerasModel, pipelining: ModelPipelining) -> Accumulation:
     """What `fit` of a pipelined model accumulates before each update."""
     replicas = replicas_of_pipeline(model, pipelining)
     return Accumulation(pipelining_steps(model) or 1, replicas, REDUCTIONS[option(model, REDUCTION, 0)])
 
 
-def replicas_of_pipeline(model: KerasModel, pipelining: Pipelining) -> int:
+def replicas_of_pipeline(model: KerasModel, pipelining: ModelPipelining) -> int:
     """How many replicas of a pipeline there are; ConfigurationError if the IPUs do not divide among them."""
     with ipus_of_replica(ipus_taken(pipelining)):
         return replicas_of(model.distribute_strategy)
 
 
-def ipus_taken(pipelining: Pipelining) -> int:
+def ipus_taken(pipelining: ModelPipelining) -> int:
     """The IPUs of one replica, as far as IPUs have been configured: a program that has not gets what it needs."""
     return pipelining.ipus if current_system().configured else 1
 
 
-def check_pipeline_count(pipelining: Pipelining, steps: int, training: bool, what: str) -> None:
+def check_pipeline_count(pipelining: ModelPipelining, steps: int, training: bool, what: str) -> None:
     """Raises AccumulationStepError, with the nearest legal counts, for micro-batches that a schedule cannot take."""
     devices = devices_of(len(pipelining.devices), pipelining.devices)
     check_count(pipelining.schedule, devices, steps, training=training, option=what)
 
 
-def _check_training(model: KerasModel, pipelining: Pipelining) -> None:
+def _check_training(model: KerasModel, pipelining: ModelPipelining) -> None:
     steps = pipelining_steps(model)
     if steps is None and pipelining.schedule != "Sequential":
         raise ConfigurationError(

@@ -31,7 +31,7 @@ from keras_ext.accumulation_options import REDUCTION, REDUCTIONS, checked_reduct
 from keras_ext.extension import Extension, option, options_of
 from keras_ext.pipelining.assigned import ASSIGNMENT, checked_stages, is_pipelined
 from keras_ext.pipelining.assignments import flat_arguments
-from keras_ext.pipelining.calls import Call, Calls, calls_of
+from keras_ext.pipelining.calls import Calls, LayerCall, calls_of
 from keras_ext.pipelining.graphs import graphs_of
 from keras_ext.pipelining.stage_trees import StageTree, of_leaves
 from keras_ext.pipelining.subclasses import subclass_graph
@@ -62,7 +62,7 @@ SET_BY_KERAS = {
 
 
 @dataclass(frozen=True)
-class Pipelining:
+class ModelPipelining:
     """How a model's stages run: the stage of each call of a layer, and the IPU of each stage.
 
     `recomputation_mode` is None where activations are kept. `storage` moves data on the chip and `options` are those of
@@ -88,7 +88,7 @@ class Pipelining:
 class _Kept:
     """An answer, and the objects it depends on; opaque to what looks for layers in a model's attributes."""
 
-    def __init__(self, depends_on: list[Any], pipelining: Pipelining | None) -> None:
+    def __init__(self, depends_on: list[Any], pipelining: ModelPipelining | None) -> None:
         self._depends_on, self.pipelining = depends_on, pipelining
 
     def is_of(self, objects: list[Any]) -> bool:
@@ -144,7 +144,7 @@ class PipeliningOptions(Extension):
             )
 
 
-def pipelining_of(model: KerasModel, training: bool) -> Pipelining | None:
+def pipelining_of(model: KerasModel, training: bool) -> ModelPipelining | None:
     """How a model runs as a pipeline, None for one without stages; all is checked that can be without data.
 
     Asked several times in each execution: what it depends on is replaced, never changed, so the answer is kept until
@@ -162,7 +162,7 @@ def pipelining_of(model: KerasModel, training: bool) -> Pipelining | None:
     return pipelining
 
 
-def _pipelining_of(model: KerasModel, training: bool) -> Pipelining | None:
+def _pipelining_of(model: KerasModel, training: bool) -> ModelPipelining | None:
     if not is_pipelined(model):
         return None
     stages = checked_stages(model)
@@ -174,7 +174,7 @@ def _pipelining_of(model: KerasModel, training: bool) -> Pipelining | None:
     schedule = checked_schedule(arguments.get("pipeline_schedule"))
     check_pipeline(kind_of(schedule), number, devices_of(number, devices), training=training)
     checked_recomputation(mode := arguments.get("recomputation_mode"), schedule)
-    return Pipelining(
+    return ModelPipelining(
         stages,
         devices,
         kind_of(schedule),
@@ -215,7 +215,7 @@ def _sharing(calls: Calls, stages: Sequence[int]) -> list[int]:
     return groups
 
 
-def shared_weights(call: Call) -> list[Any]:
+def shared_weights(call: LayerCall) -> list[Any]:
     """The weights of a layer and of those it holds, and the variables that an operation takes."""
     taken = [] if call.node is None else flat_arguments(call.node)
     return [*getattr(call.layer, "weights", ()), *(value for value in taken if hasattr(value, "assign"))]

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from engine.partition.accumulation import Accumulation
 from ipu._internal.compiler.variables import tracing
-from keras_ext.epochs.feeds import Batches
+from keras_ext.epochs.feeds import BatchSource
 from keras_ext.pipelining.assigned import is_without_stages
 from keras_ext.pipelining.calls import calls_of, has_scopes_inside
 from keras_ext.pipelining.errors import StageAssignmentError
 from keras_ext.pipelining.graphs import Invocation, Where, graphs_of, invocations, replaced
 from keras_ext.pipelining.micro_batches import check_pipeline_count, replicas_of_pipeline
-from keras_ext.pipelining.options import Pipelining, pipelining_of, pipelining_steps
+from keras_ext.pipelining.options import ModelPipelining, pipelining_of, pipelining_steps
 from keras_ext.pipelining.outfeed import accumulated_logs, has_accumulated_logs
 from keras_ext.pipelining.stage import refusing_scopes
 from keras_ext.pipelining.stage_trees import StageTree, completed
@@ -51,7 +51,9 @@ def _unknown_stages(model: KerasModel) -> str:
     )
 
 
-def inference_micro_batches(model: KerasModel, pipelining: Pipelining | None, batches: Batches) -> Accumulation:
+def inference_micro_batches(
+    model: KerasModel, pipelining: ModelPipelining | None, batches: BatchSource
+) -> Accumulation:
     """The micro-batches of one execution of `evaluate` or `predict`; one for a model without stages."""
     if pipelining is None:
         return Accumulation()
@@ -59,7 +61,9 @@ def inference_micro_batches(model: KerasModel, pipelining: Pipelining | None, ba
     return Accumulation(batches.steps // replicas, replicas)
 
 
-def check_batches_of_pipeline(model: KerasModel, pipelining: Pipelining | None, taken: Sequence[Batches]) -> None:
+def check_batches_of_pipeline(
+    model: KerasModel, pipelining: ModelPipelining | None, taken: Sequence[BatchSource]
+) -> None:
     """Raises AccumulationStepError for batches of `evaluate` or `predict` that the model's schedule cannot take."""
     if pipelining is None:
         return

@@ -9,7 +9,7 @@ from engine.partition.pipeline_report import PipelineReport
 from engine.partition.schedule import Row, Schedule
 from engine.partition.schedule_table import ScheduleRows
 from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
-from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.program import TracedProgram
 from keras_ext.extension import Extension
 from keras_ext.pipelining.chart import PipelineChart, write_chart
 from keras_ext.pipelining.errors import StageAssignmentError
@@ -44,7 +44,7 @@ class PipelineSchedules(Extension):
         return write_chart(schedule_of(self, mode), self.name, path)
 
 
-def note_pipeline(model: KerasModel, mode: str, program: Program) -> None:
+def note_pipeline(model: KerasModel, mode: str, program: TracedProgram) -> None:
     """Notes the pipeline that the model is about to run: a PipelineProgram, or an InferencePipelineProgram."""
     assert isinstance(program, PipelineProgram | InferencePipelineProgram)
     latest = vars(model).setdefault(_LATEST, {})

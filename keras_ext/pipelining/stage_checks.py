@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from keras_ext.pipelining.assignments import input_tensors
-from keras_ext.pipelining.calls import Call, Calls
+from keras_ext.pipelining.calls import Calls, LayerCall
 from keras_ext.pipelining.errors import StageAssignmentError
 from keras_ext.pipelining.graphs import graphs_of
 from keras_ext.pipelining.stage import checked_stage
@@ -82,7 +82,7 @@ def _check_order(calls: Calls, trees: Sequence[StageTree], sources: Sequence[Sou
     return [made.get(id(tensor)) for tensor in calls.outputs]
 
 
-def _check_call(call: Call, tree: StageTree, given: list[Source]) -> list[Source]:
+def _check_call(call: LayerCall, tree: StageTree, given: list[Source]) -> list[Source]:
     if call.inner is not None and isinstance(tree, tuple):
         return _check_order(call.inner, tree, given)
     stage = _numbered(tree, call.layer, call.node_index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_ext.pipelining.calls import Call, Calls
+from keras_ext.pipelining.calls import Calls, LayerCall
 from keras_ext.pipelining.stage import noted_stage
 
 StageTree = Any
@@ -39,7 +39,7 @@ def joined(trees: Sequence[StageTree]) -> StageTree:
     return stages.pop() if len(stages) == 1 else tuple(trees)
 
 
-def spread(call: Call, tree: StageTree) -> tuple[StageTree, ...]:
+def spread(call: LayerCall, tree: StageTree) -> tuple[StageTree, ...]:
     """The trees of the calls in a nested model."""
     assert call.inner is not None
     return tree if isinstance(tree, tuple) else (tree,) * len(call.inner)
@@ -54,7 +54,7 @@ def noted(calls: Calls, default: int | None = None) -> tuple[StageTree, ...]:
     return tuple(_noted_of(call, calls.kind != "sequential", default) for call in calls)
 
 
-def _noted_of(call: Call, by_call: bool, default: int | None) -> StageTree:
+def _noted_of(call: LayerCall, by_call: bool, default: int | None) -> StageTree:
     of_call = noted_stage(call.node) if by_call else None
     if of_call is not None:
         return of_call

@@ -19,7 +19,7 @@ from keras_ext.types import KerasModel, Nest, Tensor
 _GRAPH, _FAILURE = "_ipu_graph", "_ipu_tracing_failure"
 
 
-class _Kept:
+class _KeptTrace:
     """Around a graph that belongs to a model without being a part of it that Keras would save."""
 
     def __init__(self, graph: KerasModel) -> None:
@@ -47,7 +47,7 @@ def trace_subclass(model: KerasModel, inputs: Nest, training: bool | None = None
     Raises StageAssignmentError for a `call` that Keras cannot trace.
     """
     graph = traced_graph(model, inputs, training)
-    vars(model)[_GRAPH] = _Kept(graph)
+    vars(model)[_GRAPH] = _KeptTrace(graph)
     vars(model).pop(_FAILURE, None)
     return graph
 

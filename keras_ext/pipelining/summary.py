@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ext.pipelining.calls import Call, Calls
+from keras_ext.pipelining.calls import Calls, LayerCall
 from keras_ext.pipelining.stage_trees import StageTree, flat, of_leaves
 from keras_ext.types import KerasModel, Tensor
 
@@ -48,7 +48,7 @@ def print_summary(
             show(line)
 
 
-def _show_call(show: Callable[[str], Any], call: Call, tree: StageTree, is_sequential: bool, width: int) -> None:
+def _show_call(show: Callable[[str], Any], call: LayerCall, tree: StageTree, is_sequential: bool, width: int) -> None:
     stage = ", ".join(map(str, sorted(set(flat([tree])), key=str))) if isinstance(tree, tuple) else str(tree)
     title = f"{call.layer.name} ({type(call.layer).__name__})"
     if is_sequential:
@@ -76,7 +76,7 @@ def _row(fields: Sequence[str], is_sequential: bool, width: int) -> str:
     return line
 
 
-def _contents(calls: Sequence[Call], stages: Sequence[int]) -> list[str]:
+def _contents(calls: Sequence[LayerCall], stages: Sequence[int]) -> list[str]:
     """For each stage its parameters, each counted once, and the bytes of what its layers put out."""
     lines = []
     for stage in range(max(stages) + 1):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.runtime.feeds import RowFeed
-from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.replication import replicated
 from ipu._internal.compiler.trace import trace_step
 
@@ -20,7 +20,7 @@ class OnReplicas:
     def __init__(self, function: Callable[..., Any], replicas: int, *arguments: Any) -> None:
         specs = [tf.TensorSpec(np.shape(a), np.asarray(a).dtype) for a in arguments]
         self.traced = replicated(trace_step(function, specs), replicas)
-        self.program = Program(self.traced)
+        self.program = TracedProgram(self.traced)
 
     def __call__(self, *arguments: Any) -> Any:
         feeds = [RowFeed(np.ascontiguousarray(np.atleast_1d(a))) for a in arguments]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
-from ipu._internal.config.library_flags import LIBRARIES, REPORT, Library
+from ipu._internal.config.library_flags import LIBRARIES, REPORT, LibraryFlags
 from tests.config.effects import EFFECTS, KINDS, OLDER, Effect
 
 WIDTH = 110
@@ -38,7 +38,7 @@ def show_flags() -> None:
         _show_library(library)
 
 
-def _show_library(library: Library) -> None:
+def _show_library(library: LibraryFlags) -> None:
     for flag, text in library.acting.items():
         print(textwrap.fill(f"{flag}: {text}", WIDTH, initial_indent="  ", subsequent_indent="      "))
     inert = "  ".join(sorted(library.inert, key=str.lower))

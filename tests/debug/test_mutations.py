@@ -10,7 +10,7 @@ import pytest
 from engine.debug import DebugExecutable
 from engine.errors import DebugError
 from engine.program.program import ComputeSet, Program, Span
-from engine.runtime.executor import Column, Kind
+from engine.runtime.executor import Column, RowKind
 from tests.debug.helpers import run_named
 from tests.program.programs import PROGRAMS, program_of
 
@@ -84,7 +84,7 @@ class WithoutRow(DebugExecutable):
 def test_no_sync_can_be_left_out(name: str) -> None:
     table = DebugExecutable(program_of(name))
     run_named(name, table, steps=1)
-    syncs = np.flatnonzero(table._table(True, 4)[:, Column.KIND] == Kind.SYNC)
+    syncs = np.flatnonzero(table._table(True, 4)[:, Column.KIND] == RowKind.SYNC)
     assert syncs.size >= 2
     for row in syncs.tolist():
         executable = WithoutRow(program_of(name))

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ipu.ipu_strategy import IPUStrategy
 from keras_ext.epochs import super_batches as module
-from keras_ext.epochs.feeds import Batches, FeedIterator
+from keras_ext.epochs.feeds import BatchSource, FeedIterator
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import SuperBatches, super_batches
 from tests.interrupting import PATIENCE_SECONDS, wait_for
@@ -49,7 +49,7 @@ DATASETS: dict[str, Callable[[], tf.data.Dataset]] = {
 }
 
 
-def batches_of(taken: list[Batches]) -> Iterator[Any]:
+def batches_of(taken: list[BatchSource]) -> Iterator[Any]:
     for batches in taken:
         for step in range(batches.steps):
             rows = [

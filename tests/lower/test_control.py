@@ -9,7 +9,7 @@ from engine.compile import build_program
 from engine.evaluate import evaluate
 from engine.ir import Module
 from engine.runtime.executable import Executable
-from engine.runtime.executor import Column, Kind
+from engine.runtime.executor import Column, RowKind
 from tests.engine.running import arguments_for, assert_near, buffers, check, fast, slow
 from tests.program.loops import LOOPS, choices, nested, until_small
 from tests.program.test_memory import poison
@@ -122,11 +122,11 @@ def test_workers_do_not_meet_in_a_recurrent_layer(workers: int) -> None:
     executable = Executable(program)
     executable._bind(buffers(arguments_for(LOOPS["recurrence"]())))
     kinds = executable._table(False, workers)[:, Column.KIND].tolist()
-    repeats = [row for row, kind in enumerate(kinds) if kind == Kind.REPEAT]
+    repeats = [row for row, kind in enumerate(kinds) if kind == RowKind.REPEAT]
     first = executable._table(False, workers)[repeats[0], Column.TARGET]
-    assert Kind.SYNC not in kinds[first : repeats[0]]
-    assert Kind.SYNC in kinds[repeats[0] : repeats[1]]
-    assert not {Kind.BRANCH, Kind.JUMP} & set(kinds)
+    assert RowKind.SYNC not in kinds[first : repeats[0]]
+    assert RowKind.SYNC in kinds[repeats[0] : repeats[1]]
+    assert not {RowKind.BRANCH, RowKind.JUMP} & set(kinds)
 
 
 def test_what_is_the_same_in_every_turn_is_done_once() -> None:

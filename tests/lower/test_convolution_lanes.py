@@ -11,7 +11,7 @@ from engine.ir.builder import Builder
 from engine.ir.structured_shape_rules import window_count
 from engine.lower import convolution, overlapping
 from engine.lower.overlapping import overlap_cycles
-from engine.lower.pixel_groups import Group
+from engine.lower.pixel_groups import PositionGroup
 from engine.machine_code.processor import lanes
 from engine.program.work.overlap_add import OverlapAdd
 from tests.engine.running import arguments_for, buffers, check, fast
@@ -41,7 +41,7 @@ def test_any_group_of_positions(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     divisors = [p for p in range(1, outputs + 1) if outputs % p == 0]
     positions = int(rng.choice(divisors)) if divisors else 1
     backward = positions == outputs and bool(rng.random() < 0.7)
-    group = Group(rank - 1, positions, backward)
+    group = PositionGroup(rank - 1, positions, backward)
     monkeypatch.setattr(convolution, "choose_group", lambda *_: group)
     monkeypatch.setattr(convolution, "_overlaps", lambda *_: False)
     batch, features, results = (int(n) for n in rng.integers(1, [4, 6, 21]))

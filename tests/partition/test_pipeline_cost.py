@@ -11,7 +11,7 @@ from engine.partition.accumulation import Accumulation
 from engine.partition.pipeline import Pipelining, pipeline
 from engine.partition.repeat import Repeated, repeat
 from engine.runtime.executable import Executable
-from engine.runtime.executor import Column, Kind
+from engine.runtime.executor import Column, RowKind
 from tests.engine.running import buffers
 from tests.partition.stage_steps import StagedStep, staged_step, values_of
 
@@ -39,9 +39,9 @@ def test_about_as_many_compute_sets_and_syncs_as_unsplit(schedule, batch, width)
     unsplit = repeat(step.module, step.roles, Accumulation(STEPS), once=step.once, metrics=step.metrics)
     split = pipeline(step.module, step.roles, Pipelining(STAGES, STEPS, schedule), once=step.once, metrics=step.metrics)
     alone, cut = walked(executable_of(step, unsplit)), walked(executable_of(step, split))
-    assert cut[Kind.COMPUTE] <= 1.25 * alone[Kind.COMPUTE]
-    assert cut[Kind.SYNC] <= alone[Kind.SYNC] + (STAGES + 1) * STEPS
-    assert Kind.BRANCH not in cut
+    assert cut[RowKind.COMPUTE] <= 1.25 * alone[RowKind.COMPUTE]
+    assert cut[RowKind.SYNC] <= alone[RowKind.SYNC] + (STAGES + 1) * STEPS
+    assert RowKind.BRANCH not in cut
 
 
 @pytest.mark.parametrize("schedule", ["Grouped", "Interleaved"])

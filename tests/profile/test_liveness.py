@@ -11,8 +11,8 @@ from engine.compile import build_program
 from engine.ir.builder import Builder
 from engine.profile import Account, Assumptions, account
 from engine.profile.categories import CATEGORIES
-from engine.profile.liveness import Piece, tile_memory
-from engine.profile.mapping import Placement
+from engine.profile.liveness import LiveRange, tile_memory
+from engine.profile.mapping import TileMapping
 from engine.program.memory import lifetimes
 from engine.program.uses import BufferUses
 from engine.target import target
@@ -25,15 +25,15 @@ TILES, STEPS = 5, 6
 
 
 @st.composite
-def pieces(draw: st.DrawFn) -> Piece:
+def pieces(draw: st.DrawFn) -> LiveRange:
     tiles = draw(st.integers(0, TILES))
     per_tile = draw(st.integers(1, 50))
-    placement = Placement(draw(st.integers(0, TILES - 1)), tiles, per_tile, draw(st.integers(0, per_tile)), TILES)
+    placement = TileMapping(draw(st.integers(0, TILES - 1)), tiles, per_tile, draw(st.integers(0, per_tile)), TILES)
     first = draw(st.integers(-1, STEPS - 1))
-    return Piece(placement, first, draw(st.integers(max(first, 0), STEPS - 1)), draw(st.sampled_from(CATEGORIES)))
+    return LiveRange(placement, first, draw(st.integers(max(first, 0), STEPS - 1)), draw(st.sampled_from(CATEGORIES)))
 
 
-def laid_out(piece: Piece) -> np.ndarray:
+def laid_out(piece: LiveRange) -> np.ndarray:
     found, place = np.zeros(TILES, np.int64), piece.placement
     for k in range(place.tiles):
         found[(place.start + k) % TILES] = place.last_tile if k == place.tiles - 1 else place.per_tile
@@ -41,7 +41,7 @@ def laid_out(piece: Piece) -> np.ndarray:
 
 
 @given(st.lists(pieces(), max_size=8), st.integers(0, 9))
-def test_peaks_and_categories_are_those_of_counting(made: list[Piece], code: int) -> None:
+def test_peaks_and_categories_are_those_of_counting(made: list[LiveRange], code: int) -> None:
     fixed = {"code": np.full(TILES, code, np.int64)}
     found = tile_memory(made, fixed, STEPS)
     counted = np.zeros((STEPS, len(CATEGORIES), TILES), np.int64)
@@ -96,8 +96,8 @@ def test_the_parts_add_up_on_every_tile() -> None:
 
 def test_each_tile_has_a_peak_of_its_own() -> None:
     """Two arrays that live after each other on different tiles fill both tiles, though never at once."""
-    early = Piece(Placement(0, 1, 100, 100, 4), 0, 1, "activations")
-    late = Piece(Placement(2, 1, 70, 70, 4), 2, 3, "activations")
+    early = LiveRange(TileMapping(0, 1, 100, 100, 4), 0, 1, "activations")
+    late = LiveRange(TileMapping(2, 1, 70, 70, 4), 2, 3, "activations")
     found = tile_memory([early, late], {"code": np.zeros(4, np.int64)}, 4)
     assert found.peak_bytes.tolist() == [100, 0, 70, 0]
     assert found.peak_at.tolist() == [0, 0, 2, 0]

@@ -10,7 +10,7 @@ from engine.ir.builder import Builder
 from engine.ir.module import Instruction
 from engine.profile import Account, Assumptions, account
 from engine.profile.matmul import Product, plan_product
-from engine.profile.optimizations import Optimizations
+from engine.profile.optimizations import EstimatedOptimizations
 from engine.profile.slices import Lookup, plan_lookup
 from engine.program.program import Program
 from engine.target import target
@@ -20,7 +20,7 @@ MK2 = target("ipu2")
 
 def accounts(program: Program, **options: object) -> tuple[Account, Account]:
     """Without and with an option."""
-    merging = Assumptions(optimizations=Optimizations(**options))  # type: ignore[arg-type]
+    merging = Assumptions(optimizations=EstimatedOptimizations(**options))  # type: ignore[arg-type]
     return account(program, MK2), account(program, MK2, assumptions=merging)
 
 

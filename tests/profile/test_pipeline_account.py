@@ -13,7 +13,7 @@ from engine.partition.part_steps import part_steps
 from engine.partition.pipeline import Pipelining, inference_pipeline, pipeline
 from engine.profile import account, summary
 from engine.profile.links import Selection, all_reduce, transfer_cycles
-from engine.profile.optimizations import Optimizations
+from engine.profile.optimizations import EstimatedOptimizations
 from engine.profile.options import GRADIENT_ACCUMULATORS, Assumptions
 from engine.profile.pipeline_account import PipelineStep, account_pipeline
 from engine.target import target
@@ -42,7 +42,7 @@ def test_the_selection_order_decides_who_is_a_partner() -> None:
     step, _ = made()
     hoof = Selection("HOOF", 3)
     found = account_pipeline(
-        step, MK2, build_program, assumptions=Assumptions(optimizations=Optimizations(selection_order="HOOF"))
+        step, MK2, build_program, assumptions=Assumptions(optimizations=EstimatedOptimizations(selection_order="HOOF"))
     )
     second = found.pipeline.part("forward", 1)
     assert second.links == sum(transfer_cycles(size, 0, 1, MK2, hoof) for size in (VALUE, 4))
@@ -54,7 +54,7 @@ def test_copies_between_stages_wait_for_each_other_as_configured() -> None:
     step, _ = made()
     syncs = {}
     for most in (0, VALUE, VALUE + 4):
-        options = Assumptions(optimizations=Optimizations(inter_ipu_copies_bytes=most))
+        options = Assumptions(optimizations=EstimatedOptimizations(inter_ipu_copies_bytes=most))
         found = account_pipeline(step, MK2, build_program, assumptions=options).pipeline
         syncs[most] = found.part("forward", 1).external_sync
         assert found.between_ipus[1] == sum(cost.external_sync for cost in found.critical)

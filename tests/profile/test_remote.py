@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.profile import Assumptions, account
-from engine.profile.optimizations import Optimizations
+from engine.profile.optimizations import EstimatedOptimizations
 from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES
 from engine.profile.remote import stretches
 from engine.target import target
@@ -40,7 +40,7 @@ def test_slots_in_streaming_memory() -> None:
 @pytest.mark.parametrize(("least", "remote"), [(128, SLOTS), (64 * 64 * 4, SLOTS), (64 * 64 * 4 + 1, 0)])
 def test_what_is_smaller_than_the_minimum_stays(least: int, remote: int) -> None:
     offloaded = frozenset({OPTIMIZER_STATE_VARIABLES})
-    options = Optimizations(minimum_remote_bytes=least)
+    options = EstimatedOptimizations(minimum_remote_bytes=least)
     found = account(deep_step(), MK2, assumptions=Assumptions(offloaded=offloaded, optimizations=options))
     assert sum(found.remote.bytes.values()) == remote
 

@@ -14,7 +14,7 @@ from engine.compile import build_program
 from engine.ir import GatherDimensionNumbers, Shape
 from engine.ir.builder import Builder
 from engine.profile import Assumptions, account
-from engine.profile.optimizations import Optimizations
+from engine.profile.optimizations import EstimatedOptimizations
 from engine.profile.slices import Lookup, plan_lookup
 from engine.target import target
 from tests.exploring import examples
@@ -102,7 +102,7 @@ def test_a_dynamic_slice_is_a_look_up_of_its_rows(updates: bool) -> None:
     plan = plan_lookup(Lookup(20_000, 64, 3, 4, updates), MK2)
     found = account(program, MK2)
     assert found.cycles == plan.compute + plan.exchange + plan.sync
-    options = Assumptions(optimizations=Optimizations(replace_dynamic_slices=False))
+    options = Assumptions(optimizations=EstimatedOptimizations(replace_dynamic_slices=False))
     assert account(program, MK2, assumptions=options).exchange > (0 if updates else 100 * found.exchange)
 
 
@@ -111,5 +111,5 @@ def test_a_dynamic_slice_along_two_dimensions_is_none() -> None:
     table, starts = b.parameter("f32", (200, 64)), [b.parameter("s32", ()) for _ in range(2)]
     made = b.instruction("dynamic-slice", Shape("f32", (3, 8)), (table, *starts), dynamic_slice_sizes=(3, 8))
     program = build_program(b.module(b.tuple(made)), ["variable", "feed", "feed"], {})
-    options = Assumptions(optimizations=Optimizations(replace_dynamic_slices=False))
+    options = Assumptions(optimizations=EstimatedOptimizations(replace_dynamic_slices=False))
     assert account(program, MK2).cycles == account(program, MK2, assumptions=options).cycles

@@ -15,7 +15,7 @@ from engine.program.program import Buffer, ComputeSet, Mark, Program
 from engine.program.running import run_passes
 from engine.program.syncs import free_marks
 from engine.runtime.executable import Executable
-from engine.runtime.executor import Column, Kind
+from engine.runtime.executor import Column, RowKind
 from tests.engine.running import arguments_for, buffers
 from tests.program.loops import LOOPS, choices
 from tests.program.machine import GARBAGE, Machine
@@ -106,34 +106,34 @@ def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[n
     twin = machine.program
     place, size = places(program)
     races = RacesWithTests(workers, size, place)
-    numbers = np.cumsum(table[:, Column.KIND] == Kind.COMPUTE) - 1
+    numbers = np.cumsum(table[:, Column.KIND] == RowKind.COMPUTE) - 1
     tested = [m for m in program.marks if m.kind == "branch" and m.known is None]
-    branches = np.cumsum(table[:, Column.KIND] == Kind.BRANCH) - 1
+    branches = np.cumsum(table[:, Column.KIND] == RowKind.BRANCH) - 1
     twins = [m for m in twin.marks if m.kind == "branch" and m.known is None]
     known = [m for m in program.marks if m.known is not None]
-    knowing = np.cumsum(table[:, Column.KIND] == Kind.TURN) - 1
+    knowing = np.cumsum(table[:, Column.KIND] == RowKind.TURN) - 1
     repeats = [m for m in program.marks if m.kind == "repeat"]
-    repeated = np.cumsum(table[:, Column.KIND] == Kind.REPEAT) - 1
+    repeated = np.cumsum(table[:, Column.KIND] == RowKind.REPEAT) - 1
     row = turns = 0
     while row < len(table):
         kind = table[row, Column.KIND]
         turns += 1
         assert turns < 100_000
-        if kind == Kind.COMPUTE:
+        if kind == RowKind.COMPUTE:
             compute_set: ComputeSet = program.compute_sets[numbers[row]]
             assert not races.meet(compute_set), compute_set.name
             other = twin.compute_sets[numbers[row]]
             machine.run_units(other, 0, other.units)
-        elif kind == Kind.SYNC:
+        elif kind == RowKind.SYNC:
             races.sync()
-        elif kind == Kind.JUMP:
+        elif kind == RowKind.JUMP:
             row = table[row, Column.TARGET]
             continue
-        elif kind == Kind.REPEAT:
+        elif kind == RowKind.REPEAT:
             if machine.is_followed(repeats[repeated[row]]):
                 row = table[row, Column.TARGET]
                 continue
-        elif kind == Kind.TURN:
+        elif kind == RowKind.TURN:
             if machine.is_followed(known[knowing[row]]):
                 row = table[row, Column.TARGET]
                 continue
@@ -159,6 +159,6 @@ def test_workers_meet_between_two_jumps_or_branches(name: str) -> None:
         free = free_marks(marks)
         jumps = iter(mark for mark in marks if mark.kind in ("jump", "leave"))
         for before, kind in zip(kinds, kinds[1:], strict=False):
-            decided_by_turn = kind == Kind.JUMP and next(jumps) in free
-            assert decided_by_turn or kind not in (Kind.BRANCH, Kind.JUMP) or before == Kind.SYNC
+            decided_by_turn = kind == RowKind.JUMP and next(jumps) in free
+            assert decided_by_turn or kind not in (RowKind.BRANCH, RowKind.JUMP) or before == RowKind.SYNC
         break

@@ -15,7 +15,7 @@ from engine.program.program import Program
 from engine.program.running import run_passes
 from engine.program.work.records import has_codelet
 from engine.runtime.executable import Executable
-from engine.runtime.executor import Kind
+from engine.runtime.executor import RowKind
 from tests.engine.running import arguments_for, buffers, check
 from tests.program.loop_parts import below, loop, next_count, product
 from tests.program.machine import Machine
@@ -114,5 +114,5 @@ def test_workers_decide_by_themselves() -> None:
         executable = Executable(program)
         executable._bind(buffers(arguments_for(ring_loop(seed))))
         kinds = set(executable._table(False, 2)[:, 0].tolist())
-        assert Kind.TURN in kinds
-        assert not {Kind.BRANCH, Kind.JUMP} & kinds
+        assert RowKind.TURN in kinds
+        assert not {RowKind.BRANCH, RowKind.JUMP} & kinds

@@ -21,7 +21,7 @@ from engine.profile import account, out_of_tile_memory
 from engine.report import Report
 from engine.report.comparison import compare
 from engine.target import target
-from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.program import TracedProgram
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import HANGS_SECONDS
 from tests.keras.helpers import FEATURES, KITS, Kit, data
@@ -187,14 +187,14 @@ def test_the_callback_changes_nothing(kit: Kit) -> None:
 def test_a_report_on_what_does_not_fit(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = out_of_tile_memory(account(dense_step(64, 2000, 2000), target("ipu2", tiles=8)))
 
-    def refuse(self: Program, traced: Any) -> None:
+    def refuse(self: TracedProgram, traced: Any) -> None:
         raise error
 
     model = kit.ipu_model()
     x, y = data()
     callback = ipu.ProfileReport(tmp_path / "failed.html")
     with monkeypatch.context() as patch:
-        patch.setattr(Program, "__init__", refuse)
+        patch.setattr(TracedProgram, "__init__", refuse)
         with pytest.raises(OutOfTileMemory) as raised:
             model.fit(x, y, verbose=0, callbacks=[callback])
     assert raised.value is error and any("failed.html" in note for note in error.__notes__)

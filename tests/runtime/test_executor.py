@@ -8,7 +8,7 @@ import pytest
 from engine.errors import InternalError
 from engine.runtime.executor import (
     Column,
-    Kind,
+    RowKind,
     State,
     compute_row,
     new_scratch,
@@ -122,7 +122,7 @@ def test_unknown_rows_end_the_call_on_all_workers() -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        [[Kind.COMPUTE, 1, 1, 0, 0, 0]],
+        [[RowKind.COMPUTE, 1, 1, 0, 0, 0]],
         [[9, 1, 1, 0, 0, 0, 0, 1]],
         [compute_row(0, 1, [(0, 1)])],
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from ipu._internal.serving.batching import Batcher
 from ipu._internal.serving.errors import RequestError
-from ipu._internal.serving.manifest import Manifest, Tensor
+from ipu._internal.serving.manifest import Manifest, TensorManifest
 from ipu._internal.serving.servable import Arrays, Servable
 from tests.interrupting import PATIENCE_SECONDS
 
@@ -40,8 +40,8 @@ def run(
     most_waiting: int = 100,
 ) -> Any:
     """What `work` gives with a batcher for a program."""
-    tensors = (Tensor("x", shape, "float32"),)
-    outputs = (Tensor("y", shape, "float32"),)
+    tensors = (TensorManifest("x", shape, "float32"),)
+    outputs = (TensorManifest("y", shape, "float32"),)
     servable = Servable("m", 1, Manifest("program", 1, tensors, outputs, tensors, outputs), program)
 
     async def main() -> Any:

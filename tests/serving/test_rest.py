@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu._internal.serving.errors import RequestError
-from ipu._internal.serving.manifest import Manifest, Tensor
+from ipu._internal.serving.manifest import Manifest, TensorManifest
 from ipu._internal.serving.rest import format_response, parse_request
 from tests.exploring import seed
 
 DTYPES = ("float32", "float16", "int32", "uint8", "bool", "string")
 
 
-def manifest(*inputs: Tensor, outputs: tuple[Tensor, ...] = (Tensor("y", (2,), "float32"),)) -> Manifest:
+def manifest(
+    *inputs: TensorManifest, outputs: tuple[TensorManifest, ...] = (TensorManifest("y", (2,), "float32"),)
+) -> Manifest:
     return Manifest("program", 1, inputs, outputs, inputs, outputs)
 
 
@@ -40,7 +42,9 @@ bodies = st.fixed_dictionaries({}, optional={"instances": values, "inputs": valu
 @settings(max_examples=100 if seed() is None else 400)
 @given(body=bodies, dtypes=st.lists(st.sampled_from(DTYPES), min_size=1, max_size=2), rank=st.integers(0, 2))
 def test_any_json_is_arrays_or_refused(body: Any, dtypes: list[str], rank: int) -> None:
-    described = manifest(*(Tensor(name, (2, *[1] * rank), dtype) for name, dtype in zip("xy", dtypes, strict=False)))
+    described = manifest(
+        *(TensorManifest(name, (2, *[1] * rank), dtype) for name, dtype in zip("xy", dtypes, strict=False))
+    )
     try:
         arrays, in_rows = parse_request(encoded(body), described)
     except RequestError as error:
@@ -57,7 +61,7 @@ def test_any_json_is_arrays_or_refused(body: Any, dtypes: list[str], rank: int) 
 @given(body=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(RequestError):
-        parse_request(body, manifest(Tensor("x", (2,), "float32")))
+        parse_request(body, manifest(TensorManifest("x", (2,), "float32")))
 
 
 @given(
@@ -65,7 +69,7 @@ def test_any_bytes_are_refused(body: bytes) -> None:
     dtype=st.sampled_from(["float32", "float64", "float16"]),
 )
 def test_floats_survive_the_way_there_and_back(rows: list[float], dtype: str) -> None:
-    described = manifest(Tensor("x", (2,), dtype), outputs=(Tensor("y", (2,), dtype),))
+    described = manifest(TensorManifest("x", (2,), dtype), outputs=(TensorManifest("y", (2,), dtype),))
     with np.errstate(over="ignore"):
         array = np.array(rows, np.float32).astype(dtype)
     received, _ = parse_request(
@@ -92,10 +96,10 @@ def test_floats_survive_the_way_there_and_back(rows: list[float], dtype: str) ->
 )
 def test_values_that_a_dtype_cannot_hold(dtype: str, value: Any, problem: str) -> None:
     with pytest.raises(RequestError, match=problem):
-        parse_request(encoded({"inputs": value}), manifest(Tensor("x", (2,), dtype)))
+        parse_request(encoded({"inputs": value}), manifest(TensorManifest("x", (2,), dtype)))
 
 
 def test_one_long_string_among_many_takes_no_room() -> None:
     body = encoded({"inputs": ["a" * 100_000, *[""] * 1_000_000]})
     with pytest.raises(RequestError, match="a string"):
-        parse_request(body, manifest(Tensor("x", (2,), "float32")))
+        parse_request(body, manifest(TensorManifest("x", (2,), "float32")))

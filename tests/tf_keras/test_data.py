@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras as keras
 from tf_keras.src.engine import data_adapter
 
-from keras_ext.frameworks.tf_keras_data import RepeatedRowBatches, Rows, data_handler
+from keras_ext.frameworks.tf_keras_data import ArrayRows, RepeatedRowBatches, data_handler
 from tests.keras.helpers import Kit, assert_close, data
 
 X, Y = data()
@@ -61,7 +61,7 @@ def test_shuffling_keeps_rows_together_and_leaves_none_out(shuffle: bool | str) 
 
 
 def test_arrays_are_not_copied() -> None:
-    rows = RepeatedRowBatches(Rows(X, Y).structure, 8, True, 1)
+    rows = RepeatedRowBatches(ArrayRows(X, Y).structure, 8, True, 1)
     feeds = iter(rows).take(3)[0].feeds
     assert feeds[0].array is X and feeds[1].array is Y
     assert sorted(feeds[0].rows) == list(range(24))

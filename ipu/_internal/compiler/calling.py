@@ -18,7 +18,7 @@ from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.baking import Baked, bake, baking_possible, compilable
 from ipu._internal.compiler.batch_norm import group_size
 from ipu._internal.compiler.function_trace import function_trace
-from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.refusals import ShapeFromValues
 from ipu._internal.compiler.storage import placed
 from ipu._internal.compiler.trace import TracedStep, bind
@@ -36,7 +36,7 @@ class EngineFunction:
     def __init__(self, function: polymorphic_function.Function) -> None:
         self._function = weakref.ref(function)  # it keeps this object alive, not the other way around
         self._compiled, self._group = compilable(function), group_size()
-        self._programs: dict[tuple[int, int], tuple[Any, Program]] = {}
+        self._programs: dict[tuple[int, int], tuple[Any, TracedProgram]] = {}
         self._shaped_by_values: dict[int, Any] = {}
         self._always_bakes = False
         self._baked: dict[tuple[Any, ...], Baked] = {}
@@ -66,16 +66,18 @@ class EngineFunction:
             results = program.run(1, feeds)
         return program.pack([tf.constant(result) for result in results])
 
-    def program(self, args: tuple[Any, ...], kwargs: dict[str, Any], ordinal: int = 0) -> Program:
+    def program(self, args: tuple[Any, ...], kwargs: dict[str, Any], ordinal: int = 0) -> TracedProgram:
         """The program for these arguments, compiled now if there is none."""
         with self._lock:
             return self._prepared(tf.nest.map_structure(_as_tensor, (args, kwargs)), ordinal, None)[2]
 
-    def latest_program(self) -> Program | None:
+    def latest_program(self) -> TracedProgram | None:
         """The program made last; None before the first."""
         return next((program for _, program in reversed(self._programs.values())), None)
 
-    def _prepared(self, arguments: Nest, ordinal: int, check: Callable[[Any], None] | None) -> tuple[Any, Any, Program]:
+    def _prepared(
+        self, arguments: Nest, ordinal: int, check: Callable[[Any], None] | None
+    ) -> tuple[Any, Any, TracedProgram]:
         """The arguments as the function takes them, the concrete function for them, and its program."""
         arguments, concrete = self._traced(arguments)
         if check is not None:
@@ -117,7 +119,7 @@ class EngineFunction:
         self._used.update(used)
         return concrete
 
-    def _program(self, concrete: ConcreteFunction, ordinal: int) -> Program:
+    def _program(self, concrete: ConcreteFunction, ordinal: int) -> TracedProgram:
         system = current_system()
         if self._version != system.version:
             self._programs.clear()
@@ -125,7 +127,7 @@ class EngineFunction:
         key = (id(concrete), ordinal)
         if key not in self._programs:
             traced = for_device(bind(concrete, self._used), ordinal)
-            self._programs[key] = (concrete, Program(traced))
+            self._programs[key] = (concrete, TracedProgram(traced))
         return self._programs[key][1]
 
 
@@ -155,7 +157,7 @@ def call_on_engine(
 
 def program_of_function(
     function: Function, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-) -> Program | None:
+) -> TracedProgram | None:
     """The program of a function: the one for these arguments, compiled now if there is none, or that compiled last.
 
     A plain function becomes a tf.function. None without arguments for one that has no program, or is no function.

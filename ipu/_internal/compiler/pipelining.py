@@ -14,7 +14,7 @@ from engine.partition.stage_options import StageOptions
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.accumulation import ReplicaRows, variable_numbers
 from ipu._internal.compiler.fit import certainly_fits, check_account
-from ipu._internal.compiler.program import Program, build_program
+from ipu._internal.compiler.program import TracedProgram, build_program
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.config.chip import configured_assumptions, configured_target
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from engine.target import Target
 
 
-class PipelineProgram(Program):
+class PipelineProgram(TracedProgram):
     """A training step traced with marks as a pipeline: a step is one update.
 
     `pipelined` has the schedule that is executed, and the account of what waits where. `once` are the TensorFlow
@@ -56,7 +56,7 @@ class PipelineProgram(Program):
         _check_ipus(self, program)
 
 
-class InferencePipelineProgram(Program):
+class InferencePipelineProgram(TracedProgram):
     """A step without an update as a pipeline. A step is a micro-batch for callers, who run whole executions."""
 
     def __init__(self, traced: TracedStep, pipelining: Pipelining, *, metrics: Iterable[Any] = ()) -> None:

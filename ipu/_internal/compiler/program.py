@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from engine.runtime.rings import AnyRing
 
 
-class Executable(Protocol):
+class AnyExecutable(Protocol):
     """What the engine makes of a module."""
 
     def run(
@@ -67,7 +67,7 @@ def use_definitions(enabled: bool = True) -> Iterator[None]:
 
 def build_executable(
     module: Module, roles: list[str], constants: dict[int, np.ndarray], inspect: Inspect = check_program
-) -> Executable:
+) -> AnyExecutable:
     """The one place where a module becomes executable; raises UnsupportedOperation, OutOfTileMemory.
 
     `inspect` sees the engine's program first, and raises OutOfTileMemory for one that is too large.
@@ -153,7 +153,7 @@ def _notice_wide_types(traced: TracedStep) -> None:
             )
 
 
-class Program:
+class TracedProgram:
     """An executable bound to variables, which stay on the device from one call to the next."""
 
     streams = False

@@ -10,7 +10,7 @@ from ipu._internal.config.engine_flags import stack_bytes
 from ipu._internal.config.system import current_system, on_ipu_model
 
 if TYPE_CHECKING:
-    from engine.profile.optimizations import Optimizations
+    from engine.profile.optimizations import EstimatedOptimizations
     from engine.profile.options import Assumptions
 
 SYNCLESS = "useSynclessCollectives"
@@ -52,12 +52,12 @@ def configured_assumptions() -> Assumptions:
     )
 
 
-def configured_optimizations() -> Optimizations:
+def configured_optimizations() -> EstimatedOptimizations:
     """What the chip's compiler merges by the present configuration, and the order of shards."""
-    from engine.profile.optimizations import Optimizations, SelectionOrder
+    from engine.profile.optimizations import EstimatedOptimizations, SelectionOrder
 
     settings, order = current_system().config.optimizations, current_system().config.selection_order
-    return Optimizations(
+    return EstimatedOptimizations(
         minimum_remote_bytes=settings.minimum_remote_tensor_size,
         merge_infeeds=settings.merge_infeed_io_copies,
         combine_lookups=settings.combine_embedding_lookups,

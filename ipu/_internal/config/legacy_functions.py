@@ -14,7 +14,16 @@ from ipu._internal.config.enumerations import (
     SelectionOrder,
 )
 from ipu._internal.config.legacy import IpuOptions, VerificationOptions
-from ipu._internal.config.library_flags import CONVOLUTION, ENGINE, GCL, MATMUL, POOLING, REPORT, Library, check_flags
+from ipu._internal.config.library_flags import (
+    CONVOLUTION,
+    ENGINE,
+    GCL,
+    MATMUL,
+    POOLING,
+    REPORT,
+    LibraryFlags,
+    check_flags,
+)
 
 use_ipu_config = deprecated("use an ipu.config.IPUConfig instance instead.")
 
@@ -25,7 +34,7 @@ def assign(category: object, **values: object) -> None:
         setattr(category, name, value)
 
 
-def flags(name: str, given: dict | None, library: Library) -> dict:
+def flags(name: str, given: dict | None, library: LibraryFlags) -> dict:
     """A copy of a dictionary of option flags; raises ConfigurationError for one that the library lacks."""
     check_flags(name, given or {}, library)
     return dict(given or {})

@@ -19,7 +19,7 @@ NEAR = 0.84
 
 
 @dataclass(frozen=True)
-class Library:
+class LibraryFlags:
     """The flags of one dictionary: those that act here, with their effect, those that do not, and whole families.
 
     A flag of a family that is not listed is accepted with a warning, unless it is a misspelling of a listed one:
@@ -48,12 +48,12 @@ PLANNING = tuple(
     "use128BitConvUnitLoad enableConvDithering gatherConvOutput startTileMultiplier".split()
 )
 
-MATMUL = Library(
+MATMUL = LibraryFlags(
     "matrix multiplications",
     {"availableMemoryProportion": PROPORTION, "partialsType": PARTIALS},
     (*PLANNING, *"enableSerialisation fullyConnectedPass gatherOutput inputRHSIsPreArranged outputType".split()),
 )
-CONVOLUTION = Library(
+CONVOLUTION = LibraryFlags(
     "convolutions",
     {"availableMemoryProportion": PROPORTION, "partialsType": PARTIALS},
     (
@@ -64,7 +64,7 @@ CONVOLUTION = Library(
         *"weightUpdateMethod winogradPatchSize cycleBackoffPercent".split(),
     ),
 )
-SLICE = Library(
+SLICE = LibraryFlags(
     "slices and embedding look-ups",
     {"availableMemoryProportion": PROPORTION},
     tuple(
@@ -72,8 +72,8 @@ SLICE = Library(
         "usedForSlice usedForUpdate validateIndices".split()
     ),
 )
-POOLING = Library("poolings", {}, ("optimizeForSpeed", "poolUseIntrospectiveMapping"))
-GCL = Library(
+POOLING = LibraryFlags("poolings", {}, ("optimizeForSpeed", "poolUseIntrospectiveMapping"))
+GCL = LibraryFlags(
     "collectives",
     {"useSynclessCollectives": "cost report: 'true' leaves sums over replicas one sync each"},
     tuple(
@@ -82,7 +82,7 @@ GCL = Library(
         "useReplicatedImplementation".split()
     ),
 )
-REPORT = Library(
+REPORT = LibraryFlags(
     "reports",
     {},
     tuple(
@@ -90,7 +90,7 @@ REPORT = Library(
         "showVarStorage".split()
     ),
 )
-ENGINE = Library(
+ENGINE = LibraryFlags(
     "the engine",
     {
         "debug.allowOutOfMemory": "host: what does not fit a chip runs here, with a warning (docs/chip_memory.md)",
@@ -121,7 +121,7 @@ ENGINE = Library(
     ("autoReport.", "debug.", "exchange.", "opt.", "prng.", "profiler.", "streamCallbacks.", "target."),
 )
 
-LIBRARIES: dict[str, Library] = {
+LIBRARIES: dict[str, LibraryFlags] = {
     "compilation_poplar_options": ENGINE,
     "convolutions.poplar_options": CONVOLUTION,
     "gcl_poplar_options": GCL,
@@ -130,20 +130,20 @@ LIBRARIES: dict[str, Library] = {
     "slices.poplar_options": SLICE,
 }
 """By the attribute of IPUConfig that takes the flags."""
-REPORTS: dict[str, Library] = {"profiling.graph_options": REPORT, "profiling.execution_options": REPORT}
+REPORTS: dict[str, LibraryFlags] = {"profiling.graph_options": REPORT, "profiling.execution_options": REPORT}
 """By the attribute of the options of older programs."""
 
 _warned: set[str] = set()
 
 
-def check_flags(name: str, flags: Mapping[Any, Any], library: Library) -> None:
+def check_flags(name: str, flags: Mapping[Any, Any], library: LibraryFlags) -> None:
     """Raises ConfigurationError, a ValueError, for a flag that a library does not know; `name` is the dictionary's."""
     for flag in flags:
         if flag not in library.known:
             _unlisted(name, flag, library)
 
 
-def _unlisted(name: str, flag: str, library: Library) -> None:
+def _unlisted(name: str, flag: str, library: LibraryFlags) -> None:
     """Warns of a flag of a known family; raises for all others."""
     nearest = difflib.get_close_matches(str(flag), library.known, n=1, cutoff=NEAR)
     of_a_family = isinstance(flag, str) and flag.startswith(library.families) and not flag.endswith(".")

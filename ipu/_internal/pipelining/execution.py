@@ -21,7 +21,7 @@ from ipu._internal.compiler.traced_pipelines import note_ipus
 from ipu._internal.config.system import current_system
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.gradients import apply_marked, gradients_of
-from ipu._internal.pipelining.micro_batch import MicroBatch, in_stage, stage_chain
+from ipu._internal.pipelining.micro_batch import TracedMicroBatch, in_stage, stage_chain
 from ipu._internal.pipelining.options import kind_of
 from ipu._internal.pipelining.turns import MicroBatchTurns
 from ipu._internal.types import Nest
@@ -32,7 +32,7 @@ UPDATE_CHAIN = "update"
 def run_pipeline(arguments: PipelineArguments, output_type: type, name: str) -> tf.Operation:
     """The operation that runs all micro-batches of all repetitions, in the function being traced."""
     require_trace("a pipeline")
-    micro_batch = MicroBatch(arguments, output_type)
+    micro_batch = TracedMicroBatch(arguments, output_type)
     note_ipus(arguments.devices)
     with tf.name_scope(name):
         if tf.is_tensor(arguments.count):
@@ -44,7 +44,7 @@ def run_pipeline(arguments: PipelineArguments, output_type: type, name: str) -> 
 class _Scheduled:
     """A pipeline with a schedule."""
 
-    def __init__(self, arguments: PipelineArguments, micro_batch: MicroBatch) -> None:
+    def __init__(self, arguments: PipelineArguments, micro_batch: TracedMicroBatch) -> None:
         self._arguments, self._micro_batch = arguments, micro_batch
 
     def run(self) -> tf.Operation:

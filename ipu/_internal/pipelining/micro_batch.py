@@ -32,7 +32,7 @@ def stage_chain(number: int) -> str:
     return f"stage_{number}"
 
 
-class MicroBatch:
+class TracedMicroBatch:
     """A micro-batch being traced: what its stages return, the optimizer's output, what goes to the outfeed."""
 
     def __init__(self, arguments: PipelineArguments, output_type: type) -> None:

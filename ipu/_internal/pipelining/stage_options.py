@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.errors import ConfigurationError
 from engine.partition.stage_options import Flags, LibraryOptions, StageOptions
-from ipu._internal.config.library_flags import CONVOLUTION, MATMUL, SLICE, Library, check_flags
+from ipu._internal.config.library_flags import CONVOLUTION, MATMUL, SLICE, LibraryFlags, check_flags
 from ipu._internal.pipelining.errors import PipelineTypeError
 
 FORWARD, BACKWARD = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
@@ -45,7 +45,7 @@ class PipelineStageOptions:
         )
 
 
-def _checked(name: str, value: object, library: Library) -> dict[str, Any]:
+def _checked(name: str, value: object, library: LibraryFlags) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
         raise PipelineTypeError(f"Expected {name} to be None or a dictionary of option flags. Received: {value!r}.")
     check_flags(name, value or {}, library)

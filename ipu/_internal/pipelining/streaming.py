@@ -18,7 +18,7 @@ from engine.partition.pipeline import Pipelining
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.device_calls import ordered_call
 from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
-from ipu._internal.compiler.program import Program
+from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.tokens import own_chain
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.pipelining.micro_batch import in_stage
@@ -63,7 +63,7 @@ class Streamed:
         return results
 
 
-class StreamingAccumulation(Program):
+class StreamingAccumulation(TracedProgram):
     """A `Streamed` training step with the gradients of `micro_batches` accumulated: a step is an update.
 
     An observer is told of each micro-batch, and ends a call with a whole update.
@@ -132,7 +132,7 @@ class StreamingPipelineProgram(InferencePipelineProgram):
 
 
 def _run_streaming(
-    program: Program,
+    program: TracedProgram,
     executions: int,
     feeds: list[RowFeed],
     observer: Observer,

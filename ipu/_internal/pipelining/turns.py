@@ -11,7 +11,7 @@ import tensorflow as tf
 from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.pipelining.arguments import PipelineArguments, check_schedule_takes
 from ipu._internal.pipelining.gradients import GradientSums, gradients_of, zeros_variable
-from ipu._internal.pipelining.micro_batch import MicroBatch
+from ipu._internal.pipelining.micro_batch import TracedMicroBatch
 from ipu._internal.queues.approval import approved
 from ipu._internal.types import Nest
 
@@ -19,7 +19,7 @@ from ipu._internal.types import Nest
 class MicroBatchTurns:
     """The loop: one micro-batch at a time, as in a sequential schedule."""
 
-    def __init__(self, arguments: PipelineArguments, micro_batch: MicroBatch) -> None:
+    def __init__(self, arguments: PipelineArguments, micro_batch: TracedMicroBatch) -> None:
         self._arguments, self._micro_batch = arguments, micro_batch
 
     def run(self) -> tf.Operation:

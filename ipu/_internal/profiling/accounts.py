@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from engine.profile.options import Assumptions
     from engine.program.program import Program as EngineProgram
     from engine.target import Target
-    from ipu._internal.compiler.program import Program
+    from ipu._internal.compiler.program import TracedProgram
 
 
-def account_of(program: Program, target: Target | None = None, assumptions: Assumptions | None = None) -> Account:
+def account_of(program: TracedProgram, target: Target | None = None, assumptions: Assumptions | None = None) -> Account:
     """What a step of `program` would take, on the chip and with the library options of the present configuration.
 
     A program that has been made a pipeline is accounted for on all its IPUs, and a step is one execution of it; so is
@@ -36,7 +36,7 @@ def account_of(program: Program, target: Target | None = None, assumptions: Assu
     return accountant_of(program, assumptions)(target or configured_target())
 
 
-def accountant_of(program: Program, assumptions: Assumptions | None = None) -> Callable[[Target], Account]:
+def accountant_of(program: TracedProgram, assumptions: Assumptions | None = None) -> Callable[[Target], Account]:
     """What makes the accounts of a program on one chip after another. Raises as `account_of`."""
     # The engine's account needs its passes, which load Numba: not before somebody asks for it.
     from engine.profile import account

@@ -20,7 +20,7 @@ from ipu._internal.profiling.saying import PATH, tell_written
 from ipu._internal.types import Nest
 
 if TYPE_CHECKING:
-    from ipu._internal.compiler.program import Program
+    from ipu._internal.compiler.program import TracedProgram
 
 
 def profile(
@@ -116,7 +116,7 @@ def report_of_model(model: object, mode: str, name: str) -> Report:
     return report_of_compiled(program_of_model(model, mode), name, feeding)
 
 
-def report_of_compiled(program: Program, name: str, feeding: Feeding | None = None) -> Report:
+def report_of_compiled(program: TracedProgram, name: str, feeding: Feeding | None = None) -> Report:
     """The report on a compiled program, for the configured chip and library options."""
     from ipu._internal.profiling.accounts import accountant_of
 

@@ -8,7 +8,7 @@ from engine.errors import ConfigurationError
 from ipu._internal.types import Nest
 
 if TYPE_CHECKING:
-    from ipu._internal.compiler.program import Program
+    from ipu._internal.compiler.program import TracedProgram
 
 METHODS = {"train": "fit", "test": "evaluate", "predict": "predict"}
 """The method of a Keras model that makes its program of each mode."""
@@ -18,14 +18,16 @@ METHODS = {"train": "fit", "test": "evaluate", "predict": "predict"}
 class ProgramOwner(Protocol):
     """What makes programs for a Keras model: its train, test or predict function, if it runs on the engine."""
 
-    def latest_program(self) -> Program | None:
+    def latest_program(self) -> TracedProgram | None:
         """The program made last."""
 
-    def program_for(self, x: Nest = None, y: Nest = None, batch_size: int | None = None) -> Program:
+    def program_for(self, x: Nest = None, y: Nest = None, batch_size: int | None = None) -> TracedProgram:
         """The program for batches of these shapes, compiled if need be."""
 
 
-def program_of_model(model: Any, mode: str, x: Nest = None, y: Nest = None, batch_size: int | None = None) -> Program:
+def program_of_model(
+    model: Any, mode: str, x: Nest = None, y: Nest = None, batch_size: int | None = None
+) -> TracedProgram:
     """The program that the model's last `fit` ("train"), `evaluate` ("test") or `predict` ran.
 
     If it has not run in this mode, or if shapes are given, the one for these shapes, compiled and not run.

@@ -20,7 +20,7 @@ LEAST_SECONDS = 0.001
 
 
 @dataclass
-class Part:
+class RequestPart:
     """Rows of one request that fit into a batch, who waits for their results, and until when (monotonic seconds)."""
 
     arrays: Arrays
@@ -44,7 +44,7 @@ class Batcher:
         self._window = window
         self._most_waiting = most_waiting
         self._limit = limit
-        self._waiting: deque[Part] = deque()
+        self._waiting: deque[RequestPart] = deque()
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ipu-serving")
         self._task: asyncio.Task[None] | None = None
@@ -81,7 +81,7 @@ class Batcher:
         parts = []
         for start in range(0, rows, step):
             piece = arrays if size is None else [array[start : start + step] for array in arrays]
-            parts.append(Part(piece, min(step, rows - start), loop.create_future(), end))
+            parts.append(RequestPart(piece, min(step, rows - start), loop.create_future(), end))
         self._waiting.extend(parts)
         self._arrived.set()
         try:
@@ -128,9 +128,9 @@ class Batcher:
                 await asyncio.wait_for(self._arrived.wait(), left)
         self._arrived.set()
 
-    def _next_batch(self) -> list[Part]:
+    def _next_batch(self) -> list[RequestPart]:
         """The parts at the front that fit together; those whose request has gone are left out."""
-        batch: list[Part] = []
+        batch: list[RequestPart] = []
         rows = 0
         while self._waiting:
             part = self._waiting[0]
@@ -150,7 +150,7 @@ class Batcher:
             arrays = [_filled(array, self._batch_size) for array in arrays]
         return self._servable.run(arrays, None if end is None else max(end - time.monotonic(), LEAST_SECONDS))
 
-    def _hand_out(self, batch: list[Part], results: Arrays) -> None:
+    def _hand_out(self, batch: list[RequestPart], results: Arrays) -> None:
         start = 0
         for part in batch:
             end = start + part.rows
@@ -161,7 +161,7 @@ class Batcher:
             start = end
 
 
-def _end_of(batch: list[Part]) -> float | None:
+def _end_of(batch: list[RequestPart]) -> float | None:
     """The latest deadline of a batch's requests; None if one has none."""
     ends = [part.end for part in batch if part.end is not None]
     return max(ends) if len(ends) == len(batch) else None

@@ -16,7 +16,7 @@ from engine.errors import ConfigurationError
 from ipu._internal.serving.compiled import freeze_step, write_program
 from ipu._internal.serving.directory import complete_directory
 from ipu._internal.serving.errors import ExportTypeError
-from ipu._internal.serving.manifest import STRING, Manifest, Pipeline, Tensor
+from ipu._internal.serving.manifest import STRING, Manifest, PipelineManifest, TensorManifest
 from ipu._internal.serving.program_calls import call_program, mark_exported
 from ipu._internal.serving.saved_model import frozen, save
 from ipu._internal.serving.steps import Step, check_match, checked_step
@@ -37,7 +37,7 @@ class Export:
     preprocessing_step_signature: Any = None
     postprocessing_step: Callable[..., Any] | None = None
     postprocessing_step_signature: Any = None
-    pipeline: Pipeline | None = None
+    pipeline: PipelineManifest | None = None
 
 
 def export_step(export: Export) -> Callable[..., Any]:
@@ -140,14 +140,14 @@ def _specs(outputs: Sequence[Any], what: str) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(output.shape, output.dtype) for output in outputs]
 
 
-def _tensors(names: Sequence[str], specs: Sequence[tf.TensorSpec]) -> tuple[Tensor, ...]:
+def _tensors(names: Sequence[str], specs: Sequence[tf.TensorSpec]) -> tuple[TensorManifest, ...]:
     def dtype(spec: tf.TensorSpec) -> str:
         return STRING if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype).name
 
-    return tuple(Tensor(n, tuple(spec.shape), dtype(spec)) for n, spec in zip(names, specs, strict=True))
+    return tuple(TensorManifest(n, tuple(spec.shape), dtype(spec)) for n, spec in zip(names, specs, strict=True))
 
 
-def specs_of(tensors: Sequence[Tensor]) -> list[tf.TensorSpec]:
+def specs_of(tensors: Sequence[TensorManifest]) -> list[tf.TensorSpec]:
     """The named specs of a manifest's tensors."""
     return [tf.TensorSpec(each.shape, tf.as_dtype(each.dtype), each.name) for each in tensors]
 

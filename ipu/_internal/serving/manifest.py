@@ -20,7 +20,7 @@ STRING = "string"
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorManifest:
     """An input or an output: its name, its shape with the batch, and its dtype as NumPy calls it, or "string"."""
 
     name: str
@@ -29,7 +29,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PipelineManifest:
     """The stages that a chip would run: the IPU of each, the schedule's name, and options of libraries in each."""
 
     device_mapping: tuple[int, ...]
@@ -47,13 +47,13 @@ class Manifest:
 
     executable: str
     iterations: int
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    program_inputs: tuple[Tensor, ...]
-    program_outputs: tuple[Tensor, ...]
+    inputs: tuple[TensorManifest, ...]
+    outputs: tuple[TensorManifest, ...]
+    program_inputs: tuple[TensorManifest, ...]
+    program_outputs: tuple[TensorManifest, ...]
     has_preprocessing: bool = False
     has_postprocessing: bool = False
-    pipeline: Pipeline | None = None
+    pipeline: PipelineManifest | None = None
     format: int = field(default=FORMAT)
 
     @property
@@ -110,13 +110,13 @@ def _parsed(fields: dict[str, Any]) -> Manifest:
     )
 
 
-def _pipeline(device_mapping: list[int], schedule: str, poplar_options: Sequence[Any] = ()) -> Pipeline:
-    return Pipeline(tuple(device_mapping), schedule, tuple(map(library_options_from, poplar_options)))
+def _pipeline(device_mapping: list[int], schedule: str, poplar_options: Sequence[Any] = ()) -> PipelineManifest:
+    return PipelineManifest(tuple(device_mapping), schedule, tuple(map(library_options_from, poplar_options)))
 
 
-def _tensor(name: str, shape: list[int], dtype: str) -> Tensor:
+def _tensor(name: str, shape: list[int], dtype: str) -> TensorManifest:
     if not isinstance(name, str) or not all(isinstance(size, int) and size >= 0 for size in shape):
         raise ValueError(f"a tensor {name!r} of shape {shape}")
     if dtype != STRING:
         np.dtype(dtype)
-    return Tensor(name, tuple(shape), dtype)
+    return TensorManifest(name, tuple(shape), dtype)

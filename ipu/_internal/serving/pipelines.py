@@ -15,12 +15,12 @@ from engine.partition.schedule_checks import check_count, check_pipeline
 from ipu._internal.pipelining.errors import PipelineTypeError
 from ipu._internal.pipelining.options import checked_device_mapping, checked_schedule, kind_of
 from ipu._internal.pipelining.stage_options import check_stage_options, library_options
-from ipu._internal.serving.manifest import Pipeline
+from ipu._internal.serving.manifest import PipelineManifest
 from ipu._internal.serving.steps import traceable
 from ipu._internal.types import Function, Nest
 
 
-def checked_pipeline(stages: Nest, iterations: int, mapping: Nest, schedule: object, options: Nest) -> Pipeline:
+def checked_pipeline(stages: Nest, iterations: int, mapping: Nest, schedule: object, options: Nest) -> PipelineManifest:
     """Raises ConfigurationError and StepCountError, ValueErrors, and PipelineTypeError, a TypeError."""
     if not isinstance(stages, list | tuple):
         raise PipelineTypeError(f"Expected computational_stages to be a list or tuple. Received: {stages!r}.")
@@ -37,7 +37,7 @@ def checked_pipeline(stages: Nest, iterations: int, mapping: Nest, schedule: obj
     check_pipeline(kind, len(stages), devices_of(len(stages), devices), training=False)
     check_stage_options("poplar_options", options, len(stages))
     check_count(kind, devices_of(len(stages), devices), iterations, training=False, option="iterations")
-    return Pipeline(devices, kind, tuple(map(library_options, options or ())))
+    return PipelineManifest(devices, kind, tuple(map(library_options, options or ())))
 
 
 def composition(stages: Sequence[Callable[..., Any]], constants: Sequence[Any], name: str) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipu._internal.serving.errors import RequestError
-from ipu._internal.serving.manifest import STRING, Manifest, Tensor
+from ipu._internal.serving.manifest import STRING, Manifest, TensorManifest
 from ipu._internal.types import Nest
 
 SIGNATURE = "serving_default"
@@ -79,7 +79,7 @@ def metadata(name: str, version: int, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _tensor_info(tensor: Tensor, manifest: Manifest) -> dict[str, Any]:
+def _tensor_info(tensor: TensorManifest, manifest: Manifest) -> dict[str, Any]:
     sizes = list(tensor.shape) if manifest.batch_size is None else [-1, *tensor.shape[1:]]
     shape = {"dim": [{"size": str(size), "name": ""} for size in sizes], "unknown_rank": False}
     return {"dtype": TYPE_NAMES.get(tensor.dtype, "DT_INVALID"), "tensor_shape": shape, "name": tensor.name}
@@ -126,7 +126,7 @@ def _check_names(value: Nest, names: Sequence[str], what: str) -> None:
         raise RequestError(400, f"Expected {what} to be an object with the inputs {list(names)}. Received: {received}")
 
 
-def _array(value: Nest, tensor: Tensor, batch_size: int | None) -> np.ndarray:
+def _array(value: Nest, tensor: TensorManifest, batch_size: int | None) -> np.ndarray:
     leaves, shape = _flattened(value, tensor)
     expected = list(tensor.shape) if batch_size is None else ["any number", *tensor.shape[1:]]
     start = 0 if batch_size is None else 1
@@ -139,7 +139,7 @@ def _array(value: Nest, tensor: Tensor, batch_size: int | None) -> np.ndarray:
     return array.reshape(shape)
 
 
-def _flattened(value: Nest, tensor: Tensor) -> tuple[list[Any], list[int]]:
+def _flattened(value: Nest, tensor: TensorManifest) -> tuple[list[Any], list[int]]:
     """The leaves of nested lists, and how long the lists of each level are."""
     level, shape = [value], list[int]()
     while set(map(type, level)) == {list} and len(shape) <= len(tensor.shape):
@@ -155,7 +155,7 @@ def _flattened(value: Nest, tensor: Tensor) -> tuple[list[Any], list[int]]:
 _KINDS: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}}
 
 
-def _numbers(leaves: list[Any], tensor: Tensor) -> np.ndarray:
+def _numbers(leaves: list[Any], tensor: TensorManifest) -> np.ndarray:
     """Numbers of the kind of the signature's dtype and in its range; floats take integers, too."""
     dtype = np.dtype(tensor.dtype)
     # Before NumPy sees them: it makes numbers of strings, and needs the longest string's room for each of them.
@@ -177,11 +177,11 @@ def _numbers(leaves: list[Any], tensor: Tensor) -> np.ndarray:
     return cast
 
 
-def _out_of_range(tensor: Tensor) -> RequestError:
+def _out_of_range(tensor: TensorManifest) -> RequestError:
     return RequestError(400, f"Expected input {tensor.name!r} in the range of {tensor.dtype}. Received: other numbers")
 
 
-def _bytes(value: Nest, tensor: Tensor) -> bytes:
+def _bytes(value: Nest, tensor: TensorManifest) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, dict) and set(value) == {BASE64} and isinstance(value[BASE64], str):
@@ -194,7 +194,7 @@ def _bytes(value: Nest, tensor: Tensor) -> bytes:
     )
 
 
-def _plain(array: np.ndarray, tensor: Tensor) -> Any:
+def _plain(array: np.ndarray, tensor: TensorManifest) -> Any:
     if tensor.dtype != STRING:
         return array.astype(np.float64).tolist() if array.dtype.kind not in "biuf" else array.tolist()
     as_bytes = tensor.name.endswith("_bytes")

@@ -19,7 +19,7 @@ Arrays = list[np.ndarray]
 logger = logging.getLogger("ipu.serving")
 
 
-class Run(Protocol):
+class BatchFunction(Protocol):
     """What runs a batch."""
 
     def __call__(self, arrays: Arrays, timeout: float | None = None) -> Arrays:
@@ -33,7 +33,7 @@ class Servable:
     name: str
     version: int
     manifest: Manifest
-    run: Run
+    run: BatchFunction
 
     def warm_up(self, timeout: float | None = None) -> None:
         """Runs a batch of zeros so that no client waits for the first, unless steps before the program may refuse it.
@@ -102,7 +102,7 @@ def _check_program(manifest: Manifest, executable: LoadedExecutable) -> None:
             )
 
 
-def _with_steps(path: Path, manifest: Manifest, program: Run) -> Run:
+def _with_steps(path: Path, manifest: Manifest, program: BatchFunction) -> BatchFunction:
     import tensorflow as tf
 
     model = tf.saved_model.load(str(path))
