@@ -14,7 +14,7 @@ INTEGER_NAMES = {"add": "add", "subtract": "sub", "multiply": "mul"}
 
 @emitter("add", "subtract", "multiply")
 def emit_arithmetic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Integers wrap around."""
+    """add, subtract, multiply; integers wrap around."""
     if op.element_type == "pred":
         # XLA's add and multiply of pred are or and and.
         return (lanes.builder.or_ if op.opcode == "add" else lanes.builder.and_)(*operands)
@@ -23,7 +23,7 @@ def emit_arithmetic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir
 
 
 def _guarded_integers(lanes: Lanes, op: Operation, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """The divisor made harmless, and the masks of division by zero and of the one overflow."""
+    """A safe divisor, and the masks of division by zero and of the one overflow (lowest / -1)."""
     builder, kind = lanes.builder, REGISTER_TYPES[op.element_type]
     zero, one = lanes.splat_constant(kind, 0), lanes.splat_constant(kind, 1)
     by_zero = builder.icmp_unsigned("==", y, zero)
@@ -51,7 +51,7 @@ def emit_divide(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Val
 
 @emitter("remainder")
 def emit_remainder(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The dividend's sign; by zero the dividend for integers and NaN for floats."""
+    """The sign is the dividend's; remainder by zero is the dividend for integers and NaN for floats."""
     x, y = operands
     if is_float(op.element_type):
         name = "fmod" if op.element_type == "f64" else "fmodf"
@@ -64,7 +64,7 @@ def emit_remainder(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
 
 @emitter("maximum", "minimum")
 def emit_extremum(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """A NaN on either side wins."""
+    """Minimum or maximum; a NaN on either side is the result."""
     x, y = operands
     builder, sign = lanes.builder, ">" if op.opcode == "maximum" else "<"
     if op.element_type == "pred":
@@ -88,13 +88,13 @@ def _has_nan(constant: ir.Constant) -> bool:
 
 @emitter("and", "or", "xor")
 def emit_bitwise(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Of each bit; of pred the logical operation."""
+    """Bit by bit; on pred the logical operation."""
     return {"and": lanes.builder.and_, "or": lanes.builder.or_, "xor": lanes.builder.xor}[op.opcode](*operands)
 
 
 @emitter("not")
 def emit_not(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Of each bit; of pred the logical operation."""
+    """Bit by bit; on pred the logical operation."""
     return lanes.builder.not_(operands[0])
 
 
@@ -113,13 +113,13 @@ def emit_shift(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Valu
 
 @emitter("negate")
 def emit_negate(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The lowest integer stays as it is."""
+    """-x; the lowest integer is unchanged."""
     return (lanes.builder.fneg if is_float(op.element_type) else lanes.builder.neg)(operands[0])
 
 
 @emitter("abs")
 def emit_abs(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The lowest integer stays as it is."""
+    """|x|; the lowest integer is unchanged."""
     x = operands[0]
     if is_float(op.element_type):
         return lanes.intrinsic("fabs", x)
@@ -131,7 +131,7 @@ def emit_abs(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
 
 @emitter("sign")
 def emit_sign(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """NaN, 0 and -0 stay as they are."""
+    """-1, 0 or 1; NaN, 0 and -0 are unchanged."""
     x, builder = operands[0], lanes.builder
     if is_float(op.element_type):
         one = lanes.constant(op.element_type, 1)
@@ -148,7 +148,7 @@ def emit_sign(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value
 
 @emitter("compare")
 def emit_compare(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """NaN is equal to nothing, but in the total order."""
+    """Comparisons with NaN are false but for "not equal", except in the total order."""
     sign = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}[str(op["direction"])]
     kind, builder = op.operand_types[0], lanes.builder
     if is_float(kind):
@@ -161,8 +161,8 @@ def emit_compare(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Va
 
 
 def _compare_total_order(lanes: Lanes, kind: str, sign: str, operands: list[ir.Value]) -> ir.Value:
-    """-NaN < -Inf < ... < -0 < 0 < ... < Inf < NaN, as integers whose negative half is turned around."""
-    # Halves are f32 in registers, in the same order.
+    """-NaN < -Inf < ... < -0 < 0 < ... < Inf < NaN, as integers whose negative half is reversed."""
+    # 16-bit floats are f32 in registers, in the same order.
     bits = 64 if kind == "f64" else 32
     integer = lanes.of(ir.IntType(bits))
 
@@ -183,7 +183,7 @@ def emit_select(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Val
 
 @emitter("clamp")
 def emit_clamp(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """min(max(low, x), high), NaN wherever it comes from."""
+    """min(max(low, x), high); NaN if any operand is NaN."""
     low, x, high = operands
     kinds = (op.element_type, op.element_type)
     raised = emit_extremum(lanes, Operation("maximum", op.element_type, kinds), [x, low])
@@ -192,20 +192,20 @@ def emit_clamp(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Valu
 
 @emitter("is-finite")
 def emit_is_finite(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Neither infinite nor NaN."""
+    """True where a value is neither infinite nor NaN."""
     magnitude = lanes.intrinsic("fabs", operands[0])
     return lanes.builder.fcmp_ordered("<", magnitude, lanes.constant(op.operand_types[0], float("inf")))
 
 
 @emitter("popcnt")
 def emit_popcnt(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The number of ones."""
+    """The number of one bits."""
     return lanes.intrinsic("ctpop", operands[0])
 
 
 @emitter("count-leading-zeros")
 def emit_count_leading_zeros(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The width for 0."""
+    """The number of leading zero bits; the width for 0."""
     return lanes.intrinsic("ctlz", operands[0], ir.Constant(ir.IntType(1), 0))
 
 

@@ -1,8 +1,8 @@
-"""Floating-point exceptions of a nest: found as values arise, told apart by operands, counted for each node.
+"""Floating-point exceptions of a nest: detected as values arise, classified by their operands, counted for each node.
 
-While nothing is wrong, a point costs a test of the few values through which every infinity and NaN must show. Only
-behind that stand the questions which operation made it and of what: IEEE 754's invalid operation gives NaN of operands
-that are none, a division by zero and an overflow give infinity of finite ones. What has been handed on is no exception.
+In the normal case a point costs one test of the few values through which every infinity and NaN must propagate. Only
+behind that test is it determined which operation raised it: IEEE 754's invalid operation gives NaN from operands that
+are not NaN; a division by zero and an overflow give infinity from finite ones. Propagated values are no exceptions.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from engine.ir.opcodes import ASSOCIATIVE, OPCODES, QUIET
 from engine.machine_code.abi import Scratch
 
 NAN, INFINITE = 0x3, 0x204
-"""Classes of floats, as `llvm.is.fpclass` has them."""
+"""Classes of floats, in the bits of `llvm.is.fpclass`."""
 SUMMED = ASSOCIATIVE - QUIET
-"""Sums and products: reductions that may give an infinity or NaN of finite values."""
+"""Sums and products: reductions that may give an infinity or NaN from finite values."""
 Masks = dict[str, ir.Value]
 
 
 def raises(operation: Operation) -> bool:
-    """Whether an operation's exceptions are looked for; those of complex numbers are not."""
+    """Whether exceptions of an operation are checked; those on complex numbers are not."""
     if operation.opcode in QUIET or not is_float(operation.element_type):
         return False
     return not any(is_complex(t) for t in operation.operand_types)
 
 
 def is_limited(operation: Operation) -> bool:
-    """Whether it makes halves of floats and says what an overflow gives, which need not be an infinity."""
+    """Whether it converts floats to 16-bit floats with a given overflow mode, which need not give an infinity."""
     return "overflow" in dict(operation.attributes)
 
 
 class Checks:
-    """Writes the checks of one nest; `record` is the address of its Record, `scratch` of the worker's scratch."""
+    """Emits the checks of one nest; `record` is the address of its Record, `scratch` of the worker's scratch."""
 
     def __init__(self, nest: Nest, builder: ir.IRBuilder, record: ir.Value, scratch: ir.Value) -> None:
         self.nest, self.builder, self.record, self.scratch = nest, builder, record, scratch
@@ -50,7 +50,7 @@ class Checks:
         ]
 
     def point(self, point: Point) -> None:
-        """Behind the values of a point: looks at those of the lanes in its mask."""
+        """Checks the values of a point, in the lanes of its mask. Called after they are computed."""
         lanes = point.lanes
         found = [self._strange(point, number) for number in self._tested if point.has(number)]
         for _, value in self._summed:
@@ -62,7 +62,7 @@ class Checks:
             self._explain(point)
 
     def sum(self, number: int, lanes: Lanes, value: ir.Value, element_type: str, mask: ir.Value | None) -> None:
-        """Behind a reduction: a result that is infinite or NaN although no value was."""
+        """Checks a reduction's result: infinite or NaN although no value was. Called after it is computed."""
         if number not in (summed for summed, _ in self._summed) or not is_float(element_type):
             return
         strange = _is(lanes, value, NAN | INFINITE)
@@ -87,7 +87,7 @@ class Checks:
         return _is(lanes, point.value(number), NAN | INFINITE)
 
     def _explain(self, point: Point) -> None:
-        """Which nodes raise which exceptions, and what sums have seen."""
+        """Counts the exceptions of each node, and records the non-finite values that sums have read."""
         for number, node in enumerate(self.nest.nodes):
             if isinstance(node, Apply) and raises(node.operation) and point.has(number):
                 self._count(point.lanes, self._raised(point, number, node), point.mask, Record.of_node(number))
@@ -126,7 +126,7 @@ class Checks:
         }
 
     def _count(self, lanes: Lanes, masks: Masks, mask: ir.Value | None, first: int) -> None:
-        """Adds to three counters, and asks for the end of the call at the next step if there is anything to add."""
+        """Adds to three counters, and requests the end of the call at the next step if there is anything to add."""
         wanted = {kind: found for kind, found in masks.items() if kind in self.nest.exceptions}
         if not wanted:
             return
@@ -167,7 +167,7 @@ class Checks:
 
 
 def _tested(nest: Nest) -> list[int]:
-    """The nodes to look at, the last ones first: those whose infinities and NaNs do not show in another one of them."""
+    """The nodes to check, the last ones first: those whose infinities and NaNs do not propagate to another of them."""
     shown: set[int] = set()
     tested: list[int] = []
     for number in range(len(nest.nodes) - 1, -1, -1):

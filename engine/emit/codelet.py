@@ -18,9 +18,9 @@ from engine.machine_code.abi import ARGUMENTS
 
 SIGNATURE = ir.FunctionType(VOID, [I64] * ARGUMENTS)
 SIDE_BY_SIDE = 4
-"""Vectors of columns that are reduced together: 256 bytes of a row with AVX-512, on which they were timed."""
+"""Vectors of columns that are reduced together: 256 bytes of a row with AVX-512, on which this was timed."""
 MOST_NODES_SIDE_BY_SIDE = 64
-"""Nodes of a nest up to which they are. Chosen by hand."""
+"""Most nodes of a nest for which columns are reduced together. Chosen by hand."""
 Addresses = list[ir.Value]
 Leaf = Callable[[Addresses, Carried], Carried]
 LaneLeaf = Callable[[ir.Value, ir.Value | None, Carried], Carried]
@@ -36,14 +36,14 @@ def emit_codelet(nest: Nest, name: str, width: int) -> str:
 
 
 class CodeletEmitter:
-    """Writes the loops of a nest. The last dimension runs in lanes; reduced dimensions run inside parallel ones."""
+    """Emits the loops of a nest. The last dimension runs in lanes; reduced dimensions run inside parallel ones."""
 
     def __init__(self, nest: Nest, builder: ir.IRBuilder, function: ir.Function, width: int) -> None:
         self.nest, self.builder = nest, builder
         last = nest.rank - 1
         self.lanes_reduced = nest.reduced[last]
         serial = self.lanes_reduced and any(not isinstance(r.combine, str) for r in nest.reductions)
-        # A body of any kind need not be associative: it sees its values one by one, in order.
+        # A general body need not be associative: it takes its values one by one, in order.
         self.lanes = Lanes(builder, 1 if serial else width)
         self.block, self.lo, self.hi, scratch = function.args
         self.extents = [self._parameter(1 + d) for d in range(nest.rank)]
@@ -89,7 +89,7 @@ class CodeletEmitter:
         return []
 
     def _moved(self, addresses: Addresses, dimension: int, index: ir.Value) -> Addresses:
-        """Addresses of all accesses, once or several times over, `index` further along a dimension."""
+        """Addresses of all accesses (of one or several copies of them), `index` further along a dimension."""
         strides = self.strides * (len(addresses) // len(self.strides)) if self.strides else []
         return [
             self.builder.add(address, self.builder.mul(index, each[dimension]))
@@ -97,7 +97,7 @@ class CodeletEmitter:
         ]
 
     def _along(self, addresses: Addresses, index: ir.Value) -> Addresses:
-        """The same along the last dimension; pointers to neighbours, so that one register counts for all of them."""
+        """The same along the last dimension; as pointers to neighbours, so that one register indexes all of them."""
         return [
             self.lanes.element(address, access.element_type, index)
             if near
@@ -132,7 +132,7 @@ class CodeletEmitter:
         )
 
     def _lane_loop(self, held: Carried, leaf: LaneLeaf) -> Carried:
-        """leaf(index, mask, held) over the last dimension: whole vectors, then the masked rest."""
+        """leaf(index, mask, held) over the last dimension: whole vectors, then the masked remainder."""
         builder, width = self.builder, self.lanes.width
         start, stop = self.ranges[-1]
         if width == 1:
@@ -150,7 +150,7 @@ class CodeletEmitter:
         return Point(self.lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, mask, ready)
 
     def _splats(self, addresses: Addresses) -> dict[int, ir.Value]:
-        """Loads what no lane changes before the lanes run: LLVM cannot see that no store touches it."""
+        """Loads lane-invariant values before the lane loop: LLVM cannot prove that no store aliases them."""
         point = self._point(addresses, None)
         return {
             k: point.value(k)
@@ -159,7 +159,7 @@ class CodeletEmitter:
         }
 
     def _row(self, addresses: Addresses) -> None:
-        """The last dimension is reduced: vector accumulators, combined across lanes at the end."""
+        """Reduces the last dimension: vector accumulators, combined across lanes at the end."""
         nest, lanes = self.nest, self.lanes
         held = self._neutral_accumulators() if lanes.width > 1 or nest.splits_reduction else self._initial(addresses)
 
@@ -187,7 +187,7 @@ class CodeletEmitter:
                 position += 1
 
     def _columns(self, addresses: Addresses) -> None:
-        """The last dimension is parallel: each lane keeps accumulators of its own."""
+        """Code for a parallel last dimension: each lane has accumulators of its own."""
         if self.nest.reductions:
             self._reduced_columns(addresses)
             return
@@ -204,7 +204,7 @@ class CodeletEmitter:
         self._lane_loop([], leaf)
 
     def _reduced_columns(self, addresses: Addresses) -> None:
-        """Some vectors of columns side by side, so that a row is read in long pieces; then one after the other."""
+        """Several vectors of columns side by side, so that rows are read in long runs; then one at a time."""
         builder, nest = self.builder, self.nest
         start, stop = self.ranges[-1]
 
@@ -296,7 +296,7 @@ class CodeletEmitter:
         return [self._neutral(r) for r in self.nest.reductions]
 
     def _initial(self, addresses: Addresses, lanes: Lanes | None = None) -> Carried:
-        """The reductions' initial values: scalars, in as many lanes as asked."""
+        """The reductions' initial values, splat to the width of `lanes` (by default one lane)."""
         lanes = lanes or Lanes(self.builder, 1)
         point = Point(lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, None)
         return [point.value(node) for reduction in self.nest.reductions for node in reduction.initial]

@@ -2,7 +2,7 @@
 
 It combines `count` neighbouring updates of each operand into as many neighbouring elements. Target and source are the
 addresses for operand 0. For several operands `others` is the address of a table with two words for each, where its
-target and its updates begin; all have the same dimensions, so the others' places follow from operand 0's.
+target and its updates begin; all have the same dimensions, so the others' offsets follow from operand 0's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.emit.reduce import apply_body
 
 @dataclass(frozen=True, slots=True)
 class Combiner:
-    """A body over 2n arguments, n elements and then n updates of these types, with n results."""
+    """A body over 2n arguments, n elements followed by n updates of these types, with n results."""
 
     body: Body
     element_types: tuple[str, ...]
@@ -53,7 +53,7 @@ def emit_combiner(combiner: Combiner, name: str, width: int) -> str:
 def _places(
     builder: ir.IRBuilder, types: tuple[str, ...], first: ir.Value, others: ir.Value, column: int
 ) -> list[ir.Value]:
-    """The address for each operand, given that for operand 0."""
+    """The address for each operand, from that for operand 0."""
     if len(types) == 1:
         return [first]
     table = builder.inttoptr(others, I64.as_pointer())

@@ -1,4 +1,4 @@
-"""Arithmetic and functions of complex lanes in LLVM IR, written with the real ones on real and imaginary parts."""
+"""Arithmetic and functions of complex lanes in LLVM IR, in terms of real ones on real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Parts:
         self.lanes, self.builder, self.part = lanes, lanes.builder, part
 
     def of(self, opcode: str, *operands: ir.Value) -> ir.Value:
-        """A real operation that gives the type of its operands."""
+        """A real operation that returns the type of its operands."""
         return emit_operation(self.lanes, Operation(opcode, self.part, (self.part,) * len(operands)), list(operands))
 
     def constant(self, value: float) -> ir.Constant:
         return self.lanes.constant(self.part, value)
 
     def magnitude(self, x: Pair) -> ir.Value:
-        """The length of (a, b), with no overflow on the way; infinite if either part is."""
+        """|(a, b)| without intermediate overflow; infinite if either part is."""
         builder = self.builder
         a, b = (self.of("abs", v) for v in x)
         large, small = self.of("maximum", a, b), self.of("minimum", a, b)
@@ -44,7 +44,7 @@ class Parts:
         return real, builder.fadd(builder.fmul(a, d), builder.fmul(b, c))
 
     def divide(self, x: Pair, y: Pair) -> Pair:
-        """By Smith's method: the divisor's larger part is divided out first, so that its square never overflows."""
+        """Smith's method: divides by the divisor's larger part first, so that its square never overflows."""
         builder, (a, b), (c, d) = self.builder, x, y
         wide = builder.fcmp_ordered(">=", self.of("abs", c), self.of("abs", d))
         large, small = builder.select(wide, c, d), builder.select(wide, d, c)
@@ -63,7 +63,7 @@ class Parts:
         )
 
     def exponential(self, x: Pair) -> Pair:
-        """Of a real number real, also where the power is infinite."""
+        """e**x; real for a real number, also where the power is infinite."""
         builder, (a, b) = self.builder, x
         power = self.of("exponential", a)
         flat = builder.fcmp_ordered("==", b, self.constant(0))
@@ -71,7 +71,7 @@ class Parts:
         return builder.fmul(power, self.of("cosine", b)), builder.select(flat, b, imaginary)
 
     def logarithm(self, x: Pair) -> Pair:
-        """Near the unit circle from |x|^2 - 1, where the logarithm of the rounded length has no digits left."""
+        """ln x; near the unit circle from |x|^2 - 1, where the log of the rounded magnitude loses all digits."""
         builder = self.builder
         a, b = (self.of("abs", v) for v in x)
         large, small = self.of("maximum", a, b), self.of("minimum", a, b)
@@ -85,7 +85,7 @@ class Parts:
         return builder.select(near, close, self.of("log", self.magnitude(x))), self.of("atan2", x[1], x[0])
 
     def square_root(self, x: Pair) -> Pair:
-        """In the right half plane; a zero stays as it is."""
+        """The root in the right half plane; a zero is unchanged."""
         builder, (a, b) = self.builder, x
         half, zero = self.constant(0.5), self.constant(0)
         long = builder.fadd(builder.fmul(half, self.of("abs", a)), builder.fmul(half, self.magnitude(x)))
@@ -118,7 +118,7 @@ class Parts:
         return real, builder.fdiv(builder.fmul(u, rest), scale)
 
     def power(self, x: Pair, y: Pair) -> Pair:
-        """exp(y log x); of zero 0, or 1 with exponent zero."""
+        """exp(y log x); for x = 0 it is 0, or 1 with exponent zero."""
         builder, zero = self.builder, self.constant(0)
         real, imaginary = self.exponential(self.multiply(y, self.logarithm(x)))
         base_zero, exponent_zero = (
@@ -181,7 +181,7 @@ def _cube_root(parts: Parts, x: Pair) -> Pair:
 
 
 def _sign(parts: Parts, x: Pair) -> Pair:
-    """The direction; of zero zero."""
+    """x / |x|; 0 for 0."""
     builder, length, zero = parts.builder, parts.magnitude(x), parts.constant(0)
     is_zero = builder.fcmp_ordered("==", length, zero)
     real, imaginary = (builder.select(is_zero, zero, builder.fdiv(part, length)) for part in x)
@@ -211,14 +211,14 @@ FUNCTIONS: dict[str, Callable[..., Pair]] = {
 
 @complex_emitter(*FUNCTIONS)
 def emit_function(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Functions whose parts mix."""
+    """Functions whose result's parts depend on both parts."""
     parts = Parts(lanes, PART_TYPES[op.element_type])
     return lanes.paired(*FUNCTIONS[op.opcode](parts, *(lanes.parts(x) for x in operands)))
 
 
 @complex_emitter("add", "subtract")
 def emit_sum(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Part by part, without taking the pairs apart."""
+    """Part by part, without separating real and imaginary lanes."""
     return (lanes.builder.fadd if op.opcode == "add" else lanes.builder.fsub)(*operands)
 
 
@@ -230,7 +230,7 @@ def emit_magnitude(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
 
 @complex_emitter("compare")
 def emit_equality(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Complex numbers are equal or not, and have no order."""
+    """Equality only: complex numbers have no order."""
     builder = lanes.builder
     (a, b), (c, d) = (lanes.parts(x) for x in operands)
     equal = builder.and_(builder.fcmp_ordered("==", a, c), builder.fcmp_ordered("==", b, d))
@@ -245,14 +245,14 @@ def emit_selection(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
 
 @complex_emitter("convert")
 def emit_conversion(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Between complex types, or of a real number; of a complex one to a real type its real part."""
+    """Between complex types, from a real number, or from a complex one to its real part."""
     return convert(lanes, operands[0], op.operand_types[0], op.element_type)
 
 
 @emitter("real", "imag")
 @complex_emitter("real", "imag")
 def emit_part(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """A real number has the imaginary part 0."""
+    """The real or imaginary part; a real number has the imaginary part 0."""
     if is_complex(op.operand_types[0]):
         return lanes.parts(operands[0])[0 if op.opcode == "real" else 1]
     return operands[0] if op.opcode == "real" else lanes.constant(op.element_type, 0)
@@ -261,7 +261,7 @@ def emit_part(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value
 @emitter("complex")
 @complex_emitter("complex")
 def emit_complex(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Of a real and an imaginary part."""
+    """A complex number of a real and an imaginary part."""
     return lanes.paired(*operands)
 
 

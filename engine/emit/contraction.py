@@ -1,4 +1,4 @@
-"""Products that are added or subtracted, rounded once: in nests that say that some ULP will do, as updates do."""
+"""Fused multiply-adds, rounded once: in nests that allow a few ULP of error, as optimiser updates do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from engine.emit.nest import Apply, MultiplyAdd, Nest, Node
 
 
 def contracted(nest: Nest) -> Nest:
-    """The nest with multiply-adds in place of sums whose one term is a product, or an estimated quotient, of f32.
+    """The nest with multiply-adds in place of f32 sums one of whose terms is a product or an estimated quotient.
 
-    Nodes keep their numbers. Where exceptions are looked for, every operation stays on its own.
+    Nodes keep their numbers. Where exceptions are checked, no operations are fused.
     """
     if nest.exceptions or not any(isinstance(node, Apply) and node.operation.is_estimated for node in nest.nodes):
         return nest

@@ -24,7 +24,7 @@ from engine.emit.rounding import limited
 
 @emitter("convert")
 def emit_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """To another element type; `overflow`, of halves, says what becomes of finite floats that are too large."""
+    """To another element type; `overflow`, for 16-bit floats, says what finite floats that are too large become."""
     x, source = operands[0], op.operand_types[0]
     overflow = dict(op.attributes).get("overflow")
     if overflow is not None:
@@ -33,7 +33,7 @@ def emit_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Va
 
 
 def convert(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
-    """Float to integer saturates and sends NaN to 0; to pred means "is not zero"."""
+    """Float to integer saturates and converts NaN to 0; to pred means "is not zero"."""
     builder, result = lanes.builder, lanes.type(target)
     if source == target:
         return x
@@ -60,7 +60,7 @@ def convert(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
 
 
 def _convert_complex(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
-    """A real number has the imaginary part 0; of a complex one to a real type its real part is left."""
+    """A real number has the imaginary part 0; a complex one becomes its real part in a real type."""
     part = PART_TYPES.get(target, target)
     if not is_complex(source):
         return lanes.paired(convert(lanes, x, source, part), lanes.constant(part, 0))
@@ -77,20 +77,20 @@ def _convert_floats(lanes: Lanes, x: ir.Value, target: str) -> ir.Value:
     if target == "f64":
         return lanes.builder.fpext(x, result)
     if target == "f16":
-        if x.type == lanes.type("f64"):  # few processors go straight, and for others LLVM calls what nobody has
+        if x.type == lanes.type("f64"):  # few processors convert directly; for others LLVM calls a missing function
             x = lanes.builder.fptrunc(_with_last_bit_odd(lanes, x), lanes.of(F32))
         return lanes.builder.fpext(lanes.builder.fptrunc(x, lanes.of(HALF)), result)
     return lanes.builder.fptrunc(_with_last_bit_odd(lanes, x) if target == "bf16" else x, result)
 
 
 def _with_last_bit_odd(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """An f64 with 16 bits of mantissa, the last of them set if anything was cut off: a second rounding finds no tie."""
+    """An f64 with 16 bits of mantissa, the last one set if bits were truncated: a second rounding finds no tie."""
     cut = _cut_off(lanes, lanes.builder.bitcast(x, lanes.of(I64)), MANTISSA_BITS["f64"] - 15)
     return lanes.builder.bitcast(cut, x.type)
 
 
 def _wide_to_double(lanes: Lanes, x: ir.Value, source: str) -> ir.Value:
-    """An integer as f64; beyond 53 bits the last bit is set if anything was cut off, so that nothing is rounded."""
+    """An integer as f64; beyond 53 bits the last bit is set if bits were truncated, so that nothing is rounded."""
     builder = lanes.builder
     if REGISTER_TYPES[source].width == 64:
         size = lanes.call(f"llvm.abs.{intrinsic_suffix(x.type)}", x.type, [x, ir.Constant(I1, 0)])
@@ -101,7 +101,7 @@ def _wide_to_double(lanes: Lanes, x: ir.Value, source: str) -> ir.Value:
 
 
 def _cut_off(lanes: Lanes, bits: ir.Value, count: int) -> ir.Value:
-    """An i64 without its last bits; the next one is set if any of them was."""
+    """An i64 with its last bits truncated; the next one is set if any of them was."""
     builder = lanes.builder
     rest = builder.and_(bits, lanes.splat_constant(I64, (1 << count) - 1))
     some = builder.icmp_unsigned("!=", rest, lanes.splat_constant(I64, 0))
@@ -111,7 +111,7 @@ def _cut_off(lanes: Lanes, bits: ir.Value, count: int) -> ir.Value:
 
 @emitter("bitcast-convert")
 def emit_bitcast_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Same width only: other widths change the shape and are no elementwise operation."""
+    """Same width only: other widths change the shape and are not elementwise."""
     x, source, target = operands[0], op.operand_types[0], op.element_type
     if source in ("f16", "bf16"):
         x = lanes.to_memory(x, source)
@@ -129,7 +129,7 @@ WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 @emitter("reduce-precision")
 def emit_reduce_precision(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """On the bits, as XLA does it: mantissa to the nearest even, then infinity or zero beyond the exponents."""
+    """On the bits, as XLA does it: mantissa to nearest even, then infinity or zero outside the exponent range."""
     kind, x = op.element_type, operands[0]
     integer = ir.IntType(WIDTHS[kind])
     bits = lanes.builder.bitcast(lanes.to_memory(x, kind), lanes.of(integer))

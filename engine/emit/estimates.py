@@ -1,4 +1,4 @@
-"""Quotients and roots of f32 lanes from AVX-512's 14-bit estimates and a Newton step: a fourth of division's time."""
+"""Quotients and roots of f32 lanes from AVX-512's 14-bit estimates and a Newton step: a quarter of division's time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from engine.emit.lanes import I16, I32, Lanes
 
 ALL = ir.Constant(I16, -1)
 AS_THE_STATE_SAYS = ir.Constant(I32, 4)
-"""How an instruction of AVX-512 rounds."""
+"""Rounding mode of an AVX-512 instruction: that of the control register."""
 ZERO, NEGATIVE_INFINITY, INFINITY = 2, 4, 5
-"""Classes of numbers, as `vfixupimmps` counts them; zeros of either sign are one."""
+"""Classes of numbers in the numbering of `vfixupimmps`; zeros of either sign are one."""
 ITSELF, SIGNED_INFINITY, NEGATIVE_ZERO, POSITIVE_ZERO = 1, 6, 7, 8
-"""What it puts in a number's place: the number, infinity with its sign, or a zero."""
+"""Its replacements: the number itself, infinity with its sign, or a zero."""
 
 
 def constant(lanes: Lanes, value: float) -> ir.Constant:
@@ -26,12 +26,12 @@ def fused(lanes: Lanes, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
 
 
 def estimated(lanes: Lanes, name: str, x: ir.Value) -> ir.Value:
-    """rcp14 or rsqrt14: within 2**-14 of the reciprocal or of that of the root; exact for zeros and infinities."""
+    """rcp14 or rsqrt14: within 2**-14 of the reciprocal (square root), relatively; exact for zeros and infinities."""
     return lanes.call(f"llvm.x86.avx512.{name}.ps.512", x.type, [x, x, ALL])
 
 
 def where_it_is(lanes: Lanes, x: ir.Value, known: dict[int, int], result: ir.Value) -> ir.Value:
-    """The result, but in lanes where x is of a known class, what belongs there: one instruction."""
+    """The result, but in lanes where x is of a class in `known`, the replacement given there: one instruction."""
     table = lanes.splat_constant(I32, sum(response << 4 * kind for kind, response in known.items()))
     arguments = [result, x, table, ir.Constant(I32, 0), ALL, AS_THE_STATE_SAYS]
     return lanes.call("llvm.x86.avx512.mask.fixupimm.ps.512", x.type, arguments)
@@ -59,18 +59,18 @@ def reciprocal(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def guarded_quotient(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """The quotient also for divisors that are zero or infinite."""
+    """The quotient, also for divisors that are zero or infinite."""
     if lanes.width != 16:
         return lanes.builder.fdiv(dividend, divisor)
     return lanes.builder.fmul(dividend, reciprocal(lanes, divisor))
 
 
 def quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """The nearest f32 to a quotient, as by division, of f16 by what is the same at many points: multiplied by 1 / that.
+    """The correctly rounded f32 quotient of f16 by a loop-invariant divisor: a product with its reciprocal, corrected.
 
     The product is off by an ULP at most; a step with the exact remainder ends at the nearest (Markstein's theorem). A
-    dividend that was f16 is so far from the smallest f32 that remainders are never lost; divisors whose reciprocal
-    would be are scaled. Where there is no such step, at zero and infinity, the product is what division gives.
+    dividend that was f16 is so far above the smallest f32 that remainders never underflow; divisors whose reciprocal
+    would are scaled. Where there is no such step, at zero and infinity, the product is what division gives.
     """
     builder = lanes.builder
     huge = builder.fcmp_ordered(">", lanes.intrinsic("fabs", divisor), constant(lanes, 2.0**96))
@@ -82,7 +82,7 @@ def quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.
     nearest = fused(lanes, remainder, inverse, product)
     if lanes.width == 16:
         return where_it_is(lanes, product, {ZERO: ITSELF, NEGATIVE_INFINITY: ITSELF, INFINITY: ITSELF}, nearest)
-    # Of two equal ones the product has the sign of a zero; it stands, too, where the step made a NaN.
+    # If both are equal the product has the sign of a zero; it is kept, too, where the step gave a NaN.
     return builder.select(builder.fcmp_ordered("!=", nearest, product), nearest, product)
 
 
@@ -96,7 +96,7 @@ def reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """Within 2 ULP, from the estimate of its reciprocal: AVX-512 takes roots at a third of the speed."""
+    """Within 2 ULP, from the estimate of its reciprocal: AVX-512's square root runs at a third of the speed."""
     if lanes.width != 16:
         return lanes.intrinsic("sqrt", x)
     estimate = estimated(lanes, "rsqrt14", x)

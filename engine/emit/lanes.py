@@ -1,8 +1,8 @@
 """Values of HLO element types as SIMD lanes in LLVM IR: types, constants, loads, stores.
 
-In registers a pred is an i1 and a half float is an f32 that a half float can hold exactly; in memory they take
+In registers a pred is an i1 and a 16-bit float is an f32 that it can represent exactly; in memory they take
 one and two bytes. Every value is a vector of `width` lanes, or a scalar when width is 1. Complex values are vectors
-of twice as many floats: real and imaginary parts in turn, as in memory, where they move as one wide integer.
+of twice as many floats: real and imaginary parts alternate, as in memory, where they move as one wide integer.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def is_complex(element_type: str) -> bool:
 
 
 def is_signed(element_type: str) -> bool:
-    """Whether it is a signed integer."""
+    """Whether the type is a signed integer."""
     return element_type[0] == "s"
 
 
 def intrinsic_suffix(kind: ir.Type) -> str:
-    """The mangled type name LLVM appends to an overloaded intrinsic."""
+    """The mangled type name that LLVM appends to an overloaded intrinsic."""
     if isinstance(kind, ir.VectorType):
         return f"v{kind.count}{intrinsic_suffix(kind.element)}"
     if isinstance(kind, ir.IntType):
@@ -59,7 +59,7 @@ def intrinsic_suffix(kind: ir.Type) -> str:
 
 
 class Lanes:
-    """An LLVM IR builder that works on `width` lanes at once."""
+    """An LLVM IR builder that operates on `width` lanes at once."""
 
     def __init__(self, builder: ir.IRBuilder, width: int) -> None:
         self.builder = builder
@@ -77,7 +77,7 @@ class Lanes:
         return ir.Constant(scalar, value) if self.width == 1 else ir.Constant(self.of(scalar), [value] * self.width)
 
     def constant(self, element_type: str, value: Any) -> ir.Constant:
-        """The value in all lanes."""
+        """The value in all lanes, rounded to the element type."""
         if is_complex(element_type):
             return ir.Constant(self.type(element_type), [float(value.real), float(value.imag)] * self.width)
         register = REGISTER_TYPES[element_type]
@@ -103,7 +103,7 @@ class Lanes:
         return real, imaginary
 
     def paired(self, real: ir.Value, imaginary: ir.Value) -> ir.Value:
-        """Complex lanes of two parts."""
+        """Complex lanes from their real and imaginary parts."""
         if self.width == 1:
             value = ir.Constant(ir.VectorType(real.type, 2), ir.Undefined)
             value = self.builder.insert_element(value, real, ir.Constant(I32, 0))
@@ -111,12 +111,12 @@ class Lanes:
         return self.shuffled(real, imaginary, [k for lane in range(self.width) for k in (lane, self.width + lane)])
 
     def shuffled(self, first: ir.Value, second: ir.Value, places: Iterable[int]) -> ir.Value:
-        """The elements of two vectors, one behind the other, that `places` names."""
+        """A shuffle of the concatenation of two vectors, with `places` as its indices."""
         chosen = list(places)
         return self.builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, len(chosen)), chosen))
 
     def select(self, mask: ir.Value, on_true: ir.Value, on_false: ir.Value) -> ir.Value:
-        """on_true in the lanes of the mask, else on_false; of any element type."""
+        """on_true in the lanes of the mask, else on_false; for any element type."""
         if self.width > 1 and on_true.type.count == 2 * self.width:
             mask = self.shuffled(mask, mask, [lane for lane in range(self.width) for _ in range(2)])
         return self.builder.select(mask, on_true, on_false)
@@ -159,11 +159,11 @@ class Lanes:
         return to_pointer(address, kind.as_pointer())
 
     def element(self, address: ir.Value, element_type: str, index: ir.Value) -> ir.Value:
-        """A pointer to element `index` of those that begin at an address."""
+        """A pointer to element `index` of an array at an address."""
         return self.builder.gep(self.address_of(address, MEMORY_TYPES[element_type]), [index])
 
     def load(self, address: ir.Value, element_type: str, mask: ir.Value | None = None) -> ir.Value:
-        """Loads neighbouring elements; lanes outside the mask are zero."""
+        """Loads contiguous elements; lanes outside the mask are zero."""
         memory = self.of(MEMORY_TYPES[element_type])
         pointer = self.address_of(address, memory)
         if mask is None or self.width == 1:
@@ -200,7 +200,7 @@ class Lanes:
         return self.from_memory(vector, element_type)
 
     def store(self, value: ir.Value, address: ir.Value, element_type: str, mask: ir.Value | None = None) -> None:
-        """Stores neighbouring elements, of the lanes in the mask."""
+        """Stores contiguous elements, from the lanes in the mask."""
         raw = self.to_memory(value, element_type)
         pointer = self.address_of(address, raw.type)
         align = ITEM_BYTES[element_type]
@@ -214,7 +214,7 @@ class Lanes:
     def store_strided(
         self, value: ir.Value, address: ir.Value, stride: ir.Value, element_type: str, mask: ir.Value | None
     ) -> None:
-        """Stores elements `stride` bytes apart, of the lanes in the mask."""
+        """Stores elements `stride` bytes apart, from the lanes in the mask."""
         raw = self.to_memory(value, element_type)
         if self.width == 1:
             self.builder.store(raw, self.address_of(address, raw.type), align=ITEM_BYTES[element_type])
@@ -251,7 +251,7 @@ class Lanes:
         return self.builder.bitcast(value, self.of(MEMORY_TYPES[element_type])) if is_complex(element_type) else value
 
     def rounded(self, value: ir.Value, element_type: str) -> ir.Value:
-        """Rounds an f32 to what the half type can hold (nearest, ties to even); other types are exact already."""
+        """An f32 rounded to a 16-bit float type (nearest, ties to even); values of other types are returned as is."""
         builder = self.builder
         if element_type == "f16":
             return builder.fpext(builder.fptrunc(value, self.of(HALF)), self.of(F32))
@@ -267,7 +267,7 @@ class Lanes:
 
 
 def rounded_constant(element_type: str, value: Any) -> Any:
-    """A Python number as the element type holds it."""
+    """A Python number rounded to the element type."""
     if element_type == "bf16":
         return float(ml_dtypes.bfloat16(value))
     if element_type == "c64":

@@ -1,4 +1,4 @@
-"""Generated codelets of this process: compiled once, kept on disk, found by what they compute."""
+"""Generated codelets of this process: compiled once, cached on disk, looked up by what they compute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.machine_code.optimising import compile_text
 from engine.machine_code.processor import lanes
 
 Generated = Nest | Combiner | Comparator
-"""What code is generated from: compute sets have it for a codelet, or call it."""
+"""Sources of generated code: compute sets run it as a codelet, or call it."""
 
 PLACE = Path(__file__).parent
 _LOCK = threading.Lock()
@@ -29,14 +29,14 @@ Listener = Callable[[int, int], None]
 
 
 def name_of(nest: Hashable) -> str:
-    """A name that equal nests (or equal comparators or combiners) share and no others."""
+    """A name that equal nests (or comparators or combiners) share, and no others."""
     return "codelet_" + hashlib.sha256((keys.fingerprint(PLACE) + repr(nest)).encode()).hexdigest()[:32]
 
 
 def addresses_of(generated: Iterable[Generated], listener: Listener | None = None) -> dict[Generated, int]:
-    """The address of the machine code of each, for the life of the process.
+    """The address of the machine code of each, for the lifetime of the process.
 
-    `listener(done, total)` is called as new code is made.
+    `listener(done, total)` is called as new code is compiled.
     """
     wanted = list(dict.fromkeys(generated))
     with _LOCK:

@@ -24,7 +24,7 @@ def counted_loop(
     carried: Carried,
     body: Callable[[ir.Value, Carried], Carried],
 ) -> Carried:
-    """for i in range(start, stop, step): carried = body(i, carried); the builder ends up behind the loop."""
+    """for i in range(start, stop, step): carried = body(i, carried); the builder is left behind the loop."""
     before = builder.block
     head = builder.append_basic_block("loop")
     after = builder.append_basic_block("after")

@@ -1,6 +1,6 @@
-"""What a generated codelet computes: a loop nest over arrays, as plain data from which its code and cache key follow.
+"""Description of a generated codelet: a loop nest over arrays, as plain data that determines its code and cache key.
 
-Dimensions are loops in storage order; the last one runs in SIMD lanes. Each array is reached by an address and a
+Dimensions are loops in storage order; the last one runs in SIMD lanes. Each array is accessed by an address and a
 stride in bytes for each dimension, both known only at run time, so that one codelet serves every shape.
 """
 
@@ -14,7 +14,7 @@ from engine.machine_code.abi import ExceptionWord
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An array in a nest: its element type and how it moves along the last dimension.
+    """An array in a nest: its element type and how its address moves along the last dimension.
 
     `inner` is "contiguous" (the next lane is the next element), "splat" (all lanes see one element) or "strided".
     """
@@ -40,7 +40,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A scalar in all lanes; `value` is the Python number's repr, so that NaN and -0 make good keys."""
+    """A scalar in all lanes; `value` is the Python number's repr, so that NaN and -0 are usable in keys."""
 
     element_type: str
     value: str
@@ -56,7 +56,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """In a reduction's body: accumulator or value number `number`."""
+    """An accumulator or value, number `number`, in a reduction's body."""
 
     number: int
     element_type: str
@@ -90,7 +90,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A reduction's body of any kind: nodes over 2n arguments (accumulators, then values), and its n results."""
+    """A general reduction body: nodes over 2n arguments (accumulators, then values), and its n results."""
 
     nodes: tuple[Node, ...]
     results: tuple[int, ...]
@@ -101,7 +101,7 @@ class Reduction:
     """Values combined over the reduced dimensions, from the initial nodes on, and stored once.
 
     `combine` is the opcode of a body that is one associative operation, or a Body. `element_types` are those of the
-    accumulators; an access may hold a narrower one, to which the result is rounded once.
+    accumulators; an access may have a narrower one, to which the result is rounded once.
     """
 
     combine: str | Body
@@ -117,9 +117,9 @@ class Nest:
 
     The parameter block, all int64: grain; the extent of each dimension; then for each access its address, its
     stride in bytes along each dimension and the pitch between the partial results of units.
-    Units split dimension `partition` into pieces of `grain`; where that dimension is reduced, each unit writes a
+    Units split dimension `partition` into blocks of `grain`; where that dimension is reduced, each unit writes a
     partial result of its own, without the initial value.
-    With `exceptions` the nest looks for these; the last parameter is the address of its Record.
+    With `exceptions` the nest checks for these; the last parameter is the address of its Record.
     """
 
     reduced: tuple[bool, ...]
@@ -139,12 +139,12 @@ class Nest:
         return self.reduced[self.partition]
 
     def access_word(self, access: int) -> int:
-        """Where an access's words begin in the parameter block."""
+        """The index of an access's first word in the parameter block."""
         return 1 + self.rank + access * (self.rank + 2)
 
     @property
     def record_word(self) -> int:
-        """Where the address of the Record stands, in a nest that looks for exceptions."""
+        """The index of the word with the Record's address, in a nest that checks for exceptions."""
         return self.access_word(len(self.accesses))
 
     @property
@@ -155,7 +155,7 @@ class Nest:
 class Record:
     """The int64 words in which a nest counts exceptions: three counters for each node, then for each reduction.
 
-    A reduction has two more words: the last step, from 1 on, in which it has met a NaN, and an infinity.
+    A reduction has two more words: the last step, from 1 on, in which it has read a NaN, and an infinity.
     """
 
     STOP = ExceptionWord.STOP
@@ -164,20 +164,20 @@ class Record:
 
     @classmethod
     def of_node(cls, number: int) -> int:
-        """The first counter of a node."""
+        """The index of a node's first counter."""
         return cls.FIRST + cls.COUNTERS * number
 
     @classmethod
     def of_reduction(cls, nest: Nest, number: int) -> int:
-        """The first counter of a reduction."""
+        """The index of a reduction's first counter."""
         return cls.of_node(len(nest.nodes)) + (cls.COUNTERS + cls.SEEN) * number
 
     @classmethod
     def seen(cls, nest: Nest, number: int, kind: int) -> int:
-        """The step in which a reduction met its last NaN (kind 0) or infinity (1)."""
+        """The index of the step in which a reduction last read a NaN (kind 0) or infinity (1)."""
         return cls.of_reduction(nest, number) + cls.COUNTERS + kind
 
     @classmethod
     def words(cls, nest: Nest) -> int:
-        """All words of a nest's record."""
+        """The number of words in a nest's record."""
         return cls.of_reduction(nest, len(nest.reductions))

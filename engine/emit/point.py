@@ -23,10 +23,10 @@ def element_type_of(nodes: tuple[Node, ...], number: int, accesses: tuple[Access
 
 
 class Point:
-    """Where the addresses of all accesses stand, and from there what each node is worth.
+    """The current addresses of all accesses, and the nodes' values computed from there.
 
     `addresses[k]` is access k's address at lane 0; `steps[k]` the bytes (or counts) from lane to lane; `ready` holds
-    values loaded further out.
+    values loaded in outer loops.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Point:
         self._values: dict[int, ir.Value] = dict(ready or {})
 
     def has(self, number: int) -> bool:
-        """Whether a node's value is known so far."""
+        """Whether a node's value is computed so far."""
         return number in self._values
 
     def value(self, number: int) -> ir.Value:
-        """Node `number` in all lanes. Nodes stand in order, so operands are never deep."""
+        """Node `number` in all lanes. Nodes are in topological order, so evaluation needs no deep recursion."""
         for earlier in self._needed(number):
             self._values[earlier] = self._compute(self.nodes[earlier])
         return self._values[number]
@@ -91,7 +91,7 @@ class Point:
         return fused(lanes, first, second, lanes.builder.fneg(addend) if node.negates_addend else addend)
 
     def _is_quotient_of_halves(self, node: Apply) -> bool:
-        """Whether widened f16 are divided by one number, as a loss scale is taken out of gradients."""
+        """Whether widened f16 are divided by one number, as when gradients are unscaled by a loss scale."""
         if node.operation.opcode != "divide" or node.operation.element_type != "f32" or node.operation.is_estimated:
             return False
         dividend, divisor = (self.nodes[operand] for operand in node.operands)

@@ -33,7 +33,7 @@ ERFC = (
     *(-0.05909767374396324, 0.2847154140472412, -0.48749151825904846, 0.27840182185173035, -0.02685699239373207),
     *(0.20278511941432953, 0.2430788278579712, 0.28237876296043396, 0.28208622336387634),
 )
-"""exp(x * x) * erfc(x) = t * p(t) for t = 1 / (1 + x / 2), to 5e-8 of it."""
+"""exp(x * x) * erfc(x) = t * p(t) for t = 1 / (1 + x / 2), with a relative error of 5e-8."""
 ERFC_ZERO_ABOVE = 11.0
 
 
@@ -46,10 +46,10 @@ def horner(lanes: Lanes, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Val
 
 
 def limited(lanes: Lanes, x: ir.Value, low: float, high: float) -> ir.Value:
-    """x between two bounds; NaN stays NaN."""
+    """x clamped to two bounds; NaN stays NaN."""
     builder = lanes.builder
     lowest, highest = constant(lanes, low), constant(lanes, high)
-    # x as the last operand is one instruction, which lets NaN through.
+    # With x as the last operand this is one instruction, which propagates NaN.
     x = builder.select(builder.fcmp_ordered("<", highest, x), highest, x)
     return builder.select(builder.fcmp_ordered(">", lowest, x), lowest, x)
 
@@ -66,7 +66,7 @@ def power_of_two(lanes: Lanes, exponent: ir.Value) -> ir.Value:
 
 
 def times_power_of_two(lanes: Lanes, y: ir.Value, n: ir.Value) -> ir.Value:
-    """y * 2**n for whole n: one instruction of AVX-512; elsewhere in two halves so that denormals come out right."""
+    """y * 2**n for whole n: one AVX-512 instruction; elsewhere in two factors so that denormals are correct."""
     if lanes.width == 16:
         arguments = [y, n, y, ALL, AS_THE_STATE_SAYS]
         return lanes.call("llvm.x86.avx512.mask.scalef.ps.512", y.type, arguments)
@@ -78,7 +78,7 @@ def times_power_of_two(lanes: Lanes, y: ir.Value, n: ir.Value) -> ir.Value:
 
 
 def exponential(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """e**x: x = n ln 2 + r, a polynomial in r, times 2**n. Beyond the bounds that is 0 or infinity by itself."""
+    """e**x: x = n ln 2 + r, a polynomial in r, times 2**n. Beyond the bounds that gives 0 or infinity."""
     builder = lanes.builder
     inside = limited(lanes, x, EXP_LOWEST, EXP_HIGHEST)
     n = lanes.intrinsic("rint", builder.fmul(inside, constant(lanes, LOG2_E)))
@@ -117,7 +117,7 @@ def logarithm(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def hyperbolic_tangent(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """A rational function; x itself near 0 and exactly 1 far out."""
+    """A rational function; x itself near 0 and exactly 1 for large |x|."""
     builder = lanes.builder
     inside = limited(lanes, x, -TANH_ONE_ABOVE, TANH_ONE_ABOVE)
     z = builder.fmul(inside, inside)
@@ -140,13 +140,13 @@ def error_function(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def complementary_error_function(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """e**(-x * x) times a polynomial in 1 / (1 + |x| / 2), within 1e-6 of it; for negative x two minus that."""
+    """e**(-x * x) times a polynomial in 1 / (1 + |x| / 2), relative error 1e-6; for negative x two minus that."""
     builder, one = lanes.builder, constant(lanes, 1.0)
     magnitude, highest = lanes.intrinsic("fabs", x), constant(lanes, ERFC_ZERO_ABOVE)
     a = builder.select(builder.fcmp_ordered("<", highest, magnitude), highest, magnitude)
     t = quotient(lanes, one, fused(lanes, a, constant(lanes, 0.5), one))
     p = builder.fmul(horner(lanes, t, ERFC), t)
-    # What rounding leaves of a square counts where that is large.
+    # The rounding error of the square matters where the square is large.
     rest = fused(lanes, builder.fneg(a), a, builder.fmul(a, a))
     power = exponential(lanes, builder.fneg(builder.fmul(x, x)))
     result = builder.fmul(power, fused(lanes, p, rest, p))

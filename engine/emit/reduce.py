@@ -11,7 +11,7 @@ from engine.emit.registry import Operation, emit_operation
 
 
 def combine(lanes: Lanes, reduction: Reduction, held: list[ir.Value], values: list[ir.Value]) -> list[ir.Value]:
-    """The accumulators after one more value each."""
+    """The accumulators updated with one value each."""
     if isinstance(reduction.combine, str):
         element_type = reduction.element_types[0]
         operation = Operation(reduction.combine, element_type, (element_type, element_type))
@@ -20,14 +20,14 @@ def combine(lanes: Lanes, reduction: Reduction, held: list[ir.Value], values: li
 
 
 def apply_body(lanes: Lanes, body: Body, arguments: list[ir.Value]) -> list[ir.Value]:
-    """The results of a body for accumulators and values."""
+    """The results of a body applied to accumulators and values."""
     ready = {k: arguments[node.number] for k, node in enumerate(body.nodes) if hasattr(node, "number")}
     point = Point(lanes, body.nodes, (), [], [], None, ready)
     return [point.value(result) for result in body.results]
 
 
 def across_lanes(lanes: Lanes, opcode: str, element_type: str, vector: ir.Value) -> ir.Value:
-    """All lanes combined into one scalar, always in the same tree."""
+    """All lanes combined into one scalar, always in the same tree order."""
     builder, count = lanes.builder, lanes.width
     operation = Operation(opcode, element_type, (element_type, element_type))
     floats = 2 if is_complex(element_type) else 1

@@ -1,4 +1,4 @@
-"""The table of elementwise operations: how each is written in LLVM IR."""
+"""The table of elementwise operations and their LLVM IR emitters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.errors import UnsupportedOperation
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What an emitter needs to know: result and operand element types, and HLO's attributes as sorted pairs."""
+    """An operation as its emitter sees it: result and operand element types, and HLO's attributes as sorted pairs."""
 
     opcode: str
     element_type: str
@@ -25,14 +25,14 @@ class Operation:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether the result may be a few ULP away from the best one."""
+        """Whether the result may be a few ULP away from the correctly rounded one."""
         return self.element_type == "f32" and "result_accuracy" in dict(self.attributes)
 
 
 Emitter = Callable[[Lanes, Operation, list[ir.Value]], ir.Value]
 EMITTERS: dict[str, Emitter] = {}
 COMPLEX_EMITTERS: dict[str, Emitter] = {}
-"""The emitters of operations that take or give complex values."""
+"""The emitters of operations with complex operands or results."""
 
 
 def emitter(*opcodes: str) -> Callable[[Emitter], Emitter]:
@@ -63,7 +63,7 @@ def emitter_of(opcode: str, element_types: Iterable[str]) -> Emitter | None:
 
 
 def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value]) -> ir.Value:
-    """One elementwise operation, rounded to its element type."""
+    """One elementwise operation, rounded to its element type. Raises UnsupportedOperation without an emitter."""
     write = emitter_of(operation.opcode, (operation.element_type, *operation.operand_types))
     if write is None:
         raise UnsupportedOperation(

@@ -1,4 +1,4 @@
-"""stochastic-convert, its random bits, and what becomes of overflowing halves, in LLVM IR (see engine/ops/rounding)."""
+"""stochastic-convert, its random bits, and overflow modes of 16-bit floats, in LLVM IR (see engine/ops/rounding)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from engine.ir.floating_point import (
 )
 
 ONE = 127 << 23
-"""The bits of 1.0; behind them stand 23 of the mantissa."""
+"""The bits of 1.0; the 23 bits of the mantissa follow them."""
 FIRST_OVERFLOW = 65520.0
-"""Rounds to the nearest even: beyond the largest half."""
+"""Overflows the largest f16 when rounded to nearest even."""
 
 
 @emitter("random-bits")
 def emit_random_bits(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The number of an element and a key, mixed; LLVM mixes the number once for all keys."""
+    """A hash of an element's number and a key; LLVM hashes the number once for all keys."""
     index, key = operands
     bits = _mixed(lanes, _mixed(lanes, index, INDEX_MIXING, None), KEY_MIXING, key)
     return lanes.builder.mul(bits, lanes.splat_constant(I32, LAST_FACTOR))
@@ -40,7 +40,7 @@ def _mixed(lanes: Lanes, bits: ir.Value, mixing: tuple[int, int], key: ir.Value 
 
 @emitter("stochastic-convert")
 def emit_stochastic_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The f32 in distances between halves, rounded up if what lies behind the point exceeds a random threshold."""
+    """The f32 in units of the spacing of f16, rounded up if its fraction exceeds a random threshold."""
     x, bits = operands
     builder = lanes.builder
 
@@ -65,7 +65,7 @@ def emit_stochastic_convert(lanes: Lanes, op: Operation, operands: list[ir.Value
 
 
 def limited(lanes: Lanes, x: ir.Value, element_type: str, overflow: str) -> ir.Value:
-    """A float that is to become the nearest half, if it would overflow replaced by what `overflow` says."""
+    """A float to be converted to f16; if it would overflow, replaced as `overflow` says."""
     magnitude = lanes.intrinsic("fabs", x)
     beyond = lanes.builder.fcmp_ordered(">=", magnitude, lanes.constant(element_type, FIRST_OVERFLOW))
     kept = _overflowed(lanes, magnitude, magnitude, beyond, overflow, element_type)
@@ -75,7 +75,7 @@ def limited(lanes: Lanes, x: ir.Value, element_type: str, overflow: str) -> ir.V
 def _overflowed(
     lanes: Lanes, magnitude: ir.Value, kept: ir.Value, beyond: ir.Value, overflow: str, element_type: str = "f32"
 ) -> ir.Value:
-    """`kept`, or where finite numbers lie beyond the halves what stands for them."""
+    """`kept`, or the replacement of finite numbers beyond the range of f16."""
     if overflow == "infinity":
         return kept
     builder = lanes.builder

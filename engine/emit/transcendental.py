@@ -1,4 +1,4 @@
-"""exponential, log, tanh, power and their like in LLVM IR: our polynomials for f32, the C library for the rest."""
+"""exponential, log, tanh, power and similar in LLVM IR: own polynomials for f32, the C library for the rest."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ROUNDINGS = {
 
 @emitter(*POLYNOMIALS)
 def emit_common(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Our polynomials, but in f64."""
+    """Own polynomials, except in f64."""
     if op.element_type == "f64":
         return emit_library(lanes, op, operands)
     return POLYNOMIALS[op.opcode](lanes, operands[0])
@@ -64,7 +64,7 @@ def emit_power(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Valu
 
 
 def _integer_power(lanes: Lanes, op: Operation, base: ir.Value, exponent: ir.Value) -> ir.Value:
-    """By squaring, all bits of the exponent; a negative one gives the whole part of the exact power, and 0 of 0."""
+    """By squaring, over all bits of the exponent; a negative one gives the truncated power, and 0 for base 0."""
     kind = REGISTER_TYPES[op.element_type]
     builder = lanes.builder
     zero, one, minus_one = (lanes.splat_constant(kind, v) for v in (0, 1, -1))
@@ -75,7 +75,7 @@ def _integer_power(lanes: Lanes, op: Operation, base: ir.Value, exponent: ir.Val
         square, rest = builder.mul(square, square), builder.lshr(rest, one)
     if not is_signed(op.element_type):
         return result
-    # A power of 1 or -1 is right for any exponent, as only whether that is odd matters.
+    # Powers of 1 and -1 are correct for any exponent, as only its parity matters.
     unit = builder.or_(builder.icmp_signed("==", base, one), builder.icmp_signed("==", base, minus_one))
     exact = builder.or_(builder.icmp_signed(">=", exponent, zero), unit)
     return builder.select(exact, result, zero)
@@ -83,7 +83,7 @@ def _integer_power(lanes: Lanes, op: Operation, base: ir.Value, exponent: ir.Val
 
 @emitter("sqrt")
 def emit_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Rounded correctly, unless less will do."""
+    """Rounded correctly, or estimated where that is allowed."""
     if op.is_estimated:
         return estimates.square_root(lanes, operands[0])
     return lanes.intrinsic("sqrt", operands[0])
@@ -91,7 +91,7 @@ def emit_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> i
 
 @emitter("rsqrt")
 def emit_reciprocal_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Of 0 infinity, of negative numbers NaN."""
+    """1 / sqrt(x): infinity for 0, NaN for negative numbers."""
     if op.element_type != "f64" and lanes.width == 16:
         return estimates.reciprocal_square_root(lanes, operands[0])
     return lanes.builder.fdiv(lanes.constant(op.element_type, 1), lanes.intrinsic("sqrt", operands[0]))

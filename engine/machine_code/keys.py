@@ -1,4 +1,4 @@
-"""Names of object code on disk: of all that it depends on, so that a change of anything finds other files."""
+"""Names of object code on disk: hashes of everything it depends on, so that any change leads to other files."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from engine.machine_code.processor import features_text, target
 
 
 def folder(kind: str, place: Path) -> Path:
-    """The folder in the user's cache for object code that the sources in `place` make; not created here."""
+    """The folder in the user's cache for object code compiled from the sources in `place`; not created here."""
     return cache_directory(f"{kind}-{fingerprint(place)[:16]}")
 
 
 @cache
 def fingerprint(place: Path) -> str:
-    """A hash of the sources in a folder and all that they import, of the compilers and of the processor."""
+    """A hash (hexadecimal) of a folder's sources and all they import, of the compilers and of the processor."""
     return hashlib.sha256(sources.digest(place) + repr(_compilers_and_processor()).encode()).hexdigest()
 
 
 def _compilers_and_processor() -> tuple[object, ...]:
-    from llvmlite import binding  # which a process that only makes a model does without
+    from llvmlite import binding  # not needed by a process that only builds a model
 
     compilers = metadata.version("numba"), metadata.version("llvmlite"), binding.llvm_version_info
     return *compilers, platform.python_version(), platform.machine(), target()[0], features_text()

@@ -1,4 +1,4 @@
-"""A thread in which LLVM works on what Python has written, while Python writes more."""
+"""A thread in which LLVM compiles finished IR while Python writes more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 SWITCH_INTERVAL = 0.0005
-"""Seconds after which Python hands the GIL over to it: between two calls of LLVM it wants it for a moment only."""
+"""Seconds after which Python yields the GIL to this thread, which needs it only briefly between two LLVM calls."""
 
 _lock = threading.Lock()
 _open = 0

@@ -1,4 +1,4 @@
-"""Object code in executable memory, for the life of the process."""
+"""Object code in executable memory, for the lifetime of the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENGINES: list[Any] = []
 
 
 def load_objects(objects: list[tuple[str, bytes]]) -> dict[str, int]:
-    """Puts (name, object code) into executable memory; the address of the function of each name."""
+    """Loads (name, object code) pairs into executable memory; returns the address of each named function."""
     if not converts_halves():
         _provide_half_conversions()
     return _loaded(objects)
@@ -27,7 +27,7 @@ def load_objects(objects: list[tuple[str, bytes]]) -> dict[str, int]:
 
 @cache
 def _provide_half_conversions() -> None:
-    """Makes the functions known that LLVM calls to convert halves."""
+    """Registers the functions that LLVM calls to convert 16-bit floats."""
     path = folder("objects", Path(__file__).parent) / "half_conversions.o"
     code = object_at(path, lambda: partial(compile_text, half_conversions.TEXT))
     names = half_conversions.WIDEN, half_conversions.NARROW
@@ -36,7 +36,7 @@ def _provide_half_conversions() -> None:
 
 
 def _loaded(objects: list[tuple[str, bytes]], names: Sequence[str] = ()) -> dict[str, int]:
-    """The addresses of functions in these objects: of those named, or of the one that each object is named for."""
+    """Addresses of functions in these objects: of `names`, or of the one that each object is named for."""
     machine = new_target_machine(level=2)
     empty = binding.parse_assembly("")
     empty.triple = machine.triple

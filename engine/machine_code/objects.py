@@ -1,4 +1,4 @@
-"""Object code from the cache on disk, or made and put there."""
+"""Object code from the cache on disk, compiled and stored there if it is missing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Compile = Callable[[], bytes]
 
 
 def begin_object(path: Path, prepare: Callable[[], Compile], pool: Executor) -> Compile:
-    """Gives the object code that is kept under `path`, once it is there.
+    """Returns a function that waits for the object code stored under `path`.
 
-    Of code that is not on disk, `prepare` writes the LLVM IR at once, and what it returns compiles it in a thread of
+    If it is not on disk, `prepare` writes the LLVM IR at once; the function it returns compiles that in a thread of
     `pool`.
     """
     kept = load(path)
@@ -32,6 +32,6 @@ def begin_object(path: Path, prepare: Callable[[], Compile], pool: Executor) -> 
 
 
 def object_at(path: Path, prepare: Callable[[], Compile]) -> bytes:
-    """The object code, when it is there."""
+    """The object code stored under `path`, compiled if it is missing."""
     with llvm_thread() as pool:
         return begin_object(path, prepare, pool)()

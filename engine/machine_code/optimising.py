@@ -13,18 +13,18 @@ from engine.machine_code.processor import features_text, target
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """LLVM's passes at an optimisation level, with or without those that vectorise and unroll loops."""
+    """LLVM's passes at an optimisation level, with or without loop vectorisation and unrolling."""
 
     level: int
     loops: bool
 
 
 WRITTEN_IN_VECTORS = Pipeline(level=2, loops=False)
-"""For IR whose loops are vectorised by hand already: the vectorisers would only cost compile time."""
+"""For IR whose loops are vectorised by hand: the vectorisers would only cost compile time."""
 
 
 def new_target_machine(level: int) -> Any:
-    """A target machine for one owner, such as an engine that takes it over."""
+    """A target machine for one owner, such as an engine that takes ownership of it."""
     _initialise()
     name, features = target()[0], features_text()
     return binding.Target.from_default_triple().create_target_machine(
@@ -54,7 +54,7 @@ def optimise(module: Any, pipeline: Pipeline) -> None:
 
 
 def object_of(module: Any, pipeline: Pipeline) -> bytes:
-    """The object code of a module that `optimise` has seen."""
+    """The object code of a module that `optimise` has processed."""
     return bytes(_target_machine(pipeline.level).emit_object(module))
 
 

@@ -1,6 +1,6 @@
-"""The source files that generated code depends on: those of a package, and all of the engine that they import.
+"""The source files that generated code depends on: those of a package, and the engine modules that they import.
 
-Constants of imported modules are compiled into the code, so names of kept code are made of these files' contents.
+Constants of imported modules are compiled into the code, so cache keys are hashes of these files' contents.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def digest_of(files: Iterable[Path], engine: Path = ENGINE) -> bytes:
 
 
 def sources(*places: Path, engine: Path = ENGINE) -> tuple[Path, ...]:
-    """The files in these places, folders or files, and of the modules of `engine` that they import, in order."""
+    """The files in `places` (folders or files) and of the `engine` modules they import, directly or not, sorted."""
     waiting = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else (place,))]
     found: set[Path] = set()
     while waiting:
@@ -43,19 +43,19 @@ def sources(*places: Path, engine: Path = ENGINE) -> tuple[Path, ...]:
 
 
 def _imported(file: Path, engine: Path) -> tuple[Path, ...]:
-    """The files of the engine's modules that a file imports, wherever in it."""
+    """The files of the engine's modules that a file imports, anywhere in it."""
     found: set[Path | None] = set()
     for package, names, module in IMPORT.findall(file.read_bytes().decode()):
         place = _file_of(package or module, engine)
         if module or place is None or place.name != "__init__.py":
             found.add(place)
-        else:  # modules of the package, or what the package itself has under these names
+        else:  # modules of the package, or names that the package itself defines
             found.update(_file_of(f"{package}.{name}", engine) or place for name in _names(names))
     return tuple(each for each in found if each is not None)
 
 
 def _names(text: str) -> Iterable[str]:
-    """The names in what follows `import`, without those they are given."""
+    """The names in what follows `import`, without their aliases."""
     lines = (line.split("#")[0] for line in text.strip("()").splitlines())
     return (part.split()[0] for part in ",".join(lines).split(",") if part.split())
 
