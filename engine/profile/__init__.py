@@ -1,4 +1,4 @@
-"""What the chip would do with a program: memory, cycles, and how far to trust them."""
+"""Estimates of a program on the chip: memory, cycles, and how far to trust them."""
 
 from engine.ir.op_names import readable_name
 from engine.profile.account import Account, account

@@ -1,4 +1,4 @@
-"""The account of a program: what a chip would spend on one step, in bytes and cycles, without running it."""
+"""Cost report of a program: bytes and cycles that a chip would need for one step, estimated without running it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ logger = logging.getLogger("ipu")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Account(StepCosts, Shown):
-    """What a step costs, which prompts and notebooks show as a table."""
+    """Cost report of a step, which prompts and notebooks show as a table."""
 
     def table(self) -> str:
-        """What `engine.profile.summary` says."""
+        """The text of `engine.profile.summary`."""
         return summary(self)
 
 
@@ -42,11 +42,11 @@ def account(
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
     planning: Sequence[Assumptions] | None = None,
 ) -> Account:
-    """What one step of a program would take on a target.
+    """Cost report of one step of a program on a target.
 
     Work and arrays are mapped linearly (engine.profile.mapping), matrix products and convolutions by planners that
-    keep to the options of `assumptions`, or for each compute set to those of `planning`. Each replica is one chip with
-    the same program.
+    keep to the options of `assumptions`, or of `planning`, which has those of each compute set. Each replica is one
+    chip with the same program. Raises ConfigurationError if I/O tiles leave none to compute.
     """
     layouts = Layouts(program.compute_sets)
     steps = []

@@ -1,4 +1,4 @@
-"""The memory of a program with a smaller batch, estimated from that of the program as it is."""
+"""Memory of a program with a smaller batch, estimated from its cost report with the current batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORTH_PLANNING = 1 / 50
 
 
 class Batches:
-    """Which arrays have rows of the batch. `size` is the batch, 0 for a program that is not fed with rows."""
+    """Arrays that have rows of the batch. `size` is the batch, 0 for a program whose feeds have no rows."""
 
     def __init__(self, program: Program, found: Account) -> None:
         self.program, self.found = program, found
@@ -35,7 +35,7 @@ class Batches:
         return self.size in dimensions or dimensions[0] % self.size == 0
 
     def scaled(self, size: int) -> list[LiveRange]:
-        """The pieces of the account for a batch of `size`."""
+        """The live ranges of the cost report for a batch of `size`."""
         pieces = []
         for piece, tensor in zip(self.found.tiles.pieces, self.found.liveness, strict=True):
             factor = 1.0
@@ -47,7 +47,7 @@ class Batches:
         return pieces
 
     def _exchanged(self, compute_set: ComputeSet, held: int, size: int) -> float:
-        """The part that remains of what a compute set exchanges."""
+        """Fraction of the bytes exchanged by a compute set that remains with a batch of `size`."""
         spans = (*compute_set.reads, *compute_set.writes)
         if not any(self.has_rows(span.buffer.shape.dimensions) for span in spans):
             return 1.0
@@ -58,7 +58,7 @@ class Batches:
             return 1.0
         convolution = planned_of(compute_set, self._layouts)
         dimensions = convolution.size
-        # The batch is among the rows of a product, or, where a gradient is summed over it, among the terms.
+        # The batch is in the rows of a product, or in its terms where a gradient is summed over the batch.
         if dimensions.batch % self.size == 0:
             dimensions = replace(dimensions, batch=dimensions.batch // self.size * size)
         elif dimensions.inputs % self.size == 0:
@@ -69,6 +69,6 @@ class Batches:
 
 
 def dimensions_of(tensor: LiveTensor) -> tuple[int, ...]:
-    """The dimensions in a shape such as f32[8,16]; none of a scalar."""
+    """The dimensions in a shape such as f32[8,16]; () for a scalar."""
     found = re.search(r"\[([\d,]+)\]", tensor.shape)
     return tuple(int(number) for number in found[1].split(",")) if found else ()

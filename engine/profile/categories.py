@@ -1,4 +1,4 @@
-"""What the bytes on a tile are for: the kinds of memory that an account tells apart."""
+"""Categories of the bytes on a tile, as cost reports distinguish them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ CATEGORIES = (
     *(CODE, WEIGHTS, OPTIMIZER_STATE, ACTIVATIONS),
     *(EXCHANGE_BUFFERS, VERTEX_STATE, STREAM_BUFFERS, OTHER),
 )
-"""All of them; "activations" are all arrays that a step makes, gradients among them, but not sums of gradients over
-micro-batches, which are state of the optimizer."""
+"""All of them; "activations" are all arrays that a step computes, with gradients, but without sums of gradients over
+micro-batches, which are optimizer state."""
 
 
 def categories_of(program: Program, names: dict[Buffer, str]) -> dict[Buffer, str]:
-    """The category of every array that compute sets touch, and of feeds; `names` are those of `buffer_names`."""
+    """The category of every array that compute sets access, and of feeds; `names` are those of `buffer_names`."""
     optimizers = _optimizers(program, names)
     found: dict[Buffer, str] = {b: STREAM_BUFFERS for b in program.feeds.values()}
     found |= {b: _of_variable(names.get(b, ""), optimizers) for b in program.variables.values()}
@@ -28,12 +28,12 @@ def categories_of(program: Program, names: dict[Buffer, str]) -> dict[Buffer, st
 
 
 def of_array(name: str) -> str:
-    """The category of what is no parameter of the program, by its name."""
+    """The category, by name, of an array that is not a parameter of the program."""
     return OPTIMIZER_STATE if name.startswith(ACCUMULATOR) else ACTIVATIONS
 
 
 def _optimizers(program: Program, names: dict[Buffer, str]) -> frozenset[str]:
-    """Names of optimizers: who has slots, but no layer (a fused update may bear its name), or assigns at the top."""
+    """Names that have slots and are no layers (a fused update may bear a layer's name), or that assign at the top."""
     slots = [name.split(SLOT) for name in names.values() if SLOT in name]
     found = {optimizer for optimizer, _ in slots} - {owner.removeprefix(VARIABLE) for _, owner in slots}
     for compute_set in program.compute_sets:

@@ -1,4 +1,4 @@
-"""Changes of a program that does not fit, each estimated again: smaller batches, halves, options, pipelining."""
+"""Changes of a program that does not fit, each estimated: smaller batches, float16, options, pipelining."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from engine.program.program import Program
 
 SINGLE = "f32["
 IPUS = (2, 4, 8, 16)
-"""Numbers of IPUs that pipelines are tried on."""
+"""Numbers of IPUs tried for pipelines."""
 HALF_PRECISION = "half precision (mixed_float16)"
 RECOMPUTATION = "recomputation of activations (IPUConfig.allow_recompute)"
 
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """A change, the bytes that it saves on the fullest tile, and whether the program would fit then.
+    """A change, the bytes that it saves on the fullest tile, and whether the program would then fit.
 
-    One that is not `alone` is several changes, of which none suffices alone.
+    Where `alone` is False it is several changes, none of which suffices alone.
     """
 
     what: str
@@ -39,10 +39,10 @@ class Lever:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Changes that a program is estimated again with; the default is none.
+    """Changes with which a program is estimated; the default is none.
 
     `batch` is the smaller batch, or with `accumulates` the micro-batch of gradient accumulation; 0 for the batch as it
-    is. `assumptions` are those of the account, None for the same.
+    is. `assumptions` replace those of the cost report; None keeps them.
     """
 
     batch: int = 0
@@ -53,7 +53,7 @@ class Change:
 
 
 class Estimator:
-    """Estimates changes of one program; `found` is its account."""
+    """Estimates changes of one program; `found` is its cost report."""
 
     def __init__(self, program: Program, found: Account) -> None:
         self.program, self.found = program, found
@@ -78,7 +78,7 @@ class Estimator:
         return [self.lever(change) for change in changes if change is not None]
 
     def lever(self, change: Change, *, alone: bool = True) -> Lever:
-        """What a change saves."""
+        """A change with the bytes that it saves."""
         return Lever(self.words(change), self.peak - self.peak_of(change), self.fits(change), alone)
 
     def fits(self, change: Change) -> bool:
@@ -86,13 +86,13 @@ class Estimator:
         return self.peak_of(change) <= self.room
 
     def peak_of(self, change: Change) -> int:
-        """The bytes on the fullest tile, of all IPUs."""
+        """The bytes on the fullest tile of all IPUs."""
         if change not in self._peaks:
             self._peaks[change] = self._estimated(change)
         return self._peaks[change]
 
     def smaller_batch(self, change: Change) -> Change | None:
-        """The change with the largest batch, halved again and again, that fits, or else with a batch of 1."""
+        """The change with the largest batch that fits, by repeated halving, else with 1; None for a batch below 2."""
         sizes, size = [], self.batch // 2
         while size:
             sizes.append(size)
@@ -103,7 +103,7 @@ class Estimator:
         return replace(change, batch=sizes[min(fitting, len(sizes) - 1)])
 
     def options(self) -> list[Assumptions]:
-        """Half the memory for products, offloaded state of the optimizer and recomputation, as the program has them."""
+        """Half the memory for products, offloaded optimizer state, recomputation: those that apply to the program."""
         assumptions, found = self.found.assumptions, []
         if any(compute_set.effort.multiply_adds for compute_set in self.program.compute_sets):
             found.append(halved(assumptions))
@@ -114,7 +114,7 @@ class Estimator:
         return found
 
     def pipeline(self, change: Change | None = None) -> Change | None:
-        """The change with as few IPUs as suffice, no more than layers; if none do, with those that save most."""
+        """The change with the fewest IPUs that suffice, at most one per layer; else with the most bytes saved."""
         tried = []
         for ipus in IPUS:
             if ipus > most_stages(self.program):
@@ -125,7 +125,7 @@ class Estimator:
         return min(tried, key=self.peak_of, default=None)
 
     def words(self, change: Change) -> str:
-        """What a change is called."""
+        """The description of a change."""
         before, found = self.found.assumptions, []
         if change.batch:
             accumulating = f"the same update by gradient accumulation over micro-batches of {change.batch}"
@@ -161,7 +161,7 @@ class Estimator:
         return _peak(pieces, found.tiles.fixed, compute_sets)
 
     def _smaller(self, found: Account, batch: int) -> list[LiveRange]:
-        """The pieces with a smaller batch; plans of products take long, and several changes share them."""
+        """The live ranges with a smaller batch, cached: planning products is slow, and several changes share them."""
         key = found.assumptions, batch
         if key not in self._scaled:
             self._scaled[key] = Batches(self.program, found).scaled(batch)
@@ -174,14 +174,14 @@ class Estimator:
         return self._accounts[wanted]
 
     def _accumulators(self, found: Account) -> list[LiveRange]:
-        """The sums of gradients of micro-batches: they lie as the variables do."""
+        """The sums of gradients over micro-batches, which are mapped to tiles as the variables are."""
         updated = {s.buffer for c in self.program.compute_sets for s in c.writes if s.buffer.kind == "variable"}
         shapes = {str(buffer.shape) for buffer in updated}
         pairs = zip(found.tiles.pieces, found.liveness, strict=True)
         return [piece for piece, tensor in pairs if tensor.category == WEIGHTS and tensor.shape in shapes]
 
     def _in_halves(self, found: Account, pieces: Sequence[LiveRange]) -> list[LiveRange]:
-        """Activations and what is exchanged of them; Keras keeps the variables in single precision."""
+        """Activations and their exchange buffers at half the bytes; Keras keeps the variables in float32."""
         singles = [
             any(s.buffer.shape.element_type == "f32" for s in c.reads if s.buffer.kind != "variable")
             for c in self.program.compute_sets
@@ -200,7 +200,7 @@ def _peak(pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_
 
 
 def _first(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """The place of the first size that fits, by bisection: smaller ones, which follow, fit if it does."""
+    """The index of the first size that fits, by bisection: smaller ones, which follow, fit if it does."""
     low, high = 0, len(sizes)
     while low < high:
         middle = (low + high) // 2
@@ -212,7 +212,7 @@ def _first(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:
 
 
 def offloading(assumptions: Assumptions) -> Assumptions:
-    """The same with the optimizer's state in streaming memory."""
+    """The same with optimizer state in streaming memory."""
     return replace(assumptions, offloaded=assumptions.offloaded | {OPTIMIZER_STATE_VARIABLES})
 
 

@@ -1,4 +1,4 @@
-"""Estimates of what always lies on tiles beside arrays: code, vertex state and the code of exchanges."""
+"""Estimates of the always live bytes other than arrays: code, vertex state and exchange code."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Family = Literal["element_wise", "reduce", "product", "movement", "other"]
 
 @cache
 def sizes() -> dict[str, dict[str, Any]]:
-    """The table of estimates, as it is."""
+    """The table of estimates in data/memory.toml, as parsed."""
     return tomllib.loads((DATA / "memory.toml").read_text())
 
 
 def family_of(compute_set: ComputeSet) -> Family:
-    """The family of codelets to which that of a compute set belongs on a chip."""
+    """The family of the codelet that a compute set has on a chip."""
     if compute_set.effort.multiply_adds:
         return "product"
     loop = compute_set.work
@@ -38,7 +38,7 @@ def family_of(compute_set: ComputeSet) -> Family:
 
 
 def code_bytes(compute_set: ComputeSet) -> int:
-    """Bytes of a codelet's code, which a tile has once however many of its vertices run there."""
+    """Bytes of a codelet's code, which a tile holds once for all of the codelet's vertices."""
     table, family = sizes()["code"], family_of(compute_set)
     applied = _operations(compute_set.work.nest) if isinstance(compute_set.work, FusedLoop) else 0
     return int(table[family] + applied * table["operation"])
@@ -52,10 +52,10 @@ def fixed_bytes(
     with_code: bool = True,
     stacks: Stacks = (None, None),
 ) -> dict[str, np.ndarray]:
-    """Bytes [tiles] of "code" and "vertex state"; `places` are where each compute set works.
+    """Bytes, int64 [tiles], of "code" and "vertex state"; `places` are the tiles of each compute set.
 
-    `stacks` are the bytes of the supervisor's stack and of each worker's, where they are not as estimated.
-    Without code ("compile_ipu_code" of Poplar's IPU model) what programs and vertices keep as data still counts.
+    `stacks` are the bytes of the supervisor's stack and of each worker's; None for the estimate.
+    Without code ("compile_ipu_code" of Poplar's IPU model) the data of programs and vertices still counts.
     """
     table = sizes()
     always, control, exchange, state = (table[name] for name in ("always", "control", "exchange_code", "vertex_state"))
@@ -79,7 +79,7 @@ def fixed_bytes(
 
 
 def stack_bytes(target: Target, stacks: Stacks) -> int:
-    """Bytes of the stacks of a tile: of the estimate the supervisor and each worker have equal parts."""
+    """Bytes of the stacks of a tile; the estimate is divided equally among the supervisor and the workers."""
     estimate, threads = int(sizes()["always"]["stack"]), target.workers_per_tile + 1
     if stacks == (None, None):
         return estimate
@@ -88,7 +88,7 @@ def stack_bytes(target: Target, stacks: Stacks) -> int:
 
 
 def _sources(compute_set: ComputeSet, step: Superstep, target: Target) -> int:
-    """From how many tiles a tile receives: as many as hold that part of all that is read."""
+    """Number of tiles from which a tile receives: as many as hold that fraction of all bytes read."""
     read = sum(span.buffer.shape.bytes for span in compute_set.reads)
     return min(target.tiles, -(-step.received_bytes * target.tiles // max(1, read)))
 

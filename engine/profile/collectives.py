@@ -1,4 +1,4 @@
-"""What several chips have to tell each other in a step: the sum of gradients over replicas."""
+"""Communication of several chips in a step: the sum of gradients over replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.target import Target
 
 
 def gradient_sizes(program: Program) -> tuple[int, ...]:
-    """Bytes of the arrays of a variable's size that the compute sets which update that variable read, in order."""
+    """Bytes of each gradient, in order: the arrays of a variable's size read by compute sets that update it."""
     found: dict[Buffer, int] = {}
     for compute_set in program.compute_sets:
         updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer.kind == "variable"}
@@ -23,7 +23,7 @@ def gradient_sizes(program: Program) -> tuple[int, ...]:
 
 
 def gradient_bytes(program: Program) -> int:
-    """The bytes of all gradients of a program."""
+    """Bytes of all gradients of a program."""
     return sum(gradient_sizes(program))
 
 
@@ -33,6 +33,6 @@ def gradient_sums(program: Program, assumptions: Assumptions) -> tuple[int, ...]
 
 
 def all_reduce_cycles(sums: Iterable[int], target: Target, replicas: int, syncless: bool = False) -> tuple[int, int]:
-    """Exchange and sync cycles of the sums of so many bytes over replicas (engine.profile.links)."""
+    """Exchange and sync cycles of sums over replicas, `sums` in bytes (engine.profile.links)."""
     found = all_reduce_each(sums, replicas, target, syncless=syncless)
     return ceil(found.transfer * target.clock_hz), ceil(found.syncs * target.clock_hz)

@@ -1,4 +1,4 @@
-"""Convolutions on the chip: what a tile's piece of one is, and what it receives, for many ways to cut it at once."""
+"""Convolutions on the chip: a tile's block of one, and the bytes it receives, for many partitions at once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from engine.program.convolution_size import ConvolutionSize
 class Convolution:
     """A convolution to be planned, inputs "f32" or "f16"; a is its input, b its kernel.
 
-    `resident` and `turned` are as in engine.profile.matmul.Product; `reuse_a` and `reuse_b` are the parts of the
-    operands' elements that are distinct, where the sizes do not tell.
+    `resident` and `turned` are as in engine.profile.matmul.Product; `reuse_a` and `reuse_b` are the fractions of the
+    operands' elements that are distinct, where they do not follow from the sizes.
     """
 
     size: ConvolutionSize
@@ -29,12 +29,12 @@ class Convolution:
 
     @property
     def rows(self) -> int:
-        """Output positions of all images."""
+        """Number of output positions of all images."""
         return self.size.batch * prod(self.size.field)
 
     @property
     def k(self) -> int:
-        """Terms of each sum."""
+        """Number of terms of each sum."""
         return self.size.inputs * prod(self.size.taps)
 
     @property
@@ -42,7 +42,7 @@ class Convolution:
         return self.size.groups * self.rows * self.size.outputs * self.k
 
     def halved(self) -> Convolution:
-        """The convolution with half of its output features, or of its images or its field where they are more."""
+        """The convolution with half its output features, or half its images or field if it has more rows."""
         size = self.size
         if size.outputs >= self.rows:
             return replace(self, size=replace(size, outputs=-(-size.outputs // 2)))
@@ -55,7 +55,7 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Into how many pieces groups, output positions, output features and terms are cut: int64 arrays of one length."""
+    """Number of blocks of groups, output positions, output features and terms: int64 arrays of one length."""
 
     groups: np.ndarray
     rows: np.ndarray
@@ -69,7 +69,7 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class TileShares:
-    """The largest piece that a tile has, for each way to cut: int64 arrays; `field` and `taps` by dimension."""
+    """The largest block of a tile, for each partition: int64 arrays; `field` and `taps` by dimension."""
 
     groups: np.ndarray
     batch: np.ndarray
@@ -93,21 +93,21 @@ class TileShares:
         return self.groups * self.outputs * self.inputs * product(self.taps, like=self.inputs)
 
     def source(self, size: ConvolutionSize) -> np.ndarray:
-        """Elements of the input that the piece reads, its halo included."""
+        """Elements of the input that the block reads, with its halo."""
         found = self.groups * self.batch * self.inputs
         for d, source in enumerate(size.sources):
             found = found * self.extent(size, d, source)
         return found
 
     def extent(self, size: ConvolutionSize, dimension: int, most: int) -> np.ndarray:
-        """Positions of the input along a dimension between the first and the last that the piece reads."""
+        """Positions of the input along a dimension from the first to the last that the block reads, int64."""
         step, dilation = size.steps[dimension], size.dilations[dimension]
         reach = (self.field[dimension] - 1) * step + (self.taps[dimension] - 1) * dilation + 1
         return np.minimum(np.ceil(reach), most).astype(np.int64)
 
 
 def pieces(convolution: Convolution, cuts: Cuts, taps_first: bool) -> TileShares:
-    """The pieces: images are cut before the field, and input features before taps or (`taps_first`) after them."""
+    """The blocks: images are divided before the field, and input features before taps or (`taps_first`) after them."""
     size = convolution.size
     batch, *field = _cut([size.batch, *size.field], cuts.rows)
     if taps_first:
@@ -119,9 +119,9 @@ def pieces(convolution: Convolution, cuts: Cuts, taps_first: bool) -> TileShares
 
 
 def received(convolution: Convolution, pieces: TileShares, cuts: Cuts) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes of input and kernel that a tile's piece needs and that lie elsewhere.
+    """Bytes (int64) of input and kernel that a tile's block needs from other tiles.
 
-    Each tile of those that share a piece of a resident operand holds a part of it.
+    The tiles that share a block of a resident operand each hold a part of it.
     """
     item = item_bytes(convolution.element_type)
     a = pieces.source(convolution.size) * convolution.reuse_a
@@ -134,7 +134,7 @@ def received(convolution: Convolution, pieces: TileShares, cuts: Cuts) -> tuple[
 
 
 def product(factors: Sequence[np.ndarray], like: np.ndarray | None = None) -> np.ndarray:
-    """The product of arrays, ones if there are none."""
+    """The product of arrays, ones of the shape of `like` if there are none."""
     found = np.ones_like(like if like is not None else factors[0])
     for factor in factors:
         found = found * factor
@@ -142,7 +142,7 @@ def product(factors: Sequence[np.ndarray], like: np.ndarray | None = None) -> np
 
 
 def _cut(extents: Sequence[int], cuts: np.ndarray) -> list[np.ndarray]:
-    """Pieces of each extent where so many cuts are spent on the first, and what remains of them on the next."""
+    """Block of each extent where `cuts` are spent on the first extent, and those that remain on the next."""
     found, left = [], cuts
     for extent in extents:
         piece = -(-extent // np.minimum(left, max(1, extent)))

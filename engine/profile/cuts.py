@@ -1,4 +1,4 @@
-"""The ways to cut a convolution that a planner looks at: all on few tiles, a well-chosen few thousand on many."""
+"""Candidate partitions of a convolution for the planner: all on few tiles, a selected few thousand on many."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from engine.profile.convolution import Convolution, Cuts
 from engine.target import Target
 
 FEW_TILES = 32
-"""Up to which all ways are looked at."""
+"""Up to this number of tiles all partitions are candidates."""
 NICE_PIECES = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256),
     *(320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768),
 )
 FIRST_CUTS = range(1, 13)
 ROOM_SHARES = ((1, 1), (3, 4), (1, 2), (1, 4), (1, 8))
-"""Parts of the tiles that are left for output positions which are tried; more of them are mostly better."""
+"""Fractions tried of the tiles that remain for output positions; larger ones are mostly better."""
 
 
 def candidate_cuts(convolution: Convolution, target: Target) -> Cuts:
-    """At least one way; of several that give the same pieces the one with the fewest tiles."""
+    """At least one partition; of several with the same blocks the one with the fewest tiles."""
     size = convolution.size
     found = _candidates(size.groups, convolution.rows, size.outputs, convolution.k, target.tiles)
     return Cuts(*(np.ascontiguousarray(column) for column in found.T))
@@ -29,7 +29,7 @@ def candidate_cuts(convolution: Convolution, target: Target) -> Cuts:
 
 @lru_cache(maxsize=1024)
 def _candidates(groups: int, rows: int, outputs: int, k: int, tiles: int) -> np.ndarray:
-    """Int64 [n, 4]: pieces of groups, rows, outputs and k, whose product is at most `tiles`."""
+    """Int64 [n, 4]: number of blocks of groups, rows, outputs and k, whose product is at most `tiles`."""
     if tiles <= FEW_TILES:
         across = _distinct(groups, tiles)
         three = _all_of_three(tiles)
@@ -51,20 +51,20 @@ def _candidates(groups: int, rows: int, outputs: int, k: int, tiles: int) -> np.
             found.append(np.column_stack([np.full(len(o), g), -(-rows // pieces), o, c]))
         found.append(np.column_stack([np.full(len(o), g), np.ones_like(o), o, c]))
     every = np.concatenate(found)
-    # As one number each, which is what can be sorted fast; no cut has more pieces than there are tiles.
+    # One number per candidate sorts fast; no dimension has more blocks than there are tiles.
     place = (tiles + 1) ** np.arange(3, -1, -1, dtype=np.int64)
     _, first = np.unique(every @ place, return_index=True)
     return every[first]
 
 
 def _group_cuts(groups: int, tiles: int) -> list[int]:
-    """Into as many pieces as possible, into pieces of vectors and of blocks of the matrix engine, not at all."""
+    """Numbers of blocks: as many as possible, blocks of a vector or of the matrix engine's size, and one block."""
     pieces = {max(1, -(-groups // tiles)), *(p for p in (1, 2, 4, 8, 16, 32, 64) if p < groups), groups}
     return sorted({-(-groups // p) for p in pieces if -(-groups // p) <= tiles})
 
 
 def nice_cuts(extent: int, most: int) -> list[int]:
-    """Cuts into few pieces, into pieces of nice sizes, and into as many as there may be."""
+    """Numbers of blocks, ascending: few, those that give blocks of sizes in NICE_PIECES, and as many as allowed."""
     extent = max(1, extent)
     pieces = {-(-extent // c) for c in (*FIRST_CUTS, most) if c <= extent} | {p for p in NICE_PIECES if p <= extent}
     return sorted({-(-extent // p) for p in pieces if -(-extent // p) <= most})

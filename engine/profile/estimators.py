@@ -1,4 +1,4 @@
-"""What the model says of the experiments that somebody has published: a function for each kind of experiment."""
+"""Estimates of published experiments by the device model: one function for each kind of experiment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOAT_BYTES = 4
 
 
 def matrix_product(chip: str, rows: int) -> float:
-    """[rows, 16] x [16, 16] in fp16 with fp16 partials and 128-bit weight loads, as the notebook does."""
+    """Cycles of [rows, 16] x [16, 16] in fp16 with fp16 partials and 128-bit weight loads, as in the notebook."""
     return float(amp_cycles(rows, 16, 16, "f16", target(chip), partials_type="f16", weight_load_bytes=16))
 
 
@@ -28,9 +28,9 @@ def _matrix_vector(chip: str, rows: int, k: int) -> Plan:
 
 
 def matrix_vector(chip: str, rows: int, k: int) -> float:
-    """Cycles of an fp32 matrix times a vector, the matrix lying where it is needed.
+    """Cycles of an fp32 matrix times a vector, with the matrix resident on the tiles that need it.
 
-    Poplar's planner, with which this is compared, counts neither syncs nor the start-up of exchanges.
+    Poplar's planner, the reference, counts neither syncs nor the start-up of exchanges.
     """
     plan = _matrix_vector(chip, rows, k)
     stages = plan.sync // target(chip).sync_cycles
@@ -38,24 +38,24 @@ def matrix_vector(chip: str, rows: int, k: int) -> float:
 
 
 def matrix_vector_compute(chip: str, rows: int, k: int) -> float:
-    """The part of its vertices."""
+    """Cycles of its vertices."""
     return float(_matrix_vector(chip, rows, k).compute)
 
 
 def matrix_vector_exchange(chip: str, rows: int, k: int) -> float:
-    """The part of its exchange, with the matrix on its way from the host to its tiles."""
+    """Cycles of its exchange, with that of the matrix to its tiles after the host has written it."""
     unit = target(chip)
     share = -(-rows * k * FLOAT_BYTES // unit.tiles)
     return float(exchange_cycles(share, unit) + _matrix_vector(chip, rows, k).exchange)
 
 
 def matrix_vector_sync(chip: str, rows: int, k: int) -> float:
-    """The part of its syncs."""
+    """Cycles of its syncs."""
     return float(_matrix_vector(chip, rows, k).sync)
 
 
 def host_transfer(chip: str, fed: int, returned: int) -> float:
-    """Cycles of so many bytes from the host and to it."""
+    """Cycles to transfer `fed` bytes from the host and `returned` bytes to it."""
     unit = target(chip)
     return float(host_cycles(fed, returned, unit))
 
@@ -66,7 +66,7 @@ def triad(chip: str, elements_per_worker: int) -> float:
 
 
 def triad_flops(chip: str, elements_per_worker: int) -> float:
-    """Its multiplies and adds per second."""
+    """Multiplies and adds per second of the triad."""
     return 2 * _triads_per_second(chip, elements_per_worker)
 
 
@@ -89,7 +89,7 @@ def stencil(
 ) -> float:
     """Seconds of one step of a stencil whose tiles receive `halo_cells` from their neighbours.
 
-    On several IPUs each also receives `border_cells` from the next one, and all wait for each other.
+    On several IPUs each also receives `border_cells` from the next one, and all synchronise.
     """
     unit = target(chip)
     operations = (("add", "f32"),) * adds + (("multiply", "f32"),) * multiplies + (("divide", "f32"),) * divides
@@ -100,19 +100,19 @@ def stencil(
 
 
 def speedup(chip: str, ipus: int, seconds_on_one: float, border_bytes: int) -> float:
-    """How much faster several IPUs are with a step of which each does its share and exchanges its borders."""
+    """Speedup of several IPUs over one, where each computes an equal part of a step and exchanges its halo."""
     unit = target(chip)
     each = seconds_on_one / ipus + unit.external_sync_cycles(ipus) / unit.clock_hz + _between_ipus(chip, border_bytes)
     return seconds_on_one / each
 
 
 def exchange(chip: str, received: int) -> float:
-    """Cycles until each tile has received so many bytes."""
+    """Cycles until each tile has received `received` bytes."""
     return float(exchange_cycles(received, target(chip)))
 
 
 def exchange_between_ipus(chip: str, received: int) -> float:
-    """Cycles until each IPU has received so many bytes from the next one."""
+    """Cycles until each IPU has received `received` bytes from the next one."""
     return _between_ipus(chip, received) * target(chip).clock_hz
 
 
@@ -127,17 +127,17 @@ def sync(chip: str, ipus: int) -> float:
 
 
 def vector_gain(chip: str, element_type: str) -> float:
-    """How much faster a vertex is with vectors of a type than with single fp32 elements: by a vector's elements."""
+    """Speedup of a vertex with vectors of a type over one with single fp32 elements: a vector's elements."""
     return target(chip).vector_bytes / (4 if element_type == "f32" else 2)
 
 
 def solve(chip: str, tiles: int, size: int, right_sides: int, block: int) -> float:
-    """Cycles of a triangular solve in blocks."""
+    """Cycles of a blocked triangular solve."""
     return float(triangular_solve(1, size, right_sides, target(chip, tiles), ProductOptions(), block).cycles)
 
 
 def peak_flops(chip: str, element_type: str, partials_type: str = "f32") -> float:
-    """Flop per second of all matrix engines."""
+    """Peak flop per second of all matrix engines."""
     return target(chip).peak_flops(element_type, partials_type)
 
 

@@ -1,4 +1,4 @@
-"""Bytes that a tile must receive before a compute set: what it reads and what others have written elsewhere."""
+"""Bytes that a tile must receive before a compute set: operands that are on other tiles."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from engine.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """An array that a nest reads: the span, and the array's strides in bytes along the nest's loops."""
+    """An array that a nest reads: its span, and its strides in bytes along the nest's loops."""
 
     span: Span
     strides: tuple[int, ...]
 
 
 class Layouts:
-    """The order over tiles in which each array was written last; row-major at first.
+    """The layout over tiles in which each array was last written; row-major at first.
 
-    A variable that a matrix product reads has its home where the plan of the first such product wants it, as in
-    Poplar (createMatMulInputRHS, createWeights), and so has its copy in another precision; its gradient travels there
-    to update it.
+    A variable that a matrix product reads has its home on the tiles chosen by the plan of the first such product, as
+    in Poplar (createMatMulInputRHS, createWeights), and so has its copy in another precision; its gradient is
+    exchanged to these tiles to update it.
     """
 
     def __init__(self, compute_sets: list[ComputeSet]) -> None:
@@ -43,23 +43,23 @@ class Layouts:
                     self._homes.setdefault(span.buffer, compute_set)
 
     def is_home(self, buffer: Buffer, compute_set: ComputeSet) -> bool:
-        """Whether a compute set is the product for whose sake a variable lies where it does."""
+        """Whether a compute set is the product whose plan determines a variable's home."""
         return self._homes.get(buffer) is compute_set
 
     def updates_home(self, span: Span, compute_set: ComputeSet) -> bool:
-        """Whether a span is a gradient on its way to a variable at home somewhere else."""
+        """Whether a span is a gradient that must be exchanged to the home of the variable it updates."""
         updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer in self._homes}
         return span.buffer.kind == "arena" and span.buffer.shape.elements in updated
 
     def moves(self, span: Span, units: int) -> bool:
-        """Whether a span is read in another order than it lies. Scalar constants are on every tile, rings on none."""
+        """Whether a span is read in another layout than it has. Scalar constants are on every tile, queues on none."""
         buffer = span.buffer
         if buffer.kind == "queue" or (buffer.kind == "constant" and buffer.shape.elements == 1):
             return False
         return layout_of(buffer, span.partition, units) != self._written.get(buffer, LINEAR)
 
     def write(self, compute_set: ComputeSet) -> None:
-        """Takes note of what a compute set writes; without a partition it lies row-major."""
+        """Records the layout of each array that a compute set writes; without a partition it is row-major."""
         if RANDOM_BITS in compute_set.effort.elements:
             self.random_bits |= {span.buffer for span in compute_set.writes}
         for span in compute_set.writes:
@@ -68,7 +68,7 @@ class Layouts:
 
 
 def is_cast(compute_set: ComputeSet) -> bool:
-    """Whether all it does is to convert a variable to another type."""
+    """Whether a compute set does nothing but convert a variable to another type."""
     loop = compute_set.work
     if (
         not isinstance(loop, FusedLoop)
@@ -82,7 +82,7 @@ def is_cast(compute_set: ComputeSet) -> bool:
 
 
 def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> int:
-    """Bytes each tile receives for its share of the points of a compute set that is no matrix product."""
+    """Bytes each tile receives for its part of the points of a compute set that is not a matrix product."""
     loop = compute_set.work
     if not isinstance(loop, FusedLoop):
         moved = [s for s in compute_set.reads if layouts.moves(s, compute_set.units)]
@@ -105,7 +105,7 @@ def reads_of(compute_set: ComputeSet, loop: FusedLoop) -> list[Reach]:
 
 
 def footprint(points: int, extents: list[int], moves: list[bool]) -> int:
-    """Elements of an array that `points` neighbouring points of a loop nest touch.
+    """Elements of an array that `points` consecutive points of a loop nest access.
 
     `moves` says for each loop, outermost first, whether it moves along the array.
     """
@@ -118,7 +118,7 @@ def footprint(points: int, extents: list[int], moves: list[bool]) -> int:
 
 
 def exchange_cycles(received: int, target: Target) -> int:
-    """Start-up and transfer of an exchange; none where nothing moves."""
+    """Cycles of an exchange of `received` bytes per tile: start-up and transfer, or 0 without bytes."""
     if received <= 0:
         return 0
     return target.exchange_start_cycles + -(-received // target.exchange_bytes_per_cycle)

@@ -1,6 +1,6 @@
-"""Triangular solves and Cholesky factors, in blocks as Graphcore's TensorFlow expands them.
+"""Blocked triangular solves and Cholesky factors, as Graphcore's TensorFlow expands them.
 
-One worker of a tile inverts (or factors) a block of the diagonal; matrix products put the blocks together.
+One worker of a tile inverts (or factors) a block of the diagonal; matrix products combine the blocks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Factorization:
-    """Cycles of all matrices, the tiles that work, and bytes each of them holds besides."""
+    """Cycles of all matrices, number of tiles used, and temporary bytes on each of them."""
 
     compute: int
     exchange: int
@@ -31,7 +31,7 @@ class Factorization:
 def triangular_solve(
     matrices: int, size: int, right_sides: int, target: Target, options: ProductOptions, block: int | None = None
 ) -> Factorization:
-    """The inverse of the triangle, block by block, times the right sides; without a block size the cheapest one."""
+    """The inverse of the triangle, block by block, times the right sides; `block` None for the cheapest size."""
     if block is None:
         return min(
             (triangular_solve(matrices, size, right_sides, target, options, b) for b in _blocks(size)),
@@ -43,7 +43,7 @@ def triangular_solve(
     held = 2 * block * block * 4 * turns
     width = block
     while width < size:
-        # The lower left block of twice the width: the inverse of one half times the block times that of the other.
+        # The lower left block of twice the width is the product of one half's inverse, itself and the other's inverse.
         pairs = matrices * -(-size // (2 * width))
         plan = plan_product(_product(pairs, width, width, width), target, options)
         compute, exchange, sync = compute + 2 * plan.compute, exchange + 2 * plan.exchange, sync + 2 * plan.sync
@@ -62,7 +62,7 @@ def triangular_solve(
 def cholesky(
     matrices: int, size: int, target: Target, options: ProductOptions, block: int | None = None
 ) -> Factorization:
-    """Column of blocks by column of blocks: the diagonal one is factored and inverted, the rest are products."""
+    """By columns of blocks: the diagonal block is factored and inverted, the rest are products."""
     if block is None:
         return min(
             (cholesky(matrices, size, target, options, b) for b in _blocks(size)), key=lambda found: found.cycles
@@ -87,12 +87,12 @@ def cholesky(
 
 
 def _inverse(block: int, target: Target) -> int:
-    """Cycles of one worker, which gets every sixth of the tile's slots."""
+    """Cycles to invert a block with one worker, which gets one in `workers_per_tile` of the tile's issue slots."""
     return target.workers_per_tile * tables()["triangular_solve"]["slots_per_multiply_add"] * block**3
 
 
 def _blocks(size: int) -> list[int]:
-    """The block sizes to choose from; a small matrix is a block by itself."""
+    """The candidate block sizes; a small matrix is one block."""
     blocks = tables()["triangular_solve"]["blocks"]
     return [size] if size <= min(blocks) else [b for b in blocks if b <= size]
 

@@ -1,4 +1,4 @@
-"""Compute sets that are neither element-wise nor products: what the chip has vertices and plans of their own for."""
+"""Compute sets that are neither element-wise nor products, and have vertices and plans of their own on the chip."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ STREAMS = (infeed_copy, infeed_row, outfeed_copy, outfeed_row)
 
 @dataclass(frozen=True, slots=True)
 class Superstep:
-    """Cycles, the tiles that work, and the bytes each of them holds for this superstep alone.
+    """Cycles, number of tiles used, and temporary bytes that each of them holds for this superstep alone.
 
-    `received_bytes` of the temporary ones came by exchange; `method` is the vertex that a planner chose.
+    `received_bytes` of the temporary ones come by exchange; `method` is the vertex chosen by a planner.
     """
 
     compute: int
@@ -43,11 +43,11 @@ Estimator = Callable[[ComputeSet, Layouts, Target, Assumptions], Superstep | Non
 def family_step(
     compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
 ) -> Superstep | None:
-    """What a compute set of a family of its own costs; None for all others."""
+    """Cost of a compute set that has an estimator of its own; None for all others."""
     if is_padding(compute_set):
         return Superstep(0, 0, 0, 0, 0)
     if has_codelet(compute_set.work, *STREAMS):
-        # Streams write tile memory by themselves, and their time is the host's: one sync begins them.
+        # Streams access tile memory directly, and their time counts as the host's: one sync starts them.
         return Superstep(0, 0, target.sync_cycles, 0, 0)
     estimator = next((ESTIMATORS[o] for o in compute_set.effort.elements if o in ESTIMATORS), None)
     if estimator is None or isinstance(compute_set.work, FusedLoop):
@@ -56,7 +56,7 @@ def family_step(
 
 
 def is_padding(compute_set: ComputeSet) -> bool:
-    """Whether all it does is to put a border around an array: convolutions and poolings of the chip need none."""
+    """Whether a compute set only pads an array, which convolutions and poolings of the chip do not need."""
     loop = compute_set.work
     if isinstance(loop, FusedLoop):
         if loop.nest.reductions or any(isinstance(node, Apply) for node in loop.nest.nodes):
@@ -67,13 +67,13 @@ def is_padding(compute_set: ComputeSet) -> bool:
 
 
 def _lookup(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep | None:
-    """A gather of whole slices; others are copies element by element."""
+    """Cost of a gather of whole slices; None for others, which are element-wise copies."""
     lookup = lookup_of(compute_set)
     return None if lookup is None else lookup_step(lookup, target, assumptions)
 
 
 def lookup_of(compute_set: ComputeSet) -> Lookup | None:
-    """The look-up that a compute set does; None for all others."""
+    """The look-up of a compute set that gathers whole slices; None for all others."""
     effort = compute_set.effort
     elements = effort.elements.get("gather", 0)
     if not effort.lookups or not elements or isinstance(compute_set.work, FusedLoop):
@@ -82,9 +82,9 @@ def lookup_of(compute_set: ComputeSet) -> Lookup | None:
 
 
 def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
-    """The look-up or update of rows that a dynamic slice along one dimension is; None for all others.
+    """A dynamic slice (or its update) along one dimension as a look-up (or update) of rows; None for all others.
 
-    Where a slice begins in each iteration may be known beforehand: then there is nothing to look up.
+    None, too, where the start of the slice in each iteration is known at compile time.
     """
     updates = "dynamic-update-slice" in compute_set.effort.elements
     if not updates and "dynamic-slice" not in compute_set.effort.elements or isinstance(compute_set.work, FusedLoop):
@@ -105,14 +105,14 @@ def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
 
 
 def lookup_step(lookup: Lookup, target: Target, assumptions: Assumptions) -> Superstep:
-    """What its plan costs."""
+    """Cost of the plan of a look-up."""
     plan = plan_lookup(lookup, target, assumptions.slice_proportion())
     held = plan.temporary_bytes
     return Superstep(plan.compute, plan.exchange, plan.sync, plan.tiles, held, held, "slices")
 
 
 def _update(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep | None:
-    """A scatter of whole slices; where it is one with what reads its sums, that costs besides."""
+    """Cost of a scatter of whole slices, with the operations on its sums that are fused into it."""
     effort = compute_set.effort
     elements = effort.elements.get("scatter", 0)
     if not effort.lookups or not elements:
@@ -150,7 +150,7 @@ def _lookup_in(compute_set: ComputeSet, width: int, updates: bool) -> Lookup:
 
 
 def _sort(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
-    """A bitonic sort: with n = 2^b elements b (b + 1) / 2 rounds, those over long distances between tiles."""
+    """Cost of a bitonic sort: with n = 2^b elements b (b + 1) / 2 rounds, those over long distances between tiles."""
     shape = compute_set.reads[0].buffer.shape
     item = sum(span.buffer.shape.dtype.itemsize for span in compute_set.reads)
     elements = max(1, shape.elements)
@@ -201,4 +201,4 @@ ESTIMATORS: dict[str, Estimator] = {
     "triangular-solve": _triangular_solve,
     "cholesky": _cholesky,
 }
-"""By the opcode of the effort."""
+"""By opcode of the work estimate."""

@@ -16,19 +16,19 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.target import Target
 
 SMALL = 1 / 3
-"""Programs that need no more of each tile, however unluckily mapped, are not looked at more closely."""
+"""Programs with an upper bound of at most this fraction of a tile's memory are not estimated in detail."""
 ALL_THE_SAME = (
     "The engine runs what no chip would hold, if this comes before config.configure_ipu_system():",
     """  config.compilation_poplar_options = {"debug.allowOutOfMemory": "true"}""",
 )
-"""The end of the error: how to go on all the same."""
+"""The end of the error: how to run the program nevertheless."""
 
 
 def certainly_fits(program: Program, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS) -> bool:
-    """Whether a program fits by a bound that is quick to find: all of its arrays at once, and the most it exchanges.
+    """Whether a program fits by a bound that is fast to compute: all of its arrays at once, and the largest exchange.
 
-    A linear mapping puts no more of an array on a tile than its even share and a run of the least size. What a plan
-    takes besides keeps to the proportion that the options grant, whatever else an exchange brings is bounded below.
+    A linear mapping puts no more of an array on a tile than its even share and a run of the least size. A plan's
+    temporary bytes keep to the proportion that the options grant; all other received bytes are bounded by `_brought`.
     """
     room = target.bytes_per_tile
     options = (assumptions.product_options(), assumptions.product_options(convolution=True))
@@ -49,7 +49,7 @@ def check_fit(
 ) -> None:
     """Raises OutOfTileMemory for a program that the tiles of a target cannot hold.
 
-    The error proposes changes, which take a while to estimate, unless `proposing` is False.
+    The error proposes changes, which are slow to estimate, unless `proposing` is False.
     """
     if certainly_fits(program, target, assumptions):
         return
@@ -61,7 +61,7 @@ def check_fit(
 
 
 def out_of_tile_memory(found: Account, helps: list[Lever] | None = None) -> OutOfTileMemory:
-    """The error for an account that does not fit; its `account` is that, its `levers` are `helps`."""
+    """The error for a cost report that does not fit, with the report as `account` and `helps` as `levers`."""
     error = OutOfTileMemory("\n".join([*_situation(found), *_remedies(found, helps), *ALL_THE_SAME]))
     error.account, error.levers = found, tuple(helps or ())
     return error
@@ -83,7 +83,7 @@ def _situation(found: Account) -> list[str]:
 
 
 def _ipu(found: Account) -> str:
-    """Which of a pipeline's IPUs is the fullest."""
+    """Words for the fullest IPU of a pipeline; empty without one."""
     if found.pipeline is None:
         return ""
     fullest = max(found.pipeline.ipus, key=lambda each: each.account.memory.peak_fullest)
@@ -91,7 +91,7 @@ def _ipu(found: Account) -> str:
 
 
 def _remedies(found: Account, helps: list[Lever] | None) -> list[str]:
-    """What suffices, alone or together; what does not is no proposal. None where nothing was estimated."""
+    """Lines that propose the changes that suffice, alone or together; empty if none were estimated."""
     if found.pipeline is not None:
         return [
             "Smaller micro-batches or other cuts take less: model.plan_pipeline() proposes stages that fit, or says "
@@ -110,7 +110,7 @@ def _remedies(found: Account, helps: list[Lever] | None) -> list[str]:
 
 
 def _fixed_bytes() -> int:
-    """The most that a compute set brings in code, control and vertex state, exchange code apart."""
+    """Most bytes of code, control and vertex state of a compute set, with the fixed part of its exchange code."""
     table = sizes()
     code = max(size for size in table["code"].values() if isinstance(size, int))
     state = max(size for size in table["vertex_state"].values() if isinstance(size, int))
@@ -122,7 +122,7 @@ def _always(target: Target, assumptions: Assumptions) -> int:
 
 
 def _brought(compute_set: ComputeSet, target: Target) -> int:
-    """The most bytes that a tile receives, unless a planner sees to it."""
+    """Most bytes that a tile receives; 0 for floating-point products, whose planner bounds them."""
     if compute_set.effort.multiply_adds and compute_set.effort.element_type.startswith(("f", "bf")):
         return 0
     loop = compute_set.work

@@ -1,4 +1,4 @@
-"""States of loops that are variables: a chip keeps them where the variables lie, and copies neither there nor back."""
+"""Loop states that are variables: the chip updates them in place, without copies from and to the variables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from engine.program.program import Buffer, ComputeSet, Program
 
 
 def states_in_place(program: Program) -> dict[Buffer, Buffer]:
-    """The arrays that are copied from a variable and at the end back into it, each with the variable."""
+    """The arrays that are copied from a variable and finally back into it, each with the variable."""
     copies = [pair for each in program.compute_sets if (pair := copied(each)) is not None]
     back = {source: target for source, target in copies if target.kind == "variable"}
     return {target: source for source, target in copies if back.get(target) is source and target.kind == "arena"}
 
 
 def copied(compute_set: ComputeSet) -> tuple[Buffer, Buffer] | None:
-    """The array whose elements a compute set copies, and the one they fill; None for a compute set that does more."""
+    """Source and destination of a compute set that only copies an array; None for all others."""
     effort, spans = compute_set.effort, (compute_set.reads, compute_set.writes)
     if set(effort.elements) - {"copy"} or effort.multiply_adds or any(len(each) != 1 for each in spans):
         return None

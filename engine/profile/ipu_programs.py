@@ -1,4 +1,4 @@
-"""The parts of a pipeline that run on one IPU as one program: variables once, what waits between parts besides."""
+"""The parts of a pipeline on one IPU as one program: shared variables, and the values that wait between parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHARED = ("variable", "feed", "accumulator")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The compute sets begin <= k < end of an IPU's program, which are those of a part."""
+    """The compute sets begin <= k < end of an IPU's program, which belong to one part."""
 
     step: PartStep
     begin: int
@@ -27,16 +27,16 @@ class Stretch:
 def joined(
     name: str, built: Sequence[tuple[PartStep, Program]], rings: Mapping[Instruction, int]
 ) -> tuple[Program, list[Stretch]]:
-    """One program of the parts of an IPU, in the order given, and where each of them is.
+    """One program of the parts of an IPU, in the order given, and the stretch of each of them.
 
-    `rings` has for each value that waits how many micro-batches of it do. Rings and sums of gradients are arrays that
-    live all the time; values that come from other parts are arrays of the part that reads them.
+    `rings` has the number of micro-batches of each value that waits. Rings and sums of gradients are always live;
+    values that come from other parts are arrays of the part that reads them.
     """
     joining = _Joining(Program(name, [], {}, {}, [], []))
     stretches = [joining.add(step, program) for step, program in built]
     updates = [stretch.begin for stretch in stretches if stretch.step.kind == "update"]
     if updates:
-        # All micro-batches come before the update: what they add to lives through them all.
+        # All micro-batches come before the update: the sums that they add to are live throughout.
         joining.program.regions.append(Region(0, min(updates), repeats=True, turns=1))
     for value, depth in rings.items():
         shape = value.array_shape.with_dimensions((depth, *value.array_shape.dimensions))
@@ -80,7 +80,7 @@ class _Joining:
         elif kind == "feed":
             self.program.feeds[what] = made = Buffer(buffer.name, buffer.shape, "feed", what)
         else:
-            # Named as the states of loops are: that is how the account knows sums of gradients.
+            # The name of a loop state is what buffer_names knows sums of gradients by.
             suffix = ".state.sum" if kind == "accumulator" else ""
             made = Buffer(readable_name(what.op_name, what.name) + suffix, buffer.shape)
             if kind == "accumulator":

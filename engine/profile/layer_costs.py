@@ -1,4 +1,4 @@
-"""What each layer of a step costs, and what flows between layers: the account of the unsplit program, by name scopes.
+"""Cost of each layer of a step and bytes between layers, from the cost report of the unsplit program, by name scopes.
 
 The step has been traced with a stage for each call of a layer: scope k is that of layer k.
 """
@@ -48,10 +48,10 @@ def layer_profile(
     uncut: frozenset[int] = frozenset(),
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
 ) -> tuple[LayerProfile, Account]:
-    """The layers of a step, by `names`, whose parts are those of `source`; and the account of the unsplit step.
+    """Profile of the layers `names` of a step, whose parts are those of `source`; and the unsplit step's cost report.
 
-    What has no scope belongs to the layer that it has been placed in (the loss to the last), an update to that of its
-    gradient.
+    Instructions without a scope belong to the layer in which they are placed (the loss to the last), an update to that
+    of its gradient.
     """
     layers = [_Layer(name) for name in names]
     unsplit = without_marks(source.module)
@@ -75,7 +75,7 @@ def layer_profile(
 
 
 def without_marks(module: Module) -> Module:
-    """The module as it is where nothing is cut."""
+    """The module without the marks between stages."""
     return rewrite(module, lambda _, each: each.operands[0] if is_mark(each) else None)
 
 
@@ -93,7 +93,7 @@ def _owners(source: PipelineSource, plans: Sequence[PartPlan]) -> dict[int, int]
 def _attribute(
     layers: list[_Layer], program: Program, found: Account, source: PipelineSource, owners: Mapping[int, int]
 ) -> None:
-    """Adds each compute set's cycles to the part it belongs to."""
+    """Adds each compute set's cycles to its part."""
     placed = _by_name(source)
     updates = {program.variables[n]: layer for n, layer in owners.items() if n in program.variables}
     before = 0
@@ -110,11 +110,11 @@ def _attribute(
 
 
 def _by_name(source: PipelineSource) -> dict[str, tuple[int, str]]:
-    """The layer and the kind of part in which what has no scope is computed (losses, metrics), by its op_name."""
+    """Layer and kind of part of instructions without a scope (losses, metrics), by op_name."""
     placement, first = source.placement, dict[str, int]()
     for each, at in placement.position.items():
         if each.op_name and stage_in(each.op_name) is None:
-            # A loss and its gradient may be made by one operation, of which most is forward.
+            # One operation may compute a loss and its gradient; most of it is forward.
             first[each.op_name] = min(at, first.get(each.op_name, at))
     return {
         name: (placement.stage(max(at, 0)), "forward" if at < placement.stages else "backward")
@@ -130,7 +130,7 @@ def _crossings(plans: Sequence[PartPlan], source: PipelineSource, target: Target
     placement, found = source.placement, []
     for value, positions in readers.items():
         if value.opcode == "parameter":
-            continue  # a variable's old value: those are small, and lie where they are read
+            continue  # a variable's old value: small, and on the IPU that reads it
         made = max(placement.position[value], 0)
         forward = tuple(placement.stage(p) for p in positions if p < placement.stages)
         backward = tuple(placement.stage(p) for p in positions if p >= placement.stages)

@@ -1,4 +1,4 @@
-"""What would make a program fit that does not: bytes saved on the fullest tile by changes, alone and together."""
+"""Changes that would make a program fit, alone and together, with the bytes saved on the fullest tile."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from engine.program.program import Program
 
 __all__ = ["IPUS", "Lever", "levers", "together"]
 WORTH_SAYING = 0.005
-"""Part of the fullest tile's peak; levers that save less are not told."""
+"""Fraction of the fullest tile's peak; levers that save less are omitted."""
 
 
 def levers(program: Program, found: Account) -> list[Lever]:
-    """The changes that would save memory, and where none of them suffices, those which do together.
+    """The changes that would save memory, preceded by those that fit only together where none suffices alone.
 
-    Of smaller batches the largest that fits is told, half of one at most; a pipeline has as few IPUs as suffice, each
-    with at least one layer. Smaller batches scale the arrays with rows of the batch and plan the products again.
-    Pipelining gives each IPU a run of layers of equal bytes, which recompute their activations. Options of libraries,
-    and offloading, are whole new accounts. Those that save next to nothing are left out.
+    The smaller batch is the largest that fits, at most half the batch; a pipeline has the fewest IPUs that suffice,
+    each with at least one layer. Smaller batches scale the arrays with rows of the batch and replan the products.
+    Pipelining gives each IPU a run of layers of about equal bytes, which recompute their activations. Library options
+    and offloading are estimated by cost reports of their own. Changes that save less than WORTH_SAYING are omitted.
     """
     estimator = Estimator(program, found)
     alone = [lever for lever in estimator.alone() if lever.saves >= WORTH_SAYING * found.memory.peak_fullest]
@@ -38,7 +38,7 @@ def together(estimator: Estimator) -> list[Lever]:
 
 
 def _steps(estimator: Estimator) -> Iterator[Change]:
-    """One change more each time: smaller batches, halves, half the memory for plans, offloading, more IPUs."""
+    """Adds one change at a time: smaller batches, float16, half the memory for plans, offloading, more IPUs."""
     change = Change(accumulates=estimator.accumulates)
     if estimator.batch > 1:
         change = replace(change, batch=1)
@@ -56,7 +56,7 @@ def _steps(estimator: Estimator) -> Iterator[Change]:
 
 
 def _least(estimator: Estimator, change: Change) -> Change:
-    """Without the changes that the others make unnecessary, and with the largest batch that fits with them."""
+    """Drops the changes that the others make unnecessary, and takes the largest batch that fits with the rest."""
     in_singles = replace(change, half_precision=False)
     change = in_singles if estimator.fits(in_singles) else change
     as_configured = replace(change, assumptions=None)

@@ -1,4 +1,4 @@
-"""What goes between IPUs: activations of a pipeline over IPU-Links, sums of gradients over links and gateways."""
+"""Transfers between IPUs: activations of a pipeline over IPU-Links, sums of gradients over links and gateways."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from engine.profile.optimizations import SelectionOrder
 from engine.target import Target
 
 LINKS = 10
-"""IPU-Links of an IPU, which `link_bytes_per_second` are all of."""
+"""IPU-Links of an IPU; `link_bytes_per_second` is the rate of all of them."""
 LINKS_TO_PARTNER = 4
 """Links between the two IPUs of a rung of the ladder."""
 LINKS_ALONG = 2
-"""Links to the IPU above on the ladder, and to that below (V, poplibs_test/Util.cpp; two more go across)."""
+"""Links to the IPU above on the ladder, and as many to that below (V, poplibs_test/Util.cpp; two more go across)."""
 LINKS_OF_RING = LINKS_ALONG + 2
 """Links that a ring of many IPUs uses in one direction: those along the ladder and across. D: the ladder's wiring."""
 GRADIENT_LINKS = LINKS_OF_RING / LINKS
-"""The share of an IPU's links in a ring."""
+"""Fraction of an IPU's links that a ring uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """The sum of arrays over IPUs: seconds of transfer and of syncs, and how it goes."""
+    """Cost of a sum of arrays over IPUs: seconds of transfer and of syncs, and the algorithm."""
 
     transfer: float
     syncs: float
@@ -36,17 +36,17 @@ class AllReduce:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which IPU of the ladder each of `shards` shards is on.
+    """The IPU of the ladder for each of `shards` shards.
 
-    "HOOF" goes up one side and down the other. All other orders go up rung by rung: by the links across, the IPUs that
-    ZIGZAG and SNAKE make neighbours have equally many for one another.
+    "HOOF" goes up one side and down the other. All other orders go up rung by rung: thanks to the links across,
+    neighbours in ZIGZAG have as many links between them as in SNAKE.
     """
 
     order: SelectionOrder = "AUTO"
     shards: int = 1
 
     def rung(self, shard: int) -> int:
-        """The rung of the ladder, from 0 on."""
+        """The rung of the ladder, counted from 0."""
         return min(shard, self.shards - 1 - shard) if self.order == "HOOF" else shard // 2
 
 
@@ -55,7 +55,7 @@ NOTHING = AllReduce(0.0, 0.0, "none")
 
 
 def links_between(one: int, other: int, selection: Selection = IN_ORDER) -> int:
-    """The IPU-Links that the IPUs of two shards have for one another; farther ones are reached along the ladder."""
+    """Number of IPU-Links between the IPUs of two shards; farther ones are reached along the ladder."""
     return LINKS_TO_PARTNER if selection.rung(one) == selection.rung(other) else LINKS_ALONG
 
 
@@ -72,12 +72,12 @@ def transfer_cycles(size: int, source: int, destination: int, target: Target, se
 def all_reduce(
     size: int, replicas: int, target: Target, ipus_per_replica: int = 1, syncless: bool = False
 ) -> AllReduce:
-    """The sum of `size` bytes over replicas, all of which have it afterwards: by ring or tree, whichever is faster.
+    """Cost of an all-reduce of `size` bytes over replicas: by ring or tree, whichever is faster.
 
-    A `syncless` one has a sync at its beginning only, in place of one for each of its steps.
-    Of replicas of several IPUs those of the same stage have a sum of their own, all at once.
-    More IPUs than IPU-Links join go in three steps: scattered sums within each domain, sums of a share over domains
-    through the gateways, and gathering within each domain.
+    If `syncless` it has a sync at its beginning only, instead of one for each of its steps.
+    With several IPUs per replica, those of the same stage have a sum of their own, all concurrently.
+    More IPUs than IPU-Links join take three steps: reduce-scatter within each domain, all-reduce of each part over
+    domains through the gateways, and all-gather within each domain.
     """
     if replicas <= 1 or size <= 0:
         return NOTHING
@@ -97,7 +97,7 @@ def all_reduce(
 def all_reduce_each(
     sizes: Iterable[int], replicas: int, target: Target, ipus_per_replica: int = 1, syncless: bool = False
 ) -> AllReduce:
-    """Several such sums, one after the other; the algorithms are named in the order of their first use."""
+    """Cost of several all-reduces in sequence; the algorithms are named in the order of their first use."""
     sums = [all_reduce(size, replicas, target, ipus_per_replica, syncless) for size in sizes if size > 0]
     names = dict.fromkeys(each.algorithm for each in sums)
     if not sums:
@@ -106,7 +106,7 @@ def all_reduce_each(
 
 
 def waiting_together(sizes: Iterable[int], most: int) -> tuple[int, ...]:
-    """Bytes of the groups in which arrays are summed, where so many bytes may wait for others; 0: none wait."""
+    """Bytes of the groups in which arrays are summed, at most `most` bytes for several arrays; 0: each by itself."""
     groups: list[int] = []
     for size in sizes:
         if groups and groups[-1] + size <= most:

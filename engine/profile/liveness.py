@@ -1,4 +1,4 @@
-"""What lives on each tile, and when: each array from its first compute set to its last."""
+"""Liveness on each tile: each array is live from its first compute set to its last."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from engine.program.program import Buffer
 class LiveTensor:
     """An array on a chip: `bytes` in all, alive from compute set `first` to `last`, both included.
 
-    `name` is one that a reader knows, `layer` the Keras layer (or the optimizer, or the loss) in it, maybe empty. What
-    is `always_live` lives from compute set 0 to the last one. `category` is one of CATEGORIES.
+    `name` is readable, `layer` the Keras layer (or the optimizer, or the loss) in it, maybe empty. An `always_live`
+    array lives from compute set 0 to the last one. `category` is one of CATEGORIES.
     """
 
     name: str
@@ -34,7 +34,7 @@ class LiveTensor:
 class LiveRange:
     """Bytes on tiles from compute set `first` to `last`, both included; always live if `first` is below 0.
 
-    `buffer` is the array, None for what an exchange brings.
+    `buffer` is the array, None for received bytes of an exchange.
     """
 
     placement: TileMapping
@@ -49,8 +49,8 @@ class TileMemory:
     """Bytes on each tile, int64 arrays [tiles].
 
     `peak_bytes` has each tile's own maximum over the step, reached at compute set `peak_at` (the first such). The
-    arrays of `categories`, whose keys are CATEGORIES, add up to it: what there is on each tile at its own peak.
-    From `pieces`, one for each LiveTensor, and the `fixed` bytes of code and vertex state it can be told anew.
+    arrays of `categories`, whose keys are CATEGORIES, add up to it: the bytes on each tile at its own peak.
+    `pieces`, one for each LiveTensor, and the `fixed` bytes of code and vertex state are what it is computed from.
     """
 
     always_live_bytes: np.ndarray
@@ -67,7 +67,7 @@ class TileMemory:
 
 
 def tile_memory(pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> TileMemory:
-    """What lies on tiles; `fixed` are bytes [tiles] by category that lie there always."""
+    """Memory of the tiles from live ranges; `fixed` are the always live bytes [tiles] of code and state by category."""
     always, peak, peak_at = follow(pieces, fixed, compute_sets)
     categories = _at_peak(pieces, fixed, peak_at)
     return TileMemory(always, peak, peak_at, categories, tuple(pieces), dict(fixed))
@@ -76,7 +76,7 @@ def tile_memory(pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], co
 def follow(
     pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """From compute set to compute set: always live bytes, peaks and where those are, each [tiles]."""
+    """Always live bytes (int64), peak bytes (int64) and the compute set of each peak (int32), each [tiles]."""
     always = np.zeros(len(next(iter(fixed.values()))), np.int64)
     for size in fixed.values():
         always += size
@@ -103,7 +103,7 @@ def follow(
 def _at_peak(
     pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], peak_at: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """What there is on each tile at its own peak, by category."""
+    """Bytes on each tile at its own peak, by category."""
     none = np.zeros(len(peak_at), np.int64)
     categories = {name: np.array(fixed.get(name, none), np.int64) for name in CATEGORIES}
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""How long arrays live on a chip, where that differs from how long the engine keeps them."""
+"""Lifetimes of arrays on a chip, where they differ from those in the engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.program.uses import BufferUses
 @dataclass(frozen=True, slots=True)
 class Lives:
     """First and last compute set of each array of a step; `on_host` are feeds and results of which a chip never holds
-    more than the rows of a turn. `rows` are those rows, with the array that they belong to."""
+    more than the rows of an iteration. `rows` are those rows, with the array that they belong to."""
 
     spans: dict[Buffer, tuple[int, int]]
     on_host: frozenset[Buffer]
@@ -21,9 +21,9 @@ class Lives:
 
 
 def lives_on_chip(program: Program) -> Lives:
-    """Loops take their rows of a feed, and leave those of a result, in each turn: on a chip that is a stream.
+    """Lifetimes of a step's arrays; rows of a feed or result that each iteration reads or writes are a stream.
 
-    A copy of a variable in another order is made where it is wanted, not before the loop around that place.
+    A copy of a variable in another order is written just before its first reader, not before the loop around it.
     """
     uses = BufferUses(program)
     spans = lifetimes(program, uses, held=False)
@@ -44,7 +44,7 @@ def lives_on_chip(program: Program) -> Lives:
 
 
 def _looped(program: Program) -> list[bool]:
-    """Of each compute set whether it is in a loop."""
+    """Whether each compute set is in a loop."""
     found = [False] * len(program.compute_sets)
     for region in program.regions:
         if region.repeats:

@@ -1,4 +1,4 @@
-"""How often each compute set runs in a step: as often as the loops around it turn."""
+"""Number of executions of each compute set in a step: the product of the trip counts of the loops around it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from engine.program.program import Program, Region
 
 
 def runs_of(program: Program) -> list[int]:
-    """For each compute set how often it runs in a step; loops with an unknown trip count turn once.
+    """Executions of each compute set in a step; loops with an unknown trip count have one iteration.
 
-    What tests whether a loop goes on runs once more than its body. Branches count as taken.
+    A loop's condition runs once more than its body. Branches count as taken.
     """
     loops = [(region, _body(program, region)) for region in program.regions if region.repeats]
     return [
@@ -20,12 +20,12 @@ def runs_of(program: Program) -> list[int]:
 
 
 def unknown_loops(program: Program) -> int:
-    """The number of loops whose trip count does not follow from the program."""
+    """The number of loops with an unknown trip count."""
     return sum(region.repeats and region.turns is None for region in program.regions)
 
 
 def _body(program: Program, loop: Region) -> int:
-    """Where the body of a loop begins, after what tests whether to go on: it is the first region to end with it."""
+    """Beginning of a loop's body, after its condition: the body is the outermost region that ends with the loop."""
     inside = (r.begin for r in program.regions if not r.repeats and r.end == loop.end and r.begin >= loop.begin)
     return min(inside, default=loop.begin)
 

@@ -1,7 +1,7 @@
-"""Which tiles an array or a piece of work lies on: linear mapping, as poputil maps tensors by default.
+"""Tiles of arrays and of work: linear mapping, as poputil maps tensors by default.
 
-Elements, in the order of the loops that make them, go to tiles in equal runs: whole 64-bit vectors, at least 128
-bytes per tile, so that small arrays lie on few tiles. Each array starts on the tile after the one before it.
+Elements, in the order of the loops that compute them, go to tiles in equal runs: whole 64-bit vectors, at least 128
+bytes per tile, so that small arrays are on few tiles. Each array starts on the tile after the previous array's last.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from engine.program.program import Buffer, Partition
 from engine.target import Target
 
 Layout = tuple[int, int]
-"""In which order elements go to tiles: (inner, extent) of the dimension that is cut, LINEAR for row-major."""
+"""Order in which elements go to tiles: (inner, extent) of the partitioned dimension, LINEAR for row-major."""
 LINEAR: Layout = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Work or elements over tiles: so many on each of `tiles`, the last of which may have fewer."""
+    """Distribution of work or elements: `per_tile` on each of `tiles`, the last of which may have fewer."""
 
     per_tile: int
     tiles: int
 
 
 def spread(count: int, item_bytes: int, target: Target) -> Spread:
-    """`count` elements over the tiles of a target."""
+    """Linear mapping of `count` elements over the tiles of a target."""
     if count <= 0:
         return Spread(0, 0)
     vector = max(1, target.vector_bytes // item_bytes)
@@ -40,7 +40,7 @@ def spread(count: int, item_bytes: int, target: Target) -> Spread:
 
 
 def spread_over(count: int, tiles: int, item_bytes: int, target: Target) -> Spread:
-    """`count` elements over so many tiles, as the plan of a matrix product wants its operand, in whole vectors."""
+    """`count` elements over at most `tiles` tiles in whole vectors, as the plan of a matrix product has its operand."""
     if count <= 0:
         return Spread(0, 0)
     vector = max(1, target.vector_bytes // item_bytes)
@@ -49,9 +49,9 @@ def spread_over(count: int, tiles: int, item_bytes: int, target: Target) -> Spre
 
 
 def layout_of(buffer: Buffer, partition: Partition | None, units: int) -> Layout | None:
-    """The order of a span's elements over tiles; None where every unit may touch everything.
+    """The layout of a span over tiles; None where every unit may access everything.
 
-    One unit's span, and a cut of the outermost dimension, are row-major.
+    One unit's span, and a partition of the outermost dimension, are row-major.
     """
     if partition is None:
         return None
@@ -64,7 +64,7 @@ def layout_of(buffer: Buffer, partition: Partition | None, units: int) -> Layout
 class TileMapping:
     """Bytes on `tiles` neighbours of a ring of tiles: `per_tile` on each, `last_tile` on the last of them.
 
-    The ring are `ring` tiles of the chip from number `origin` on; `start` counts from there.
+    The ring consists of `ring` tiles of the chip from number `origin` on; `start` counts from `origin`.
     """
 
     start: int
@@ -79,7 +79,7 @@ class TileMapping:
         return self.per_tile * (self.tiles - 1) + self.last_tile if self.tiles else 0
 
     def add_to(self, tile_bytes: np.ndarray, sign: int = 1) -> None:
-        """Adds the bytes to an array [tiles of the chip], or takes them away."""
+        """Adds the bytes to an int64 array [tiles of the chip], or subtracts them with `sign` -1."""
         if not self.tiles:
             return
         ring = tile_bytes[self.origin : self.origin + self.ring]
@@ -94,16 +94,16 @@ class TileMapping:
         return self.origin + np.arange(self.start, self.start + self.tiles) % self.ring
 
     def sized(self, per_tile: int) -> TileMapping:
-        """So many bytes on each of the same tiles."""
+        """`per_tile` bytes on each of the same tiles."""
         return replace(self, per_tile=per_tile, last_tile=per_tile)
 
     def scaled(self, factor: float) -> TileMapping:
-        """That part of the bytes, rounded up."""
+        """The bytes times `factor`, rounded up."""
         return replace(self, per_tile=ceil(self.per_tile * factor), last_tile=ceil(self.last_tile * factor))
 
 
 class Placer:
-    """Gives arrays their tiles on a ring of them, each from the tile on at which the one before it ended."""
+    """Assigns tiles of a ring to arrays, each from the tile after the previous array's last."""
 
     def __init__(self, target: Target, origin: int = 0) -> None:
         self.target = target
@@ -111,7 +111,7 @@ class Placer:
         self.next = 0
 
     def place(self, elements: int, item_bytes: int, tiles: int | None = None) -> TileMapping:
-        """Maps `elements` linearly, or over `tiles` of them."""
+        """Maps `elements` linearly, or over at most `tiles` tiles."""
         if tiles is None:
             run = spread(elements, item_bytes, self.target)
         else:
@@ -123,5 +123,5 @@ class Placer:
         return TileMapping(start, run.tiles, run.per_tile * item_bytes, last * item_bytes, ring, self.origin)
 
     def work(self, start: int, tiles: int) -> TileMapping:
-        """Where work on so many tiles from `start` on is done, without bytes."""
+        """Mapping of work to `tiles` tiles from `start` on, without bytes."""
         return TileMapping(start, min(tiles, self.target.tiles), 0, 0, self.target.tiles, self.origin)

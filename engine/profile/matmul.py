@@ -15,9 +15,9 @@ from engine.target import Target
 class Product:
     """C[batch, row, column] = sum over k of A[batch, row, k] * B[batch, k, column], inputs "f32" or "f16".
 
-    `distinct_a` and `distinct_b` are the elements the operands really have: fewer than rows * k where an element is
-    read several times. `resident` is the operand, "a" or "b", that lies where it is needed; `turned` names those,
-    "", "a", "b" or "ab", whose k is not innermost in memory.
+    `distinct_a` and `distinct_b` are the elements that the operands really have: fewer than rows * k where an element
+    is read several times. `resident` is the operand, "a" or "b", that is on the tiles that need it; `turned` names the
+    transposed ones, "", "a", "b" or "ab", whose k is not innermost in memory.
     """
 
     batches: int
@@ -32,7 +32,7 @@ class Product:
 
     @property
     def convolution(self) -> Convolution:
-        """The rows as a batch of one position each."""
+        """The product as a convolution, its rows a batch of one position each."""
         return Convolution(
             ConvolutionSize(groups=self.batches, batch=self.rows, inputs=self.k, outputs=self.columns),
             self.element_type,
@@ -44,5 +44,5 @@ class Product:
 
 
 def plan_product(product: Product, target: Target, options: ProductOptions = DEFAULT_OPTIONS) -> Plan:
-    """The cheapest way to share a product out within the memory that the options grant."""
+    """The cheapest partition of a product within the memory that the options grant."""
     return best_plan(product.convolution, target, options)

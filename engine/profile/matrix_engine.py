@@ -1,6 +1,6 @@
-"""Cycles of one tile's multiply-adds, by the vertices that poplin has for them.
+"""Cycles of one tile's multiply-adds with poplin's vertices.
 
-All functions take numbers or int64 arrays. A piece of a convolution has `groups` groups, each with `rows` output
+All functions take numbers or int64 arrays. A block of a convolution has `groups` groups, each with `rows` output
 positions, `columns` output features, `k` input features and `taps` taps of the kernel; a matrix product has one tap.
 """
 
@@ -29,7 +29,7 @@ def amp_cycles(
 ) -> np.ndarray:
     """Cycles of the matrix engine (int64): ConvPartial1x1 for one tap, ConvPartialnx1 for more.
 
-    `run` is the number of neighbouring positions that a tap reads one after the other: the width of the field.
+    `run` is the number of consecutive positions that a tap reads in sequence: the width of the field.
     """
     table = tables()["matmul"]
     units, inputs = target.amp_units(element_type, partials_type), INPUTS_PER_PASS[element_type]
@@ -39,7 +39,7 @@ def amp_cycles(
     loop = LOOP_CYCLES[element_type]
     once = table["worker"] + np.maximum(share - table["worker_start"], 0) * loop
     runs = 1 if run is None else -(-share // np.maximum(run, 1))
-    # The worker's constant is its entry and the begin of one run; each tap begins its runs anew.
+    # The worker's constant is its entry and the start of one run; each tap starts its own runs.
     several = once + (runs - 1) * table["run"]
     taps = np.asarray(taps)
     worker = np.where(taps > 1, several, once)
@@ -54,7 +54,7 @@ def amp_cycles(
 def vector_cycles(
     rows: Count, columns: Count, k: Count, element_type: str, target: Target, groups: Count = 1
 ) -> np.ndarray:
-    """Cycles of inner products, with one fused multiply-add of a vector per cycle."""
+    """Cycles (int64) of inner products, with one fused multiply-add of a vector per cycle."""
     lanes = target.vector_bytes // item_bytes(element_type)
     return _prologue(target) + groups * np.asarray(rows) * np.asarray(columns) * -(-np.asarray(k) // lanes)
 
@@ -70,10 +70,10 @@ def depthwise_cycles(
     target: Target,
     partials_type: str = "f32",
 ) -> np.ndarray:
-    """Cycles with the groups in the lanes: VMAC, or SLIC for fp16 and several taps along the last dimension.
+    """Cycles (int64) with the groups in the lanes: VMAC, or SLIC for fp16 and several taps along the last dimension.
 
-    `products` are input times output features of a group, few where it pays. VMAC multiplies and adds a vector of
-    groups per cycle; SLIC does a window of four taps of four groups.
+    `products` is input times output features of a group, few where it pays. VMAC multiplies and adds a vector of
+    groups per cycle; SLIC processes a window of four taps of four groups.
     """
     table = tables()["depthwise"]
     lanes = target.vector_bytes // item_bytes(element_type)
@@ -87,7 +87,7 @@ def depthwise_cycles(
 
 
 def reduce_cycles(outputs: np.ndarray, splits: np.ndarray, partials_type: str, target: Target) -> np.ndarray:
-    """Each tile of a group adds up its share of the outputs, a vector of partials per cycle."""
+    """Cycles (int64) of a tile's part of the outputs in a sum over `splits` tiles, a vector of partials per cycle."""
     lanes = target.vector_bytes // PARTIAL_BYTES[partials_type]
     return _prologue(target) + -(-(-(-outputs // splits) * splits) // lanes)
 

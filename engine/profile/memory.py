@@ -1,4 +1,4 @@
-"""Bytes on the tiles: what always lives there, and what comes and goes with the compute sets."""
+"""Bytes on the tiles: always live ones, and those that are live during some compute sets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from engine.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An array in memory, by a name a reader knows, and whether it lives always."""
+    """An array in memory, by a readable name, and whether it is always live."""
 
     name: str
     shape: str
@@ -38,8 +38,8 @@ class Tensor:
 class Memory:
     """Bytes of one chip. `always_live` by kind; bytes per tile as mean and on the fullest tile.
 
-    `live_bytes[i]` are the not-always-live bytes at compute set i, on all tiles; `peak_at` the compute set at
-    which a tile is fullest, `peak_tile` that tile, `largest` the arrays alive then, the largest first.
+    `live_bytes[i]` are the not-always-live bytes at compute set i, on all tiles; `peak_at` is the compute set at
+    which a tile is fullest, `peak_tile` that tile, `largest` the arrays live then, the largest first.
     """
 
     always_live: dict[str, int]
@@ -55,10 +55,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryAccount:
-    """All that is known of memory: in short, tile by tile, and array by array.
+    """Memory of a step: totals, tile by tile, and array by array.
 
-    `streams_fit` is False where I/O tiles cannot hold the buffers of streams, which are on all other tiles then. The
-    compute sets of `again` run twice, as what they make is recomputed.
+    `streams_fit` is False where I/O tiles cannot hold the stream buffers, which then are on the other tiles. The
+    compute sets of `again` run twice, as their results are recomputed.
     """
 
     memory: Memory
@@ -76,9 +76,9 @@ def account_memory(
     layouts: Layouts | None = None,
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
 ) -> MemoryAccount:
-    """Follows the program through one step, each of whose compute sets costs what `supersteps` say.
+    """Memory over one step of a program whose compute sets cost `supersteps`.
 
-    `layouts` know which products variables lie for.
+    `layouts` knows the products that determine the homes of variables.
     """
     return _Accountant(program, supersteps, target, layouts or Layouts(program.compute_sets), assumptions).run()
 
@@ -86,7 +86,7 @@ def account_memory(
 def streams_fit(
     categories: Mapping[Buffer, str], on_host: Set[Buffer], target: Target, assumptions: Assumptions
 ) -> bool:
-    """Whether the buffers of streams keep to the part of the I/O tiles' memory that may hold them, if there are any."""
+    """Whether stream buffers fit in the fraction of the I/O tiles' memory that is theirs; True without I/O tiles."""
     if not assumptions.io_tiles:
         return True
     held = sum(b.shape.bytes for b, category in categories.items() if category == STREAM_BUFFERS and b not in on_host)
@@ -95,7 +95,7 @@ def streams_fit(
 
 
 def always_live_buffers(program: Program) -> dict[Buffer, str]:
-    """Variables, constants and feeds, each with its kind, in the order of first use; rows of queues are on hosts."""
+    """Variables, constants and feeds, each with its kind, in the order of first use; rows of queues are on the host."""
     found: dict[Buffer, str] = {b: "variables" for b in program.variables.values()}
     found |= {b: "feeds" for b in program.feeds.values()}
     kinds = {"variable": "variables", "constant": "constants", "feed": "feeds"}
@@ -107,7 +107,7 @@ def always_live_buffers(program: Program) -> dict[Buffer, str]:
 
 
 class _Accountant:
-    """Places arrays and follows them."""
+    """Maps arrays to tiles and computes their liveness."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _Accountant:
         return MemoryAccount(memory, tiles, tuple(self.tensors), remote, self.streams_fit, again)
 
     def _recompute(self, fixed: dict[str, np.ndarray]) -> frozenset[int]:
-        """Drops activations that are made again, where that is wanted; returns the compute sets that run twice."""
+        """Drops activations that are recomputed, if the options ask for it; returns the compute sets that run twice."""
         found = recomputation(self.program, self.pieces, fixed) if self.assumptions.recomputes else None
         if found is None:
             return frozenset()
@@ -175,7 +175,7 @@ class _Accountant:
         return found.again
 
     def _homes(self) -> dict[Buffer, int]:
-        """On how many tiles the plan of the first product that reads a variable wants it."""
+        """Number of tiles of each variable in the plan of the first product that reads it."""
         found: dict[Buffer, int] = {}
         for compute_set, step in zip(self.program.compute_sets, self.supersteps, strict=True):
             for span in compute_set.reads:
@@ -184,7 +184,7 @@ class _Accountant:
         return found
 
     def _arrays_of_the_step(self, placed: Set[Buffer]) -> list[TileMapping]:
-        """Places what the step makes; returns where each compute set works: where the first array lies it makes."""
+        """Maps the step's arrays; returns the tiles of each compute set, from the first tile of its first array."""
         starting: list[list[Buffer]] = [[] for _ in range(self.last + 1)]
         for buffer, (first, _) in self.lives.spans.items():
             if buffer not in placed:
