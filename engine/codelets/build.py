@@ -1,4 +1,4 @@
-"""Codelets: functions in the language that Numba compiles, compiled on first use, kept on disk, called by address."""
+"""Codelets: functions in the language that Numba compiles, built on first use, cached on disk, called by address."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Codelet:
 
     @property
     def is_made(self) -> bool:
-        """Whether this process has the machine code."""
+        """Whether this process has loaded the machine code."""
         return self._address is not None
 
     @property
     def address(self) -> int:
-        """The address of the compiled code, valid as long as the process; compiles at the first call."""
+        """The address of the compiled code, valid for the lifetime of the process; the first read compiles it."""
         if self._address is None:
             make([self])
         assert self._address is not None
@@ -54,7 +54,7 @@ class Codelet:
 
 
 def codelet(function: Callable[[int, int, int, int], None]) -> Codelet:
-    """Decorator: makes a Codelet of a function in the language that Numba compiles."""
+    """Decorator: a Codelet of a function that Numba can compile."""
     return Codelet(function)
 
 
@@ -74,7 +74,7 @@ class Inner:
 
     @property
     def _numba_type_(self) -> Any:
-        """The name under which Numba asks a value for its type."""
+        """The attribute by which Numba asks a value for its type."""
         return self._dispatcher._numba_type_
 
     def __repr__(self) -> str:
@@ -97,16 +97,16 @@ def building(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 def make(codelets: Iterable[Codelet]) -> None:
-    """Compiles what this process does not have of these codelets, or loads it from the disk cache."""
+    """Compiles those of these codelets that this process does not have, or loads them from the disk cache."""
     with making(codelets):
         pass
 
 
 @contextmanager
 def making(codelets: Iterable[Codelet]) -> Iterator[None]:
-    """The same; they have addresses when the context ends, and need not before.
+    """As `make`, but the codelets have addresses only when the context ends.
 
-    LLVM works on one codelet, without the GIL, while Numba's frontend goes through the next, and then inside.
+    LLVM works on one codelet, without the GIL, while Numba's frontend processes the next, and then the caller's block.
     """
     with _lock:
         missing = list(dict.fromkeys(each for each in codelets if not each.is_made))
@@ -133,7 +133,7 @@ def _load(codelets: list[Codelet], symbols: list[str], codes: list[bytes]) -> No
 
 
 def _prepared(codelet: Codelet, symbol: str) -> Callable[[], bytes]:
-    """Writes a codelet's LLVM IR; what is returned compiles it to object code with this one symbol."""
+    """Writes a codelet's LLVM IR; the function returned compiles it to object code with the one symbol `symbol`."""
     for listener in list(_listeners):
         listener(codelet.name)
     from engine.codelets.frontend import ir_of

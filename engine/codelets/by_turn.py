@@ -1,6 +1,6 @@
-"""A codelet some of whose addresses depend on the turn of a loop, as those of a ring's slots do.
+"""A codelet some of whose addresses are per iteration of a loop, as those of a ring's slots are.
 
-Each worker has its own copy of the parameters and its own count of the turns, so nobody waits for an address.
+Each worker has its own copy of the parameters and its own iteration count, so no worker waits for an address.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class ByTurn(Record):
-    """Parameters of `by_turn`: these, MOVES words for each address that moves, then those of the codelet."""
+    """Parameters of `by_turn`: these, then a Move for each address that changes, then those of the codelet."""
 
     codelet: Address = 0
     parameter_words: int  # of the codelet
-    moved: int  # how many addresses
+    moved: int  # number of addresses that change
 
 
 class Move(Record):
-    """An address that moves."""
+    """An address that changes."""
 
     word: int  # of the codelet's parameters
-    counter: int  # the word of scratch that has the turn
-    values: Address = 0  # int64: what is added in each turn
+    counter: int  # the word of scratch that holds the iteration
+    values: Address = 0  # int64: the bytes added in each iteration
 
 
 @codelet
@@ -46,5 +46,5 @@ def by_turn(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 def by_turn_scratch_bytes(words: int, inside: int) -> int:
-    """The scratch of a codelet with so many words of parameters, which itself needs `inside` bytes."""
+    """The bytes of scratch for a codelet with `words` words of parameters that itself needs `inside` bytes."""
     return RESERVED_SCRATCH + 8 * words + 64 + RESERVED_SCRATCH + inside

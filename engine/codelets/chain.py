@@ -1,7 +1,7 @@
-"""Several codelets as one: each unit of all of them, one after the other, before the next unit of the first.
+"""Several codelets fused: each unit goes through all of them, one after the other, before the next unit of the first.
 
-What a unit hands on is still in the cache when it is read. Arrays that nobody else wants never become memory: all of
-a worker's units have the same piece of its scratch for them.
+A unit's intermediate values are still in cache when they are read. Arrays with no other readers are never
+materialised: all of a worker's units use the same slice of its scratch for them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class Chain(Record):
-    """Parameters of `chain`: these, Link's words for each codelet, Piece's for each address, those of the codelets.
+    """Parameters of `chain`: these, a Link for each codelet, a Piece for each address, the codelets' parameters.
 
-    Unit: one unit of the codelet that has fewest, and as many times more of each other one as that has more of them.
+    Unit: one unit of the codelet with the fewest, and proportionally more units of each codelet that has more.
     """
 
-    links: int  # how many codelets
-    pieces: int  # how many of their parameters are addresses of arrays that pieces of scratch stand for
+    links: int  # number of codelets
+    pieces: int  # number of parameters that are addresses of arrays replaced by slices of scratch
     parameter_words: int  # of all codelets
     piece_bytes: int  # of all arrays
 
@@ -29,22 +29,22 @@ class Link(Record):
     """A codelet."""
 
     codelet: Address = 0
-    parameters: int  # where its parameters begin among those of all, in words
+    parameters: int  # offset of its parameters among those of all, in words
     ratio: int  # its units in one of the chain
-    units: int  # all of them
+    units: int  # its number of units
 
 
 class Piece(Record):
-    """An address of an array that is handed on in scratch."""
+    """An address of an array that is forwarded in scratch."""
 
     word: int  # among the parameters of all codelets
-    place: int  # where the pieces of scratch for all arrays have that for this one, in bytes
-    bytes: int  # what a unit has of it
+    place: int  # byte offset of this array's slice among the slices of all arrays
+    bytes: int  # of the array in one unit
 
 
 @codelet
 def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Units lo <= unit < hi. Scratch: the executor's words, all parameters, the pieces, the codelets' scratch."""
+    """Units lo <= unit < hi. Scratch: the executor's words, all parameters, the slices, the codelets' scratch."""
     links, pieces = word(parameters, Chain.LINKS), word(parameters, Chain.PIECES)
     words = word(parameters, Chain.PARAMETER_WORDS)
     first_link = parameters + 8 * Chain.WORDS
@@ -57,7 +57,7 @@ def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
     for unit in range(lo, hi):
         for number in range(pieces):
             piece = first_piece + 8 * Piece.WORDS * number
-            # The codelets find the unit's piece as if the whole array lay there.
+            # The codelets address the unit's slice as if the whole array were stored there.
             address = place + word(piece, Piece.PLACE) - unit * word(piece, Piece.BYTES)
             store_i64(own + 8 * word(piece, Piece.WORD), address)
         for number in range(links):
@@ -68,5 +68,5 @@ def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 def chain_scratch_bytes(words: int, piece_bytes: int, inside: int) -> int:
-    """The scratch of codelets with so many words of parameters, the greediest of which needs `inside` bytes."""
+    """The bytes of scratch for codelets with `words` words of parameters that need at most `inside` bytes each."""
     return RESERVED_SCRATCH + 8 * words + 64 + piece_bytes + RESERVED_SCRATCH + inside

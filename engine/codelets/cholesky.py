@@ -1,6 +1,6 @@
 """HLO cholesky: L of A = L L^H, or U of A = U^H U; the other triangle is zero.
 
-Unit: one matrix. U is found row by row in the target's memory: a row of A less the rows above it, each times one
+Unit: one matrix. U is computed row by row in the target's memory: a row of A minus the rows above it, each times one
 number, so that all inner loops run along rows. L is U^H. A matrix that is not positive definite gives NaN.
 """
 
@@ -19,11 +19,11 @@ from engine.codelets.rows import word
 from engine.errors import UnsupportedOperation
 
 NUMBA_TYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
-Pointer = Any  # what `pointer` returns: Numba indexes it like an array
+Pointer = Any  # the result of `pointer`: Numba indexes it like an array
 
 
 class Cholesky(Record):
-    """The parameters."""
+    """The parameters of a codelet of `cholesky`."""
 
     source: Address = 0
     target: Address = 0
@@ -40,7 +40,7 @@ def _load_upper(source: Pointer, target: Pointer, size: int, lower: int) -> None
 
 @inner
 def _subtract_rows(target: Pointer, row: int, size: int) -> None:
-    """Takes the rows above, each times its element in column `row`, from a row; four at a time."""
+    """Subtracts the rows above, each times its element in column `row`, from a row; four at a time."""
     above = 0
     while above + 4 <= row:
         a = target[above * size + row].conjugate()
@@ -61,7 +61,7 @@ def _subtract_rows(target: Pointer, row: int, size: int) -> None:
 
 @inner
 def _factor(target: Pointer, size: int) -> bool:
-    """A's upper triangle becomes U; False if a pivot is not positive."""
+    """Replaces A's upper triangle by U; False if a pivot is not positive."""
     for i in range(size):
         _subtract_rows(target, i, size)
         pivot = target[i * size + i].real
@@ -76,7 +76,7 @@ def _factor(target: Pointer, size: int) -> bool:
 
 @inner
 def _finish(target: Pointer, size: int, lower: int) -> None:
-    """Clears the other triangle, for L after moving U^H there."""
+    """Clears the other triangle; for L, moves U^H there first."""
     for i in range(size):
         for j in range(i + 1, size):
             if lower:

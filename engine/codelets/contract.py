@@ -1,4 +1,4 @@
-"""The codelet that performs every float32 dot and convolution, as an indexed contraction."""
+"""The codelet that computes every float32 dot and convolution, as an indexed contraction."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ MASKED = masks_are_cheap()
 PANEL = panel_columns()
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026,
 # by medians of alternating runs of cubes up to 1536^3 and products of training; rows, columns and k are counts.
-K_BLOCK = 512  # the most: a packed panel of B is 128 kB then, and C is read and written seldom
-APART_K_BLOCK = 256  # the same where each k of A is a cache line of its own, or is packed: of these few fit
-NEAR_K_BLOCK = 128  # with so few rows that a packed panel of B should be in the first-level cache from the first on
+K_BLOCK = 512  # maximum: a packed panel of B is 128 kB then, and C is read and written seldom
+APART_K_BLOCK = 256  # maximum where each k of A is a cache line of its own, or is packed: few of these fit
+NEAR_K_BLOCK = 128  # with so few rows that a packed panel of B should be in the first-level cache from the start
 FEW_ROWS = 256  # of all units together
-B_FLOATS = 1 << 17  # of packed panels of B, which stay in the second-level cache while rows of A pass
+B_FLOATS = 1 << 17  # of packed panels of B, which stay in the second-level cache while rows of A stream through
 PACKED_B_FLOATS = 1 << 18  # the same where A is packed, once for each of these blocks
-GROUP_ROWS = 24  # that meet all of these panels before the next rows do: whole kernels
-PACKED_GROUP_ROWS = 48  # the same of packed A: whole groups as well
-MANY_ROWS = 384  # from which on rows may pass by panels; fewer stay in the cache themselves, and panels pass by them
+GROUP_ROWS = 24  # multiplied by all of these panels before the next rows are: whole kernels
+PACKED_GROUP_ROWS = 48  # the same for packed A: whole groups as well
+MANY_ROWS = 384  # minimum for streaming rows past panels; fewer stay in the cache themselves, and panels stream
 CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in that cache anyway
-PACK_ROWS = 48  # fewer rows than these do not pay for packing B
-LONG_K = 128  # from which on a block counts as long
+PACK_ROWS = 48  # packing B does not pay for fewer rows
+LONG_K = 128  # minimum k of a block that counts as long
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
 
-# Scratch, behind the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
+# Scratch, after the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
 # packed A.
 PACKED_K = 4 * PACKED_B_FLOATS
 PACKED_ROW = PACKED_K + 8 * K_BLOCK
@@ -53,13 +53,13 @@ def contract_scratch_bytes() -> int:
 
 @inner
 def field(parameters: int, index: int) -> int:
-    """One field of a parameter block."""
+    """One field (int64) of a parameter block."""
     return load_i64(parameters + 8 * index)
 
 
 @inner
 def batch_offset(table: int, batch: int) -> int:
-    """A batch's entry of a table of offsets; 0 without a table."""
+    """A batch's byte offset in a table; 0 without a table."""
     return load_i64(table + 8 * batch) if table != 0 else 0
 
 
@@ -83,7 +83,7 @@ def blocks_of(parameters: int, unit: int) -> tuple[int, int, int, int]:
 
 @inner
 def extents(parameters: int, row_block: int, run: int, column_block: int, split: int) -> tuple[int, ...]:
-    """The first row and the number of rows, of columns and of k, of `run` row blocks."""
+    """First row, number of rows, first column, number of columns, first k and number of k of `run` row blocks."""
     rows_per_unit = field(parameters, Field.ROWS_PER_UNIT)
     columns_per_unit = field(parameters, Field.COLUMNS_PER_UNIT)
     k_per_unit = field(parameters, Field.K_PER_UNIT)
@@ -99,7 +99,7 @@ def contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
     unit = lo
     while unit < hi:
         row_block, column_block, split, batch = blocks_of(parameters, unit)
-        # Neighbouring row blocks share B, so they are done as one.
+        # Neighbouring row blocks share B, so they are computed as one.
         run = min(hi - unit, field(parameters, Field.ROW_BLOCKS) - row_block)
         contract_block(parameters, row_block, run, column_block, split, batch, scratch + RESERVED_SCRATCH)
         unit += run
@@ -129,7 +129,7 @@ def contract_block(
 
 @inner
 def longest_block(parameters: int, k: int, k_count: int) -> int:
-    """The most k of a block; the same for all workers, as it decides in which order is added."""
+    """The largest k of a block; the same for all workers, as it determines the order of summation."""
     first = field(parameters, Field.OFFSET_A) + 8 * k
     if k_count < 2 or load_i64(first + 8) - load_i64(first) == 4:
         return K_BLOCK
@@ -139,14 +139,14 @@ def longest_block(parameters: int, k: int, k_count: int) -> int:
 
 @inner
 def even_cut(count: int, limit: int, grain: int) -> int:
-    """A multiple of the grain, at most `limit`, which cuts `count` into parts of about the same size."""
+    """Block size that splits `count` into about equal parts: a multiple of `grain`, at most `limit` (also one)."""
     parts = (count + limit - 1) // limit
     return ((count + parts - 1) // parts + grain - 1) // grain * grain
 
 
 @inner
 def even_step(count: int, limit: int) -> int:
-    """Such a cut for k, a multiple of lanes."""
+    """The same for k, in multiples of LANES."""
     return even_cut(count, limit, LANES)
 
 
@@ -173,7 +173,7 @@ def contract_k_block(
     accumulate: int,
     scratch: int,
 ) -> None:
-    """Rows row .. row + rows of A times rows k .. k + k_count of B, whose first column is at `b`."""
+    """Multiplies rows row .. row + rows of A by rows k .. k + k_count of B, whose first column is at `b`."""
     group = field(parameters, Field.PACK_A)
     packs_a = group != 0 and row % max(group, 1) == 0 and columns > PANEL and k_count >= LANES
     by_rows = rows >= MANY_ROWS and columns > PANEL and (packs_a or rows + columns > CACHED)
@@ -215,7 +215,7 @@ def contract_k_block(
 
 @inner
 def even_panels(columns: int, limit: int) -> int:
-    """Such a cut for columns, a multiple of PANEL."""
+    """The same for columns, in multiples of PANEL."""
     return even_cut(columns, max(1, limit // PANEL) * PANEL, PANEL)
 
 
@@ -227,7 +227,7 @@ def packed_pitch(width: int) -> int:
 
 @inner
 def packs_b(parameters: int, columns: int, k_count: int, rows: int) -> bool:
-    """Whether panels of B are copied: not where B itself reads as fast."""
+    """Whether panels of B are packed: not where B itself reads as fast."""
     pitch = field(parameters, Field.PITCH_B)
     dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH)
     readable = MASKED or columns % LANES == 0
@@ -238,7 +238,7 @@ def packs_b(parameters: int, columns: int, k_count: int, rows: int) -> bool:
 def pack_panel(
     parameters: int, b: int, column: int, width: int, k: int, k_count: int, target: int, column_offsets: int
 ) -> None:
-    """Copies rows k .. k + k_count of `width` columns of B; `column_offsets`: where there is room for a table."""
+    """Packs rows k .. k + k_count of `width` columns of B; `column_offsets`: the address of space for a table."""
     layout = field(parameters, Field.LAYOUT_B)
     stride = field(parameters, Field.STRIDE_B)
     offset_b = field(parameters, Field.OFFSET_B) + 8 * k

@@ -1,4 +1,4 @@
-"""The parameter block of the contraction codelets, which follows from the operands' addresses and tables."""
+"""The parameter block of the contraction codelets, derived from the operands' addresses and tables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.errors import InternalError
 
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026;
 # FAR and MANY_COLUMNS by hand.
-GROUP = 16  # rows of A next to each other that are packed by transposing; a multiple of all vector widths
+GROUP = 16  # contiguous rows of A that are packed by transposing; a multiple of all vector widths
 FAR = 2048  # bytes from one k of A to the next, from which few cache sets and many pages make packing pay
-MANY_COLUMNS = 256  # that use packed rows of A so often that it pays from an eighth of that distance on
+MANY_COLUMNS = 256  # that reuse packed rows of A so often that packing pays from an eighth of that distance on
 
 
 class Field(Record):
@@ -31,8 +31,8 @@ class Field(Record):
     k: int
     stride_b: int  # bytes between the columns of B
     layout_b: int  # a Layout
-    pitch_b: int  # bytes between B's rows, where the layout is ROWS; the length of a run, where it is RUNS
-    pack_a: int  # so many rows of A lie next to each other, or 1: all; 0: packing would not pay
+    pitch_b: int  # bytes between B's rows where the layout is ROWS; the length of a run where it is RUNS
+    pack_a: int  # size of contiguous groups of rows of A; 1: all rows are contiguous; 0: packing would not pay
     accumulate: int  # 1: adds to C; 0: replaces C
     rows_per_unit: int
     columns_per_unit: int
@@ -45,15 +45,15 @@ class Field(Record):
     batch_a: Table  # [batches], offsets added to the base addresses
     batch_b: Table
     batch_c: Table
-    run_a: int  # so many elements of A along k lie next to each other, again and again; all of K at most
+    run_a: int  # elements of A along k that are contiguous, repeatedly; all of K at most
 
 
 class Layout(IntEnum):
-    """How B lies in memory."""
+    """Memory layouts of B."""
 
-    ROWS = 0  # columns next to each other, rows PITCH_B apart
-    SCATTERED_ROWS = 1  # columns next to each other
-    TRANSPOSED = 2  # the elements along k next to each other
+    ROWS = 0  # columns contiguous, rows PITCH_B apart
+    SCATTERED_ROWS = 1  # columns contiguous
+    TRANSPOSED = 2  # the elements along k contiguous
     ELEMENTS = 3  # anything else
     RUNS = 4  # like TRANSPOSED in runs along k, all of one length
 
@@ -79,7 +79,7 @@ def contract_record(
     batch_c: np.ndarray | None = None,
     element_bytes: int = 4,
 ) -> Field:
-    """The parameter block of
+    """The parameter block of the contraction
 
         C[row_c[m] + n * size] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[offset_b[k] + n * stride_b]
 
@@ -87,13 +87,13 @@ def contract_record(
     int64 [batches] or all None. The tables are C-contiguous and hold byte offsets. element_bytes: the size of an
     element of A and B.
 
-    Work is cut into units of rows_per_unit x columns_per_unit x k_per_unit, numbered
+    Work is partitioned into units of rows_per_unit x columns_per_unit x k_per_unit, numbered
     ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. Split s of k writes
     (or adds to) its own partial sum at c + s * partial_pitch; with k_per_unit None there is one split.
 
     For speed: rows_per_unit a multiple of 48, columns_per_unit one of 64, at least 256 if A is transposed.
 
-    Raises InternalError for tables that do not fit together.
+    Raises InternalError for tables of inconsistent sizes and for units without rows or columns.
     """
     _check_table("row_a", row_a, len(row_c))
     _check_table("row_c", row_c, len(row_a))
@@ -179,13 +179,13 @@ def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[La
 
 
 def run_of(offset_a: np.ndarray, element_bytes: int) -> int:
-    """The length of the runs along k that lie next to each other in A: what divides all of them."""
+    """The length of A's contiguous runs along k: the greatest common divisor of all of them."""
     breaks = np.flatnonzero(np.diff(offset_a) != element_bytes) + 1
     return int(np.gcd.reduce(breaks, initial=len(offset_a))) if len(offset_a) else 0
 
 
 def rows_together(row_a: np.ndarray, element_bytes: int) -> int:
-    """1 if all rows of A lie next to each other, GROUP if aligned groups of so many do, else 0."""
+    """1 if all rows of A are contiguous, GROUP if aligned groups of that many are, else 0."""
     together = np.diff(row_a) == element_bytes
     if len(row_a) < 2 or not bool(np.all(together[np.arange(1, len(row_a)) % GROUP != 0])):
         return 0
@@ -193,7 +193,7 @@ def rows_together(row_a: np.ndarray, element_bytes: int) -> int:
 
 
 def _packs(row_a: np.ndarray, offset_a: np.ndarray, element_bytes: int, columns: int) -> int:
-    """What starts of rows to pack A from must be multiples of; 0 if its elements along k are not far apart."""
+    """Alignment of the first row of a packed block of A; 0 if its elements along k are not far apart."""
     if len(offset_a) < 2:
         return 0
     far = FAR // 8 if columns >= MANY_COLUMNS else FAR

@@ -1,7 +1,7 @@
-"""The codelets that perform dots and convolutions of halves: by the float32 micro kernels, rounded once at the end.
+"""The codelets of dots and convolutions of 16-bit floats: the float32 micro kernels, rounded once at the end.
 
-A and B are widened while they are packed, and C is summed up in scratch. Where convolutions read elements of A many
-times, all that lies between the first and the last of them is widened once, and read as it lies.
+A and B are widened while they are packed, and C is accumulated in scratch. Where convolutions read elements of A many
+times, the whole memory range they are in is widened once and read with its own strides.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ F32 = 2
 KINDS = {"f16": F16, "bf16": BF16, "f32": F32}
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026; rows,
 # columns and k are counts.
-K_BLOCK = 256  # the most: of a packed panel of B (64 kB) a part stays in the first-level cache
-NEAR_K_BLOCK = 128  # a panel of B that does, whole; sums are kept in scratch more often
-NEAR_BLOCKS = 7  # times which that is worth
+K_BLOCK = 256  # maximum: part of a packed panel of B (64 kB) stays in the first-level cache
+NEAR_K_BLOCK = 128  # a panel of B that stays there whole; sums are kept in scratch more often
+NEAR_BLOCKS = 7  # the most such blocks for which that pays
 ROWS = 384  # of packed A: 416 kB of the second-level cache
 SUMMED_ROWS = 192  # where a block of C (396 kB) has to stay in the second-level cache, too
-A_BYTES = ROWS * (4 * K_BLOCK + 64)  # of packed A, which stays there while panels of B pass
+A_BYTES = ROWS * (4 * K_BLOCK + 64)  # of packed A, which stays there while panels of B stream through
 LONGEST_STEP = K_BLOCK * PANEL // LANES
 SHARE = 48  # rows: whole groups and whole kernels
-COLUMNS = 512  # of C that are summed in scratch at a time
+COLUMNS = 512  # of C that are accumulated in scratch at a time
 NARROW_BYTES = 4 * PANEL + 64
-REUSE = 2  # how often at least elements of A are read, for all between them to be widened once
-SPAN = 1 << 18  # the most elements that are
+REUSE = 2  # minimum average number of reads of an element of A's range for the range to be widened once
+SPAN = 1 << 18  # maximum elements of such a range
 
-# Scratch, behind the executor's words: packed B; offsets of A along k; rows of A and C; columns of B; packed A; C; what
-# lies widened.
+# Scratch, after the executor's words: packed B; offsets of A along k; rows of A and C; columns of B; packed A; C; the
+# widened range.
 OFFSETS = 4 * K_BLOCK * PANEL
 ROW_A = OFFSETS + 8 * LONGEST_STEP
 ROW_C = ROW_A + 8 * ROWS
@@ -65,7 +65,7 @@ def contract_half_scratch_bytes() -> int:
 
 @cache
 def contract_half(element_type: str, result_type: str) -> Codelet:
-    """The codelet of products of f16 or bf16; the result is the same type, or f32."""
+    """The codelet of products of f16 or bf16; the result is of the same type, or f32."""
     kind, result = KINDS[element_type], KINDS[result_type]
 
     def contract_halves(parameters: int, lo: int, hi: int, scratch: int) -> None:
@@ -74,7 +74,7 @@ def contract_half(element_type: str, result_type: str) -> Codelet:
         unit = lo
         while unit < hi:
             row_block, column_block, split, batch = blocks_of(parameters, unit)
-            # Neighbouring row blocks share B and neighbouring column blocks A, so they are done as one.
+            # Neighbouring row blocks share B and neighbouring column blocks A, so they are computed as one.
             run_rows = min(hi - unit, row_blocks - row_block)
             run_columns = min(hi - unit, column_blocks - column_block) if row_blocks == 1 else 1
             row = row_block * field(parameters, Field.ROWS_PER_UNIT)
@@ -102,7 +102,7 @@ def contract_rows(
     result: int,
     scratch: int,
 ) -> None:
-    """Rows row .. row_end of columns column .. column_end of one split of k of one batch."""
+    """Computes rows row .. row_end, columns column .. column_end, of one split of k of one batch."""
     a, b, c = operands(parameters, split, batch)
     k = split * field(parameters, Field.K_PER_UNIT)
     k_end = min(k + field(parameters, Field.K_PER_UNIT), field(parameters, Field.K))
@@ -125,7 +125,7 @@ def contract_part(
     result: int,
     scratch: int,
 ) -> None:
-    """The same with the addresses of the operands, for a range of k, block by block."""
+    """The same from the operands' addresses, for a range of k, block by block."""
     most_rows = ROWS if one_step(parameters, k, k_end) or result == F32 else SUMMED_ROWS
     most_rows = min(most_rows, A_BYTES // pitch_of_a(parameters, k, k_end) // SHARE * SHARE)
     lowest, highest = reach(field(parameters, Field.OFFSET_A), k, k_end)
@@ -146,7 +146,7 @@ def contract_part(
 
 @inner
 def reach(table: int, begin: int, end: int) -> tuple[int, int]:
-    """The lowest and the highest of entries begin .. end; 0 if there are none."""
+    """The minimum and maximum of entries begin .. end; 0 if there are none."""
     lowest = highest = load_i64(table + 8 * begin) if end > begin else 0
     for i in range(begin + 1, end):
         entry = load_i64(table + 8 * i)
@@ -156,14 +156,14 @@ def reach(table: int, begin: int, end: int) -> tuple[int, int]:
 
 @inner
 def packs_groups(parameters: int, row: int) -> bool:
-    """Whether groups of rows that lie next to each other begin at this row."""
+    """Whether this row begins a group of contiguous rows."""
     group = field(parameters, Field.PACK_A)
     return group != 0 and row % max(group, 1) == 0
 
 
 @inner
 def is_read_often(parameters: int, row: int, rows: int, k: int, elements: int) -> bool:
-    """Whether to widen all elements that lie between those that rows of A consist of, instead of packing these."""
+    """Whether to widen the whole range of memory that contains these rows of A, instead of packing the rows."""
     return not packs_groups(parameters, row) and elements <= SPAN and REUSE * elements <= rows * k
 
 
@@ -184,7 +184,7 @@ def contract_tile(
     result: int,
     scratch: int,
 ) -> None:
-    """At most ROWS x COLUMNS of C; `widened`: the address of what lies widened in scratch, or 0."""
+    """Computes at most ROWS x COLUMNS of C; `widened`: the source address of the range widened in scratch, or 0."""
     row_c, accumulate = field(parameters, Field.ROW_C) + 8 * row, field(parameters, Field.ACCUMULATE)
     at_once = result != F32 and one_step(parameters, k, k_end)
     sums, row_sums, pitch_sums = scratch + SUMS, scratch + ROW_C, NARROW_BYTES if columns <= PANEL else PITCH_SUMS
@@ -216,7 +216,7 @@ def contract_tile(
 
 @inner
 def longest_step(parameters: int, k_count: int) -> int:
-    """The most of k that is summed up in registers: the same for all units."""
+    """The largest k that is summed in registers: the same for all units."""
     columns = min(field(parameters, Field.COLUMNS_PER_UNIT), field(parameters, Field.COLUMNS))
     padded = max((columns + LANES - 1) // LANES * LANES, LANES)
     most = NEAR_K_BLOCK if k_count <= NEAR_BLOCKS * NEAR_K_BLOCK else K_BLOCK
@@ -225,7 +225,7 @@ def longest_step(parameters: int, k_count: int) -> int:
 
 @inner
 def step_along_k(parameters: int, k: int, k_end: int) -> int:
-    """How much of k is summed up in registers."""
+    """The k that is summed in registers at a time."""
     return even_step(max(k_end - k, 1), longest_step(parameters, k_end - k))
 
 
@@ -237,7 +237,7 @@ def pitch_of_a(parameters: int, k: int, k_end: int) -> int:
 
 @inner
 def one_step(parameters: int, k: int, k_end: int) -> bool:
-    """Whether sums are whole when they leave the registers."""
+    """Whether all of k is summed in registers in one step."""
     return field(parameters, Field.ACCUMULATE) == 0 and 0 < k_end - k <= longest_step(parameters, k_end - k)
 
 
@@ -257,7 +257,7 @@ def multiply(
     row_c: int,
     accumulate: int,
 ) -> None:
-    """`multiply_panel`, also to a C of halves; each codelet has one set of micro kernels for all it does."""
+    """As `multiply_panel`, also with a 16-bit C; each codelet has one set of micro kernels for all it computes."""
     if result == F32:
         multiply_panel(rows, columns, k, a, row_a, offset_a, b, pitch_b, c, row_c, accumulate)
     elif kind == F16:
@@ -293,7 +293,7 @@ def a_block(
     kind: int,
     scratch: int,
 ) -> int:
-    """Where a block of A begins in float32. Fills the tables of its rows and of its offsets along k."""
+    """The address of a block of A in float32, packed if need be. Fills the tables of its row and k offsets."""
     row_a = field(parameters, Field.ROW_A) + 8 * row
     offset_a = field(parameters, Field.OFFSET_A) + 8 * k
     if widened != 0:
@@ -315,7 +315,7 @@ def a_block(
 
 @inner
 def b_block(parameters: int, b: int, column: int, width: int, k: int, k_count: int, kind: int, packed: int) -> int:
-    """Packs a panel of B; returns the bytes between its rows. Rows that overlap are widened as they lie."""
+    """Packs a panel of B; returns the bytes between its rows. Overlapping rows are widened in place, not packed."""
     layout, between = field(parameters, Field.LAYOUT_B), field(parameters, Field.PITCH_B)
     stride = field(parameters, Field.STRIDE_B)
     offset_b = field(parameters, Field.OFFSET_B) + 8 * k

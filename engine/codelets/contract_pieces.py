@@ -1,8 +1,8 @@
-"""The codelet of large float32 products where there are matrix registers: six products of bfloat16 pieces for each.
+"""The codelet of large float32 products on matrix registers, by the bf16x3 split: six bfloat16 products for each.
 
-A float32 is the sum of three bfloat16. Of the nine products of the pieces of two numbers the six largest are added up
-in float32: what is left out is at most 2**-24 of the product, as much as rounding it would cost. Groups of rows and
-columns in which something is not finite, or very large, are multiplied in float32 instead.
+A float32 is the sum of three bfloat16 parts. Of the nine products of the parts of two numbers the six largest are
+summed in float32: the rest is at most 2**-24 of the product, as much as rounding it would cost. Groups of rows and
+columns that contain non-finite or very large values are multiplied in float32 instead.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PAD = 192  # between groups of columns, or all of them would share cache sets
 
 KEPT_GROUPS = ELEMENTS // GROUP // BLOCK_K
 
-# Scratch, behind the executor's words.
+# Scratch, after the executor's words.
 PIECES_B = 0
 PIECES_A = PIECES_B + ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + GROUPS * (PAD + BLOCK_BYTES)
 SUMS = PIECES_A + ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + KEPT_GROUPS * PAD
@@ -65,10 +65,10 @@ TABLE_A = ROWS_OF_B + 4 * GROUP * K_BLOCK
 TABLE_B = TABLE_A + 8 * GROUP
 COLUMN = TABLE_B + 8 * K_BLOCK
 SEEN = COLUMN + 8 * GROUP
-WHOLE_B = SEEN + GROUPS * SEEN_BYTES  # for each group of columns, whether its pieces add up
+WHOLE_B = SEEN + GROUPS * SEEN_BYTES  # for each group of columns, whether the split can compute it
 WHOLE_A = WHOLE_B + 8 * GROUPS
 SCRATCH_BYTES = RESERVED_SCRATCH + WHOLE_A + 8 * KEPT_GROUPS
-PACK, PACK_AND_KEEP, KEPT = 0, 1, 2  # what is done about rows of A
+PACK, PACK_AND_KEEP, KEPT = 0, 1, 2  # how rows of A are packed
 
 
 def contract_pieces_scratch_bytes() -> int:
@@ -118,7 +118,7 @@ def add_or_write(
 
 @codelet
 def contract_pieces(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Units lo <= unit < hi of the contraction that `contract_record` describes, in float32 pieces."""
+    """Units lo <= unit < hi of the contraction that `contract_record` describes, in float32 by the bf16x3 split."""
     begin_matrices()
     unit = lo
     while unit < hi:
@@ -132,7 +132,7 @@ def contract_pieces(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @inner
 def group_pitch(k: int) -> int:
-    """Bytes between packed groups of columns of so many k."""
+    """Bytes between packed groups of columns for this many k."""
     return (k + BLOCK_K - 1) // BLOCK_K * BLOCK_BYTES + PAD
 
 
@@ -151,7 +151,7 @@ def _contract_blocks(
     if k_count > 0:
         k_step = even_cut(k_count, K_BLOCK, BLOCK_K)
         limit = min(MOST_COLUMNS, ELEMENTS // k_step // GROUP * GROUP)
-        # Rows that meet many blocks of columns are packed once, if all of them stay in the cache beside half a block.
+        # Rows used by many blocks of columns are packed once if all of them stay in cache beside half a block.
         rows_kept = run * ((field(parameters, Field.ROWS_PER_UNIT) + GROUP - 1) // GROUP * GROUP)
         keeps = columns > 2 * limit and rows_kept * k_step <= ELEMENTS
         column_step = even_cut(columns, limit // GROUP // 2 * GROUP if keeps else limit, GROUP)
@@ -169,7 +169,7 @@ def _contract_blocks(
 
 @inner
 def _pack_columns(parameters: int, b: int, column: int, columns: int, k: int, k_count: int, scratch: int) -> None:
-    """Packs columns of B in groups, and notes whose pieces add up."""
+    """Packs columns of B in groups, and records which groups can be computed by the split."""
     layout = field(parameters, Field.LAYOUT_B)
     pitch = group_pitch(k_count)
     groups = (columns + GROUP - 1) // GROUP
@@ -205,7 +205,7 @@ def _multiply_rows(
     kept: int,
     scratch: int,
 ) -> None:
-    """The rows of all units of a run, a group at a time; groups end where units do, whoever has the units."""
+    """Computes the rows of all units of a run, by groups; groups end where units do, whichever worker has the units."""
     rows_per_unit, all_rows = field(parameters, Field.ROWS_PER_UNIT), field(parameters, Field.ROWS)
     number = 0
     for block in range(row_block, row_block + run):
@@ -242,7 +242,7 @@ def _multiply_rows(
 def _pack_group_of_rows(
     parameters: int, a: int, row: int, rows: int, k: int, k_count: int, target: int, scratch: int
 ) -> int:
-    """Packs rows of A; returns whether their pieces add up."""
+    """Packs rows of A; returns 1 if they can be computed by the split, else 0."""
     row_a, offset_a = field(parameters, Field.ROW_A) + 8 * row, field(parameters, Field.OFFSET_A) + 8 * k
     first = load_i64(offset_a)
     base, table = a + first, row_a
@@ -272,7 +272,7 @@ def _gather_rows(
 
 @inner
 def _lie_together(row_a: int, rows: int) -> int:
-    """1 if each 16 rows of A lie next to each other, else 0."""
+    """1 if each 16 rows of A are contiguous, else 0."""
     for m in range(1, rows):
         if m % BLOCK != 0 and load_i64(row_a + 8 * m) != load_i64(row_a + 8 * (m - 1)) + 4:
             return 0

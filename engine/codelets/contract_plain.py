@@ -1,4 +1,4 @@
-"""The indexed contraction for other element types than float32, as plain loops."""
+"""The indexed contraction for element types other than float32, as plain loops."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ COLUMN_BLOCK = 256  # columns summed at a time, in scratch. Chosen by hand
 
 
 def storage_name(element_type: str) -> str:
-    """The Numba type that an element is loaded as."""
+    """The name of the Numba type that an element is loaded as."""
     return "uint16" if element_type in ("f16", "bf16") else NUMBA_NAMES[element_type]
 
 
 def _element(kind: types.Type) -> tuple[str, types.Type]:
-    """The element type that a literal argument names, and the Numba type that computes with it."""
+    """The element type named by a literal argument, and the Numba type of its arithmetic."""
     if not isinstance(kind, types.StringLiteral):
         raise errors.TypingError(f"Expected a literal element type. Received: {kind}.")
     return kind.literal_value, getattr(types, NUMBA_NAMES[kind.literal_value])
 
 
 def _widen(builder: ir.IRBuilder, stored: ir.Value, name: str) -> ir.Value:
-    """float32 of a stored f16 or bf16 (16 bits); other types are computed with as they are stored."""
+    """A stored f16 or bf16 (16 bits) as float32; other types are returned as stored."""
     if name == "f16":
         return builder.fpext(builder.bitcast(stored, HALF), F32)
     if name == "bf16":
@@ -66,7 +66,7 @@ def _widen(builder: ir.IRBuilder, stored: ir.Value, name: str) -> ir.Value:
 
 @intrinsic(prefer_literal=True)
 def decode(typing_context: Any, stored: types.Type, kind: types.Type, number: types.Type) -> tuple[Any, Emitter]:
-    """An element as it is stored, converted to the element type that `number` names."""
+    """A stored element, converted to the element type that `number` names."""
     name, computed = _element(kind)
     _, result = _element(number)
 
@@ -109,7 +109,7 @@ def store_element(typing_context: Any, address: types.Type, kind: types.Type, va
 
 
 def _round_to_bfloat16(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """The upper half of the bits, rounded; NaN becomes quiet instead, for rounding could make it infinite."""
+    """The upper half of the bits, rounded; NaN is quietened instead, as rounding could make it infinite."""
     bits = builder.bitcast(value, I32)
     odd = builder.and_(builder.lshr(bits, I32(16)), I32(1))
     rounded = builder.add(builder.add(bits, I32(0x7FFF)), odd)
@@ -127,8 +127,8 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
     """The contraction codelet of A's and B's element type and C's (by default the same).
 
     Sums are kept in result_type, those of f16 and bf16 in float32; integers wrap around. The codelet takes
-    parameters that `contract_record` makes with `element_bytes` of the element type, and the scratch of
-    `contract_scratch_bytes_for`. The columns of C lie next to each other.
+    parameters from `contract_record` with `element_bytes` of the element type, and the scratch of
+    `contract_scratch_bytes_for`. The columns of C are contiguous.
     Raises UnsupportedOperation for types that cannot be multiplied.
     """
     result_type = result_type or element_type
@@ -178,7 +178,7 @@ def unit_of(parameters: int, unit: int) -> tuple[int, int, int, int, int, int, i
 
 @cache
 def _plain_codelet(kind: str, result: str) -> Codelet:
-    """Closure variables are text and numbers only: Numba's cache tells codelets apart by pickling them."""
+    """The codelet of these types. Its closure holds text and numbers only, as the cache key is made of their repr."""
     storage = storage_name(kind)
     number = NUMBA_NAMES[result]
     element_bytes, result_bytes = BYTES[kind], BYTES[result]

@@ -1,7 +1,8 @@
-"""The threads of a call, made and joined by machine code: nobody hands Python's lock over at its start and its end.
+"""The thread pool of a call, started and joined by machine code: no thread waits for the GIL at its start or end.
 
-A *crew block*, int64 words that the host fills in, says what the threads run and whom to call. Its members follow, one
-for each worker. The calling thread either is worker 0 itself, or it sleeps until the last worker has left.
+A *crew block*, int64 words that the host fills in, says what the threads run and which functions they call. Its
+members follow, one for each worker. The calling thread either is worker 0 itself, or sleeps until the last worker has
+left.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from engine.codelets.waiting import (
 
 PR_SET_NAME, RUSAGE_THREAD = 15, 1
 AFFINITY_WORDS = 16
-"""Room for masks of 1024 cores."""
+"""Words of an affinity mask: 1024 cores."""
 
 
 class Crew(IntEnum):
@@ -29,19 +30,19 @@ class Crew(IntEnum):
 
     EXECUTOR = 0
     STATE = 1
-    ABORT = 2  # address of the word that says that a worker will never come
+    ABORT = 2  # address of the word that says that a worker will never arrive
     WORKERS = 3
     FIRST = 4  # the first worker that is a thread of its own: 1 where the caller is worker 0
     SCRATCH = 5
     SCRATCH_BYTES = 6  # of each worker
-    MEMBER = 7  # address of what a thread runs
-    FAILURE = 8  # what pthread_create has said
-    STARTED = 9  # threads that have begun
+    MEMBER = 7  # address of the code that a thread runs
+    FAILURE = 8  # result of pthread_create where it failed
+    STARTED = 9  # threads that were created
     JOINED = 10  # whether all of them have ended
-    SECONDS = 11  # of a wait at most, a timespec
+    SECONDS = 11  # maximum time of a wait, a timespec
     NANOSECONDS = 12
     PAUSES = 13  # before a caller who joins a thread sleeps
-    CORES = 14  # address of the numbers of the cores, one for each worker; 0 lets the system decide
+    CORES = 14  # address of the core numbers, one for each worker; 0 lets the operating system decide
     SYSCALL = 16
     FUTEX = 17  # number of the system call
     CREATE = 18  # pthread_create
@@ -55,7 +56,7 @@ class Crew(IntEnum):
     READ = 26
     CLOSE = 27
     CONTROL = 28  # prctl
-    ACCOUNT = 29  # address of the name of the file in which the system tells a thread's delay
+    ACCOUNT = 29  # address of the name of the file in which the operating system reports a thread's delay
     LEFT = 32  # threads that have left: a futex
     ASLEEP = 33  # whether the caller sleeps on it
     ALL = 48  # a mask of the cores of the process
@@ -64,26 +65,26 @@ class Crew(IntEnum):
 
 
 class Member(IntEnum):
-    """Words of a member."""
+    """Words of one member of a crew block."""
 
     CREW = 0  # address
     WORKER = 1
     HANDLE = 2  # a pthread_t
-    THREAD = 3  # the system's number
-    DELAY = 4  # nanoseconds for which it was kept from running
-    NAME = 6  # what the thread is called, 16 bytes
-    TEXT = 8  # room for what the system tells
-    USAGE = TEXT + 16  # room for a struct rusage
+    THREAD = 3  # the operating system's thread id
+    DELAY = 4  # nanoseconds for which it was runnable but not running
+    NAME = 6  # the thread's name, 16 bytes
+    TEXT = 8  # buffer for the text of the delay file
+    USAGE = TEXT + 16  # buffer for a struct rusage
     WORDS = USAGE + 24
 
 
 TEXT_BYTES = 8 * (Member.USAGE - Member.TEXT)
-SWITCHED = 16  # the word of a struct rusage that counts how often others have taken the core
+SWITCHED = 16  # the word of a struct rusage that counts involuntary context switches
 
 
 @inner
 def _call(crew: int, function: int, a: int, b: int, c: int, d: int) -> int:
-    """What a C function returns, an int."""
+    """The result of a C function, an int."""
     returned = call_with_five(word(crew, function), a, b, c, d, 0) & 0xFFFFFFFF
     return returned - (1 << 32) if returned >> 31 else returned
 
@@ -95,7 +96,7 @@ def _member(crew: int, worker: int) -> int:
 
 @inner
 def _switched(crew: int, member: int) -> int:
-    """How often the calling thread has had to leave its core to others."""
+    """The number of the calling thread's involuntary context switches."""
     usage = member + 8 * Member.USAGE
     _call(crew, Crew.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
     return word(usage, SWITCHED)
@@ -103,7 +104,7 @@ def _switched(crew: int, member: int) -> int:
 
 @inner
 def _delay(crew: int, member: int) -> int:
-    """For how many nanoseconds the calling thread was kept from running since it began: the second number told."""
+    """Nanoseconds for which the calling thread was runnable but not running: the second number of the delay file."""
     file = _call(crew, Crew.OPEN, word(crew, Crew.ACCOUNT), 0, 0, 0)
     if file < 0:
         return 0
@@ -128,7 +129,7 @@ def _work(crew: int, worker: int) -> None:
 
 @codelet
 def run_member(member: int, lo: int, hi: int, scratch: int) -> None:
-    """What a thread of a crew runs. Threads are given one address, so the other arguments are anything."""
+    """Body of a pool thread. Threads get only `member`; the other arguments are undefined."""
     crew, worker = word(member, Member.CREW), word(member, Member.WORKER)
     _call(crew, Crew.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
     store_release(member + 8 * Member.THREAD, _call(crew, Crew.GET_THREAD, 0, 0, 0, 0))
@@ -143,7 +144,7 @@ def run_member(member: int, lo: int, hi: int, scratch: int) -> None:
 
 @inner
 def _move(crew: int, member: int, core: int) -> None:
-    """Moves a thread to a core, and lets it go on wherever it likes."""
+    """Moves a thread to a core, then lifts the restriction again."""
     handle, size = word(member, Member.HANDLE), 8 * AFFINITY_WORDS
     mask = crew + 8 * (Crew.ONE + core // 64)
     store_i64(mask, 1 << (core % 64))
@@ -154,9 +155,9 @@ def _move(crew: int, member: int, core: int) -> None:
 
 @inner
 def _start(crew: int) -> bool:
-    """Makes the threads; False if one cannot be made.
+    """Creates the threads; False if one cannot be created.
 
-    Each gets a core of its own: that of the caller is the last thread's, which may have it when the caller sleeps.
+    Each starts on a core of its own; the last thread gets the caller's core, which is free when the caller sleeps.
     """
     workers, cores = word(crew, Crew.WORKERS), word(crew, Crew.CORES)
     own = _call(crew, Crew.GET_CORE, 0, 0, 0, 0) if cores else -1
@@ -196,13 +197,13 @@ def _join(crew: int) -> None:
 
 @codelet
 def start_crew(crew: int, lo: int, hi: int, scratch: int) -> None:
-    """Starts the threads of a crew."""
+    """Starts the threads of a crew block."""
     _start(crew)
 
 
 @codelet
 def await_crew(crew: int, lo: int, hi: int, scratch: int) -> None:
-    """Sleeps until all threads that were started have left, then joins them; or until a signal comes, or time is up."""
+    """Sleeps until all started threads have left, then joins them; or until a signal or the end of the time limit."""
     left, asleep = crew + 8 * Crew.LEFT, crew + 8 * Crew.ASLEEP
     fetch_and_add_in_order(asleep, 1)
     fence()
@@ -218,7 +219,7 @@ def await_crew(crew: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def join_crew(crew: int, lo: int, hi: int, scratch: int) -> None:
-    """Starts a crew in which the calling thread is worker 0, works, and joins the threads."""
+    """Starts the threads with the caller as worker 0, runs its work, and joins the threads."""
     member = _member(crew, 0)
     switched, before = _switched(crew, member), _delay(crew, member)
     if _start(crew):

@@ -1,6 +1,6 @@
-"""Moves a box between an array and memory of its own; where the box begins is read at run time.
+"""Copies a box between an array and a buffer of its own; the box's start indices are read at run time.
 
-dynamic-slice takes the box out, dynamic-update-slice puts it in. Only bytes move, so one codelet serves all types.
+dynamic-slice reads the box, dynamic-update-slice writes it. Only bytes are copied, so one codelet serves all types.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.ir import Shape
 
 
 class DynamicSlice(Record):
-    """The header of the parameters; a Start for each dimension follows, and a PieceDimension for each of pieces."""
+    """The header of the parameters; a Start for each dimension and a PieceDimension for each of the blocks follow."""
 
     array: Address = 0
     box: Address = 0
@@ -25,14 +25,14 @@ class DynamicSlice(Record):
     piece_bytes: int
     start_rank: int
     piece_rank: int
-    unit_bytes: int  # of a box in one piece
-    turn: int  # the word of scratch with the turn on which some starts depend
+    unit_bytes: int  # of a contiguous box
+    turn: int  # the word of scratch with the iteration on which some starts depend
 
 
 class Start(Record):
-    """Where the box begins along a dimension. Without `bytes`, `index` is the number and `growth` is added per turn."""
+    """Start of the box along a dimension. If `bytes` is 0 it is `index` plus `growth` per iteration."""
 
-    index: Address  # of a scalar; or the number
+    index: Address  # of a scalar; or the index itself
     bytes: int
     signed: int
     limit: int
@@ -42,7 +42,7 @@ class Start(Record):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A start that is known for each turn of a loop: its value in the first, and what each turn adds."""
+    """A start that is known for each iteration of a loop: its first value, and its growth per iteration."""
 
     first: int
     growth: int
@@ -50,7 +50,7 @@ class Counted:
 
 @codelet
 def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Copies the contiguous pieces lo <= piece < hi of the box, or as many shares of the only one."""
+    """Copies the contiguous blocks lo <= piece < hi of the box, or that range of units of a contiguous box."""
     array, box = word(parameters, DynamicSlice.ARRAY), word(parameters, DynamicSlice.BOX)
     table = parameters + 8 * DynamicSlice.WORDS
     for start in range(word(parameters, DynamicSlice.START_RANK)):
@@ -99,7 +99,7 @@ def encode_dynamic_slice(
     """The parts of the block, and the number of units; array and box are (shape, address).
 
     `scalars` are the starts, one for each dimension of the array, or none; a Counted one has no address but depends on
-    word `turn` of scratch. A box in one piece is cut into units of `unit_bytes` where that is not 0.
+    word `turn` of scratch. A contiguous box is divided into units of `unit_bytes` where that is not 0.
     """
     (array, array_address), (box, box_address) = array_at, box_at
     strides, box_strides = byte_strides(array), byte_strides(box)

@@ -1,4 +1,4 @@
-"""Floating-point exceptions of codelets that do not look themselves: a result that its operands do not explain."""
+"""Floating-point exceptions of codelets without checks of their own: results that their operands do not explain."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.codelets.rows import word
 from engine.machine_code.abi import ExceptionWord
 
 EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
-"""The bits that are all set in infinities and NaNs alone."""
+"""The bits that are all set in infinities and NaNs only."""
 MANTISSAS = {"f16": 0x03FF, "bf16": 0x007F, "f32": 0x007FFFFF, "f64": 0x000FFFFFFFFFFFFF}
-"""The bits of which some are set in NaNs."""
+"""The bits of which at least one is set in NaNs."""
 
 
 class Array(Record):
@@ -27,20 +27,20 @@ class Array(Record):
 
 
 class Judge(Record):
-    """Parameters of `judge`, before those of the operands, an Array each. Unit: as in a Partition of the result."""
+    """Parameters of `judge`, followed by an Array for each operand. Unit: as in a Partition of the result."""
 
     record: Address = 0  # ExceptionWord.WORDS words
     wanted: int  # bits: 1 for invalid operations, 4 for overflows
     inner: int
     extent: int
     grain: int
-    operands: int  # how many
+    operands: int  # their number
     result: Array
 
 
 @inner
 def special(array: int, first: int, last: int) -> tuple[int, int]:
-    """How many NaNs and infinities are among elements first <= e < last."""
+    """The numbers of NaNs and of infinities among elements first <= e < last."""
     address, size = word(array, Array.ADDRESS), word(array, Array.ITEM_BYTES)
     exponent, mantissa = word(array, Array.EXPONENT), word(array, Array.MANTISSA)
     strange = nans = 0
@@ -70,9 +70,9 @@ def special(array: int, first: int, last: int) -> tuple[int, int]:
 
 @codelet
 def judge(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Counts the NaNs and infinities of a piece of the result that come from operands which have none.
+    """Counts the NaNs and infinities of a part of the result whose operands have none.
 
-    NaN from infinities is an invalid operation; from finite operands something in between has overflowed.
+    NaN from infinities is an invalid operation; from finite operands an intermediate value has overflowed.
     """
     result = parameters + 8 * Judge.RESULT
     inner_size, extent = word(parameters, Judge.INNER), word(parameters, Judge.EXTENT)

@@ -1,11 +1,11 @@
 """HLO fft along one dimension: complex to complex, real to half a spectrum, half a spectrum to real; any length.
 
-Everything is computed in f64. A length whose prime factors are small goes through Stockham's passes, one for each
+Everything is computed in f64. A length with small prime factors goes through Stockham's passes, one for each
 factor, without reordering. Any other becomes, by Bluestein's formula, a convolution of a power of two's length.
 
 Tables (complex128): the roots exp(-2 pi i k / transformed); for Bluestein then the chirp exp(-pi i k^2 / length) and
-the spectrum of its conjugate over `transformed`. Unit: some lines. Strides are in bytes; `outer` and `inner` number
-the lines by the dimensions before and after the transformed one.
+the spectrum of its conjugate divided by `transformed`. Unit: some lines. Strides are in bytes; `outer` and `inner`
+index the lines by the dimensions before and after the transformed one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 COMPLEX, REAL, HALF = range(3)
-"""What a line is: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""
+"""Kinds of lines: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""
 LARGEST_FACTOR = 31
-"""The largest prime that is a factor of its own: a pass takes time by its square. Chosen by hand."""
-Pointer = Any  # what `pointer` returns: Numba indexes it like an array
+"""The largest prime factor with a pass of its own, whose time is quadratic in it. Chosen by hand."""
+Pointer = Any  # the result of `pointer`: Numba indexes it like an array
 
 
 class Fourier(Record):
@@ -93,7 +93,7 @@ def _pass_of_any(x: Pointer, y: Pointer, roots: Pointer, rest: int, stride: int,
 
 @inner
 def _transform(parameters: int, x: int, y: int, roots: Pointer) -> int:
-    """The spectrum of the numbers at x; y is as large. Returns which of the two holds it."""
+    """The spectrum of the numbers at x; y is a buffer of the same size. Returns the one that holds it: x or y."""
     rest, stride = word(parameters, Fourier.TRANSFORMED), 1
     for number in range(word(parameters, Fourier.FACTORS)):
         factor = word(parameters, Fourier.WORDS + number)
@@ -112,7 +112,7 @@ def _transform(parameters: int, x: int, y: int, roots: Pointer) -> int:
 
 @inner
 def _spectrum(parameters: int, x: int, y: int) -> int:
-    """The spectrum of `length` numbers at x. Returns where it is: x or y."""
+    """The spectrum of `length` numbers at x. Returns its address: x or y."""
     length, transformed = word(parameters, Fourier.LENGTH), word(parameters, Fourier.TRANSFORMED)
     table = word(parameters, Fourier.TABLE)
     roots = pointer(table, "complex128")
@@ -188,13 +188,13 @@ def fourier(element_type: str) -> Codelet:
 
 
 def fourier_scratch_bytes(length: int) -> int:
-    """The bytes of scratch for lines of `length`."""
+    """The bytes of scratch for lines of `length` elements."""
     return 2 * 16 * fourier_plan(length)[0]
 
 
 @cache
 def fourier_plan(length: int) -> tuple[int, tuple[int, ...]]:
-    """The length that is transformed, and its factors: fours, a two, then other primes."""
+    """The length that is transformed, and its factors: fours, at most one two, then other primes."""
     rest, factors = length, []
     for factor in (4, 2, *range(3, LARGEST_FACTOR + 1, 2)):
         while rest % factor == 0:
@@ -206,7 +206,7 @@ def fourier_plan(length: int) -> tuple[int, tuple[int, ...]]:
 
 
 def fourier_table(length: int) -> np.ndarray:
-    """The table of a length: complex128, one dimension."""
+    """The table of a length: complex128 [n]."""
     transformed, _ = fourier_plan(length)
     roots = _roots(transformed, np.arange(transformed))
     if transformed == length:
@@ -219,7 +219,7 @@ def fourier_table(length: int) -> np.ndarray:
 
 
 def _roots(order: int, powers: np.ndarray) -> np.ndarray:
-    """exp(-2 pi i powers / order), by the first octant, where sine and cosine are exact to the last bit."""
+    """exp(-2 pi i powers / order), reduced to the first octant, where sine and cosine are exact to the last bit."""
     eighths, rest = np.divmod(8 * powers, order)
     swapped = eighths % 2 == 1
     angle = np.where(swapped, order - rest, rest) * (np.pi / (4 * order))

@@ -1,7 +1,7 @@
-"""Numba's frontend alone: from a codelet's function to LLVM IR that nobody has optimised yet.
+"""Numba's frontend alone: from a codelet's function to unoptimised LLVM IR.
 
-Numba by itself would optimise, and make machine code of, each function that a codelet calls, and then of the codelet
-with all of them in it once more. Here each gets types and IR, and the rest is done once, in machine_code.py.
+Numba by itself would optimise and compile each function that a codelet calls, and then the codelet with all of them
+inlined once more. Here each gets types and IR only; optimisation and code generation are done once, in linking.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.errors import InternalError
 from engine.garbage import collector_paused
 from engine.machine_code.abi import ARGUMENTS
 
-NAME = "codelets"  # of our target among those of Numba
+NAME = "codelets"  # of this target among those of Numba
 OPTIONS: dict[str, Any] = {
     "nopython": True,
     "error_model": "numpy",
@@ -48,7 +48,7 @@ class Library(codegen.CodeLibrary):
         self._texts.append(str(ir_module))
 
     def finalize(self) -> None:
-        """Nothing more is made of IR here."""
+        """Does nothing: the IR is not processed further here."""
 
     def get_function(self, name: str) -> Any:
         raise InternalError(f"Expected nobody to want code before it is optimised. Received: {name}.")
@@ -59,7 +59,7 @@ class Library(codegen.CodeLibrary):
     get_asm_str = get_llvm_str
 
     def all_texts(self) -> list[str]:
-        """The IR of the function and of all below it, each once."""
+        """The IR of the function and of all its callees, each once."""
         found: dict[Library, None] = {}
         waiting = [self]
         while waiting:
@@ -71,7 +71,7 @@ class Library(codegen.CodeLibrary):
 
 
 class Codegen(codegen.JITCPUCodegen):
-    """Makes libraries of IR, and needs no engine that could run them."""
+    """Creates libraries of IR, without an execution engine."""
 
     _library_class = Library
 
@@ -88,7 +88,7 @@ class Codegen(codegen.JITCPUCodegen):
 
 
 class TypingContext(typing.BaseContext):
-    """The types of what codelets are written with. All of NumPy would take half a second to load."""
+    """Types for the language of codelets. Loading all of NumPy would take half a second."""
 
     def load_additional_registries(self) -> None:
         from numba.core.typing import cmathdecl, enumdecl, mathdecl
@@ -98,7 +98,7 @@ class TypingContext(typing.BaseContext):
 
 
 class Context(cpu.CPUContext):
-    """The code of what codelets are written with, without Numba's runtime."""
+    """Lowering for the language of codelets, without Numba's runtime."""
 
     @global_compiler_lock
     def init(self) -> None:
@@ -108,7 +108,7 @@ class Context(cpu.CPUContext):
         externals.c_math_functions.install(self)
 
     def load_additional_registries(self) -> None:
-        # what these register when they are imported is wanted, not their names
+        # These are imported for what they register.
         from numba.core import optional  # noqa: F401
         from numba.cpython import builtins, cmathimpl, enumimpl, iterators, mathimpl, numbers, rangeobj, tupleobj  # noqa: F401
         from numba.np import arrayobj, npyimpl  # noqa: F401
@@ -117,7 +117,7 @@ class Context(cpu.CPUContext):
             self.install_registry(each.registry)
 
     def get_abi_sizeof(self, ty: ir.Type) -> int:
-        # LLVM knows, but it may be busy in another thread.
+        # Asking LLVM would wait for it where it is busy in another thread.
         size = self._sizes.get(ty)
         if size is None:
             size = self._sizes[ty] = super().get_abi_sizeof(ty)
@@ -128,7 +128,7 @@ class Context(cpu.CPUContext):
 
 
 class CodeletTarget(CPUTarget):
-    """Types and code apart from those of the user's own Numba functions."""
+    """Types and code kept apart from those of the user's own Numba functions."""
 
     @property
     def typing_context(self) -> Any:
@@ -149,7 +149,7 @@ TARGET = CodeletTarget(NAME)
 
 
 class FunctionCompiler(dispatcher._FunctionCompiler):
-    """Types and IR of one function."""
+    """Infers types and writes IR of one function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function, TARGET, dict(OPTIONS), {}, Passes)
@@ -177,29 +177,29 @@ class InnerDispatcher(dispatcher.Dispatcher):
             known = self.overloads.get(tuple(arguments))
             if known is None:
                 made = self._compiler.compile(arguments, return_type)
-                known = made._replace(entry_point=object())  # a key, under which callers find the function
+                known = made._replace(entry_point=object())  # a key, by which callers find the function
                 self.targetctx.insert_user_function(known.entry_point, made.fndesc, [made.library])
                 self.overloads[tuple(arguments)] = known
             return known.entry_point
 
 
 def _without_number(argument: Any) -> Any:
-    """A literal number makes no function of its own: LLVM sees it where it inlines the call."""
+    """The type without a literal integer's value: no function is specialised by it, LLVM sees it when inlining."""
     return types.unliteral(argument) if isinstance(argument, types.IntegerLiteral) else argument
 
 
 class Codelets(target_extension.CPU):
-    """All that Numba knows to do on a CPU holds for codelets."""
+    """Inherits all that Numba implements for CPUs."""
 
 
 target_extension.target_registry[NAME] = Codelets
 target_extension.dispatcher_registry[Codelets] = InnerDispatcher
-# How Numba compiles those of its own functions that are written in Python.
+# The compiler of those of Numba's own functions that are written in Python.
 target_extension.jit_registry[Codelets] = lambda *arguments, **options: InnerDispatcher
 
 
 def ir_of(function: Callable[..., None]) -> tuple[list[str], str]:
-    """LLVM IR of a codelet and of all it calls, as texts of modules; and the name of its function in them."""
+    """LLVM IR of a codelet and of all its callees, as texts of modules; and the name of its function in them."""
     with global_compiler_lock, target_extension.target_override(NAME), collector_paused():
         made = FunctionCompiler(function).compile(SIGNATURE.args, SIGNATURE.return_type)
         return made.library.all_texts(), made.fndesc.llvm_func_name

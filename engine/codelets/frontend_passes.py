@@ -1,4 +1,4 @@
-"""Numba's passes over the functions of codelets: those they need, and one of our own."""
+"""Numba's passes over the functions of codelets: those they need, and one defined here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.codelets.record import Record
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class MembersAsNumbers(FunctionPass):
-    """`Field.ROWS` becomes a number, of an enumeration or a record: Numba would infer a type for each of them."""
+    """Replaces members of enumerations and records (`Field.ROWS`) by numbers: Numba would infer a type for each."""
 
     _name = "members_as_numbers"
 
@@ -34,7 +34,7 @@ class MembersAsNumbers(FunctionPass):
                     if not target.is_temp:
                         continue
                     classes[target.name] = value.value
-                    number = 0  # the class itself is not read any longer
+                    number = 0  # the class itself has no readers left
                 else:
                     continue
                 assignment.value = numba_ir.Const(number, assignment.loc)
@@ -49,7 +49,7 @@ def _has_numbers(value: Any) -> bool:
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class TypeInference(FunctionPass):
-    """Types of all variables. Functions may return arrays: none of them owns its memory."""
+    """Infers types of all variables. Functions may return arrays: none of them owns its memory."""
 
     _name = "type_inference"
 
@@ -65,7 +65,7 @@ class TypeInference(FunctionPass):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class IRWriting(LoweringPass):
-    """LLVM IR of a function with types, and nothing further."""
+    """Writes LLVM IR of a typed function, without optimising it."""
 
     _name = "ir_writing"
 
@@ -90,7 +90,7 @@ class IRWriting(LoweringPass):
 
 
 class Passes(compiler.CompilerBase):
-    """From bytecode over types to LLVM IR."""
+    """From bytecode through typed IR to LLVM IR."""
 
     def define_pipelines(self) -> list[PassManager]:
         passes = PassManager("codelets")

@@ -1,8 +1,8 @@
 """HLO gather: copies slices of the operand, at clamped start indices, for any element type.
 
 Parameters: `Gather`, then a BatchDimension, IndexComponent and PieceDimension for each; strides and offsets in bytes. A
-piece is a run of bytes that is contiguous in operand and target. Unit: one index vector (a position of the batch
-dimensions, in row-major order).
+block (PIECE) is a run of bytes that is contiguous in operand and target. Unit: one index vector (a position of the
+batch dimensions, in row-major order).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from engine.ir.shape import SIGNED, UNSIGNED, Shape
 
 LARGEST = 2**63 - 1
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026:
-AHEAD = 12  # slices that are fetched into the cache before they are copied
-MOST_LINES = 8  # cache lines of 64 bytes that are fetched of a slice
+AHEAD = 12  # slices by which prefetching precedes copying
+MOST_LINES = 8  # cache lines of 64 bytes that are prefetched of a slice
 
 
 class Gather(Record):
@@ -57,7 +57,7 @@ class IndexComponent(Record):
 
 
 class PieceDimension(Record):
-    """A dimension that counts the pieces of a slice."""
+    """A dimension of the blocks of a slice."""
 
     size: int
     operand_stride: int
@@ -79,7 +79,7 @@ def load_index(address: int, size: int, signed: int) -> int:
 
 @inner
 def _copy_pieces(parameters: int, table: int, source: int, target: int) -> None:
-    """Copies one slice, piece by piece."""
+    """Copies one slice, block by block."""
     piece_bytes, rank = word(parameters, Gather.PIECE_BYTES), word(parameters, Gather.PIECE_RANK)
     for piece in range(word(parameters, Gather.PIECES)):
         rest, source_now, target_now = piece, source, target
@@ -95,14 +95,14 @@ def _copy_pieces(parameters: int, table: int, source: int, target: int) -> None:
 
 @inner
 def fetch_lines(address: int, count: int) -> None:
-    """Begins to bring `count` bytes into the cache; of many the first ones, the processor follows by itself."""
+    """Prefetches `count` bytes, of many only the first lines: the hardware prefetcher follows."""
     for line in range(min((count + 63) >> 6, MOST_LINES)):
         prefetch(address + 64 * line)
 
 
 @inner
 def _fetch(parameters: int, batch: int, component: int, unit: int) -> None:
-    """Begins to fetch the one piece of a unit to come, where one number says which."""
+    """Prefetches the one block of a later unit, where a single index component determines it."""
     index = word(parameters, Gather.INDICES) + unit * word(batch, BatchDimension.INDEX_STRIDE)
     index += word(component, IndexComponent.INDEX_OFFSET)
     start = load_index(index, word(parameters, Gather.INDEX_BYTES), word(parameters, Gather.INDEX_SIGNED))
@@ -151,7 +151,7 @@ def byte_strides(shape: Shape) -> list[int]:
 
 
 def merge(dimensions: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Joins neighbouring (size, stride, stride, ...) that step as one through all memories; drops size 1."""
+    """Joins neighbouring (size, stride, stride, ...) that are contiguous in all arrays; drops size 1."""
     merged: list[tuple[int, ...]] = []
     for size, *strides in dimensions:
         if size == 1:
@@ -187,8 +187,7 @@ def encode_gather(
 ) -> tuple[tuple[Part, ...], int]:
     """The parts of `gather`'s block and its number of units; operand, indices and target are (shape, address).
 
-    Raises InternalError for indices that are no integers and for a target of another rank than the numbers
-    say.
+    Raises InternalError for indices that are no integers and for a target whose rank contradicts `numbers`.
     """
     (operand_shape, _), (index_shape, _), (target_shape, _) = operand, indices, target
     sizes, index_strides, along = index_layout(index_shape, numbers.index_vector_dim)

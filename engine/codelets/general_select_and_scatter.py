@@ -1,9 +1,9 @@
-"""HLO select-and-scatter with any bodies, of any element type, called by address for one pair of elements at a time.
+"""HLO select-and-scatter with any bodies and element type; the bodies are called by address for each pair of elements.
 
 The table has for each dimension [source size, source stride in bytes, operand size, operand stride in elements, window
 stride, low padding, window size, window dilation, base dilation]. Padding and the gaps of a dilated base are never
-selected; a window that has nothing else drops its source element. Unit: an index of the first dimension if that has no
-window, else everything.
+selected; a window that contains nothing else drops its source element. Unit: an index of the first dimension if that
+has no window, else everything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 SCRATCH_BYTES = 8
-"""For a comparator's answer."""
+"""For a comparator's result."""
 
 
 class GeneralSelectAndScatter(Record):
@@ -30,7 +30,7 @@ class GeneralSelectAndScatter(Record):
     source: Address = 0
     init: Address = 0  # one element
     target: Address = 0
-    choice: Address = 0  # the code that says whether the first of two elements is kept
+    choice: Address = 0  # a comparator: 1 if the first of two elements is kept
     combiner: Address = 0  # a scatter's combiner
     unit_elements: int  # of the operand
     unit_source: int  # bytes of the source
@@ -40,7 +40,7 @@ class GeneralSelectAndScatter(Record):
 
 
 class WindowedDimension(Record):
-    """A dimension along which windows are walked; the source's stride in bytes, the operand's in elements."""
+    """A dimension along which windows move; the source's stride in bytes, the operand's in elements."""
 
     windows: int
     source_stride: int
@@ -55,7 +55,7 @@ class WindowedDimension(Record):
 
 @inner
 def _candidate(parameters: int, position: int, place: int) -> int:
-    """The operand element, counted from the unit's first, at one place of one window; -1 for padding and gaps."""
+    """Index of the operand element, in the unit, at one position of one window; -1 for padding and gaps."""
     element = 0
     for d in range(word(parameters, GeneralSelectAndScatter.RANK) - 1, -1, -1):
         entry = parameters + 8 * (GeneralSelectAndScatter.WORDS + WindowedDimension.WORDS * d)
@@ -84,7 +84,7 @@ def _source_offset(parameters: int, position: int) -> int:
 
 @inner
 def _selected(parameters: int, first: int, position: int, answer: int) -> int:
-    """The operand element that one window selects, or -1."""
+    """Index of the operand element that one window selects, or -1."""
     chosen, choice = -1, word(parameters, GeneralSelectAndScatter.CHOICE)
     for place in range(word(parameters, GeneralSelectAndScatter.PLACES)):
         candidate = _candidate(parameters, position, place)

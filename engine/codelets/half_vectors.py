@@ -1,4 +1,4 @@
-"""Vectors of halves: read as float32, and written rounded to the nearest, ties to even."""
+"""Vectors of 16-bit floats: read as float32, and written rounded to nearest, ties to even."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from engine.machine_code.processor import lanes
 
 HALF, I16 = ir.HalfType(), ir.IntType(16)
 HALVES = ("f16", "bf16")
-F16, BF16 = 0, 1  # their numbers
+F16, BF16 = 0, 1  # indices in HALVES
 HALF_BYTES = 2
 
 
 def load_halves(builder: ir.IRBuilder, kind: str, address: ir.Value, mask: ir.Value | None = None) -> ir.Value:
-    """lanes() halves as float32; lanes outside the mask are not touched and become 0."""
+    """Loads lanes() 16-bit floats as float32; lanes outside the mask are not accessed and become 0."""
     pointer, raw = builder.inttoptr(address, POINTER), vector.vector_type(I16)
     if mask is None:
         bits = builder.load(pointer, align=HALF_BYTES, typ=raw)
@@ -48,7 +48,7 @@ def store_halves(
 
 
 def _rounded_to_bfloat16(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """The upper half of the bits, rounded; NaN becomes quiet instead, for rounding could make it infinite."""
+    """The upper half of the bits, rounded; NaN is quietened instead, as rounding could make it infinite."""
     bits = builder.bitcast(value, vector.vector_type(I32))
     odd = builder.and_(builder.lshr(bits, _all(I32, 16)), _all(I32, 1))
     rounded = builder.add(builder.add(bits, _all(I32, 0x7FFF)), odd)
@@ -68,7 +68,7 @@ def _call(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.
 
 
 def by_kind(builder: ir.IRBuilder, kind: ir.Value, write: Callable[[str], None]) -> None:
-    """What `write` writes for each of HALVES, where `kind` is its number: a constant in every codelet."""
+    """Emits `write(name)` for each of HALVES, under a test that `kind` is its index: a constant in every codelet."""
     with builder.if_else(builder.icmp_signed("==", kind, I64(F16))) as (f16, bf16):
         with f16:
             write("f16")
@@ -116,15 +116,15 @@ def _narrowing(masked: bool) -> Any:
     return narrow
 
 
-# (kind, halves, float32, count): lanes() of them, or the first `count`; of float32 a whole vector is always touched.
+# (kind, 16-bit source, float32 target, count): lanes() elements, or the first `count`; whole vectors of float32.
 widen, widen_some = _widening(False), _widening(True)
-# (kind, float32, halves, count)
+# (kind, float32 source, 16-bit target, count)
 narrow, narrow_some = _narrowing(False), _narrowing(True)
 
 
 @intrinsic
 def element(typing_context: Any, kind: types.Type, address: types.Type) -> tuple[Any, Emitter]:
-    """The half at an address as float32."""
+    """The 16-bit float at an address as float32."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         bits = builder.load(builder.inttoptr(arguments[1], POINTER), align=HALF_BYTES, typ=I16)

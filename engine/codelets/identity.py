@@ -1,4 +1,4 @@
-"""The file of a codelet's object code on disk: under what the codelet was made of."""
+"""The file of a codelet's object code on disk, named by everything the codelet is compiled from."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def path_of(function: Callable[..., Any], name: str) -> Path:
 
 @cache
 def _sources(file: str) -> bytes:
-    """A hash of a file outside the folder of codelets and of its imports; the cache's folder is named by all others."""
+    """A hash of a file outside this folder and of its imports; empty inside, as the cache's folder covers those."""
     path = Path(file)
     return b"" if path.is_relative_to(PLACE) else sources.digest(path)
 
 
 def identity(value: Any) -> Any:
-    """What a function and the values it closes over are, the same in every process."""
+    """The identity of a function and of the values in its closure, the same in every process."""
     function = getattr(value, "function", value)
     if inspect.isfunction(function):
         code = function.__code__

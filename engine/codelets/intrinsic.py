@@ -10,9 +10,9 @@ Definition = Callable[..., Any]
 
 
 class Intrinsic:
-    """What `numba.extending.intrinsic` makes, without Numba until a codelet that calls it is compiled.
+    """As `numba.extending.intrinsic`, but without loading Numba until a codelet that calls it is compiled.
 
-    The definition takes a typing context and argument types, and returns a signature and what emits the code.
+    The definition takes a typing context and argument types, and returns a signature and a function that emits code.
     """
 
     def __init__(self, definition: Definition, prefer_literal: bool) -> None:
@@ -22,7 +22,7 @@ class Intrinsic:
 
     @cached_property
     def _numba_type_(self) -> Any:
-        """The name under which Numba asks a value for its type."""
+        """The attribute by which Numba asks a value for its type."""
         from numba.core import types
         from numba.core.typing.templates import make_intrinsic_template
 
@@ -37,7 +37,7 @@ class Intrinsic:
 
 # An intrinsic is defined on types and called on values, so its Python signature says nothing about calls.
 def intrinsic(definition: Definition | None = None, *, prefer_literal: bool = False) -> Any:
-    """Decorator: makes an Intrinsic of a definition. With `prefer_literal` it sees the values of constants as types."""
+    """Decorator: an Intrinsic of a definition. With `prefer_literal` it receives constants as literal types."""
     if definition is None:
         return lambda given: Intrinsic(given, prefer_literal)
     return Intrinsic(definition, prefer_literal)

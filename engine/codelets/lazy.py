@@ -1,4 +1,4 @@
-"""Modules of Numba's that load when something is asked of them: code from the disk cache runs without Numba."""
+"""Numba's modules, loaded on first use of an attribute: code from the disk cache runs without Numba."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 
 class LazyModule(ModuleType):
-    """Stands for the module of its name. To Numba, which sees one in a codelet's globals, it is a module too."""
+    """Stands for the module of its name. Numba, which finds it in a codelet's globals, takes it for a module too."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module(self.__name__), name)

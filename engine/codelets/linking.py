@@ -1,4 +1,4 @@
-"""A codelet and all it calls as one module of LLVM IR, which is optimised once, and its object code."""
+"""Links a codelet and all its callees into one module of LLVM IR, optimises it once and compiles it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.machine_code import optimising
 
 PIPELINE = optimising.Pipeline(level=3, loops=True)
 
-# Numba's functions return a status and take addresses for a result and an exception: codelets have neither.
+# Numba's functions return a status and take addresses for a result and an exception, which codelets do not use.
 ENTRY = """
 declare i32 @"{function}"(ptr, ptr, i64, i64, i64, i64)
 
@@ -21,13 +21,13 @@ define void @"{name}"(i64 %parameters, i64 %lo, i64 %hi, i64 %scratch) {{
 }}
 """
 RUNTIMES = ("numba", "NRT_", "Py", "_Py", "_ZN08NumbaEnv")
-"""How names begin that only exist in a process that has loaded Numba, or are addresses of one process."""
+"""Prefixes of symbols that only exist in a process that has loaded Numba, or are addresses of one process."""
 
 
 def object_of(texts: list[str], function: str, name: str) -> bytes:
-    """Object code with one symbol, the codelet `name`, made of the modules' IR; `function` is its name in there.
+    """Object code with one symbol, the codelet `name`, from the modules' IR; `function` is its name in the IR.
 
-    Raises InternalError for a codelet that would not run without Python or Numba, one that allocates for instance.
+    Raises InternalError for a codelet that needs Python or Numba at run time, for instance one that allocates.
     """
     context = binding.create_context()
     module = binding.parse_assembly(ENTRY.format(function=function, name=name), context)

@@ -1,6 +1,6 @@
 """Matrix registers (Intel's AMX): blocks of bfloat16 whose products are summed in float32, 16 x 16 at a time.
 
-Where the processor has them, they do sixteen times as many multiply-adds a cycle as vectors of float32.
+Where the processor has them, they do sixteen times as many multiply-adds per cycle as float32 vectors.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from engine.codelets.memory import I64, POINTER, VOID, Emitter, intrinsic
 from engine.codelets.piece_sizes import BLOCK
 
 I8 = ir.IntType(8)
-K_PAIR = 2  # bfloat16 along k that lie next to each other, in both operands
+K_PAIR = 2  # bfloat16 along k that are contiguous, in both operands
 BLOCK_K = 32  # bfloat16 in a row of a register
 REGISTER_BYTES = 1024
 GROUP = 2 * BLOCK  # rows, or columns, that are multiplied at a time: two registers of each
 SUM_PITCH = 4 * GROUP
 
 PIECES = 3
-LARGE, SMALL, TINY = 0, 1, 2  # the pieces of a number
-ORDER_A, ORDER_B = (2, 1, 0), (0, 1, 2)  # their places in memory, in the order in which they are wanted
+LARGE, SMALL, TINY = 0, 1, 2  # the parts of a split number
+ORDER_A, ORDER_B = (2, 1, 0), (0, 1, 2)  # their positions in memory, in the order of use
 PRODUCTS = ((TINY, LARGE), (SMALL, LARGE), (SMALL, SMALL), (LARGE, SMALL), (LARGE, TINY), (LARGE, LARGE))
-"""Pieces of A and B, so that few registers change and what is small is added first. The three products that are left
-out are at most 2**-24 of the whole together."""
+"""Parts of A and B, ordered so that few registers change and small products are added first. The three products that
+are left out are together at most 2**-24 of the whole."""
 
 
 BLOCK_BYTES = PIECES * 2 * REGISTER_BYTES + 64
-"""Of a group's pieces for a block of k: a line more, or the pieces of a row along k would share two cache sets."""
+"""Size of a group's parts for a block of k: a cache line more, or the parts of a row along k would share two cache
+sets."""
 
 
 def _call(builder: ir.IRBuilder, name: str, *arguments: ir.Value) -> None:
@@ -40,7 +41,7 @@ def _call(builder: ir.IRBuilder, name: str, *arguments: ir.Value) -> None:
 
 
 def _shapes(module: ir.Module) -> ir.GlobalVariable:
-    """What the registers are told to be: all of them whole."""
+    """The configuration of the registers: all of full size."""
     name = "whole_matrix_registers"
     if name in module.globals:
         return module.globals[name]
@@ -56,7 +57,7 @@ def _shapes(module: ir.Module) -> ir.GlobalVariable:
 
 @intrinsic
 def begin_matrices(typing_context: Any) -> tuple[Any, Emitter]:
-    """Makes the matrix registers ready for this thread."""
+    """Configures the matrix registers for this thread."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         _call(builder, "ldtilecfg", builder.bitcast(_shapes(builder.module), POINTER))
@@ -67,7 +68,7 @@ def begin_matrices(typing_context: Any) -> tuple[Any, Emitter]:
 
 @intrinsic
 def end_matrices(typing_context: Any) -> tuple[Any, Emitter]:
-    """Gives them back, so that the system need not keep them when the thread is moved."""
+    """Releases them, so that the operating system need not save them in a context switch."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         _call(builder, "tilerelease")
@@ -86,9 +87,9 @@ def multiply_groups(
     b: types.Type,
     sums: types.Type,
 ) -> tuple[Any, Emitter]:
-    """sums[32, 32] = the products of a packed group of rows and one of columns, each of one or two blocks.
+    """sums[32, 32] = the product of a packed group of rows and one of columns, each of one or two blocks.
 
-    a, b: bfloat16 [block of k][piece][block of rows or columns][16][32]; the 16 are rows of A, or pairs of k of B.
+    a, b: bfloat16 [block of k][part][block of rows or columns][16][32]; the 16 are rows of A, or pairs of k of B.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
@@ -108,7 +109,7 @@ def multiply_groups(
 
 
 def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
-    """The LLVM function for so many blocks, defined in the module at the first request."""
+    """The LLVM function for this many blocks, defined in the module on first use."""
     name = f"multiply_groups_{rows}x{columns}"
     if name in module.globals:
         return module.globals[name]

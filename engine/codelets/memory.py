@@ -75,7 +75,7 @@ def pointer(typing_context: Any, address: types.Type, name: types.Type) -> tuple
 
 @intrinsic
 def prefetch(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
-    """Fetches a cache line that will be wanted; any address may be given."""
+    """Prefetches a cache line; any address may be given."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         function = _declare(builder, "llvm.prefetch.p0", VOID, [POINTER, I32, I32, I32])
@@ -117,7 +117,7 @@ def call0(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
 
 @intrinsic
 def load_acquire(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
-    """Loads an int64; nothing after it is done before it."""
+    """Loads an int64 with acquire ordering."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         return builder.load_atomic(builder.inttoptr(arguments[0], POINTER), "acquire", 8, typ=I64)
@@ -127,10 +127,10 @@ def load_acquire(typing_context: Any, address: types.Type) -> tuple[Any, Emitter
 
 @intrinsic
 def store_release(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Emitter]:
-    """Stores an int64; everything before it is done before it."""
+    """Stores an int64 with release ordering."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        # llvmlite knows atomic stores through typed pointers only.
+        # llvmlite supports atomic stores through typed pointers only.
         builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], I64.as_pointer()), "release", 8)
         return context.get_dummy_value()
 
@@ -144,7 +144,7 @@ def _declare(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[
 
 @intrinsic
 def pause(typing_context: Any) -> tuple[Any, Emitter]:
-    """Tells the processor that this is a waiting loop."""
+    """Tells the processor that this is a spin-wait loop."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         if X86:
@@ -174,7 +174,7 @@ def floating_point_state(typing_context: Any) -> tuple[Any, Emitter]:
 
 @intrinsic
 def set_floating_point_state(typing_context: Any, state: types.Type) -> tuple[Any, Emitter]:
-    """Puts back what `floating_point_state` returned in this thread."""
+    """Restores a state that `floating_point_state` returned in this thread."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         if X86:
@@ -190,7 +190,7 @@ def set_floating_point_state(typing_context: Any, state: types.Type) -> tuple[An
 
 @intrinsic
 def flush_to_zero(typing_context: Any, state: types.Type) -> tuple[Any, Emitter]:
-    """A floating-point state like the given one, but denormal numbers, 150 times slower, count as zero."""
+    """A floating-point state with denormals, which are 150 times slower, as zero; unchanged except on x86 and ARM."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         bits = FLUSH_TO_ZERO_X86 if X86 else FLUSH_TO_ZERO_ARM if ARM else 0

@@ -1,4 +1,4 @@
-"""The micro kernels: a few rows of C by a few vectors of columns, held in registers along all of k."""
+"""The micro kernels: a few rows of C by a few vectors of columns, kept in registers along all of k."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from engine.machine_code.processor import lanes, masks_are_cheap, registers
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks
 ARGUMENTS = 11
-AS_HALVES = 2  # for `accumulate`, in place of 0 or 1: what is there is replaced by halves
+AS_HALVES = 2  # for `accumulate`, in place of 0 or 1: C is overwritten by 16-bit floats
 WHOLE = 32  # added to the number of a kernel whose last vector is whole; more than any kernel's rows
 
 
 @cache
 def row_counts() -> dict[int, tuple[int, ...]]:
-    """For each number of vectors of columns, the numbers of rows there are kernels for, in descending order.
+    """For each number of vectors of columns, the numbers of rows that have kernels, in descending order.
 
-    The largest leaves registers for B and for elements of A; the others serve the rows that remain.
+    The largest leaves registers for B and for elements of A; the others serve the remaining rows.
     """
     # 12x2 would fit too, but LLVM loads all elements of A at once and then spills: half the speed of 10x2.
     if registers() == 32:
@@ -43,15 +43,15 @@ def panel_columns() -> int:
 
 
 def _cycles(rows: int, vectors: int) -> float:
-    """What one k costs: two multiply-adds or loads a cycle, and at least the latency of a multiply-add."""
+    """Cycles of one k: two multiply-adds or loads a cycle, and at least the latency of a multiply-add."""
     return max(rows * vectors / 2, (rows + vectors + 1) / 2, 5.0)
 
 
 @cache
 def row_steps(vectors: int) -> tuple[int, ...]:
-    """Indexed by the rows that remain, below four times the largest kernel: how many of them to do next.
+    """Rows of the next kernel, indexed by the rows that remain, below four times the largest kernel.
 
-    The choice is the cheapest way to cut the rows; from more rows than these one takes the largest kernel.
+    The choice is the cheapest partition of the rows; with more rows than these the largest kernel is used.
     """
     counts = row_counts()[vectors]
     costs, steps = [0.0], [0]
@@ -64,7 +64,7 @@ def row_steps(vectors: int) -> tuple[int, ...]:
 
 
 def rows_cycles(rows: int, vectors: int) -> float:
-    """What one k of that many rows costs, by the model that chooses how to cut them."""
+    """Cycles of one k for that many rows, by the model that chooses how to partition them."""
     steps, cycles = row_steps(vectors), 0.0
     while rows > 0:
         step = steps[rows] if rows < len(steps) else steps[-1]
@@ -75,7 +75,7 @@ def rows_cycles(rows: int, vectors: int) -> float:
 
 
 def _micro_kernels(store: str) -> Any:
-    """The intrinsic of the kernels that can also store that element type, if `accumulate` is AS_HALVES."""
+    """The intrinsic of the kernels that can also store the element type `store`, if `accumulate` is AS_HALVES."""
 
     @intrinsic
     def micro_kernel(
@@ -98,7 +98,7 @@ def _micro_kernels(store: str) -> Any:
 
         i < rows * blocks. row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of
         `row_counts()[vectors]`, blocks at least 1. n runs over `vectors` vectors; of the last one only `last_columns`
-        columns are touched, except that without cheap masks it is read whole, so B must then have been packed.
+        columns are accessed, except that without cheap masks it is read whole, so B must have been packed.
         """
 
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
@@ -133,7 +133,7 @@ def kernel_shapes() -> list[tuple[int, int, bool]]:
 
 
 def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str = "f32") -> ir.Function:
-    """The LLVM function of one micro kernel, defined in the module at the first request."""
+    """The LLVM function of one micro kernel, defined in the module on first use."""
     name = f"micro_kernel_{rows}x{vectors}_{store}" + "_masked" * masked
     if name in module.globals:
         return module.globals[name]
@@ -143,7 +143,7 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks = function.args
-    # A masked load takes the place of a multiply-add besides.
+    # A masked load also costs the issue slot of a multiply-add.
     masks = [None] * (vectors - 1) + [vector.lane_mask(builder, last_columns) if masked else None]
     entry, loop, done = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("done")
     builder.branch(loop)
@@ -180,13 +180,13 @@ def _table(builder: ir.IRBuilder, base: ir.Value, table: ir.Value, rows: int) ->
 
 
 def turns_of_k(vectors: int) -> int:
-    """How many k there are in a turn of the loop: two where the registers that this takes are left."""
+    """k in one iteration of the loop: two where enough registers are left for that."""
     return 2 if vectors == 4 else 1
 
 
 @dataclass
 class _State:
-    """What changes along k: the address of A's next offset, that of B's next row, the sums [row][vector]."""
+    """Values that change along k: the address of A's next offset, that of B's next row, the sums [row][vector]."""
 
     offset: ir.Value
     b: ir.Value
@@ -215,7 +215,7 @@ def _sum_over_k(
     k: ir.Value,
     masks: list[ir.Value | None],
 ) -> list[list[ir.Value]]:
-    """The loop over k, in turns of one or two k and with the last one alone if need be; returns [row][vector]."""
+    """The loop over k, one or two k an iteration, the last one alone if need be; returns the sums [row][vector]."""
     rows, vectors = len(a_rows), len(masks)
     turns = turns_of_k(vectors)
     entry, loop, rest = builder.block, builder.append_basic_block("k"), builder.append_basic_block("rest")
@@ -272,7 +272,7 @@ def _write(
     accumulate: ir.Value,
     masks: list[ir.Value | None],
 ) -> None:
-    """Stores the totals, added to what is there if `accumulate` is not 0."""
+    """Stores the totals, added to C if `accumulate` is not 0."""
     with builder.if_else(builder.icmp_signed("!=", accumulate, I64(0))) as (add, replace):
         for branch, adds in ((add, True), (replace, False)):
             with branch:
@@ -291,7 +291,7 @@ def _write_halves(
     totals: list[list[ir.Value]],
     masks: list[ir.Value | None],
 ) -> None:
-    """Stores the totals, rounded."""
+    """Stores the totals rounded to 16-bit floats."""
     for row, row_totals in zip(c_rows, totals, strict=True):
         for j, (total, mask) in enumerate(zip(row_totals, masks, strict=True)):
             store_halves(builder, kind, total, builder.add(row, I64(HALF_BYTES * lanes() * j)), mask)

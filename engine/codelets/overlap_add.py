@@ -1,8 +1,8 @@
-"""Convolutions of stride 1 with few output features: each input position adds to the outputs it reaches.
+"""Convolutions of stride 1 with few output features: each input position adds to the outputs it contributes to.
 
 First the products of an image's positions with the kernel, [input row, input column, taps x features], in scratch; the
-lanes run over taps and features together. Then, for each row of the output, the products of the input rows that reach
-it are added up, and from these sums those of the input columns that reach each output position.
+lanes run over taps and features together. Then, for each row of the output, the products of the input rows that
+contribute to it are summed, and from these sums those of the input columns that contribute to each output position.
 
 Parameters: `Overlap`. Unit: one image.
 """
@@ -30,7 +30,7 @@ LANES = lanes()
 
 
 class Overlap(Field):
-    """The contraction of an image, and how its products are added up."""
+    """The contraction of an image, and the tables for summing its products."""
 
     output: Address
     image_a: int  # bytes between the images of A and of the output
@@ -44,16 +44,16 @@ class Overlap(Field):
     sums: int  # elements of an input column that are summed: taps along a row x features
     pitch_products: int  # bytes between the products of two positions
     pitch_sums: int  # bytes between the sums of two input columns
-    row_starts: Table  # where each output row's offsets begin, and the offsets of products
+    row_starts: Table  # for each output row the start of its entries in row_offsets, which has offsets of products
     row_offsets: Table
     column_starts: Table  # the same for output columns and offsets of sums
     column_offsets: Table
-    products: int  # offsets in scratch
-    row_sums: int
+    products: int  # offset in scratch
+    row_sums: int  # the same
 
 
 def _adding(store: str) -> Any:
-    """The intrinsic that stores sums as that element type."""
+    """The intrinsic that stores sums in the element type `store`."""
 
     @intrinsic
     def add_vectors(
@@ -162,7 +162,7 @@ def overlap_add_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @cache
 def overlap_add_half(element_type: str) -> Codelet:
-    """The same for f16 or bf16, rounded once."""
+    """The codelet for f16 or bf16; results are rounded once."""
     kind = KINDS[element_type]
 
     def overlap_add_halves(parameters: int, lo: int, hi: int, scratch: int) -> None:

@@ -1,4 +1,4 @@
-"""Packing: copies of blocks of A and B, laid out as the micro kernels read them fastest."""
+"""Packing: copies of blocks of A and B in the layout that the micro kernels read fastest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VECTOR_BYTES = 4 * LANES
 PANEL = panel_columns()
 Load = Callable[..., ir.Value]
 """(builder, address, mask or None) to a vector of float32."""
-QUARTER = 4  # elements of what one instruction puts into any part of a vector, straight from memory
+QUARTER = 4  # elements that one instruction loads from memory into any part of a vector
 
 
 @intrinsic
@@ -75,7 +75,7 @@ def transpose_lanes(
 def transposed_block(
     builder: ir.IRBuilder, load: Load, read_whole: Callable[..., list[ir.Value]], arguments: tuple[ir.Value, ...]
 ) -> None:
-    """The code of `transpose_lanes` with its arguments; `load` reads lanes() elements as float32.
+    """Emits `transpose_lanes` for its arguments; `load` reads lanes() elements as float32.
 
     `read_whole` reads a whole block, transposed.
     """
@@ -91,18 +91,18 @@ def transposed_block(
 
 
 def read_by_rows(builder: ir.IRBuilder, load: Load, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
-    """A whole block, transposed: read row by row."""
+    """Reads a whole block row by row; returns it transposed."""
     return _shuffle(builder, [load(builder, address) for address in _addresses(builder, source, offsets)])
 
 
 def _addresses(builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
-    """Of the rows of a whole block."""
+    """Addresses of the rows of a whole block."""
     entries = [builder.inttoptr(builder.add(offsets, I64(8 * i)), POINTER) for i in range(LANES)]
     return [builder.add(source, builder.load(entry, align=8, typ=I64)) for entry in entries]
 
 
 def _read_columns(builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
-    """A whole block, transposed: every QUARTER-th row side by side as it is read, which costs no shuffle."""
+    """Reads a whole block transposed: loads every QUARTER-th row into one vector, which needs no shuffle."""
     addresses = _addresses(builder, source, offsets)
     columns = []
     for first in range(0, LANES, QUARTER):
@@ -134,7 +134,7 @@ def _read_rows(
     rows: ir.Value,
     columns: ir.Value,
 ) -> list[ir.Value]:
-    """lanes() vectors; if there are fewer rows or columns, the missing ones are zeros and not touched."""
+    """Reads lanes() vectors; missing rows and columns are zeros and their memory is not accessed."""
     nothing = ir.Constant(vector.vector_type(vector.BIT), [0] * LANES)
     mask = vector.lane_mask(builder, columns)
     read = []
@@ -155,7 +155,7 @@ def _write_columns(
     pitch: ir.Value,
     columns: ir.Value | None = None,
 ) -> None:
-    """Stores the vectors `pitch` bytes apart: all, or as many as there are columns."""
+    """Stores the vectors `pitch` bytes apart: all, or the first `columns`."""
     for i, column in enumerate(block):
         address = builder.add(destination, builder.mul(pitch, I64(i)))
         if columns is None:
@@ -166,7 +166,7 @@ def _write_columns(
 
 
 def _shuffle(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
-    """Transposes blocks of as many lanes as there are rows, by exchanging ever larger ones between pairs of vectors."""
+    """Transposes blocks of as many lanes as there are rows, by swapping ever larger blocks between pairs of vectors."""
     distance = 1
     while distance < len(rows):
         rows = list(rows)
@@ -229,7 +229,7 @@ def pack_elements(b: int, offset_b: int, stride_b: int, k: int, columns: int, de
 
 @inner
 def pack_grouped_rows(a: int, row_a: int, offset_a: int, rows: int, k: int, destination: int, pitch: int) -> None:
-    """destination[m * pitch + 4k] = A[row_a[m] + offset_a[k]]; each lanes() rows lie next to each other."""
+    """destination[m * pitch + 4k] = A[row_a[m] + offset_a[k]]; each lanes() rows are contiguous."""
     for row in range(0, rows, LANES):
         group = a + load_i64(row_a + 8 * row)
         pack_transposed(group, offset_a, k, min(LANES, rows - row), destination + row * pitch, pitch)

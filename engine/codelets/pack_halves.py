@@ -1,6 +1,6 @@
-"""Packing of halves: copies of blocks of A and B in float32, laid out as the micro kernels read them fastest.
+"""Packing of 16-bit floats: copies of blocks of A and B in float32, in the layout that the micro kernels read fastest.
 
-The functions do what those of `engine.codelets.pack` do for float32.
+The functions correspond to those of `engine.codelets.pack` for float32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.codelets.lazy import types
 from engine.codelets.memory import Emitter, intrinsic, load_i64, store_f32
 from engine.codelets.pack import LANES, Load, read_by_rows, transposed_block
 
-LEAST_RUN = 4  # halves next to each other that are worth a vector of their own
+LEAST_RUN = 4  # contiguous 16-bit floats that are worth a vector of their own
 
 
 @intrinsic
@@ -31,7 +31,7 @@ def transpose_halves(
     target: types.Type,
     target_pitch: types.Type,
 ) -> tuple[Any, Emitter]:
-    """What `transpose_lanes` does."""
+    """As `transpose_lanes`, from 16-bit floats."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         def write(name: str) -> None:
@@ -94,7 +94,7 @@ def pack_transposed_halves(
 def pack_grouped_halves(
     kind: int, a: int, row_a: int, offset_a: int, rows: int, k: int, target: int, pitch: int
 ) -> None:
-    """target[m * pitch + 4k] = A[row_a[m] + offset_a[k]]; each lanes() rows lie next to each other."""
+    """target[m * pitch + 4k] = A[row_a[m] + offset_a[k]]; each lanes() rows are contiguous."""
     for row in range(0, rows, LANES):
         group = a + load_i64(row_a + 8 * row)
         pack_transposed_halves(kind, group, offset_a, k, min(LANES, rows - row), target + row * pitch, pitch)
@@ -106,7 +106,7 @@ def pack_half_runs(
 ) -> None:
     """target[m * pitch + 4k] = A[row_a[m] + offset_a[k]].
 
-    Each `run` elements along k lie next to each other, of the first ones `begun` are over. Touches up to a vector more.
+    Each `run` elements along k are contiguous; the first run lacks `begun` of them. May touch a vector beyond the end.
     """
     for m in range(rows):
         source, row = a + load_i64(row_a + 8 * m), target + m * pitch

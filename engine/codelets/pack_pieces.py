@@ -1,4 +1,4 @@
-"""Packing of float32 as three bfloat16 pieces each, whose sum it is, laid out as matrix registers read them."""
+"""Packing of float32 by the bf16x3 split, in the layout that matrix registers read."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ I16 = ir.IntType(16)
 WIDE = ir.VectorType(I16, 2 * BLOCK)
 MAGNITUDE = 0x7FFFFFFF
 SCALE = 2.0**24
-"""Of both operands: the pieces of the smallest numbers would count as zero otherwise."""
+"""Factor of both operands: the parts of the smallest numbers would be flushed to zero otherwise."""
 UNSCALE = 1 / SCALE**2
 MOST = (127 + 29) << 23
-"""The bits of 2**29: sums of scaled pieces of such numbers cannot overflow. Infinities and NaN lie above it."""
-SEEN_BYTES = 4 * BLOCK  # of the vector that describes what was packed
+"""The bits of 2**29: sums of scaled parts of smaller numbers cannot overflow. Infinities and NaN are above it."""
+SEEN_BYTES = 4 * BLOCK  # of the vector of the largest magnitudes that were packed
 
 
 def _all(value: int) -> ir.Constant:
@@ -38,11 +38,11 @@ def _all(value: int) -> ir.Constant:
 
 
 def _pieces(builder: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
-    """Three vectors of bits, whose upper halves are the pieces in descending order."""
+    """Three vectors of bits, whose upper halves are the parts in descending order."""
     pieces, rest = [], builder.fmul(value, ir.Constant(vector.vector_type(), [SCALE] * BLOCK))
     for _ in range(PIECES - 1):
         bits = builder.bitcast(rest, vector.vector_type(I32))
-        # to the nearest, so that what is left out later is of both signs
+        # To the nearest, so that the omitted products are of both signs.
         piece = builder.and_(builder.add(bits, _all(0x8000)), _all(-0x10000))
         pieces.append(piece)
         rest = builder.fsub(rest, builder.bitcast(piece, vector.vector_type()))
@@ -50,7 +50,7 @@ def _pieces(builder: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
 
 
 def _note(builder: ir.IRBuilder, seen: ir.Value, values: list[ir.Value]) -> ir.Value:
-    """The largest magnitude in each lane."""
+    """Updates the largest magnitude in each lane."""
     for value in values:
         magnitude = builder.and_(builder.bitcast(value, vector.vector_type(I32)), _all(MAGNITUDE))
         seen = builder.select(builder.icmp_unsigned(">", magnitude, seen), magnitude, seen)
@@ -77,7 +77,7 @@ def _upper_halves(builder: ir.IRBuilder, both: tuple[ir.Value, ...], alternate: 
 def _write(
     builder: ir.IRBuilder, values: list[ir.Value], alternate: bool, target: ir.Value, order: tuple[int, ...]
 ) -> None:
-    """The pieces of two vectors, each where its block of the group has its place in the order."""
+    """Stores the parts of two vectors, each in its block of the group, at its position in the order."""
     for number, pair in enumerate(zip(*(_pieces(builder, value) for value in values), strict=True)):
         place = builder.inttoptr(builder.add(target, I64(order[number] * 2 * REGISTER_BYTES)), POINTER)
         builder.store(_upper_halves(builder, pair, alternate), place, align=64)
@@ -91,7 +91,7 @@ def write_row_of_a(
     target: types.Type,
     seen: types.Type,
 ) -> tuple[Any, Emitter]:
-    """The pieces of `count` float32 along k of one row, filled up with zeros to whole blocks."""
+    """Splits and packs `count` float32 along k of one row, padded with zeros to whole blocks."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         _row_of_a(builder, *arguments)
@@ -130,7 +130,7 @@ def _row_of_a(
 
 
 def _block(builder: ir.IRBuilder, target: ir.Value, k: ir.Value) -> ir.Value:
-    """Where the block begins whose first k that is."""
+    """The address of the block whose first k is `k`."""
     return builder.add(target, builder.mul(k, I64(BLOCK_BYTES // BLOCK_K)))
 
 
@@ -157,9 +157,9 @@ def write_pair_of_b(
     group_pitch: types.Type,
     seen: types.Type,
 ) -> tuple[Any, Emitter]:
-    """The pieces of so many columns of two rows of B; instead of a row at 0 there are zeros.
+    """Splits and packs `columns` columns of two rows of B; a row at address 0 counts as zeros.
 
-    Groups of columns are `group_pitch` bytes apart, and so are their vectors of what was seen, SEEN_BYTES each.
+    Groups of columns are `group_pitch` bytes apart; their vectors of largest magnitudes, SEEN_BYTES apart.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
@@ -211,7 +211,7 @@ def _block_of_pair(
 
 @intrinsic
 def forget(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
-    """Nothing was seen yet."""
+    """Resets the largest magnitudes."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         _store_seen(builder, arguments[0], _all(0))
@@ -222,7 +222,7 @@ def forget(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
 
 @intrinsic
 def is_whole_in_pieces(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
-    """1 if the products of all that was seen can be summed in pieces, else 0."""
+    """1 if the products of all that was packed can be computed by the split, else 0."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         large = builder.icmp_unsigned(">", _load_seen(builder, arguments[0]), _all(MOST))
@@ -234,9 +234,9 @@ def is_whole_in_pieces(typing_context: Any, seen: types.Type) -> tuple[Any, Emit
 
 @inner
 def gather_runs(source: int, offset_a: int, run: int, begun: int, k: int, target: int) -> None:
-    """target[4k] = source[offset_a[k]]; each `run` elements lie next to each other, of the first ones `begun` are over.
+    """target[4k] = source[offset_a[k]]; each `run` elements are contiguous; the first run lacks `begun` of them.
 
-    Writes up to a vector more.
+    May write a vector beyond the end.
     """
     if run == 1:
         for i in range(k):
@@ -261,7 +261,7 @@ def split_rows_of_a(a: int, row_a: int, rows: int, k: int, target: int, seen: in
 
 @inner
 def split_rows_of_b(b: int, offset_b: int, k: int, columns: int, target: int, group_pitch: int, seen: int) -> None:
-    """Packs columns, B[offset_b[k] + 4 n], in groups of 32, which lie `group_pitch` bytes apart."""
+    """Packs columns, B[offset_b[k] + 4 n], in groups of 32 that are `group_pitch` bytes apart."""
     for at in range(0, (k + BLOCK_K - 1) // BLOCK_K * BLOCK_K, K_PAIR):
         first = b + load_i64(offset_b + 8 * at) if at < k else 0
         second = b + load_i64(offset_b + 8 * (at + 1)) if at + 1 < k else 0

@@ -1,4 +1,4 @@
-"""All rows of a block times one panel of B: cuts the rows into micro kernels."""
+"""All rows of a block times one panel of B: partitions the rows into micro kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS = _steps()
 
 
 def _repeats() -> np.ndarray:
-    """[vectors, rows that remain] -> how often in a row that micro kernel is the next."""
+    """[vectors, rows that remain] -> number of consecutive calls of that micro kernel."""
     table = np.ones_like(STEPS)
     for vectors in kernels.row_counts():
         for rest in range(1, STEP_LIMIT + 1):
@@ -42,7 +42,7 @@ REPEATS = _repeats()
 
 
 def _panels(kernel: Any) -> Any:
-    """The function below, with kernels that can store one type of C besides float32."""
+    """`multiply_panel` with kernels that can store one type of C besides float32."""
 
     @inner
     def multiply_panel(
@@ -61,7 +61,7 @@ def _panels(kernel: Any) -> Any:
         """C[row_c[m] + size * n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n].
 
         m < rows, n < columns. All arguments but the counts are byte offsets or addresses;
-        1 <= columns <= panel_columns(), k >= 1. With AS_HALVES as `accumulate` C is of halves.
+        1 <= columns <= panel_columns(), k >= 1. With AS_HALVES as `accumulate` C is of 16-bit floats.
         """
         vectors = (columns + LANES - 1) // LANES
         last_columns = columns - LANES * (vectors - 1)

@@ -1,10 +1,10 @@
-"""How products in bfloat16 pieces are cut: known to those who choose them, too, without loading the compiler."""
+"""Block sizes of products by the bf16x3 split, here so that cost models read them without loading the compiler."""
 
 from __future__ import annotations
 
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026
 # and AMX; rows, columns and k are counts.
 BLOCK = 16  # rows of a matrix register, and float32 columns of one that sums
-K_BLOCK = 512  # the most k at a time; a multiple of what a register has
-ELEMENTS = 1 << 17  # of B, whose pieces, 768 kB, stay in the second-level cache while rows of A pass; or of A
+K_BLOCK = 512  # the most k at a time; a multiple of a register's k
+ELEMENTS = 1 << 17  # of B, whose parts, 768 kB, stay in the second-level cache while rows of A stream; or of A
 MOST_COLUMNS = 1024  # of B split at a time

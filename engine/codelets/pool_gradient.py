@@ -1,12 +1,12 @@
-"""The gradient of max pooling whose windows do not overlap, in float32: each of them writes all it covers.
+"""The gradient of float32 max pooling without overlapping windows: each window writes every element it covers.
 
 The lanes of a vector run over windows and channels alike. A row of windows is a list of vectors, each with the mask
-of the lanes that lie at the first place of a window; the other places are read and written at a fixed distance from
-these. Where there are few channels a vector covers several windows, and its lanes between their first places idle.
+of the lanes that are at the first position of a window; the other positions are read and written at fixed offsets from
+these. Where there are few channels a vector covers several windows, and its lanes between their first positions idle.
 
 Parameters (int64 words): the header `PoolGradient`; for depth, height and width an `Axis`; for each vector of a row
 its byte offset in the operand, its byte offset in the source and its mask. Unit: one image. The selection is that of
-`select_and_scatter`: the first place is kept as long as it compares true with the next.
+`select_and_scatter`: the first position is kept as long as it compares true with the next.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class PoolGradient(Record):
     target: Address = 0
     operand_pitch: int  # bytes of an image
     source_pitch: int
-    elements: int  # of an image that are set to the initial value first: all, or none if the windows cover them
+    elements: int  # of an image that are initialised first: all, or none if the windows cover them
     channels: int
-    first: int  # the first window along the width that lies in the operand altogether
-    wholes: int  # how many of them there are
+    first: int  # the first window along the width that is completely inside the operand
+    wholes: int  # number of such windows
     vectors: int  # in a row
 
 
@@ -91,9 +91,9 @@ def _window_lanes(
     init: types.Type,
     direction: types.Type,
 ) -> tuple[Any, Emitter]:
-    """The windows of one vector; `offsets` is a table of pairs whose first words are the places' byte offsets.
+    """The windows of one vector; `offsets` is a table of pairs whose first words are the positions' byte offsets.
 
-    The lanes of the mask take one element of the source after the other.
+    The lanes of the mask take successive elements of the source.
     """
     predicate = _predicate(direction)
 
@@ -121,7 +121,7 @@ def _numbers(number: int) -> ir.Constant:
 def _choose(
     builder: ir.IRBuilder, operand: ir.Value, offsets: ir.Value, end: ir.Value, mask: ir.Value, predicate: str
 ) -> ir.Value:
-    """For each lane the number of the place that is selected."""
+    """For each lane the number of the selected position."""
     first = vector.load_vector(builder, builder.add(operand, _offset(builder, offsets)), mask)
     start, loop, done = builder.block, builder.append_basic_block("choose"), builder.append_basic_block("chosen")
     second = builder.add(offsets, I64(16))
@@ -151,7 +151,7 @@ def _choose(
 
 
 def _expand(builder: ir.IRBuilder, source: ir.Value, mask: ir.Value) -> ir.Value:
-    """Successive elements of memory in the lanes of the mask."""
+    """Loads successive elements of memory into the lanes of the mask."""
     name = f"llvm.masked.expandload.v{LANES}f32"
     arguments = [builder.inttoptr(source, POINTER), mask, vector.zeros()]
     signature = ir.FunctionType(vector.vector_type(), [argument.type for argument in arguments])
@@ -169,7 +169,7 @@ def _spread(
     value: ir.Value,
     initial: ir.Value,
 ) -> None:
-    """Writes each place: the value where it is the one selected, else the initial value."""
+    """Writes each position: the value where it is the selected one, else the initial value."""
     start, loop, done = builder.block, builder.append_basic_block("spread"), builder.append_basic_block("done")
     builder.branch(loop)
     builder.position_at_end(loop)
@@ -186,7 +186,7 @@ def _spread(
 
 @inner
 def _list_places(axes: int, depth: int, row: int, table: int) -> int:
-    """Byte offset in the image and place along the width of all places a row of windows has; returns their number."""
+    """Writes (byte offset in the image, position along the width) of each element of a row's windows; their number."""
     deep, high, wide = axes, axes + 8 * Axis.WORDS, axes + 16 * Axis.WORDS
     top = depth * word(deep, Axis.STRIDE) - word(deep, Axis.LOW)
     left = row * word(high, Axis.STRIDE) - word(high, Axis.LOW)
@@ -205,7 +205,7 @@ def _list_places(axes: int, depth: int, row: int, table: int) -> int:
 def _edge_window(
     operand: int, source: int, target: int, table: int, places: int, left: int, width: int, init: float, direction: str
 ) -> None:
-    """One channel of a window that begins at column `left` and reaches out of the operand."""
+    """One channel of a window that begins at column `left` and extends beyond the operand."""
     chosen, kept = -1, init
     for place in range(places):
         column = left + load_i64(table + 16 * place + 8)
@@ -280,7 +280,7 @@ def _spatial(window: Window) -> range:
 
 
 def is_pooling(window: Window) -> bool:
-    """Whether `encode_pool_gradient` takes the window: no overlaps, and at most three dimensions next to each other."""
+    """Whether `encode_pool_gradient` supports the window: no overlaps, at most three consecutive dimensions."""
     spatial = _spatial(window)
     apart = all(w.stride >= w.size and w.window_dilation == w.base_dilation == 1 for w in window)
     return apart and 1 <= len(spatial) <= 3 and prod(w.size for w in window) <= MOST_PLACES
@@ -328,9 +328,9 @@ def encode_pool_gradient(
 
 
 def _vectors(channels: int, first: int, wholes: int, wide: Axis) -> list[tuple[int, int, int]]:
-    """Byte offsets in a row of operand and source, and mask, of vectors over several windows or over channels of one.
+    """(byte offset in a row of the operand, of the source, mask) of vectors that span windows or channels of one.
 
-    Whichever way takes fewer.
+    The variant with fewer vectors is taken.
     """
     step = wide.stride * channels
     start = first * step - wide.low * channels

@@ -1,11 +1,11 @@
 """Queues between host and device: rings of slots, with a wait for the other side.
 
-A ring's control block has one word in each CONTROL_LINE; the slots of each leaf lie one after the other. Only one
-worker waits, takes and publishes. What it needs to know of the running call it finds in a *call block* of addresses,
-which the host writes before each call.
+A ring's control block has one word in each CONTROL_LINE; the slots of each leaf are contiguous. Only one worker waits,
+takes and publishes. It reads the state of the running call from a *call block* of addresses, which the host writes
+before each call.
 
-Whoever waits in vain, because the ring is closed or the call is to end inside its step, asks all workers to leave the
-step; they do at the jump that follows, with a barrier between.
+A worker whose wait ends without a row, because the ring is closed or the call ends inside its step, asks all workers to
+leave the step; they do at the jump that follows, with a barrier between.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_bytes, word
 
 CONTROL_LINE = 16  # words: two cache lines, as processors fetch them in pairs
-NAP_MICROSECONDS = 50  # of a worker between looks at a ring. Chosen by hand
+NAP_MICROSECONDS = 50  # of a worker between two reads of a ring. Chosen by hand
 LEAVE_INSIDE_STEP = 2
 
 
@@ -39,8 +39,8 @@ class Ring(IntEnum):
     """Words of a control block, a line apart."""
 
     WRITTEN = 0  # rows that the producer has finished
-    READ = 1  # rows whose slots the consumer has given back
-    CLOSED = 2  # the host sends or takes nothing any more
+    READ = 1  # rows whose slots the consumer has released
+    CLOSED = 2  # the host sends or takes no more rows
     WAITS = 3  # how often the device waited for the host
     ENDED = 4  # the device has found the ring closed
     TAKEN = 5  # infeeds: rows that the device has taken; the last may still be in use
@@ -66,7 +66,7 @@ class Queue(Record):
     call: Address = 0  # the call block
     ring: Address = 0  # the control block
     slot: Address = 0  # the number of the slot in use
-    count: int  # leaves that are copied at once
+    count: int  # leaves that are copied together
 
 
 class Leaf(Record):
@@ -103,7 +103,7 @@ def _control(ring: int, index: int) -> int:
 
 @inner
 def _leave(call: int) -> None:
-    """All workers leave the step at the next jump that allows it, if they have passed one more barrier."""
+    """Makes all workers leave the step at the next jump that allows it, once they have passed one more barrier."""
     store_release(word(call, Call.STOP), LEAVE_INSIDE_STEP)
     if load_acquire(word(call, Call.LEAVE_AT)) == 0:
         store_release(word(call, Call.LEAVE_AT), word(word(call, Call.PASSED), 0) + 1)
@@ -111,7 +111,7 @@ def _leave(call: int) -> None:
 
 @inner
 def _wait(call: int, ring: int, index: int, least: int) -> bool:
-    """Waits until a word of the ring is at least so much; False if the step is left instead."""
+    """Waits until a word of the ring is at least `least`; False if the step is left instead."""
     if load_acquire(_control(ring, index)) >= least:
         return True
     waits = _control(ring, Ring.WAITS)
@@ -137,7 +137,7 @@ def _wait(call: int, ring: int, index: int, least: int) -> bool:
 
 @inner
 def _next_row(parameters: int) -> int:
-    """Gives the last row's slot back and waits for another row: the number of its slot, -1 if there is none."""
+    """Releases the last row's slot and waits for another row: the number of its slot, -1 if there is none."""
     ring = word(parameters, Queue.RING)
     taken = word(_control(ring, Ring.TAKEN), 0)
     store_release(_control(ring, Ring.READ), taken)
@@ -149,7 +149,7 @@ def _next_row(parameters: int) -> int:
 
 @inner
 def _free_slot(parameters: int) -> int:
-    """Waits for room: the number of a slot, -1 if the step is left."""
+    """Waits for space: the number of a free slot, -1 if the step is left."""
     ring = word(parameters, Queue.RING)
     slots, written = word(_control(ring, Ring.SLOTS), 0), word(_control(ring, Ring.WRITTEN), 0)
     if load_acquire(_control(ring, Ring.CLOSED)) != 0:
@@ -169,7 +169,7 @@ def _publish(parameters: int) -> None:
 
 @codelet
 def infeed_wait(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Takes the next row: the number of its slot goes to SLOT."""
+    """Takes the next row; stores the number of its slot in SLOT."""
     slot = _next_row(parameters)
     if slot >= 0:
         store_i64(word(parameters, Queue.SLOT), slot)
@@ -198,7 +198,7 @@ def infeed_copy(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def outfeed_wait(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Waits for room: the number of a free slot goes to SLOT."""
+    """Waits for space; stores the number of a free slot in SLOT."""
     slot = _free_slot(parameters)
     if slot >= 0:
         store_i64(word(parameters, Queue.SLOT), slot)
@@ -206,7 +206,7 @@ def outfeed_wait(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def outfeed_row(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Waits for room, copies all leaves of a row from the arena and hands the row over."""
+    """Waits for space, copies all leaves of a row from the arena and publishes the row."""
     slot = _free_slot(parameters)
     if slot < 0:
         return
@@ -228,17 +228,17 @@ def outfeed_copy(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def outfeed_publish(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Hands the row over, once all its leaves are copied."""
+    """Publishes the row, once all its leaves are copied."""
     _publish(parameters)
 
 
 @codelet
 def store_word(address: int, value: int, _: int, __: int) -> None:
-    """For the host: stores an int64; everything before it is done before it."""
+    """For the host: stores an int64 with release ordering."""
     store_release(address, value)
 
 
 @codelet
 def load_word(address: int, target: int, _: int, __: int) -> None:
-    """For the host: loads an int64 into another word; nothing after it is done before it."""
+    """For the host: loads an int64 with acquire ordering, into another word."""
     store_i64(target, load_acquire(address))

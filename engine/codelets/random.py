@@ -1,6 +1,6 @@
-"""Random bits from counters: Philox 4x32-10 and ThreeFry 2x32-20, and the states that say which counter is next.
+"""Random bits from counters: Philox 4x32-10 and ThreeFry 2x32-20, and the states that hold the next counter.
 
-Both turn a key and a counter into words that depend on nothing else, so any unit can begin anywhere. A state is
+Both map a key and a counter to words that depend on nothing else, so any unit can begin anywhere. A state is
 u64[3] (key, counter low, counter high) or u64[2] (key, counter low).
 """
 
@@ -28,7 +28,7 @@ PHILOX_KEY_STEP_0, PHILOX_KEY_STEP_1 = 0x9E3779B9, 0xBB67AE85
 THREE_FRY_PARITY = 0x1BD11BDA
 
 UNIT_COUNTERS = 1024
-"""Counters of one unit at least: so many take as long as a barrier. Chosen by hand."""
+"""The fewest counters of one unit: computing them takes as long as a barrier. Chosen by hand."""
 SCRATCH_BYTES = 16
 
 
@@ -38,7 +38,7 @@ class PhiloxBits(Record):
     state: Address = 0
     target: Address = 0
     state_words: int
-    values: int  # in the result: elements of up to 32 bits, or halves of 64-bit elements
+    values: int  # in the result: elements of up to 32 bits, or 32-bit halves of 64-bit elements
     value_bytes: int
     unit: int  # counters of one unit
 
@@ -46,14 +46,14 @@ class PhiloxBits(Record):
 class ThreeFryBits(Record):
     """Parameters of `three_fry_bits`. Unit: UNIT counters, two words each.
 
-    The words of one counter become one 64-bit element, or neighbours along a dimension.
+    The two words of a counter become one 64-bit element, or two elements adjacent along a dimension.
     """
 
     state: Address = 0
     target: Address = 0
     counters: int
     item_bytes: int
-    extent: int  # size of the dimension along which neighbours come from one counter
+    extent: int  # size of the dimension along which elements from one counter are adjacent
     inner: int  # elements of one index of that dimension
     unit: int  # counters of one unit
 
@@ -69,7 +69,7 @@ class NextState(Record):
 
 @inner
 def philox_fill(target: Any, first: int, count: int, key: int, low: int, high: int) -> None:
-    """The words of `count` counters from number `first` on, four for each, cut to the target's elements."""
+    """The words of `count` counters from number `first` on, four for each, truncated to the target's elements."""
     for i in range(count):
         x01 = low + (first + i)
         x23 = high + ((x01 ^ SIGN) < (low ^ SIGN))
@@ -181,7 +181,7 @@ def three_fry_bits(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @intrinsic
 def fetch_and_add(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable[..., Any]]:
-    """Adds to an int64 in one indivisible step; returns what it was."""
+    """Adds to an int64 atomically; returns its old value."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         place = builder.inttoptr(arguments[0], I64.as_pointer())
@@ -192,7 +192,7 @@ def fetch_and_add(typing_context: Any, address: types.Type, value: types.Type) -
 
 @codelet
 def next_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """The state whose counter is DISTANCE further on."""
+    """Writes the state with its counter advanced by DISTANCE."""
     source, target = word(parameters, NextState.SOURCE), word(parameters, NextState.TARGET)
     low = word(source, 1)
     further = low + word(parameters, NextState.DISTANCE)
@@ -204,7 +204,7 @@ def next_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def draw_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Copies the state, and moves the original on; programs on several threads get different copies."""
+    """Copies the state and advances the original atomically; programs on several threads get different copies."""
     source, target = word(parameters, NextState.SOURCE), word(parameters, NextState.TARGET)
     store_i64(target, load_i64(source))
     store_i64(target + 8, fetch_and_add(source + 8, word(parameters, NextState.DISTANCE)))
@@ -212,7 +212,7 @@ def draw_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 def encode_philox_bits(bits: Shape, state: Address, target: Address, state_words: int) -> tuple[PhiloxBits, int]:
-    """The parameters, and the number of units."""
+    """The parameters and the number of units, for addresses of state and target."""
     parts = 2 if bits.dtype.itemsize == 8 else 1
     values = bits.elements * parts
     counters = -(-values // 4)
@@ -223,7 +223,7 @@ def encode_philox_bits(bits: Shape, state: Address, target: Address, state_words
 
 
 def encode_three_fry_bits(bits: Shape, state: Address, target: Address) -> tuple[ThreeFryBits, int]:
-    """The parameters, and the number of units."""
+    """The parameters and the number of units, for addresses of state and target."""
     dimension = three_fry_dimension(bits)
     counters = three_fry_counters(bits)
     extent = bits.dimensions[dimension] if bits.rank else 1
@@ -242,18 +242,18 @@ def encode_three_fry_bits(bits: Shape, state: Address, target: Address) -> tuple
 
 
 def philox_counters(bits: Shape) -> int:
-    """Counters that Philox needs for these bits."""
+    """The number of counters that Philox uses for these bits."""
     return -(-bits.elements * max(4, bits.dtype.itemsize) // 16)
 
 
 def three_fry_dimension(bits: Shape) -> int:
-    """The dimension along which the two words of a counter are neighbours: the first even one, else the longest."""
+    """The dimension along which the two words of a counter are adjacent: the first of even size, else the longest."""
     even = [d for d, size in enumerate(bits.dimensions) if size % 2 == 0]
     return even[0] if even else max(range(bits.rank), key=lambda d: bits.dimensions[d], default=0)
 
 
 def three_fry_counters(bits: Shape) -> int:
-    """Counters that ThreeFry needs for these bits."""
+    """The number of counters that ThreeFry uses for these bits."""
     if bits.dtype.itemsize == 8 or not bits.rank:
         return bits.elements
     size = bits.dimensions[three_fry_dimension(bits)]

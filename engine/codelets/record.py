@@ -1,4 +1,4 @@
-"""Parameter blocks as typed records: from a class's fields follow their numbers, for kernels, and the int64 words.
+"""Parameter blocks as typed records: a class's fields define their indices, for kernels, and the int64 words.
 
     class Slice(Record):
         array: Address
@@ -6,8 +6,8 @@
         count: int = 1
 
 A kernel reads `word(parameters, Slice.LIMITS)`, where `Slice.LIMITS` is the constant 1; `Slice.WORDS` is 3. The host
-makes `Slice(array=address, limits=table)` and a `block` of it. The fields of a record that derives from another one
-follow those, and a field whose type is a record has the words of that.
+creates `Slice(array=address, limits=table)` and a `block` of it. The fields of a derived record follow those of its
+base, and a field whose type is a record has the words of that.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 from engine.errors import InternalError
 
 Address = Any
-"""The type of a field for an address: an int, or an object in place of one that is known later: a relocation."""
+"""The type of a field for an address: an int, or an object that stands for an address known later: a relocation."""
 Table = Any
 """The type of a field for the address of a C-contiguous array, which the block keeps alive; None is 0."""
 
 
 class Numbered(type):
-    """The type of records' classes: to type checkers, names in capitals are numbers of fields."""
+    """The metaclass of records: to type checkers, names in capitals are numbers of fields."""
 
     if TYPE_CHECKING:
 
@@ -59,14 +59,14 @@ class Record(metaclass=Numbered):
 
     @classmethod
     def of_each(cls, entries: Iterable[Sequence[int]]) -> list[Self]:
-        """A record of each entry, whose values are in the order of the fields."""
+        """One record for each entry, whose values are in the order of the fields."""
         return [cls(**dict(zip(cls._names, entry, strict=True))) for entry in entries]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names)})"
 
     def mapped(self, change: Callable[[Any], Any]) -> Self:
-        """The same with the value of each field replaced by what `change` makes of it."""
+        """A copy in which `change` is applied to the value of each field."""
         return type(self)(**{name: change(getattr(self, name)) for name in self._names})
 
     def _key(self) -> tuple[Any, ...]:
@@ -79,7 +79,7 @@ class Record(metaclass=Numbered):
         return hash((type(self), self._key()))
 
     def flat(self) -> Iterator[Any]:
-        """What the words stand for, in their order."""
+        """The values of the words, in their order; records are flattened."""
         for name in self._names:
             value = getattr(self, name)
             yield from value.flat() if isinstance(value, Record) else (value,)
@@ -91,7 +91,7 @@ Part = Record | Sequence[Record] | Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A parameter block: `words`, int64; (number, object) of words that get an address; arrays that words point to."""
+    """A parameter block: `words`, int64; (index, object) of words to be relocated; arrays that words point to."""
 
     words: np.ndarray
     relocations: tuple[tuple[int, Any], ...]
@@ -99,7 +99,7 @@ class Block:
 
 
 def block(*parts: Part) -> Block:
-    """The block of records, sequences of records, and plain words, one behind the other.
+    """The block of records, sequences of records, and plain words, concatenated.
 
     Raises InternalError for a table that is not C-contiguous.
     """

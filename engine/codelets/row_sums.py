@@ -1,9 +1,9 @@
-"""Rows added up by number, chunk by chunk of a table, right before another codelet reads them: no table of sums.
+"""Sums of rows by row number, chunk by chunk of a table, fused with the codelet that reads them: no table of sums.
 
-`sort_rows` puts the positions of a batch in the order of the chunks they belong to, and keeps their order inside one.
-`row_sums` adds the rows of a chunk up in the worker's scratch, from zero on and in the order of the batch, so that the
-bits are those of a scatter into zeros; then the *reader*, a generated codelet, runs on the chunk's unit as if the table
-lay in memory. Rows outside the table are left out.
+`sort_rows` sorts the positions of a batch by the chunks of their rows, stably. `row_sums` sums the rows of a chunk in
+the worker's scratch, from zero on and in the order of the batch, so that the bits are those of a scatter into zeros;
+then the *reader*, a generated codelet, runs on the chunk's unit as if the table were in memory. Rows outside the table
+are skipped.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class SortRows(Record):
-    """Parameters of `sort_rows`. Unit: everything, for order matters."""
+    """Parameters of `sort_rows`. Unit: everything, as order matters."""
 
     ids: Address = 0  # the row numbers
     index_bytes: int
     index_signed: int
-    named: int  # how many row numbers
+    named: int  # number of row numbers
     rows: int  # of the table
     shift: int  # a chunk has 2**SHIFT rows
     chunks: int
-    ends: Address = 0  # int64 [CHUNKS]: where each chunk's entries end
+    ends: Address = 0  # int64 [CHUNKS]: index after each chunk's last entry
     entries: Address = 0  # int64 [NAMED]: position * 2**32 + row inside the chunk
 
 
@@ -44,7 +44,7 @@ class RowSums(Record):
     chunk_bytes: int
     reader: Address = 0  # the codelet
     reader_words: int  # of its parameters
-    reader_sums: int  # the word among them that has the address of the table of sums
+    reader_sums: int  # the index of the parameter word that holds the address of the table of sums
 
 
 @codelet
@@ -102,7 +102,7 @@ def _add(target: int, source: int, count: int) -> None:
 
 @codelet
 def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Sums of the chunks lo <= chunk < hi, each handed to the reader."""
+    """Sums the chunks lo <= chunk < hi and runs the reader on each."""
     ends, entries = word(parameters, RowSums.ENDS), word(parameters, RowSums.ENTRIES)
     updates, repeat = word(parameters, RowSums.UPDATES), word(parameters, RowSums.REPEAT)
     outer, inside = word(parameters, RowSums.OUTER), word(parameters, RowSums.INNER)

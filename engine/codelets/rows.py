@@ -1,6 +1,6 @@
 """Rows of host memory: the infeed gathers a step's rows, the outfeed appends a step's result.
 
-Both read where the host arrays are from a *feed block*, two int64 words whose address is in the parameters.
+Both read the addresses of the host arrays from a *feed block*, two int64 words whose address is in the parameters.
 The host writes the block before each call, so parameters and step table stay the same from call to call.
 """
 
@@ -41,7 +41,7 @@ class Infeed(Record):
 class Outfeed(Record):
     """Parameters of `outfeed`. Unit: OUTFEED_CHUNK bytes of the result."""
 
-    feed: Address = 0  # the feed block, its ARRAY is [steps, bytes]
+    feed: Address = 0  # the feed block; its ARRAY is [steps, bytes]
     source: Address = 0  # the result
     bytes: int  # size of the result
 
@@ -63,7 +63,7 @@ def copy_memory(typing_context: Any, target: types.Type, source: types.Type, cou
 
 @inner
 def copy_bytes(target: int, source: int, count: int) -> None:
-    """Copies `count` bytes; the sizes of one element go without a call."""
+    """Copies `count` bytes; sizes of one element are copied without a call."""
     if count == 4:
         store_i32(target, load_i32(source))
     elif count == 8:
@@ -74,7 +74,7 @@ def copy_bytes(target: int, source: int, count: int) -> None:
 
 @inner
 def word(block: int, index: int) -> int:
-    """The int64 word of a parameter block."""
+    """Word `index` (int64) of a parameter block."""
     return load_i64(block + 8 * index)
 
 
@@ -95,7 +95,7 @@ def infeed(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def outfeed(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Copies the chunks lo <= i < hi of the result to the place of this step (its number is scratch[0])."""
+    """Copies the chunks lo <= i < hi of the result to the slot of this step (its number is scratch[0])."""
     size = word(parameters, Outfeed.BYTES)
     start, end = lo * OUTFEED_CHUNK, min(hi * OUTFEED_CHUNK, size)
     place = word(word(parameters, Outfeed.FEED), Feed.ARRAY) + word(scratch, 0) * size
@@ -110,8 +110,8 @@ def new_feed_block() -> np.ndarray:
 def point_feed(block: np.ndarray, array: np.ndarray, rows: np.ndarray | None = None) -> None:
     """Writes the addresses of a C-contiguous array and of int64 row numbers; both must outlive the next call.
 
-    Raises ValueError for memory the codelets would misread. Whether row numbers lie in the array is not
-    checked.
+    Raises ValueError for an array that is not C-contiguous and for row numbers that are not contiguous int64 of rank 1.
+    Bounds of row numbers are not checked.
     """
     if not array.flags.c_contiguous:
         raise ValueError(f"Expected a C-contiguous array. Received strides {array.strides}: pass np.ascontiguousarray.")

@@ -1,9 +1,9 @@
 """HLO scatter: the operand's copy, with updates combined into it in the order of their indices.
 
-Units cut one dimension of the operand, so that each element belongs to one unit and takes its updates in
+Units partition one dimension of the operand, so that each element belongs to one unit and takes its updates in
 index order: the bits do not depend on the number of workers. The combiners are codelets of their own, called
-by address as `combine(target, source, count, others)`. An update whose window does not lie inside the operand
-is left out whole. Of several operands only the first is known here; `others` tells the combiner where all lie.
+by address as `combine(target, source, count, others)`. An update whose window is not inside the operand is
+skipped whole. Of several operands only the first is known here; `others` gives the combiner the addresses of all.
 
 Parameters (int64 words): the header `Scatter`, then the tables, strides in bytes: position dimensions [size,
 index stride, operand stride, update stride, step along the cut], index components [index offset, operand
@@ -72,7 +72,7 @@ class Scatter(Record):
     cut_outer: int  # elements of the operand: product of the sizes before the cut
     piece: int  # elements of a run that is contiguous in operand and updates, below the cut
     cut_in_run: int  # whether coordinates along the cut continue the run
-    others: int  # bytes from the parameters to the words about several operands
+    others: int  # byte offset, from the parameters, of the words for several operands
 
 
 class PositionDimension(Record):
@@ -95,7 +95,7 @@ class ScatterComponent(Record):
 
 
 class UpdateDimension(Record):
-    """A dimension that counts the pieces of an update window."""
+    """A dimension that counts the contiguous runs of an update window."""
 
     size: int
     operand_stride: int
@@ -114,7 +114,7 @@ def _arithmetic(type_name: str, operation: int) -> Codelet:
                 values[i] = old - new
             elif operation == 2:
                 values[i] = old * new
-            elif operation == 3:  # not-a-number wins, from either side
+            elif operation == 3:  # NaN on either side is the result
                 values[i] = old if old < new or old != old else new
             else:
                 values[i] = old if old > new or old != old else new
@@ -198,7 +198,7 @@ def _combine_window(parameters: int, windows: int, target: int, update: int, ext
 
 @inner
 def _fetch(parameters: int, positions: int, component: int, position: int, first: int) -> None:
-    """Begins to fetch where a position to come will be combined, where one number says so."""
+    """Prefetches the target of a later position, where a single index component determines it."""
     index = word(parameters, Scatter.INDICES) + position * word(positions, 1) + word(component, 0)
     start = load_index(index, word(parameters, Scatter.INDEX_BYTES), word(parameters, Scatter.INDEX_SIGNED))
     if 0 <= start <= word(component, 2):
@@ -213,7 +213,7 @@ def _fetch(parameters: int, positions: int, component: int, position: int, first
 
 @codelet
 def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Does the units lo <= unit < hi of the cut dimension: copy, then all updates that touch them."""
+    """Computes the units lo <= unit < hi of the cut dimension: the copy, then all updates that overlap them."""
     chunk, stride = word(parameters, Scatter.CUT_CHUNK), word(parameters, Scatter.CUT_STRIDE)
     first, last = lo * chunk, min(hi * chunk, word(parameters, Scatter.CUT_SIZE))
     _copy_operand(parameters, first, last)
@@ -253,7 +253,7 @@ def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 class _Plan:
-    """How operand dimensions meet update dimensions, and where to cut."""
+    """Mapping of operand dimensions to update dimensions, and the dimension to cut."""
 
     def __init__(self, operand: Shape, updates: Shape, numbers: ScatterDimensionNumbers) -> None:
         skipped = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
@@ -270,7 +270,7 @@ class _Plan:
         self.cut = self._choose_cut(numbers)
 
     def _choose_cut(self, numbers: ScatterDimensionNumbers) -> int:
-        """The largest whole window dimension, which all updates share evenly, else the largest dimension."""
+        """The largest window dimension that no index addresses, over which updates are even; else the largest one."""
         dimensions = self.operand.dimensions
         mapped = {*numbers.scatter_dims_to_operand_dims, *numbers.input_batching_dims}
         whole = [d for d in range(len(dimensions)) if d not in mapped and dimensions[d] * self.strides[d] >= UNIT_BYTES]
@@ -280,7 +280,7 @@ class _Plan:
         return max(range(len(dimensions)), key=lambda d: dimensions[d])
 
     def chunk(self) -> int:
-        """Coordinates of one unit along the cut: whole cache lines, one unit if all is small."""
+        """Coordinates of one unit along the cut: at least a cache line, all if the operand is small."""
         size, stride = self.operand.dimensions[self.cut], self.strides[self.cut]
         if self.operand.bytes <= SMALL_BYTES:
             return size
@@ -312,7 +312,7 @@ def encode_scatter(
 ) -> tuple[tuple[Part, ...], int]:
     """The parts of `scatter`'s block and its number of units; operand, indices and updates are (shape, address).
 
-    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others), 0 if it
+    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others); 0 if it
     is filled in later, as the `calls` of compute sets are. If
     `target` is the operand's address nothing is copied. `others` are, for several operands, the target and the
     updates of each. Raises InternalError for numbers that do not fit the shapes.

@@ -1,12 +1,11 @@
-"""HLO select-and-scatter with add: each source element is added where its window of the operand selects.
+"""HLO select-and-scatter with add: each source element is added to the operand element that its window selects.
 
-select(kept, candidate) true keeps; candidates come in row-major order, padding never. A window that lies in
-the padding altogether drops its source element. Trailing dimensions without a window (channels) are
-vectorised over.
+select(kept, candidate) true keeps; candidates come in row-major order, padding never. A window that is completely
+in the padding drops its source element. Trailing dimensions without a window (channels) are vectorised over.
 
 Parameters (int64 words): the header `SelectAndScatter`, then for each dimension that is neither cut nor
 vectorised [source size, source stride, operand stride, window stride, low padding, operand size, window
-extent], then for each place in the window [operand offset, coordinate in each of those dimensions]. Strides
+extent], then for each position in the window [operand offset, coordinate in each of those dimensions]. Strides
 and offsets count elements. Unit: one index of the cut dimension, the first one without a window (the batch);
 no two units share a target element.
 """
@@ -30,12 +29,12 @@ DIRECTIONS = ("GE", "GT", "LE", "LT")
 NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
 BLOCK = 256  # channels at a time, with 16 bytes of scratch each. Chosen by hand
 MOST_DIMENSIONS = 32
-COUNTERS = 64  # places in the scratch area, after the executor's words
+COUNTERS = 64  # byte offsets in the scratch area, after the executor's words
 BEST = COUNTERS + 8 * MOST_DIMENSIONS
 WHERE = BEST + 8 * BLOCK
 SCRATCH_BYTES = WHERE + 8 * BLOCK - COUNTERS
 
-Pointer = Any  # what `pointer` returns: Numba indexes it like an array
+Pointer = Any  # the result of `pointer`: Numba indexes it like an array
 
 
 class SelectAndScatter(Record):
@@ -56,7 +55,7 @@ class SelectAndScatter(Record):
 
 
 class WalkedDimension(Record):
-    """A dimension along which windows are walked; strides in elements."""
+    """A dimension along which windows move; strides in elements."""
 
     windows: int
     source_stride: int
@@ -80,7 +79,7 @@ def _keeps(kept: float, candidate: float, direction: int) -> bool:
 
 @inner
 def _fill(target: Pointer, init: Pointer, parameters: int, lo: int, hi: int) -> None:
-    """Writes the initial value into the target's part of the units lo <= unit < hi."""
+    """Initialises the target in the units lo <= unit < hi."""
     stride = word(parameters, SelectAndScatter.CUT_STRIDE)
     pitch = stride * word(parameters, SelectAndScatter.CUT_SIZE)
     value = init[0]
@@ -91,7 +90,7 @@ def _fill(target: Pointer, init: Pointer, parameters: int, lo: int, hi: int) -> 
 
 @inner
 def _locate(table: int, counters: int, rank: int) -> tuple[int, int, bool]:
-    """The current window: its offsets in source and operand, and whether it touches no padding."""
+    """The current window: its offsets in source and operand, and whether it contains no padding."""
     source_offset, operand_offset, whole = 0, 0, True
     for d in range(rank):
         entry, counter = table + 8 * WalkedDimension.WORDS * d, word(counters, d)
@@ -105,7 +104,7 @@ def _locate(table: int, counters: int, rank: int) -> tuple[int, int, bool]:
 
 @inner
 def _advance(table: int, counters: int, rank: int) -> None:
-    """Steps to the next window, in row-major order."""
+    """Advances to the next window, in row-major order."""
     for d in range(rank - 1, -1, -1):
         counter = word(counters, d) + 1
         if counter < word(table + 8 * WalkedDimension.WORDS * d, WalkedDimension.WINDOWS):
@@ -116,7 +115,7 @@ def _advance(table: int, counters: int, rank: int) -> None:
 
 @inner
 def _in_operand(table: int, counters: int, rank: int, place: int) -> bool:
-    """Whether a place of the current window lies in the operand."""
+    """Whether a position of the current window is in the operand."""
     for d in range(rank):
         entry = table + 8 * WalkedDimension.WORDS * d
         low = word(counters, d) * word(entry, WalkedDimension.STEP) - word(entry, WalkedDimension.PADDING_LOW)
@@ -193,7 +192,7 @@ def _add_vector(
     start: int,
     whole: bool,
 ) -> None:
-    """One window of all channels, a block of them at a time."""
+    """Adds one window of all channels, by blocks."""
     table = parameters + 8 * SelectAndScatter.WORDS
     vector = word(parameters, SelectAndScatter.VECTOR)
     for first in range(0, vector, BLOCK):
@@ -255,8 +254,7 @@ def _build(type_name: str, direction: int) -> Codelet:
 def select_and_scatter(direction: str, element_type: str) -> Codelet:
     """The codelet for select = compare of that direction ("GE", "GT", "LE", "LT") and scatter = add.
 
-    Its scratch area must have SCRATCH_BYTES for codelets. Raises UnsupportedOperation for other selects and
-    types.
+    Its scratch area needs SCRATCH_BYTES. Raises UnsupportedOperation for other selects and types.
     """
     if direction not in DIRECTIONS or element_type not in NUMBA_TYPES:
         raise UnsupportedOperation(
@@ -291,7 +289,7 @@ def encode_select_and_scatter(
     """The parts of `select_and_scatter`'s block and its number of units; operand and source are (shape, address).
 
     The target has the operand's shape and must not be the operand; `init` is the address of a scalar. Raises
-    InternalError for a source of another shape than the window's output, and for base dilation.
+    InternalError for a source of another shape than the window's output, base dilation, or too many dimensions.
     """
     shape, source_shape = operand[0], source[0]
     _check(shape, source_shape, window)

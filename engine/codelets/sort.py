@@ -1,8 +1,8 @@
 """HLO sort, by the order of one operand's elements or by any comparator; all operands are permuted alike.
 
 A unit is a row: the elements along the sorted dimension at one position of the others. It sorts entries, which
-hold where an element came from, and then copies each operand's elements in their order. By keys, entries are
-radix-sorted (few ones inserted); where only the first `limit` are wanted, entries behind them are dropped early.
+hold an element's index, and then copies each operand's elements in their order. By keys, entries are
+radix-sorted (few ones inserted); where only the first `limit` are needed, entries behind them are dropped early.
 By a comparator, `compare(table, i, j, answer)` called by address, entries are merged. Both are stable.
 
 Parameters (int64 words): the header `Sort`, then for each operand `SortOperand`.
@@ -32,14 +32,14 @@ INSERTED = 48  # entries up to which insertion is faster than counting digits. C
 class Sort(Record):
     """The header of the parameters."""
 
-    inner: int  # neighbouring rows lie one element apart, INNER of them
+    inner: int  # adjacent rows are one element apart, INNER of them
     length: int  # of a row
     limit: int  # elements of a row that are written
     key: int  # number of the operand that is compared
-    zero: int  # what stands for the lowest signed bits, which are -0 of a float
+    zero: int  # replacement of the lowest signed bits, which are -0 of a float
     turn: int  # bits that are inverted where the sign bit is set
     flip: int  # bits that are always inverted
-    capacity: int  # entries that the scratch area holds twice
+    capacity: int  # entries of each of the two buffers in scratch
     comparator: Address = 0
     operands: int
 
@@ -63,7 +63,7 @@ def _load(address: int, size: int) -> int:
 
 @inner
 def _key(parameters: int, address: int, size: int) -> int:
-    """The element as an integer of as many bits, to be compared signed."""
+    """The element as an integer of the same width, to be compared signed."""
     bits = _load(address, size)
     bits = word(parameters, Sort.ZERO) if bits == -1 << (8 * size - 1) else bits
     return bits ^ ((bits >> 63) & word(parameters, Sort.TURN)) ^ word(parameters, Sort.FLIP)
@@ -71,7 +71,7 @@ def _key(parameters: int, address: int, size: int) -> int:
 
 @inner
 def _move(target: int, source: int, entry: int) -> None:
-    """One entry of 8 (packed: key, then number) or 16 bytes (key and number)."""
+    """Copies one entry of 8 (packed: key, then number) or 16 bytes (key and number)."""
     store_i64(target, load_i64(source))
     if entry == 16:
         store_i64(target + 8, load_i64(source + 8))
@@ -92,7 +92,7 @@ def _insertion_sort(entries: int, count: int, entry: int) -> None:
 
 @inner
 def _radix_pass(target: int, source: int, counts: int, count: int, entry: int, shift: int, flip: int) -> bool:
-    """Sorts by one digit; False, with nothing moved, if all have the same."""
+    """Sorts by one digit; False, with nothing moved, if it is the same in all entries."""
     for digit in range(DIGITS):
         store_i64(counts + 8 * digit, 0)
     for k in range(count):
@@ -115,7 +115,7 @@ def _radix_pass(target: int, source: int, counts: int, count: int, entry: int, s
 
 @inner
 def _sorted(entries: int, spare: int, counts: int, count: int, entry: int, size: int) -> int:
-    """Sorts stably by key; returns which of the two memories holds the result."""
+    """Sorts stably by key; returns the buffer that holds the result."""
     if count <= INSERTED:
         _insertion_sort(entries, count, entry)
         return entries
@@ -128,7 +128,7 @@ def _sorted(entries: int, spare: int, counts: int, count: int, entry: int, size:
 
 @inner
 def _row_offset(parameters: int, unit: int) -> int:
-    """The elements before a row's first one."""
+    """The number of elements before a row's first one."""
     inner_rows = word(parameters, Sort.INNER)
     return unit // inner_rows * inner_rows * word(parameters, Sort.LENGTH) + unit % inner_rows
 
@@ -151,7 +151,7 @@ def _copy_element(target: int, source: int, size: int) -> None:
 
 @inner
 def _copy_in_order(parameters: int, unit: int, numbers: int, entry: int, mask: int) -> None:
-    """Element k of each result is the element whose number stands at numbers + k * entry."""
+    """Copies to element k of each result the element whose number is stored at numbers + k * entry."""
     inner_rows = word(parameters, Sort.INNER)
     for number in range(word(parameters, Sort.OPERANDS)):
         operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * number)
@@ -172,7 +172,7 @@ def sort_by_key(parameters: int, lo: int, hi: int, scratch: int) -> None:
     operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * word(parameters, Sort.KEY))
     size = word(operand, SortOperand.BYTES)
     entry = 8 if size <= 4 and length <= NUMBER_MASK else 16
-    # A packed entry is the key made positive, with the element's number in its low bits.
+    # A packed entry is the key made non-negative, with the element's number in its low bits.
     raised, shift, mask = (-(-1 << (8 * size - 1)), NUMBER_BITS, NUMBER_MASK) if entry == 8 else (0, 0, 0)
     counts = scratch + RESERVED_SCRATCH
     for unit in range(lo, hi):
@@ -201,7 +201,7 @@ def sort_by_key(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @inner
 def _comes_before(comparator: int, table: int, i: int, j: int, answer: int) -> bool:
-    """Whether element i must come before j; a comparator that says so both ways finds them equal."""
+    """Whether element i must come before j; elements that a comparator orders both ways are equal."""
     call4(comparator, table, i, j, answer)
     if load_i8(answer) == 0:
         return False
@@ -262,7 +262,7 @@ class SortKey:
 
 
 def key_words(key: SortKey, element_type: str) -> tuple[int, int, int]:
-    """ZERO, TURN and FLIP for elements of a real type: -NaN < -Inf < ... < Inf < NaN, unsigned above signed."""
+    """ZERO, TURN and FLIP for elements of a real type: -NaN < -Inf < ... < Inf < NaN; unsigned ones in their order."""
     lowest = -1 << (8 * Shape(element_type).dtype.itemsize - 1)
     is_float, inverted = element_type in FLOATS, -1 if key.descending else 0
     zero = 0 if is_float and not key.total_order else lowest
@@ -279,7 +279,7 @@ def encode_sort(
 ) -> tuple[tuple[Part, ...], int, int]:
     """Parts of the block, number of units and bytes of scratch; `places` has (source, target) of each operand.
 
-    `key` is that of `sort_by_key`; None is for `sort_by_comparator`, the comparator's address being left out.
+    `key` is that of `sort_by_key`; None is for `sort_by_comparator`, whose comparator's address is left 0.
     """
     dimensions = shapes[0].dimensions
     length, inner_rows = dimensions[dimension], prod(dimensions[dimension + 1 :])

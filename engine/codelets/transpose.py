@@ -1,8 +1,8 @@
-"""Transposes matrices of 4-byte elements in square blocks that fit the registers, so that no cache line is met twice.
+"""Transposes matrices of 4-byte elements in square blocks that fit the registers: each cache line is accessed once.
 
-Element (row, column) of a matrix lies at source + row * SOURCE_PITCH + 4 column and goes to
-target + column * TARGET_PITCH + 4 row. Many matrices may lie one after the other: the parameters end with a
-MatrixDimension for each dimension that counts them. Unit: COLUMNS columns of one matrix.
+Element (row, column) of a matrix is at source + row * SOURCE_PITCH + 4 column and goes to
+target + column * TARGET_PITCH + 4 row. There may be many matrices: the parameters end with a MatrixDimension for each
+dimension that counts them. Unit: COLUMNS columns of one matrix.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MatrixDimension(Record):
 
 @inner
 def _transpose_columns(parameters: int, source: int, target: int, first: int, last: int, offsets: int) -> None:
-    """The columns first <= column < last of one matrix."""
+    """Transposes the columns first <= column < last of one matrix."""
     rows = word(parameters, Transpose.ROWS)
     source_pitch, target_pitch = word(parameters, Transpose.SOURCE_PITCH), word(parameters, Transpose.TARGET_PITCH)
     whole = rows // LANES * LANES

@@ -23,11 +23,11 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 NUMBA_TYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
 BLOCK = 32
 """Right-hand sides of one unit."""
-Pointer = Any  # what `pointer` returns: Numba indexes it like an array
+Pointer = Any  # the result of `pointer`: Numba indexes it like an array
 
 
 class TriangularSolve(Record):
-    """The parameters."""
+    """The parameters of a codelet of `triangular_solve`."""
 
     a: Address = 0
     b: Address = 0
@@ -48,7 +48,7 @@ class TriangularSolve(Record):
 def _solve(
     x: Pointer, a: Pointer, size: int, row: int, column: int, lower: int, unit_diagonal: int, conjugate: int
 ) -> None:
-    """x [size, BLOCK] becomes the solution, from the first unknown on, or from the last for an upper M."""
+    """Solves for x [size, BLOCK] in place, from the first unknown on, or from the last for an upper M."""
     for step in range(size):
         i = step if lower else size - 1 - step
         for solved in range(step):
@@ -68,7 +68,7 @@ def _solve(
 
 @inner
 def _load(x: Pointer, b: Pointer, size: int, unknown: int, right_side: int, count: int) -> None:
-    """A block that is not full is filled up with zeros."""
+    """Loads a block; one that is not full is padded with zeros."""
     for i in range(size):
         for c in range(BLOCK):
             x[i * BLOCK + c] = 0
@@ -129,9 +129,9 @@ def encode_triangular_solve(
     unit_diagonal: bool,
     transpose_a: str,
 ) -> TriangularSolve:
-    """The parameters for A, B and X at these addresses; a matrix has `blocks` units.
+    """The parameters for A, B and X at these addresses; each matrix has `blocks` units.
 
-    B is [size, right_sides], or that transposed.
+    B is [size, right_sides], or its transpose.
     """
     transposed = (transpose_a != "NO_TRANSPOSE") == left_side
     a, b, x = operands

@@ -1,4 +1,4 @@
-"""LLVM instructions on vectors of float32 as wide as this processor has."""
+"""LLVM instructions on vectors of float32 of this processor's width."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def _call(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.
 
 
 def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """a * b + c, rounded once where the processor can."""
+    """a * b + c, rounded once where the processor supports that."""
     return _call(builder, "fmuladd", vector_type(), [a, b, c])
 
 
 def load_vector(builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None = None) -> ir.Value:
-    """Loads a vector from an int64 address; lanes outside the mask are not touched and become 0."""
+    """Loads a vector from an int64 address; lanes outside the mask are not accessed and become 0."""
     pointer = builder.inttoptr(address, POINTER)
     if mask is None:
         return builder.load(pointer, align=4, typ=vector_type())
@@ -54,7 +54,7 @@ def load_vector(builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None 
 
 
 def store_vector(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, mask: ir.Value | None = None) -> None:
-    """Stores a vector to an int64 address; lanes outside the mask are not touched."""
+    """Stores a vector to an int64 address; lanes outside the mask are not accessed."""
     pointer = builder.inttoptr(address, POINTER)
     if mask is None:
         builder.store(value, pointer, align=4)

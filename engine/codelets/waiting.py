@@ -1,9 +1,9 @@
-"""How a worker waits for another: it pauses for a while, then it sleeps until it is woken.
+"""A worker's wait for another: it pauses for a while, then it sleeps until it is woken.
 
-Who sleeps leaves the core to others and keeps its claim to it. `sched_yield` does not do that: a thread that yields to
-a stranger may be taken to have used up its time, and then waits for milliseconds at every meeting.
+A sleeping worker frees its core and keeps its share of it. `sched_yield` does not do that: a thread that yields to
+a thread of another process may count as having used up its time slice, and then waits milliseconds at every barrier.
 
-A *waiting block* says how: how long to pause, and whom to call. Where the system has no futex, workers yield.
+A *waiting block* sets how long to pause, and which functions to call. Where the system has no futex, workers yield.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FUTEX = {"x86_64": 202, "aarch64": 98}
 FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
 EVERYBODY = 1 << 30
 SPINS = 30
-"""Pauses before the first look at whether a worker will never come."""
+"""Pauses before the first check whether a worker will never arrive."""
 SLEEPS_IN_A_ROW, HASTE = 3, 100
-"""After so many sleeps a worker pauses so many times less before the next."""
+"""After this many consecutive sleeps a worker divides the number of its pauses before the next by HASTE."""
 PAUSES_TIMED = 1000
-"""Pauses in a measurement of how long one takes. Chosen by hand."""
+"""Pauses in a measurement of the duration of one. Chosen by hand."""
 
 
 class Waiting(IntEnum):
@@ -43,14 +43,14 @@ class Waiting(IntEnum):
     YIELD = 1  # address of sched_yield
     SYSCALL = 2  # address of syscall, 0 where there is no futex
     FUTEX = 3  # number of the system call
-    SECONDS = 4  # of a sleep at most, a timespec: who has been aborted is never woken
+    SECONDS = 4  # of a sleep at most, a timespec: a sleeper is not woken by an abort
     NANOSECONDS = 5
     WORDS = 6
 
 
 @intrinsic
 def fetch_and_add_in_order(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable]:
-    """Adds to an int64 in one indivisible step, in one order with `fence`; returns what it was."""
+    """Adds to an int64 atomically, sequentially consistent with `fence`; returns its old value."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         place = builder.inttoptr(arguments[0], I64.as_pointer())
@@ -61,7 +61,7 @@ def fetch_and_add_in_order(typing_context: Any, address: types.Type, value: type
 
 @intrinsic
 def fence(typing_context: Any) -> tuple[Any, Callable]:
-    """What is stored before it is seen by others before anything is loaded after it."""
+    """A sequentially consistent fence: earlier stores are visible to other threads before any later load."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         builder.fence("seq_cst")
@@ -97,8 +97,8 @@ def announce(word: int, value: int, waiting: int, asleep: int) -> None:
 def wait_until(word: int, value: int, waiting: int, asleep: int, sleeps: int, abort: int) -> bool:
     """Waits until a word is at least `value`; False if the word at `abort` is set meanwhile.
 
-    `sleeps` is the address of a word of this worker: how many of its last waits have ended in sleep. After some, others
-    have the core, perhaps the one who is waited for, and pausing long is in vain.
+    `sleeps` is the address of a word of this worker: how many of its last waits have ended in sleep. After several,
+    other threads compete for the core, perhaps the one that is waited for, and long pauses are in vain.
     """
     if load_acquire(word) >= value:
         return True
@@ -125,7 +125,7 @@ def wait_until(word: int, value: int, waiting: int, asleep: int, sleeps: int, ab
 
 @inner
 def _sleep(word: int, value: int, waiting: int, asleep: int) -> None:
-    """Sleeps until somebody announces, or not at all if that has happened. The futex compares a word's low half."""
+    """Sleeps until `announce`, or not at all if that was called already. The futex compares a word's low half."""
     fetch_and_add_in_order(asleep, 1)
     seen = load_acquire(word)
     if seen < value:
@@ -158,7 +158,7 @@ def yield_address() -> int:
 def futex() -> tuple[int, int]:
     """The address of syscall and the number of the futex call; zeros where there is none, or none is known."""
     number = FUTEX.get(platform.machine(), 0) if sys.platform.startswith("linux") else 0
-    # the lower half of a word must stand first
+    # The futex is the lower half of a word, which must come first.
     if not number or sys.byteorder != "little":
         return 0, 0
     return int(ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0), number
@@ -166,8 +166,8 @@ def futex() -> tuple[int, int]:
 
 @cache
 def pauses_per_second() -> float:
-    """How often this processor pauses in a second: it differs a hundredfold. The least of a few timings, as others
-    may have had the core during one."""
+    """Pauses of this processor in a second: processors differ a hundredfold. From the shortest of a few timings, as
+    other threads may have had the core during one."""
     pause_often(0, 0, 1, 0)
     least = 1.0
     for _ in range(5):
