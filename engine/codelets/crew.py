@@ -1,8 +1,7 @@
 """The thread pool of a call, started and joined by machine code: no thread waits for the GIL at its start or end.
 
 A *crew block*, int64 words that the host fills in, says what the threads run and which functions they call. Its
-members follow, one for each worker. The calling thread either is worker 0 itself, or sleeps until the last worker has
-left.
+members follow, one for each worker. The calling thread is worker 0, or sleeps until the last worker has left.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class Member(IntEnum):
 
 
 TEXT_BYTES = 8 * (Member.USAGE - Member.TEXT)
-SWITCHED = 16  # the word of a struct rusage that counts involuntary context switches
+SWITCHED = 16  # the word of a struct rusage that counts voluntary context switches, ru_nvcsw
 
 
 @inner
@@ -96,7 +95,7 @@ def _member(crew: int, worker: int) -> int:
 
 @inner
 def _switched(crew: int, member: int) -> int:
-    """The number of the calling thread's involuntary context switches."""
+    """The number of the calling thread's voluntary context switches."""
     usage = member + 8 * Member.USAGE
     _call(crew, Crew.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
     return word(usage, SWITCHED)

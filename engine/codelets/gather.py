@@ -151,7 +151,7 @@ def byte_strides(shape: Shape) -> list[int]:
 
 
 def merge(dimensions: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Joins neighbouring (size, stride, stride, ...) that are contiguous in all arrays; drops size 1."""
+    """Collapses neighbouring (size, stride, stride, ...) where all strides allow it, row-major; drops size 1."""
     merged: list[tuple[int, ...]] = []
     for size, *strides in dimensions:
         if size == 1:

@@ -159,7 +159,7 @@ def write_pair_of_b(
 ) -> tuple[Any, Emitter]:
     """Splits and packs `columns` columns of two rows of B; a row at address 0 counts as zeros.
 
-    Groups of columns are `group_pitch` bytes apart; their vectors of largest magnitudes, SEEN_BYTES apart.
+    Groups of columns are `group_pitch` bytes apart, their vectors of largest magnitudes SEEN_BYTES.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:

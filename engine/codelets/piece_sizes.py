@@ -1,4 +1,4 @@
-"""Block sizes of products by the bf16x3 split, here so that cost models read them without loading the compiler."""
+"""Block sizes of products by the bf16x3 split, here so that passes read them without loading the compiler."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def next_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def draw_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Copies the state and advances the original atomically; programs on several threads get different copies."""
+    """Copies a state of three words; advances the original atomically, so concurrent programs get different copies."""
     source, target = word(parameters, NextState.SOURCE), word(parameters, NextState.TARGET)
     store_i64(target, load_i64(source))
     store_i64(target + 8, fetch_and_add(source + 8, word(parameters, NextState.DISTANCE)))

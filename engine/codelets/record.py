@@ -37,7 +37,10 @@ class Numbered(type):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Record(metaclass=Numbered):
-    """A group of int64 words in a parameter block. `Class.NAME` is the number of the field `name`, from 0 on."""
+    """Int64 words of a parameter block. `Class.NAME` is the number of field `name`, from 0 on.
+
+    Raises InternalError for missing or unknown fields.
+    """
 
     WORDS: ClassVar[int] = 0
     _names: ClassVar[tuple[str, ...]] = ()

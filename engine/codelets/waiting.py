@@ -1,6 +1,6 @@
 """A worker's wait for another: it pauses for a while, then it sleeps until it is woken.
 
-A sleeping worker frees its core and keeps its share of it. `sched_yield` does not do that: a thread that yields to
+A sleeping worker frees its core and keeps its claim to it. `sched_yield` does not do that: a thread that yields to
 a thread of another process may count as having used up its time slice, and then waits milliseconds at every barrier.
 
 A *waiting block* sets how long to pause, and which functions to call. Where the system has no futex, workers yield.

@@ -100,7 +100,7 @@ def emit_not(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
 
 @emitter("shift-left", "shift-right-arithmetic", "shift-right-logical")
 def emit_shift(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Shifting by the width or more gives zero, or the sign everywhere."""
+    """A shift by the width or more gives zero, or the sign bit everywhere if it is arithmetic."""
     x, y = operands
     builder, kind = lanes.builder, REGISTER_TYPES[op.element_type]
     inside = builder.icmp_unsigned("<", y, lanes.splat_constant(kind, kind.width))
