@@ -1,4 +1,4 @@
-"""Runs programs on tiles with memories of their own, and says what compute sets do that they do not say."""
+"""Runs programs on tiles with separate memories, and reports accesses that compute sets do not declare."""
 
 from engine.debug.executable import DebugExecutable, debug_executable
 from engine.debug.record import Record, Superstep

@@ -1,6 +1,6 @@
 """Memory that belongs to no tile: hidden states of random numbers, and counts of floating-point exceptions.
 
-Compute sets are run twice, but such a state must move on only once, and an exception count once.
+Compute sets are run twice, but such a state must advance only once, and an exception count once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STATE_WORDS = 3
 
 
 class Aside:
-    """What a program has beside its buffers. `counts` is the memory of its record of exceptions, if it has one."""
+    """State of a program beside its buffers. `counts` is the memory of its record of exceptions, if it has one."""
 
     def __init__(self, record: ExceptionRecord | None, counts: np.ndarray | None) -> None:
         self._record = None if record is None or counts is None else record.buffer
@@ -33,12 +33,12 @@ class Aside:
         return buffer is self._record
 
     def address(self, counting: bool) -> int:
-        """Where exceptions are counted, for good or in vain."""
+        """The address at which exceptions are counted; of a spare record unless `counting`."""
         return int((self._counts if counting else self._spare).ctypes.data)
 
     @staticmethod
     def hidden(compute_set: ComputeSet) -> Iterator[np.ndarray]:
-        """The hidden states that a compute set moves on, int64."""
+        """The hidden states that a compute set advances, int64 [3] each."""
         work = compute_set.work
         if isinstance(work, Records) and work.codelet is draw_state:
             words = ctypes.c_int64 * STATE_WORDS

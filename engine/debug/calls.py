@@ -1,4 +1,4 @@
-"""Calls a codelet as a worker of the engine does: denormal numbers count as zero."""
+"""Calls a codelet as a worker of the engine does: denormals are flushed to zero."""
 
 from __future__ import annotations
 

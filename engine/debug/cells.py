@@ -1,4 +1,4 @@
-"""Cells, the words that are copied, poisoned and compared here bit by bit: elements, or halves of complex ones."""
+"""Cells, the words that are copied, poisoned and compared bitwise: elements, or the two parts of complex ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BITS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 def cell_type(shape: Shape) -> np.dtype:
-    """The unsigned integers that a shape's cells are looked at as."""
+    """The unsigned integer dtype by which a shape's cells are accessed."""
     dtype = shape.dtype
     return BITS[dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize]
 
@@ -26,14 +26,14 @@ def cell_count(shape: Shape) -> int:
 
 
 def place_of(shape: Shape, cell: int) -> str:
-    """How messages name a cell: by the index of its element."""
+    """Name of a cell in messages: the index of its element."""
     element = cell // cells_of_element(shape)
     index = [int(i) for i in np.unravel_index(element, shape.dimensions)] if shape.rank else []
     return f"element {index}" if shape.rank else "the scalar"
 
 
 def value_of(shape: Shape, cells: np.ndarray, cell: int) -> str:
-    """How messages print what a cell holds."""
+    """Value of a cell in messages."""
     if shape.dtype.kind == "c":
         return str(cells.view(f"f{cells.itemsize}")[cell])
     return str(cells.view(shape.dtype)[cell])

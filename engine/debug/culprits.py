@@ -1,4 +1,4 @@
-"""Finds out, once a result depends on memory that it must not depend on, which memory that is: by halving."""
+"""Finds, by bisection, the memory on which a result depends although it must not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Culprit:
 
 
 class _Trials:
-    """Runs one tile's units again and again, each time with another part of its memory loud."""
+    """Runs one tile's units repeatedly, each time with another part of its memory loud."""
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class _Trials:
     def matters(self, buffer: Buffer, cells: np.ndarray) -> bool:
         """Whether the result changes with these cells."""
         if buffer is self._buffer and self._cell in cells:
-            cells = cells[cells != self._cell]  # what it held before is no result
+            cells = cells[cells != self._cell]  # its value before is no result
         return bool(cells.size) and self._run(buffer, cells, Poison.NAN, Poison.NAN) != self._expected
 
     def guards_matter(self, buffer: Buffer) -> bool:
-        """Whether the result changes with what lies around a buffer."""
+        """Whether the result changes with the guards around a buffer."""
         return self._run(buffer, None, Poison.LOUD, Poison.NAN) != self._expected
 
     def scratch_matters(self) -> bool:
-        """Whether the result changes with what lies in scratch."""
+        """Whether the result changes with the initial contents of scratch."""
         return self._run(None, None, Poison.NAN, Poison.LOUD) != self._expected
 
 
@@ -75,7 +75,7 @@ def find_culprit(
     buffer: Buffer,
     cell: int,
 ) -> Culprit:
-    """What cell `cell` of `buffer` depends on, after tile `number` has run its `units`.
+    """The memory that cell `cell` of `buffer` depends on, after tile `number` has run its `units`.
 
     The cell itself where nothing else is found: it is then read before it is written.
     """
@@ -91,7 +91,7 @@ def find_culprit(
 
 
 def _halved(trials: _Trials, buffer: Buffer, cells: np.ndarray) -> int:
-    """One of the cells that matters; the first of those that only matter together."""
+    """A cell that matters; the first of those that only matter together."""
     while cells.size > 1:
         halves = cells[: cells.size // 2], cells[cells.size // 2 :]
         matters = [half for half in halves if trials.matters(buffer, half)]

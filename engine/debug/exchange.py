@@ -1,4 +1,4 @@
-"""Bytes that go from tile to tile before a compute set: what a tile may read and does not hold itself."""
+"""Bytes exchanged between tiles before a compute set: those that a tile may read and does not hold itself."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from engine.debug.pieces import NOBODY, mask_of
 from engine.debug.uses import Use
 
 OFF_CHIP = ("constant", "queue")
-"""All tiles have a copy of constants from the beginning on; rings are memory of the host."""
+"""All tiles have a copy of constants from the start; rings are in host memory."""
 
 
 def exchanged(uses: Iterable[Use], tiles: int) -> np.ndarray:
-    """Bytes from tile to tile, int64 [tiles, tiles]."""
+    """Bytes from tile to tile, int64 [source, destination]."""
     moved = np.zeros((tiles, tiles), np.int64)
     for use in uses:
         if use.reads and use.buffer.kind not in OFF_CHIP:
@@ -24,7 +24,7 @@ def exchanged(uses: Iterable[Use], tiles: int) -> np.ndarray:
 
 
 def _moved(use: Use, tiles: int) -> np.ndarray:
-    """Cells of one buffer that each tile reads, by where they lie."""
+    """Cells of one buffer that each tile reads, by the tile that holds them: int64 [holder, reader]."""
     owner = use.home.owner if use.written is None else use.home.owner[use.written]
     found = np.zeros((tiles, tiles), np.int64)
     if any(piece.tiles is None for piece in use.reads):
@@ -45,7 +45,7 @@ def _moved(use: Use, tiles: int) -> np.ndarray:
 
 
 def from_host(uses: Iterable[Use]) -> int:
-    """Bytes that come from the host, or go to it: feeds that are written, and rows of rings."""
+    """Bytes from or to the host: feeds that are written, and rows of rings."""
     return sum(
         use.buffer.shape.bytes
         for use in uses

@@ -1,4 +1,4 @@
-"""The debug executor: the step table of the fast one, walked row by row, with a memory of its own for each tile."""
+"""The debug executor: the step table of the fast one, executed row by row, with a separate memory for each tile."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from engine.runtime.time_limit import TimeLimit
 
 Progress = Callable[[str, int, int], None]
 TILES = 4
-"""How many tiles share the units where nobody says it: enough for races, and quick."""
+"""Default number of tiles: enough for races, and quick."""
 
 
 class DebugExecutable(Executable):
-    """One step of a program, run as the fast Executable does, with the same results bit by bit, and checked.
+    """One step of a program, run as the fast Executable does, with the same results bit for bit, and checked.
 
-    Units are dealt out to `tiles` tiles as the fast one deals them out to workers. Takes the program's parameter blocks
-    over, as any executable does. Slow: for tests and lessons. `record` tells what was done.
+    Units are distributed over `tiles` tiles as the fast one distributes them over workers. Takes over the program's
+    parameter blocks, as any executable does. Slow: for tests and lessons. `record` has the supersteps that have run.
     Raises ConfigurationError for less than one tile.
     """
 
@@ -64,8 +64,8 @@ class DebugExecutable(Executable):
     ) -> list[np.ndarray]:
         """Runs `steps` steps as `Executable.run` does, and raises what it raises; `limit` ends no step that has begun.
 
-        Raises DebugError, with the variables as they were after the last whole step, for a compute set that touches
-        what it does not say, reads what nobody has written, or races with another.
+        Raises DebugError, with the variables as they were after the last whole step, for a compute set that accesses
+        undeclared elements, reads unwritten ones, or races with another.
         """
         self._check(steps, feeds)
         self._bind(variables)
@@ -132,7 +132,7 @@ class DebugExecutable(Executable):
 
 
 class CheckedDebugExecutable(CheckedExecutable, DebugExecutable):
-    """The same for a program that looks for floating-point exceptions."""
+    """A debug executable for a program that detects floating-point exceptions."""
 
     def __init__(self, program: Program, progress: Progress | None = None, *, tiles: int = TILES) -> None:
         super().__init__(program, progress)

@@ -1,4 +1,4 @@
-"""What the debug executor says about what it has found: which compute set, layer, tile, buffer and element."""
+"""Errors of the debug executor's findings: they name compute set, layer, tile, buffer and element."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from engine.program.program import Buffer, ComputeSet
 from engine.program.syncs import Ranges
 
 Holder = Callable[[Use, int], str | None]
-"""The name of the buffer that has been written to the place of a cell since the cell itself was; None for nobody."""
+"""The name of the buffer that has overwritten a cell since the cell was written; None for no buffer."""
 
 
 class Findings:
-    """Makes the errors of one run of a compute set."""
+    """Builds the errors of one run of a compute set."""
 
     def __init__(self, compute_set: ComputeSet, ranges: Ranges, uses: dict[Buffer, Use], holder: Holder) -> None:
         self._set, self._ranges, self._uses, self._holder = compute_set, ranges, uses, holder
 
     def undeclared_write(self, use: Use, tile: int, cell: int, values: np.ndarray) -> DebugError:
-        """A write that no span allows."""
+        """The error of a write that no span allows."""
         shape = use.buffer.shape
         return DebugError(
             f"Expected {self._who(tile)} to write only what its spans say. "
@@ -35,7 +35,7 @@ class Findings:
         )
 
     def outside(self, buffer: Buffer, tile: int, byte: int) -> DebugError:
-        """A write out of bounds."""
+        """The error of a write out of bounds, at `byte` from the start of the buffer."""
         after = byte - buffer.shape.bytes
         where = f"{-byte} bytes before its beginning" if byte < 0 else f"{after} bytes after its end"
         return DebugError(
@@ -44,21 +44,21 @@ class Findings:
         )
 
     def scratch(self, tile: int, held: int) -> DebugError:
-        """A write into scratch that belongs to nobody."""
+        """The error of a write into scratch outside the `held` bytes of the compute set."""
         return DebugError(
             f"Expected {self._who(tile)} to use {held} bytes of scratch, after the executor's own. "
             f"Received: a write elsewhere. State its needs in `scratch_bytes`."
         )
 
     def parameters(self, tile: int) -> DebugError:
-        """A write into parameters, which all tiles have in common on the host."""
+        """The error of a write into parameters, which all tiles share on the host."""
         return DebugError(
             f"Expected {self._who(tile)} to leave its parameters alone. Received: a write into them. "
             f"Copy to scratch what has to change, as chain does."
         )
 
     def two_writers(self, use: Use, cell: int, first: int, second: int) -> DebugError:
-        """A race: two tiles write one element."""
+        """The error of a race: two tiles write one element."""
         shape = use.buffer.shape
         return DebugError(
             f"Expected each element to be written by one tile at most. Received: {place_of(shape, cell)} of "
@@ -69,7 +69,7 @@ class Findings:
     def dependence(
         self, culprit: Culprit, use: Use, tile: int, cell: int, first: np.ndarray, second: np.ndarray, at: int
     ) -> DebugError:
-        """A result that depends on memory in which nothing is known to be."""
+        """The error of a result that depends on memory with undefined contents."""
         shape = use.buffer.shape
         values = f"{value_of(shape, first, at)} with one poison and {value_of(shape, second, at)} with another"
         return DebugError(
@@ -79,7 +79,7 @@ class Findings:
         )
 
     def _read(self, culprit: Culprit, tile: int) -> str:
-        """What was read, and why that is wrong."""
+        """The wrong read and its reason."""
         if culprit.buffer is None:
             return "a read of scratch that it has not written itself"
         if culprit.cell is None:
@@ -108,7 +108,7 @@ class Findings:
 
     @staticmethod
     def _whose(allowed: list[SpanElements], other: list[SpanElements], only: str, cell: int) -> str:
-        """Whose piece an element is, by spans that allow what was done; `other` ones allow `only` something else."""
+        """The tile whose part has an element, by spans that allow the access; `other` spans allow `only` the other."""
         if not allowed:
             return f"which it may only {only}" if other else "a buffer that it does not mention in its spans"
         owners = {int(piece.tiles[cell]) for piece in allowed if piece.tiles is not None} - {NOBODY}
@@ -124,7 +124,7 @@ class Findings:
 
 
 def title(compute_set: ComputeSet) -> str:
-    """How messages name a compute set: with the operation, and so the layer, that it comes from."""
+    """Name of a compute set in messages: with the operation, and so the layer, that it comes from."""
     origin = f" from {compute_set.op_name}" if compute_set.op_name else ""
     return f"compute set {compute_set.name!r}{origin}"
 

@@ -1,6 +1,6 @@
-"""Missing syncs: what tiles touch between two syncs, byte by byte as it lies in the arena that they share.
+"""Missing syncs: accesses of tiles between two syncs, by byte of the arena that they share.
 
-It follows the step table as it was built, and spans, but not the reasoning by which syncs were put where they are.
+Follows the step table as it was built, and spans, but not the reasoning by which syncs were placed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.program.program import Buffer
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """A piece of a buffer that lies at an address, and who touches it."""
+    """An access to parts of a buffer at an address, by the compute set or branch `who`."""
 
     piece: SpanElements
     address: int
@@ -33,7 +33,7 @@ class Touch:
         return self.address + self.buffer.shape.bytes
 
     def tiles(self, begin: int, end: int) -> np.ndarray:
-        """The tile of each byte between two addresses, int16, where the piece says so; -2 where all active ones may."""
+        """The tile of each byte between two addresses, int16; -2 where all active ones may access it, -1 for none."""
         if self.piece.tiles is None:
             only = self.piece.active[0] if len(self.piece.active) == 1 else -2
             return np.full(end - begin, only, np.int16)
@@ -44,17 +44,17 @@ class Touch:
 
 
 class Hazards:
-    """What has been touched since the last sync."""
+    """The accesses since the last sync."""
 
     def __init__(self) -> None:
         self._touches: list[Touch] = []
 
     def sync(self) -> None:
-        """All tiles have met."""
+        """Forgets all accesses: the tiles have synchronised."""
         self._touches.clear()
 
     def check(self, who: str, touches: list[Touch]) -> None:
-        """Raises DebugError if a tile touches what another one may still be at work with."""
+        """Raises DebugError if a tile accesses bytes that another one may still be reading or writing."""
         self._compare(who, touches)
         self._touches += touches
 

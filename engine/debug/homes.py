@@ -1,7 +1,7 @@
-"""Where arrays lie between compute sets: what each cell holds, on which tile, and whether anybody has written it.
+"""Arrays between compute sets: the value of each cell, its tile, and whether it has been written.
 
-The arena's places are those of the memory plan. A shadow says which buffer each byte of it belongs to: as soon as
-another buffer is written to a place, what had been there is gone.
+The arena's offsets are those of the memory plan. A shadow holds the buffer that each byte of it belongs to: as soon as
+another buffer is written to the same bytes, their former contents are gone.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from engine.debug.cells import BITS, cell_count, cell_type
 from engine.program.program import Buffer
 
 UNWRITTEN, INITIAL, FIRST_NUMBER = 0, 1, 2
-"""In shadows: nobody's, the contents that a permanent buffer begins with, and the first buffer's number."""
+"""In shadows: unwritten, the initial contents of a permanent buffer, and the first buffer's number."""
 
 
 MOST_NUMBERS = (1 << 16) - FIRST_NUMBER
 """Numbers of shadows; in programs with more buffers than that, some share one."""
 HALVES = 2
-"""The shadow of the longest cells comes in two words."""
+"""The shadow of the longest cells takes two words."""
 
 
 class Home:
-    """One buffer's cells. `shadow` is uint16 [bytes]; None where everything has been written from the beginning on.
+    """One buffer's cells. `shadow` is uint16 [bytes]; None where everything is written from the start.
 
-    `owner` is the tile that each cell lies on, int16 [cells]: the one that wrote it last, before that an even share.
+    `owner` is the tile that holds each cell, int16 [cells]: the one that wrote it last, before that an even partition.
     """
 
     def __init__(self, buffer: Buffer, memory: np.ndarray, shadow: np.ndarray | None, number: int, tiles: int) -> None:
@@ -38,7 +38,7 @@ class Home:
         self.owner = (np.arange(count) * tiles // max(count, 1)).astype(np.int16)
 
     def written(self) -> np.ndarray | None:
-        """Which cells somebody has written, in this step where the buffer is not permanent; None for all."""
+        """Cells that have been written, bool [cells], in this step unless the buffer is permanent; None for all."""
         if self._shadow is None:
             return None
         valid = self._shadow == self._own
@@ -48,7 +48,7 @@ class Home:
         return None if whole.all() else whole
 
     def write(self, where: np.ndarray, values: np.ndarray, tile: int) -> None:
-        """Puts what a tile has written into the cells numbered `where`."""
+        """Stores values that a tile has written in the cells numbered `where`."""
         places = _as_slice(where)
         self.cells[places] = values
         self.owner[places] = tile
@@ -56,27 +56,27 @@ class Home:
             self._shadow[places] = self._own
 
     def forget(self) -> None:
-        """Nobody has written anything any more."""
+        """Marks all cells as unwritten."""
         if self._shadow is not None:
             self._shadow[:] = UNWRITTEN
 
     def value(self) -> np.ndarray:
-        """The array, a copy."""
+        """A copy of the array."""
         return self.cells.view(self.buffer.shape.dtype).reshape(self.buffer.shape.dimensions).copy()
 
     def load(self, value: np.ndarray) -> None:
-        """The host writes everything."""
+        """Replaces the whole array, as the host does."""
         self.cells[:] = np.ascontiguousarray(value).reshape(-1).view(self.cells.dtype)
         if self._shadow is not None:
             self._shadow[:] = self._own
 
     def holder(self, cell: int) -> int:
-        """The number of the buffer whose bytes lie where a cell was."""
+        """The number of the buffer whose bytes are now at a cell's address."""
         return self.number if self._shadow is None else int(self._shadow[cell, 0]) & 0xFFFF
 
 
 def _as_slice(numbers: np.ndarray) -> np.ndarray | slice:
-    """Numbers that follow each other, as they mostly do, as a slice."""
+    """Numbers as a slice if they are consecutive, as they mostly are."""
     if numbers.size and int(numbers[-1]) - int(numbers[0]) == numbers.size - 1:
         return slice(int(numbers[0]), int(numbers[-1]) + 1)
     return numbers

@@ -1,4 +1,4 @@
-"""The host's side of queues: a ring of one row for the tiles, filled and emptied from the real ring step by step.
+"""The host's side of queues: a ring of one row for the tiles, filled from and drained to the real ring step by step.
 
 The codelets run twice and must not take two rows: so they never see the real ring, and never have to wait.
 """
@@ -29,7 +29,7 @@ from engine.runtime.rings import AnyRing, InfeedRing
 TAKING, MAKING_ROOM = (infeed_wait, infeed_row), (outfeed_wait, outfeed_row)
 HANDING_OVER = (outfeed_row, outfeed_publish)
 NEVER_READ = 1 << 40
-"""What makes a ring of one slot always have room."""
+"""Rows read, for a ring of one slot that always has space."""
 
 
 class HostSide:
@@ -42,7 +42,7 @@ class HostSide:
             memory[queue.call].load(np.zeros(queue.call.shape.dimensions, np.int64))
 
     def before(self, compute_set: ComputeSet) -> bool:
-        """Has a row ready where one is taken (waiting for it), and room where one is handed over; whether it did.
+        """Provides a row where one is taken (waits for it), and space where one is appended; whether there are queues.
 
         Raises the ring's error when it is closed.
         """
@@ -61,7 +61,10 @@ class HostSide:
         return True
 
     def after(self, compute_set: ComputeSet) -> None:
-        """Hands a row over that is complete; waits for room. Raises the ring's error when it is closed."""
+        """Appends a complete row to its ring; waits for space. Raises the ring's error when it is closed.
+
+        Raises DebugError for a row with unwritten elements.
+        """
         for queue, ring in self._used(compute_set, HANDING_OVER):
             assert not isinstance(ring, InfeedRing)
             for leaf in queue.leaves:
@@ -80,7 +83,7 @@ class HostSide:
         self._memory[queue.control].load(block)
 
     def _used(self, compute_set: ComputeSet, codelets: tuple[Codelet, ...]) -> list[tuple[ProgramQueue, AnyRing]]:
-        """The queue that a compute set works on, if it runs one of these codelets."""
+        """The queue that a compute set works on, in a list, if it runs one of these codelets."""
         work = compute_set.work
         if not isinstance(work, Records) or work.codelet not in codelets:
             return []
@@ -88,6 +91,6 @@ class HostSide:
 
 
 def _note_wait(ring: AnyRing, waits: bool) -> None:
-    """Counts, as codelets do, how often a program waits for the host."""
+    """Counts the program's waits for the host, as codelets do."""
     if waits:
         store_word(ring.address + 8 * CONTROL_LINE * Ring.WAITS, ring.device_waits + 1, 0, 0)

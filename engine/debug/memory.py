@@ -1,4 +1,4 @@
-"""The homes of all buffers of a program: in the arena as the memory plan has it, or in memory of their own."""
+"""The homes of all buffers of a program: in the arena, at the memory plan's offsets, or in memory of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST = 64
 
 
 class TileHomes:
-    """Homes by buffer. `arena` is memory as the plan divides it up, with what permanent buffers begin with."""
+    """Homes by buffer. `arena` is memory as the plan divides it, with the initial contents of permanent buffers."""
 
     def __init__(self, buffers: Iterable[Buffer], plan: MemoryPlan, arena: np.ndarray, tiles: int) -> None:
         self._plan, self._arena, self._tiles = plan, arena, tiles
@@ -44,12 +44,12 @@ class TileHomes:
         return self._homes[buffer]
 
     def begin_step(self) -> None:
-        """What the last step has left in the arena is nobody's; permanent buffers keep it."""
+        """Marks contents of the arena from the last step as unwritten, except those of permanent buffers."""
         for buffer, home in self._homes.items():
             if buffer.kind in ("arena", "feed") and not buffer.permanent:
                 home.forget()
 
     def holder(self, use: Use, cell: int) -> str | None:
-        """The name of the buffer that has been written since to the place of a cell; None for nobody."""
+        """The name of the buffer that has overwritten a cell since; None for no buffer."""
         number = use.home.holder(cell)
         return self._names[number - FIRST_NUMBER] if number >= FIRST_NUMBER and number != use.home.number else None

@@ -1,4 +1,4 @@
-"""Which tile may touch each cell of a buffer, as a compute set's spans say it."""
+"""The tile that may access each cell of a buffer, according to a compute set's spans."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Mask = np.ndarray | bool
 
 @dataclass(frozen=True, slots=True)
 class SpanElements:
-    """What a span says when units are dealt out to tiles.
+    """A span, with units distributed over tiles.
 
     `tiles` has the tile of each cell, int16 [cells], NOBODY where there is none; None lets each `active` tile (one that
-    has units) touch everything.
+    has units) access everything.
     """
 
     span: Span
@@ -28,18 +28,18 @@ class SpanElements:
     tiles: np.ndarray | None
 
     def mask(self, tile: int) -> Mask:
-        """The cells that a tile may touch."""
+        """The cells that a tile may access."""
         return True if self.tiles is None else self.tiles == tile
 
 
 class SpanTable:
-    """Makes pieces, and keeps them, as the same ones are wanted in each step."""
+    """Builds span elements and caches them, as each step needs the same ones."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple, np.ndarray] = {}
 
     def piece(self, span: Span, ranges: Ranges) -> SpanElements:
-        """What `span` says when tile t has the units lo <= unit < hi of ranges[t]."""
+        """The elements of `span` when tile t has the units lo <= unit < hi of ranges[t]."""
         active = tuple(tile for tile, (lo, hi) in enumerate(ranges) if lo < hi)
         if span.partition is None:
             return SpanElements(span, active, None)
@@ -61,7 +61,7 @@ def _tiles(span: Span, ranges: Ranges) -> np.ndarray:
 
 
 def mask_of(pieces: list[SpanElements], tile: int) -> Mask:
-    """The cells that a tile may touch by any of these."""
+    """The cells that a tile may access by any of these."""
     found: Mask = False
     for piece in pieces:
         mask = piece.mask(tile)

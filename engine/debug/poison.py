@@ -1,8 +1,8 @@
-"""What lies in memory that nobody has written: NaN the first time, loud numbers of either sign the second time.
+"""Contents of unwritten memory: NaN in the first run, loud numbers of either sign in the second.
 
-Whatever a codelet makes of memory that it should not look at differs between the two; what it leaves alone keeps the
-one poison in one run and the other in the other. The NaN is a signaling one: arithmetic makes a quiet NaN of it, so
-that not even NaN + 1 passes for memory left alone.
+Results computed from memory that a codelet should not read differ between the two; memory that it leaves alone keeps
+the poison of each run. The NaN is a signaling one: arithmetic makes a quiet NaN of it, so that not even NaN + 1
+passes for memory left alone.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from engine.debug.cells import cell_type
 from engine.ir.shape import Shape
 
 SIGNALING = {2: 0xFDFF, 4: 0xFFBFFFFF, 8: 0xFFF7FFFFFFFFFFFF}
-"""NaN of each size; bfloat16 has the upper half of a float's."""
+"""NaN of each size; bfloat16 has the upper half of a float32's."""
 BFLOAT16 = 0xFFBF
 LOUD_TOPS = np.array([0x7B, 0xFB], np.uint8)
-"""The highest bytes of loud floating-point numbers: finite, about as large as they get, of either sign."""
+"""The highest bytes of loud floating-point numbers: finite, near the largest magnitude, of either sign."""
 
 FURTHEST, STRIDE = 1 << 12, 613
-"""Where the poison of different buffers begins among the loud numbers."""
+"""Largest offset of a buffer's poison among the loud numbers, and its stride per buffer."""
 
 
 class Poison(IntEnum):
-    """Which of the two runs."""
+    """The run, of two."""
 
     NAN = 0
     LOUD = 1
 
 
 def poison(kind: Poison, shape: Shape, cells: int, number: int) -> np.ndarray:
-    """So many cells of poison for an array of this type: an array nobody may write to.
+    """`cells` cells of poison for an array of this shape: read-only, of its `cell_type`.
 
     `number` is the buffer's: loud poison that is copied from one buffer to another shows there.
     """
@@ -43,12 +43,12 @@ def poison(kind: Poison, shape: Shape, cells: int, number: int) -> np.ndarray:
 
 
 def poison_bytes(kind: Poison, size: int) -> np.ndarray:
-    """Poison for memory of no type: guards and scratch."""
+    """Poison for untyped memory, guards and scratch: read-only uint8 [size]."""
     return _pool(kind, 1, "u", 1 << (size + FURTHEST).bit_length())[:size]
 
 
 def family_of(shape: Shape) -> str:
-    """Floating point ("f"), bfloat16 ("V"), integers with a sign ("i") or without ("u"), or truth ("b")."""
+    """Floating point ("f"), bfloat16 ("V"), signed ("i") or unsigned integers ("u"), or booleans ("b")."""
     return "f" if shape.dtype.kind == "c" else shape.dtype.kind
 
 

@@ -1,4 +1,4 @@
-"""What was done: compute sets in their order, the tiles at work in each, and the bytes that went between tiles."""
+"""Record of a run: compute sets in order, the active tiles of each, and the bytes exchanged between tiles."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LEFT = (1, len(HEADINGS) - 1)
 class Superstep:
     """One compute set, and the exchange before it.
 
-    `number` counts supersteps: compute sets with one number follow each other without a sync. `latest` is int64
-    [tiles, tiles], bytes from tile to tile before it ran last; `bytes` the same over all `runs`. `host_bytes` is what
-    came from or went to the host, over all runs.
+    `number` counts supersteps: compute sets of one number follow each other without a sync. `latest` is int64
+    [tiles, tiles], bytes from tile to tile before its last run; `bytes` the same over all `runs`. `host_bytes` are
+    those from or to the host, over all runs.
     """
 
     number: int
@@ -35,22 +35,22 @@ class Superstep:
 
     @property
     def exchanged(self) -> int:
-        """Bytes between tiles before it ran last."""
+        """Bytes between tiles before the last run."""
         return int(self.latest.sum())
 
     @property
     def received(self) -> np.ndarray:
-        """Bytes that each tile got before it ran last, int64 [tiles]."""
+        """Bytes that each tile received before the last run, int64 [tiles]."""
         return np.asarray(self.latest.sum(axis=0))
 
     @property
     def sent(self) -> np.ndarray:
-        """Bytes that each tile sent before it ran last, int64 [tiles]."""
+        """Bytes that each tile sent before the last run, int64 [tiles]."""
         return np.asarray(self.latest.sum(axis=1))
 
 
 class Record:
-    """The supersteps of a program, in the order of its step table, summed up over all steps so far."""
+    """The supersteps of a program, in the order of its step table, summed over all steps so far."""
 
     def __init__(self, name: str, tiles: int) -> None:
         self.name, self.tiles = name, tiles
@@ -60,7 +60,7 @@ class Record:
         self._running = self.step_bytes = 0
 
     def know(self, compute_set: ComputeSet, tiles: int, number: int) -> None:
-        """A compute set of the step table, which `tiles` tiles will run in superstep `number`."""
+        """Registers a compute set of the step table, which `tiles` tiles will run in superstep `number`."""
         if id(compute_set) not in self._known:
             made = Superstep(number, compute_set.name, compute_set.op_name, compute_set.units, tiles)
             made.bytes, made.latest = (np.zeros((self.tiles, self.tiles), np.int64) for _ in range(2))
@@ -68,7 +68,7 @@ class Record:
             self.supersteps.append(made)
 
     def ran(self, compute_set: ComputeSet, exchanged: np.ndarray, host_bytes: int) -> None:
-        """It has run, after so many bytes from tile to tile; `host_bytes` came from or went to the host."""
+        """Records a run, with bytes `exchanged` from tile to tile before it and `host_bytes` from or to the host."""
         superstep = self._known[id(compute_set)]
         superstep.runs += 1
         superstep.bytes += exchanged
@@ -77,13 +77,13 @@ class Record:
         superstep.host_bytes += host_bytes
 
     def completed(self) -> None:
-        """A step is complete: `step_bytes` is what went between tiles in it."""
+        """Records that a step is complete: `step_bytes` are the bytes between tiles in it."""
         self.steps += 1
         self.step_bytes, self._running = self._running, 0
 
     @property
     def syncs(self) -> int:
-        """How many syncs a step has at least: they part its supersteps."""
+        """The least number of syncs of a step: they separate its supersteps."""
         return len({each.number for each in self.supersteps})
 
     def table(self) -> str:

@@ -1,4 +1,4 @@
-"""Runs one compute set: each tile its units in memory of its own, twice, with two poisons; then results go home."""
+"""Runs one compute set: each tile its units in separate memory, twice, with two poisons; then stores the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.program.syncs import Ranges
 
 @dataclass(frozen=True, slots=True)
 class CellChange:
-    """Cells of a tile's copy that are not what they were before, by number, and what they are now."""
+    """Cells of a tile's copy that have changed, by number, and their new values."""
 
     cells: np.ndarray
     values: np.ndarray
@@ -28,7 +28,7 @@ Changes = dict[Buffer, CellChange]
 
 
 class ComputeSetRun:
-    """One run of a compute set. `words` are what the executor has in each worker's scratch, for each tile."""
+    """One run of a compute set. `words` are, for each tile, the executor's words in a worker's scratch."""
 
     def __init__(
         self, tile: Tile, uses: dict[Buffer, Use], ranges: Ranges, words: Sequence[Sequence[int]], found: Findings
@@ -38,7 +38,7 @@ class ComputeSetRun:
         self._loaded: set[Buffer] = set()
 
     def run(self) -> None:
-        """Raises DebugError for whatever is wrong; the homes are as they were then."""
+        """Runs all tiles and stores their results. Raises DebugError for any fault, with the homes unchanged."""
         quiet = {number: self._pass(number, Poison.NAN, {}) for number in self._active}
         self._loaded.clear()
         written = {number: self._foreign(quiet, number) for number in self._active}
@@ -52,7 +52,7 @@ class ComputeSetRun:
                 self._uses[buffer].home.write(change.cells, change.values, number)
 
     def _pass(self, number: int, kind: Poison, foreign: dict[Buffer, np.ndarray]) -> Changes:
-        """The tile's copies are filled, its units run, and what has changed is looked for."""
+        """Fills the tile's copies, runs its units, and finds the changed cells."""
         before: dict[Buffer, np.ndarray] = {}
         for buffer, use in self._uses.items():
             block = self._tile.blocks[buffer]
@@ -93,7 +93,7 @@ class ComputeSetRun:
             raise self._found.undeclared_write(use, number, int(wrong[0]), values)
 
     def _foreign(self, changes: dict[int, Changes], number: int) -> dict[Buffer, np.ndarray]:
-        """What the other tiles write of that which this one may read: it must not matter whether they are faster."""
+        """Cells that other tiles write and this one may read: it must not matter whether they are faster."""
         found: dict[Buffer, np.ndarray] = {}
         for buffer, use in self._uses.items():
             if use.reads and use.writes:
@@ -103,7 +103,7 @@ class ComputeSetRun:
         return found
 
     def _agreed(self, number: int, quiet: Changes, loud: Changes, foreign: dict[Buffer, np.ndarray]) -> Changes:
-        """What a tile has written, if both poisons come to the same."""
+        """The cells that a tile has written, if both poisons give the same values."""
         agreed: Changes = {}
         for buffer in dict.fromkeys([*quiet, *loud]):
             use = self._uses[buffer]
@@ -129,7 +129,7 @@ class ComputeSetRun:
         )
 
     def _check_writers(self, changes: dict[int, Changes]) -> None:
-        """No cell has two writers."""
+        """Raises DebugError for a cell with two writers."""
         for buffer, use in self._uses.items():
             if len(changes) < 2 or not use.writes:
                 continue
@@ -149,7 +149,7 @@ _NOTHING = CellChange(np.zeros(0, np.intp), np.zeros(0, np.uint8))
 
 
 def _after(before: np.ndarray, cells: np.ndarray, change: CellChange) -> np.ndarray:
-    """What some cells hold after a run."""
+    """Values of some cells after a run."""
     if change.cells.size:
         before[np.searchsorted(cells, change.cells)] = change.values
     return before

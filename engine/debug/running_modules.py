@@ -1,4 +1,4 @@
-"""The door for a module: compiles it, runs a step of it on tiles with memories of their own, and tells of it."""
+"""Entry point for a module: compiles it, runs one step on tiles with separate memories, and returns a record."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class DebugRun:
 
 
 def debug_run(module: Module, arguments: list[np.ndarray], *, tiles: int = TILES) -> DebugRun:
-    """Runs one step of `module` on the debug executor, for one array per entry parameter, which are left as they are.
+    """Runs one step of `module` on the debug executor, for one array per entry parameter; these are left unchanged.
 
-    Raises DebugError for whatever a compute set does that it does not say, UnsupportedOperation for what the engine
+    Raises DebugError for undeclared accesses of a compute set, UnsupportedOperation for operations that the engine
     cannot run, InternalError for other arguments than the module's, ConfigurationError for less than one tile.
     """
     shapes = [parameter.array_shape for parameter in module.entry.parameters]

@@ -1,4 +1,4 @@
-"""The door for programs that somebody else compiles: within `debugging()` they come out as debug executables."""
+"""Entry point for programs that other code compiles: within `debugging()` they become debug executables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Session:
-    """What was compiled within `debugging()`: `records` has the record of each program, oldest first."""
+    """The programs compiled within `debugging()`: `records` has the record of each, oldest first."""
 
     def __init__(self, tiles: int) -> None:
         self.tiles = tiles
@@ -35,8 +35,8 @@ class Session:
 def debugging(tiles: int = TILES) -> Iterator[Session]:
     """Programs compiled within run on the debug executor, then and later: slowly, with the same results, and checked.
 
-    They raise DebugError for whatever the engine does wrong. Programs that were compiled before stay fast. Units are
-    dealt out to `tiles` tiles. Raises ConfigurationError, when a program is compiled, for less than one tile.
+    They raise DebugError for faults of the engine. Programs that were compiled before stay fast. Units are distributed
+    over `tiles` tiles. Raises ConfigurationError, when a program is compiled, for less than one tile.
     """
     session = Session(tiles)
     with made_by(session.make):

@@ -1,4 +1,4 @@
-"""Which row of the step table comes next, and when a call that somebody follows goes on."""
+"""Control flow of the step table, and the steps of a call that has an observer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ NAP_SECONDS = 0.0002
 
 
 class Walk:
-    """The rows of one step that compute, wait or branch, in the order in which they are come by.
+    """The rows of one step that compute, wait or branch, in order of execution.
 
-    `turns` are the counters of the loops. After a branch row the caller says with `branch` what its predicate holds.
+    `turns` are the counters of the loops. After a branch row the caller passes its predicate's value to `branch`.
+    Iteration raises InternalError for a row of unknown kind.
     """
 
     def __init__(self, table: np.ndarray) -> None:
@@ -28,7 +29,7 @@ class Walk:
         self.turns = [0] * COUNTERS
 
     def branch(self, predicate: bool) -> None:
-        """The predicate of the branch that has just been come by."""
+        """Sets the value of the predicate of the branch row just yielded."""
         self._taken = predicate
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -62,7 +63,7 @@ class Walk:
 
 
 class Follower:
-    """The observer of a call, if there is one: told of each step, asked whether to go on."""
+    """Reports the steps of a call to its observer, if there is one, and obeys it."""
 
     def __init__(self, observer: Observer | None, state: np.ndarray, results: list[np.ndarray]) -> None:
         self._observer, self.state = observer, state
@@ -79,10 +80,10 @@ class Follower:
         return not self.state[State.STOP]
 
     def completed(self, steps: int) -> None:
-        """So many steps are complete."""
+        """Records that `steps` steps are complete."""
         self.state[State.COMPLETED] = steps
 
     def end(self, steps: int) -> None:
-        """The call is over."""
+        """Tells the observer that the call has ended after `steps` steps."""
         if self._observer is not None:
             self._observer.end(steps)

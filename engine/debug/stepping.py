@@ -1,4 +1,4 @@
-"""One step: each row of the step table in its turn, its compute set checked and run on all tiles."""
+"""One step: the rows of the step table in order, each compute set checked and run on all tiles."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Stepper:
     """Runs steps of one call, of `steps` altogether.
 
     `sets` are compute sets, their blocks and their codelets by the address of the block's words, `predicates` buffers
-    by address, as they stand in the `table`; `address` is where a buffer lies in the fast executor. `handed_out` has,
-    by the id of an outfeed's compute set, what it writes.
+    by address, as in the `table`; `address` gives a buffer's address in the fast executor. `handed_out` has,
+    by the id of an outfeed's compute set, the array [steps, ...] that it writes.
     """
 
     program: Program
@@ -68,7 +68,7 @@ class Stepper:
         return list(zip(bounds[::2], bounds[1::2], strict=True))
 
     def step(self, step: int, variables: list[DeviceBuffer]) -> None:
-        """Step number `step`: variables are read before it, and written once it is complete. Raises DebugError."""
+        """Runs step `step`: variables are read before it, and written once it is complete. Raises DebugError."""
         bound = list(zip((b for _, b in sorted(self.program.variables.items())), variables, strict=True))
         for buffer, variable in bound:
             self.memory[buffer].load(variable.read())
@@ -108,14 +108,14 @@ class Stepper:
         self.host.after(compute_set)
 
     def _words(self, step: int, tile: int, turns: list[int]) -> list[int]:
-        """What the executor has at the beginning of a worker's scratch."""
+        """The executor's words at the start of a worker's scratch."""
         words = [0] * (Scratch.BYTES // 8)
         words[Scratch.STEP], words[Scratch.STEPS], words[Scratch.WORKER] = step, self.steps, tile
         words[Scratch.TURN :] = turns
         return words
 
     def _uses(self, compute_set: ComputeSet, ranges: Ranges) -> dict[Buffer, Use]:
-        """What a compute set says about each buffer that it touches; constants anybody may read."""
+        """The declared accesses of a compute set to each of its buffers; any tile may read constants."""
         homes = [self.memory[buffer] for buffer in touched(compute_set) if not self.aside.has(buffer)]
         uses = {home.buffer: Use(home, written=home.written()) for home in homes}
         for span in [*compute_set.reads, *(Span(buffer) for buffer in uses if buffer.kind == "constant")]:
@@ -135,7 +135,7 @@ class Stepper:
         self._hazards.check(title(compute_set), touches)
 
     def _truth(self, predicate: Buffer) -> bool:
-        """What a branch finds; all tiles look at it."""
+        """Value of a branch's predicate, which all tiles read."""
         self._check_whole(predicate, "the branch on it")
         if predicate.kind != "constant":
             piece = SpanElements(Span(predicate), tuple(range(self._tiles)), None)

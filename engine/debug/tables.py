@@ -1,4 +1,4 @@
-"""Tables that parameters point to: every tile has a copy on the chip, and nobody may write them."""
+"""Tables that parameters point to: every tile has a copy on the chip, and no codelet may write them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from engine.program.work.base import Encoded
 
 
 class Tables:
-    """What the tables of some compute sets hold, to which their encoded blocks point."""
+    """Checksums of the tables of some compute sets, to which their encoded blocks point."""
 
     def __init__(self, compute_sets: Sequence[ComputeSet], blocks: Sequence[Encoded]) -> None:
         pairs = zip(compute_sets, blocks, strict=True)
         self._held = [(each, block, _sum(block)) for each, block in pairs if block.keep]
 
     def check(self) -> None:
-        """Raises DebugError if anything in them has changed since."""
+        """Raises DebugError if one has changed since construction."""
         for compute_set, block, before in self._held:
             if _sum(block) != before:
                 raise DebugError(

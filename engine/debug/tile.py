@@ -25,12 +25,12 @@ LINE = 128
 
 @cache
 def guard(kind: Poison) -> np.ndarray:
-    """What lies in guards."""
+    """Contents of a guard, uint8 [GUARD]."""
     return poison_bytes(kind, GUARD)
 
 
 class GuardedBlock:
-    """Memory for one array between guards. `cells` may be written by whoever prepares or looks at it."""
+    """Memory for one array between guards. `cells` may be written by the code that prepares or inspects it."""
 
     def __init__(self, shape: Shape) -> None:
         body = max(LINE, -(-shape.bytes // LINE) * LINE)
@@ -46,7 +46,7 @@ class GuardedBlock:
         self._back[:] = poison_bytes(kind, self._back.size)
 
     def breach(self, kind: Poison) -> int | None:
-        """The first changed byte outside, counted from where the array begins; None if there is none."""
+        """Offset of the first changed byte outside, from the array's start; None if there is none."""
         after = np.flatnonzero(self._back != poison_bytes(kind, self._back.size))
         if after.size:
             return self.size + int(after[0])
@@ -55,13 +55,13 @@ class GuardedBlock:
 
 
 def touched(compute_set: ComputeSet) -> list[Buffer]:
-    """The buffers that a compute set is given the address of, or says anything about."""
+    """The buffers in a compute set's spans or addresses."""
     spans = [span.buffer for span in (*compute_set.reads, *compute_set.writes)]
     return list(dict.fromkeys([*spans, *(address.buffer for address in compute_set.work.addresses)]))
 
 
 class Tile:
-    """One tile at a time; its blocks are filled anew for the next one."""
+    """One tile at a time; its blocks are refilled for the next one."""
 
     def __init__(self, compute_set: ComputeSet, block: Encoded, codelet: int, aside: Aside) -> None:
         self._block, self._codelet, self._aside = block, codelet, aside
@@ -75,10 +75,10 @@ class Tile:
     def run(
         self, lo: int, hi: int, words: Sequence[int], scratch: Poison, counting: bool = False
     ) -> Literal["scratch", "parameters"] | None:
-        """Runs the units lo <= unit < hi; says where they have written to beside their buffers, if they have.
+        """Runs the units lo <= unit < hi; returns the memory other than buffers that they have wrongly written, if any.
 
         `words` are the executor's words of scratch, the rest of which is poisoned. Floating-point exceptions are
-        counted in the run that is `counting`; hidden states are as they were before the first run.
+        counted in the run that is `counting`; hidden states start each run as before the first.
         """
         for state, before in self._hidden:
             state[:] = before
@@ -98,7 +98,7 @@ class Tile:
         return None if kept and inside else "scratch"
 
     def _parameters(self, counting: bool) -> np.ndarray:
-        """The parameter block as this tile has it: every address is one of its own memory."""
+        """The parameter block of this tile: every address is one of its own memory."""
         parameters = self._block.words.copy()
         for relocation in self._block.relocations:
             block = self.blocks.get(relocation.address.buffer)

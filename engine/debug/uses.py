@@ -1,4 +1,4 @@
-"""What a compute set says about its buffers, and what lies in a tile's copy of each before it runs."""
+"""A compute set's declared accesses to its buffers, and the contents of a tile's copy of each before it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.program.program import Buffer
 
 @dataclass(eq=False, slots=True)
 class Use:
-    """One buffer in one compute set: its home, who may read and write which cells, which cells are written at all."""
+    """One buffer in one compute set: its home, cells that tiles may read and write, and cells `written` so far."""
 
     home: Home
     reads: list[SpanElements] = field(default_factory=list)
@@ -27,14 +27,14 @@ class Use:
 
     @property
     def is_copied_whole(self) -> bool:
-        """Whether each tile gets all of it, and may write none of it."""
+        """Whether each tile gets a copy of all of it, and may write none of it."""
         return not self.writes and self.written is None and any(piece.tiles is None for piece in self.reads)
 
     def _blank(self, kind: Poison) -> np.ndarray:
         return poison(kind, self.buffer.shape, self.home.cells.size, self.home.number)
 
     def copied(self, tile: int) -> Mask:
-        """The cells that are copied to a tile: those it may read and that somebody has written."""
+        """The cells that are copied to a tile: those it may read and that have been written."""
         mask = mask_of(self.reads, tile)
         if mask is False or self.written is None:
             return mask
@@ -45,7 +45,7 @@ class Use:
         return mask_of(self.writes, tile)
 
     def before(self, tile: int, kind: Poison, foreign: np.ndarray | None = None) -> np.ndarray:
-        """A tile's copy as it is before its units run; of the `foreign` cells (numbers), too, it gets only poison."""
+        """A tile's copy before its units run; the `foreign` cells (numbers) are poisoned, too."""
         copied = self.copied(tile)
         if copied is True and foreign is None:
             return self.home.cells.copy()
@@ -58,7 +58,7 @@ class Use:
         return made
 
     def before_at(self, cells: np.ndarray, tile: int, kind: Poison, foreign: np.ndarray | None = None) -> np.ndarray:
-        """The same of some cells only, by number."""
+        """`before`, for some cells only, by number."""
         copied = self.copied(tile)
         home, blank = self.home.cells[cells], self._blank(kind)[cells]
         made = np.where(copied if isinstance(copied, bool) else copied[cells], home, blank)

@@ -1,4 +1,4 @@
-"""Compiled programs as files: what they hold, and how they are written and read. docs/executable_format.md."""
+"""Compiled programs as files: their contents, writing and reading. See docs/executable_format.md."""
 
 from engine.files.executable_file import (
     SUFFIX,

@@ -1,4 +1,4 @@
-"""Arrays in a section of a file: row-major, little-endian as the hosts that the engine runs on, at multiples of 64."""
+"""Arrays in a section of a file: row-major, little-endian like the supported hosts, at multiples of 64 bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MOST_DIMENSIONS = 32
 
 
 class ArrayWriter:
-    """Collects arrays, one behind the other."""
+    """Collects arrays, one after the other."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._bytes = 0
 
     def add(self, array: np.ndarray) -> dict[str, Any]:
-        """Appends the array and returns how the file refers to it."""
+        """Appends the array and returns its reference: JSON of its shape and its offset in bytes."""
         reference = {"shape": write_array_shape(shape_of(array)), "offset": self._bytes}
         content = np.ascontiguousarray(array).tobytes()
         self._pieces.append(content + bytes(-len(content) % ALIGNMENT))
@@ -31,7 +31,7 @@ class ArrayWriter:
         return reference
 
     def content(self) -> bytes:
-        """The section."""
+        """The bytes of the section."""
         return b"".join(self._pieces)
 
 
@@ -42,7 +42,7 @@ class ArrayReader:
         self._section = section
 
     def read(self, reference: Any) -> np.ndarray:
-        """A read-only array; raises InvalidFile for a reference that is none or leads out of the section."""
+        """A read-only array; raises InvalidFile for a malformed reference or one outside the section."""
         if type(reference) is not dict or set(reference) != {"shape", "offset"}:
             raise InvalidFile(f"Expected shape and offset of an array. Received: {reference!r:.80}.")
         shape, offset = read_array_shape(reference["shape"]), integer(reference["offset"])
@@ -55,16 +55,16 @@ class ArrayReader:
 
 
 def write_array_shape(shape: Shape) -> list[Any]:
-    """The element type, then the dimensions."""
+    """A list of the element type, then the dimensions."""
     return [shape.element_type, *map(int, shape.dimensions)]
 
 
 def read_array_shape(value: Any) -> Shape:
-    """The shape of such a list; raises InvalidFile for an unknown type, or more bytes than any program has."""
+    """The shape of such a list; raises InvalidFile for an unknown type, or more than MOST_BYTES or MOST_DIMENSIONS."""
     if not a_list(value) or type(value[0]) is not str or value[0] not in NUMPY_TYPES:
         raise InvalidFile(f"Expected an element type and dimensions. Received: {value!r:.80}.")
     shape = Shape(value[0], integers(value[1:]))
-    # A dimension of 0 hides large ones, which strides are made of.
+    # A dimension of 0 hides large ones, of which strides are computed.
     room = shape.with_dimensions(tuple(max(d, 1) for d in shape.dimensions)).bytes
     if room > MOST_BYTES or shape.rank > MOST_DIMENSIONS:
         raise InvalidFile(f"Expected an array of at most {MOST_BYTES} bytes. Received: {str(shape):.80}.")

@@ -1,4 +1,4 @@
-"""The attributes of instructions as JSON values: each name has one kind, and a value of another kind is refused."""
+"""The attributes of instructions as JSON values: each name has one kind, and values of other kinds are rejected."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from engine.ir.attributes import (
 )
 
 LARGEST = 1 << 40
-"""No size, stride or padding of a program is larger."""
+"""Upper limit of sizes, strides and paddings in a program."""
 SIGNED_FIELDS = frozenset({"padding_low", "padding_high", "edge_padding_low", "edge_padding_high"})
 AT_LEAST_ONE = frozenset({"size", "stride", "window_dilation", "base_dilation"})
 
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """How values of one kind are written and, with all checks, read. Readers raise InvalidFile."""
+    """A writer of values of one kind, and a reader with all checks, which raises InvalidFile."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -43,7 +43,7 @@ def integer(value: Any, least: int = 0) -> int:
 
 
 def integers(value: Any, least: int = 0) -> tuple[int, ...]:
-    """A tuple of such integers from a list."""
+    """A tuple of integers, least <= value <= LARGEST, from a list; raises InvalidFile for anything else."""
     return tuple(integer(each, least) for each in a_list(value))
 
 
@@ -157,7 +157,7 @@ KINDS: dict[str, ValueKind] = {
 
 
 def write_attribute(name: str, value: Any) -> Any:
-    """The JSON value; raises InternalError for a name that no file knows."""
+    """The JSON value; raises InternalError for a name that files do not have."""
     if name not in KINDS:
         raise InternalError(f"Expected an attribute that files have. Received: {name}={value!r}.")
     return KINDS[name].write(value)

@@ -1,6 +1,6 @@
-"""What a module from a file must keep to beyond the shape rules, so that no program reads or writes outside its memory.
+"""Rules for modules from files, beyond the shape rules: no program may read or write outside its memory.
 
-The rules of engine.ir trust the compiler that made a module in most of its attributes; here nobody is trusted.
+The rules of engine.ir trust the compiler that built a module in most of its attributes; here no attribute is trusted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOKEN = Shape("s32")
 
 
 def check_module(module: Module) -> None:
-    """Raises InternalError for the first broken rule; the caller says which file it is."""
+    """Raises InternalError for the first broken rule; the caller adds the file's name."""
     room = _memory()
     for computation in module.computations():
         for instruction in computation.instructions:
@@ -43,7 +43,7 @@ def check_module(module: Module) -> None:
 
 
 def _memory() -> int:
-    """The machine's memory in bytes, or no limit where nobody knows it."""
+    """The machine's memory in bytes; 1 TiB where it is unknown."""
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 1 << 40
@@ -61,7 +61,7 @@ def check_for(*opcodes: str) -> Callable[[Check], Check]:
 
 
 def different(dimensions: Sequence[int], rank: int, name: str) -> None:
-    """Raises InternalError unless these are different dimensions of an array of that rank."""
+    """Raises InternalError unless these are different dimensions of an array of rank `rank`."""
     require(
         len(set(dimensions)) == len(dimensions) and all(0 <= d < rank for d in dimensions),
         f"Expected different {name} below {rank}. Received: {tuple(dimensions)}.",

@@ -1,4 +1,4 @@
-"""The outer form of an executable file: a magic number, a version, a header, sections, and a checksum for each.
+"""The container format of executable files: a magic number, a version, a header, sections, and a checksum for each.
 
 Integers are little-endian. docs/executable_format.md describes every byte.
 """
@@ -26,7 +26,7 @@ MOST_HEADER_BYTES = 1 << 26
 
 
 def pack(header: Mapping[str, Any], sections: Mapping[str, bytes]) -> bytes:
-    """A whole file. The header gets the place, size and checksum of each section under "sections"."""
+    """The bytes of a whole file. The header gets, under "sections", offset, size and checksum of each section."""
     places, body = {}, b""
     for name, content in sections.items():
         body += bytes(-len(body) % ALIGNMENT)
@@ -40,7 +40,7 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, bytes]) -> bytes:
 def unpack(data: bytes, origin: str) -> tuple[dict[str, Any], dict[str, memoryview]]:
     """The header and the sections of a file, `origin` being its name in messages.
 
-    Raises InvalidFile for another kind of file, another version, one that is cut off, longer, or altered.
+    Raises InvalidFile for another kind of file, another version, or a truncated, longer or altered file.
     """
     header, start = _header(data, origin)
     places = header.pop("sections", None)
@@ -99,12 +99,12 @@ def _natural(place: Any, name: str, origin: str) -> int:
 
 
 def invalid(origin: str, expected: str, received: str) -> InvalidFile:
-    """The error for a file that is not what it should be."""
+    """The error of an invalid file."""
     return InvalidFile(f"Expected {expected} in {origin}. Received: {received}. Copy or export the program again.")
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file that others see whole or not at all; raises OSError if it cannot be written."""
+    """Writes a file atomically; raises OSError if it cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -119,7 +119,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _umask() -> int:
-    """What the process takes away from the rights of new files; it can only be read by setting it."""
+    """The process's umask; it can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

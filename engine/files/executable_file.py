@@ -1,4 +1,4 @@
-"""What an executable file holds: a module, what its parameters are, values, and the names of its inputs and outputs."""
+"""Contents of an executable file: a module, roles of its parameters, values, and names of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECTIONS = {"program", "arrays"}
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """An input or output: its name, its whole shape (with the batch), and its dtype."""
+    """An input or output: its name, its whole shape (including the batch), and its dtype."""
 
     name: str
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A program's inputs, one for each fed parameter in order, and outputs, one for each result no variable takes."""
+    """A program's inputs, one per fed parameter in order, and outputs, one per result that updates no variable."""
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
@@ -49,8 +49,8 @@ class Signature:
 class ExecutableFile:
     """A program with the values it needs, as it is written to a file.
 
-    `roles` has "feed", "variable" or "constant" for each entry parameter; `constants` the values of the last kind and
-    `variables` initial values, both by parameter number. A variable without a value is given when the program is
+    `roles` has "feed", "variable" or "constant" for each entry parameter; `constants` the values of constants and
+    `variables` initial values, both by parameter number. A variable without a value is passed when the program is
     loaded, by its name in `variable_names`. `metadata` is free text.
     """
 
@@ -72,7 +72,7 @@ class ExecutableFile:
         return missing
 
     def outputs(self) -> list[Shape]:
-        """The shapes of the results that no variable takes."""
+        """The shapes of the results that update no variable."""
         taken = set(self.module.aliases.values())
         return [result.array_shape for number, result in enumerate(self.module.results) if number not in taken]
 
@@ -83,7 +83,7 @@ def tensor_info(name: str, shape: Shape) -> TensorInfo:
 
 
 def write_executable(path: str | Path, file: ExecutableFile) -> None:
-    """Writes an executable file, which other processes see whole or not at all.
+    """Writes an executable file atomically.
 
     Raises OSError if it cannot be written, InternalError for parts that contradict each other.
     """
@@ -91,9 +91,9 @@ def write_executable(path: str | Path, file: ExecutableFile) -> None:
 
 
 def read_executable(path: str | Path) -> ExecutableFile:
-    """Reads an executable file. Nothing in it is trusted: it holds data, and no code.
+    """Reads an executable file. Nothing in it is trusted: it has data, and no code.
 
-    Raises FileNotFoundError and other OSErrors; InvalidFile, a ValueError, for a file that is cut off, altered, of
+    Raises FileNotFoundError and other OSErrors; InvalidFile, a ValueError, for a file that is truncated, altered, of
     another version or of another kind.
     """
     return from_bytes(Path(path).read_bytes(), str(path))
@@ -130,7 +130,7 @@ def from_bytes(data: bytes, origin: str) -> ExecutableFile:
         raise InvalidFile(f"Expected a valid executable in {origin}. Received one of which: {error}") from error
     except MemoryError:
         raise
-    except Exception as error:  # whatever a rule made of nonsense: rules trust the module they look at
+    except Exception as error:  # a rule may fail in any way on a malformed module: rules trust the module
         raise InvalidFile(f"Expected a valid executable in {origin}. Received one that has: {error!r:.200}") from error
 
 
@@ -201,7 +201,7 @@ def _read_info(value: Any) -> TensorInfo:
 
 
 def _queues(module: Module) -> dict[str, Any]:
-    """What the program exchanges with the host, for people and tools to read; the module says it itself."""
+    """The program's queues, for people and tools to read; the reader derives them from the module."""
     signatures = {queue_of(each): queue_signature(each) for each in queue_operations(module)}
     return {
         name: {"direction": queue.direction, "shapes": [write_array_shape(s) for s in queue.shapes]}
@@ -216,7 +216,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _number(key: str, program: Mapping[str, Any]) -> int:
-    """The parameter number of a key."""
+    """The parameter number in a key; raises InvalidFile for any other string."""
     if not key.isascii() or not key.isdecimal() or str(int(key[:12])) != key or int(key) >= len(program["roles"]):
         raise InvalidFile(f"Expected a parameter number. Received: {key!r:.80}.")
     return int(key)

@@ -1,4 +1,4 @@
-"""The dimension numbers of gather and scatter from a file."""
+"""Checks of the dimension numbers of gather and scatter from a file."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _index_vectors(indices: Shape, vector: int, places: Sequence[int], rank: int
 def _batching(
     operand: Shape, mine: Sequence[int], indexed: Sequence[int], indices: Shape, theirs: Sequence[int], vector: int
 ) -> None:
-    """Batching dimensions go in pairs of one size, and no index is of one."""
+    """Raises InternalError unless batching dimensions are pairs of one size, and not indexed."""
     different(mine, operand.rank, "batching dims of the operand")
     different(theirs, indices.rank, "batching dims of the indices")
     pairs = len(mine) == len(theirs) and vector not in theirs and not set(mine) & set(indexed)

@@ -1,7 +1,7 @@
-"""Modules that the passes have prepared, kept on disk: the next process with the same module begins at the lowering.
+"""A disk cache of modules after the passes: the next process with the same module begins at the lowering.
 
-They are found by what they were made of: the module, and every source file of the engine. Like compiled code, they are
-only read from folders that the user keeps for this; a program in a file from elsewhere goes through all passes.
+Its keys are hashes of the module and of every source file of the engine. Like compiled code, entries are only read
+from folders that the user has for this purpose; a program in a file from elsewhere goes through all passes.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from engine.ir import Module
 from engine.machine_code.sources import ENGINE, digest_of
 
 FEWEST_INSTRUCTIONS = 1000
-"""Smaller modules are prepared as fast as they are read."""
+"""Smaller modules are prepared as fast as they are loaded."""
 SHORTEST = 0.1
-"""Seconds: what took less is not kept."""
+"""Seconds of preparation below which a module is not cached."""
 
 logger = logging.getLogger("ipu")
 
 
 @cache
 def fingerprint() -> str:
-    """A hash of all that passes depend on besides the module: the engine's sources, Python and NumPy."""
+    """A hash of the passes' dependencies other than the module: the engine's sources, Python and NumPy."""
     digest = hashlib.sha256(repr((sys.version_info, np.__version__, sys.byteorder)).encode())
     digest.update(digest_of(sorted(ENGINE.rglob("*.py"))))
     return digest.hexdigest()[:16]
@@ -46,10 +46,10 @@ def fingerprint() -> str:
 def prepared(
     module: Module, prepare: Callable[[Module], Module], folder: Path | None = None, options: str = ""
 ) -> Module:
-    """`prepare(module)`, from the disk if an earlier process has kept it there.
+    """`prepare(module)`, from the disk if an earlier process has cached it there.
 
-    `options` are those of `prepare`, by which its results differ. `folder` is the one to keep it in; the user's cache
-    if there is none given. A folder that cannot be written is no error, and neither is a damaged file.
+    `options` are those of `prepare` that affect its results. `folder` is the cache's, by default in the user's cache.
+    A folder that cannot be written is no error, and neither is a damaged file.
     """
     if sum(len(computation.instructions) for computation in module.computations()) < FEWEST_INSTRUCTIONS:
         return prepare(module)

@@ -1,4 +1,4 @@
-"""A module as JSON values and arrays, and back with all checks."""
+"""Conversion of modules to JSON values and arrays, and back with all checks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleSh
 Item = TypeVar("Item")
 LITERAL = "literal"
 MOST_DEPTH = 16
-"""No tuples are nested deeper."""
+"""Most levels of nested tuples."""
 
 
 def write_module(module: Module, arrays: ArrayWriter) -> dict[str, Any]:
-    """The module as JSON values; literals go to `arrays`. Raises InternalError for an attribute no file knows."""
+    """The module as JSON values; literals go to `arrays`. Raises InternalError for an attribute that files lack."""
     computations = list(module.computations())
     numbers = {id(computation): number for number, computation in enumerate(computations)}
     origins: dict[str, int] = {"": 0}
@@ -48,13 +48,13 @@ def _write_shape(shape: AnyShape) -> list[Any]:
 
 
 def unnamed(module: Module) -> Module:
-    """The module without its own and its entry's names, in which tracers count how often they have traced."""
+    """The module without its own and its entry's names, which contain the tracers' counts of traces."""
     entry = Computation("main", module.entry.instructions, module.entry.root)
     return Module("module", entry, module.aliases)
 
 
 def read_module(value: Any, arrays: ArrayReader) -> Module:
-    """The module of such values. Raises InvalidFile for values that are no module; `verify` has still to see it."""
+    """The module of such values, not verified yet. Raises InvalidFile for values that are no module."""
     fields = _fields(value, ("name", "origins", "computations", "aliases"))
     origins = [text(each) for each in a_list(fields["origins"])]
     computations: list[Computation] = []
@@ -92,7 +92,7 @@ def _read_computation(value: Any, callees: list[Computation], origins: list[str]
 
 
 def _one_of(items: list[Item], number: Any) -> Item:
-    """The item of a number. What refers to others comes after them, so nothing can refer to itself."""
+    """The item of a number; raises InvalidFile for none. References go backwards only, so there are no cycles."""
     if integer(number) >= len(items):
         raise InvalidFile(f"Expected a number below {len(items)}. Received: {number}.")
     return items[number]

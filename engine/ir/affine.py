@@ -1,4 +1,4 @@
-"""Index maps: where each element of an operand comes from when an operation only moves elements.
+"""Index maps: the source index of each element when an operation only moves elements.
 
 An index map gives, for each dimension of an array, its index as an affine expression of some loop indices.
 """
@@ -30,17 +30,17 @@ IndexMap = tuple[Affine, ...]
 
 
 def loop_index(dimension: int, rank: int) -> Affine:
-    """The index of one loop among `rank`."""
+    """The index of loop `dimension` of `rank` loops."""
     return Affine(tuple(int(d == dimension) for d in range(rank)))
 
 
 def zero(rank: int) -> Affine:
-    """Index 0, whatever the loops."""
+    """Index 0 in all of `rank` loops."""
     return Affine((0,) * rank)
 
 
 def spread(shape: Shape, extents: tuple[int, ...]) -> IndexMap | None:
-    """The map of an array onto loops over its dimensions other than 1, or None where these differ."""
+    """The index map of an array in loops over its dimensions other than 1, or None where these are not `extents`."""
     rank = len(extents)
     if not rank_matches(shape, extents):
         return None
@@ -62,7 +62,7 @@ def squeezed(shape: Shape) -> tuple[int, ...]:
 
 
 def row_major_strides(shape: Shape) -> tuple[int, ...]:
-    """Elements between neighbours along each dimension."""
+    """The row-major stride of each dimension, in elements."""
     strides, step = [], 1
     for size in reversed(shape.dimensions):
         strides.append(step)
@@ -71,7 +71,7 @@ def row_major_strides(shape: Shape) -> tuple[int, ...]:
 
 
 def linear(shape: Shape, index_map: IndexMap, rank: int) -> Affine:
-    """The element number, in row-major order, that an index map leads to."""
+    """The row-major element number of an index map."""
     total = zero(rank)
     for index, stride in zip(index_map, row_major_strides(shape), strict=True):
         total = total.plus(index.scaled(stride))
@@ -79,7 +79,7 @@ def linear(shape: Shape, index_map: IndexMap, rank: int) -> Affine:
 
 
 def pull(instruction: Instruction, index_map: IndexMap, rank: int) -> IndexMap | None:
-    """The operand's index map behind an instruction that moves elements, or None where it is not affine."""
+    """The operand's index map for the result's, of an instruction that moves elements; None where it is not affine."""
     operand = instruction.operands[0].array_shape
     opcode = instruction.opcode
     if opcode == "copy":
@@ -100,7 +100,7 @@ def pull(instruction: Instruction, index_map: IndexMap, rank: int) -> IndexMap |
 
 
 def _pull_reshape(result: Shape, operand: Shape, index_map: IndexMap, rank: int) -> IndexMap | None:
-    """Dimensions may be merged or be 1; one that the operand has split needs a division, which is not affine."""
+    """The index map through a reshape that merges dimensions or adds or drops 1s; None for a split: it divides."""
     if operand.elements == 0:
         return tuple(zero(rank) for _ in operand.dimensions)
     found: list[Affine] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HOLDS_ANYTHING = "holds_anything"
-"""The attribute of a loop's initial values that no turn reads: they need not be written."""
+"""The attribute of a loop's initial values that no iteration reads: they need not be written."""
 ROWS_OF_A_TURN = "rows_of_a_turn"
-"""The attribute of loops over micro-batches: how many rows one has. Along them a turn is shared out, however many
-other arrays there are: so a step that is cut into parts and one that is not do the same arithmetic."""
+"""The attribute of loops over micro-batches: the number of rows of one. An iteration is partitioned along them,
+however many other arrays there are: so a step that is split into parts and one that is not do the same arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SliceDimension:
 
 @dataclass(frozen=True, slots=True)
 class PaddingDimension:
-    """Edge padding may be negative; interior padding is the gap between neighbours."""
+    """Padding of one dimension. Edge padding may be negative; interior padding is the gap between neighbours."""
 
     edge_padding_low: int
     edge_padding_high: int
@@ -47,7 +47,7 @@ class PaddingDimension:
 
 @dataclass(frozen=True, slots=True)
 class DotDimensionNumbers:
-    """Which dimensions of the operands are summed over, and which run along in both."""
+    """Dimensions of the operands that are contracted, and those of the batch."""
 
     lhs_contracting_dimensions: tuple[int, ...] = ()
     rhs_contracting_dimensions: tuple[int, ...] = ()
@@ -72,7 +72,7 @@ class ConvolutionDimensionNumbers:
 
 @dataclass(frozen=True, slots=True)
 class GatherDimensionNumbers:
-    """How index vectors pick slices of the operand, and where these stand in the result."""
+    """Mapping of index vectors to slices of the operand, and of these to dimensions of the result."""
 
     offset_dims: tuple[int, ...]
     collapsed_slice_dims: tuple[int, ...]
@@ -84,7 +84,7 @@ class GatherDimensionNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ScatterDimensionNumbers:
-    """How index vectors place update windows in the operand."""
+    """Mapping of index vectors to positions of update windows in the operand."""
 
     update_window_dims: tuple[int, ...]
     inserted_window_dims: tuple[int, ...]
@@ -95,6 +95,6 @@ class ScatterDimensionNumbers:
 
 
 PARTIALS_SCOPE = "PARTIALS_TYPE"
-"""The frontend attribute that asks for a type of a product's or a convolution's partial sums, one of PARTIALS_TYPES."""
+"""The frontend attribute for the type of a product's or a convolution's partial sums, one of PARTIALS_TYPES."""
 PARTIALS_TYPES = {"half": "f16", "float": "f32"}
-"""The element types by the names that Poplar has for them."""
+"""Element types by Poplar's names."""

@@ -20,7 +20,7 @@ from engine.ir.shape import AnyShape, Shape, TupleShape
 
 
 class Builder:
-    """Adds instructions one after the other; `build` makes the computation.
+    """Adds instructions one after the other; `build` returns the computation.
 
     >>> b = Builder("twice")
     >>> x = b.parameter("f32", (2, 3))
@@ -40,7 +40,7 @@ class Builder:
         called: Sequence[Computation] = (),
         **attributes: Any,
     ) -> Instruction:
-        """Any opcode, with the shape of its result given."""
+        """Adds an instruction of any opcode, with the shape of its result given."""
         name = f"{opcode}.{len(self.instructions)}"
         made = Instruction(name, opcode, shape, tuple(operands), attributes, tuple(called))
         self.instructions.append(made)
@@ -54,7 +54,7 @@ class Builder:
         hint: Shape | None = None,
         **attributes: Any,
     ) -> Instruction:
-        """Any opcode whose shape follows from its operands; `hint` gives what does not (a type, say).
+        """Adds an instruction whose shape follows from its operands; `hint` gives the rest (a type, say).
 
         Raises InternalError for operands and attributes that contradict each other, and for opcodes without a rule.
         """
@@ -77,7 +77,7 @@ class Builder:
         return self.parameter_of(Shape(element_type, tuple(dimensions)))
 
     def parameter_of(self, shape: AnyShape) -> Instruction:
-        """The next parameter, of any shape, a tuple's too."""
+        """The next parameter, of any shape, also of a tuple's."""
         self._parameters += 1
         return self.instruction("parameter", shape, parameter_number=self._parameters - 1)
 
@@ -127,16 +127,16 @@ class Builder:
         return self.inferred("transpose", (operand,), dimensions=tuple(permutation))
 
     def broadcast(self, operand: Instruction, dimensions: Sequence[int], mapping: Sequence[int]) -> Instruction:
-        """`mapping[i]` is the dimension of the result that the operand's dimension i becomes."""
+        """A broadcast to `dimensions`; `mapping[i]` is the dimension of the result that operand dimension i becomes."""
         hint = operand.array_shape.with_dimensions(tuple(dimensions))
         return self.inferred("broadcast", (operand,), hint=hint, dimensions=tuple(mapping))
 
     def slice(self, operand: Instruction, *dimensions: tuple[int, ...]) -> Instruction:
-        """Each dimension as (start, limit) or (start, limit, stride)."""
+        """A slice, each dimension as (start, limit) or (start, limit, stride)."""
         return self.inferred("slice", (operand,), slice_dimensions=tuple(SliceDimension(*d) for d in dimensions))
 
     def pad(self, operand: Instruction, value: Instruction, *dimensions: tuple[int, ...]) -> Instruction:
-        """Each dimension as (low, high) or (low, high, interior)."""
+        """A pad with the scalar `value`, each dimension as (low, high) or (low, high, interior)."""
         return self.inferred("pad", (operand, value), padding_config=tuple(PaddingDimension(*d) for d in dimensions))
 
     def concatenate(self, operands: Sequence[Instruction], dimension: int) -> Instruction:
@@ -197,12 +197,12 @@ class Builder:
     def conditional(
         self, predicate: Instruction, branches: Sequence[Computation], arguments: Sequence[Instruction]
     ) -> Instruction:
-        """One branch for true and one for false, or one for each value of an index."""
+        """A conditional: branches for true and false of a pred, or one for each value of an s32 index."""
         return self.instruction("conditional", branches[0].root.shape, (predicate, *arguments), branches)
 
 
 def binary_computation(opcode: str, element_type: str) -> Computation:
-    """The computation of two scalars that a reduction applies."""
+    """The scalar computation of a reduction by `opcode`."""
     b = Builder(opcode)
     x, y = b.parameter(element_type), b.parameter(element_type)
     return b.build(b.elementwise(opcode, x, y))

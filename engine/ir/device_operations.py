@@ -1,4 +1,4 @@
-"""Custom calls that are the device's own: queues to and from the host, and collectives between replicas."""
+"""Custom calls of the device: queues to and from the host, and collectives between replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTFEED = "ipu.outfeed"
 """(leaves..., token) -> token; config {"queue": name}."""
 CROSS_REPLICA_SUM = "ipu.cross_replica_sum"
 BATCH_NORM = "batch_norm"
-"""In the config of a cross-replica sum: it is a statistic of a batch normalisation."""
+"""Marks, in the config of a cross-replica sum, a statistic of a batch normalisation."""
 CROSS_REPLICA_MEAN = "ipu.cross_replica_mean"
 ALL_GATHER = "ipu.all_gather"
 ALL_TO_ALL = "ipu.all_to_all"
@@ -24,13 +24,13 @@ REDUCE_SCATTER = "ipu.reduce_scatter"
 REPLICA_INDEX = "ipu.replica_index"
 ASSUME_EQUAL = "ipu.assume_equal"
 ACCUMULATION_TURN = "ipu.accumulation_turn"
-"""A mark that hands on its operand: gradients are accumulated here; config {"num_mini_batches": n}."""
+"""A mark that returns its operand: gradients are accumulated here; config {"num_mini_batches": n}."""
 PIPELINE_TURN = "ipu.pipeline_turn"
-"""A mark that hands on its operand: the body of the loop that it is in, one micro-batch, is to become a pipeline."""
+"""A mark that returns its operand: the body of the enclosing loop, one micro-batch, is to become a pipeline."""
 UPDATED_ONCE = "ipu.updated_once"
-"""A mark that hands on its operand: the new value of a variable that changes once in each execution of a pipeline."""
+"""A mark that returns its operand: the new value of a variable that changes once in each execution of a pipeline."""
 RECOMPUTATION_CHECKPOINT = "ipu.recomputation_checkpoint"
-"""A mark that hands on its operand, which is stored where the rest of its stage is recomputed."""
+"""A mark that returns its operand, which is stored where the rest of its stage is recomputed."""
 
 QUEUES = frozenset({INFEED, OUTFEED})
 """Ordered by a token, an s32 scalar: the last operand and the last result. They stay in a module to its end."""
@@ -53,7 +53,7 @@ Direction = Literal["infeed", "outfeed"]
 
 @dataclass(frozen=True, slots=True)
 class QueueSignature:
-    """What a program exchanges with the host by one queue: the leaves of each element."""
+    """Direction of one queue between program and host, and shapes of the leaves of its elements."""
 
     direction: Direction
     shapes: tuple[Shape, ...]
@@ -71,7 +71,7 @@ def config_of(instruction: Instruction) -> dict[str, Any]:
 
 
 def is_queue(instruction: Instruction) -> bool:
-    """Whether it takes an element from the host or hands one over."""
+    """Whether it is an infeed or an outfeed."""
     return target_of(instruction) in QUEUES
 
 
@@ -99,7 +99,7 @@ def queue_signature(instruction: Instruction) -> QueueSignature:
 
 
 def queue_operations(module: Module) -> Iterator[Instruction]:
-    """All infeeds and outfeeds of a module, those in loops and branches too."""
+    """All infeeds and outfeeds of a module, including those in loops and branches."""
     for computation in module.computations():
         yield from queue_operations_in(computation)
 

@@ -1,4 +1,4 @@
-"""What a program is to do where a half float cannot hold a result, and what counts as an exception."""
+"""Rounding and overflow of results in float16, and the floating-point exceptions that a program detects."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Literal
 StochasticRounding = Literal["off", "on", "replica-identical"]
 Overflow = Literal["infinity", "nan", "clip"]
 INVALID, DIVISION_BY_ZERO, OVERFLOW = EXCEPTIONS = ("inv", "div0", "oflo")
-"""IEEE 754's invalid operation, division by zero and overflow, by the names that IPUConfig has for them."""
+"""IEEE 754's invalid operation, division by zero and overflow, by IPUConfig's names."""
 LARGEST_HALF = 65504.0
 ROUNDING_SCOPE = "STOCHASTIC_ROUNDING"
 """The frontend attribute of operations in `ipu.scopes.stochastic_rounding`."""
 SCOPE_ON, SCOPE_OFF = "THREESTATE_ON", "THREESTATE_OFF"
 REPLICAS, VARYING = "REPLICAS", "VARYING"
-"""A frontend attribute and its value: of instructions that one replica has for itself."""
+"""A frontend attribute and its value, for instructions whose values differ between replicas."""
 
-# What the definitions and the emitters of stochastic rounding have in common.
+# Shared by the definitions and the emitters of stochastic rounding.
 INDEX_MIXING = (0x9E3779B1, 15)
 KEY_MIXING = (0x85EBCA6B, 16)
-"""Odd factors, and by how much the product is then shifted and xored with itself."""
+"""Odd factor, and shift of the product before it is xored with itself."""
 LAST_FACTOR = 0xC2B2AE35
 UNUSED_BITS = 9
-"""Of the 32 random bits: 23 decide, which is exact for any f32 that becomes a normal half."""
+"""Of the 32 random bits: 23 decide, which is exact for any f32 that becomes a normal float16."""
 EXPONENT = 0x7F800000
 LEAST_EXPONENT = 113 << 23
-"""The exponent of the smallest normal half; halves below lie as far apart as there."""
+"""The exponent of the smallest normal float16; the spacing below it is the same."""
 STEP = 10 << 23
-"""How far an exponent lies above that of the distance between neighbouring halves."""
+"""An exponent minus that of the spacing of float16 values there."""
 RECIPROCAL = 254 << 23
 """The exponents of a power of two and of its reciprocal add up to this."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloatingPoint:
-    """The floating-point behaviour that a program is compiled for. The default is IEEE 754's: to nearest, silently.
+    """The floating-point behaviour that a program is compiled for. The default is IEEE 754's: to nearest, no traps.
 
-    `stochastic_rounding` acts where results become f16: everywhere, or only where all replicas have the same values.
+    `stochastic_rounding` applies where results become f16: everywhere, or only where all replicas have equal values.
     `exceptions` are those of EXCEPTIONS that end a call with an error.
     """
 
@@ -46,9 +46,9 @@ class FloatingPoint:
 
     @property
     def overflow(self) -> Overflow:
-        """What a finite number beyond the halves becomes: as on the chip once its rounding or its NaNs are asked for.
+        """The result of a finite number beyond float16: as on the chip if its rounding or its NaNs are requested.
 
-        The chip's unit clips to the largest half unless told to give NaN; without either wish it is IEEE's infinity.
+        The chip's unit clips to the largest float16 unless set to give NaN; with neither option it is IEEE's infinity.
         """
         if self.nan_on_overflow:
             return "nan"

@@ -52,7 +52,7 @@ class Instruction:
 
 @dataclass(eq=False, slots=True)
 class Computation:
-    """Instructions in an order in which operands come before users, and the root among them."""
+    """Instructions, operands before users, the root among them."""
 
     name: str
     instructions: list[Instruction]
@@ -64,7 +64,7 @@ class Computation:
         return sorted(found, key=lambda i: i["parameter_number"])
 
     def users(self) -> dict[Instruction, list[Instruction]]:
-        """For each instruction those that take it as an operand, each once."""
+        """The users of each instruction, each once, in order."""
         users: dict[Instruction, list[Instruction]] = {i: [] for i in self.instructions}
         for instruction in self.instructions:
             for operand in dict.fromkeys(instruction.operands):
@@ -74,7 +74,7 @@ class Computation:
 
 @dataclass(eq=False, slots=True)
 class Module:
-    """A program: its entry computation, and for each updated parameter the result that replaces it."""
+    """A program: its entry computation, and in `aliases`, by updated parameter, the result that is its new value."""
 
     name: str
     entry: Computation
@@ -103,7 +103,7 @@ class Module:
 
 
 def topological(roots: Iterable[Instruction]) -> list[Instruction]:
-    """All that the roots need, operands first, in the order a depth-first walk finishes them."""
+    """The roots and all they depend on, operands first, in depth-first post-order."""
     order: list[Instruction] = []
     state: dict[Instruction, bool] = {}
     for start in roots:

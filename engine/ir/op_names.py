@@ -1,4 +1,4 @@
-"""What the op_name of an instruction, which the front end recorded, says: layer and operation."""
+"""Layer and operation in the op_name of an instruction, which the front end recorded."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import lru_cache
 
 BACKWARD = "gradient_tape"
 LOWER_CASE_OPERATIONS = frozenset({"convolution", "moments", "batchnorm", "einsum", "dropout"})
-"""Operations and groups of them that Keras writes in lower case, as it does its layers."""
+"""Operations and groups of them that Keras writes in lower case, like its layers."""
 DROPOUT = "dropout"
-"""An operation, and the name of the first layer of its kind, which follows the model."""
+"""An operation, and also the name of the first layer of its kind, which follows the model."""
 
 
 @lru_cache(maxsize=8192)

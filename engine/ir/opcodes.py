@@ -1,8 +1,8 @@
-"""The table of opcodes: what holds of an operation, whatever its shapes and whoever asks.
+"""The table of opcodes: properties of operations, whatever their shapes.
 
-Each opcode is one row. Passes, lowering and cost estimates ask the table, most of them by the sets below it, and hold
+Each opcode is one row. Passes, lowering and cost estimates query the table, mostly through the sets below it, and have
 no lists of opcodes themselves. Its definition (engine.ops), emitter (engine.emit) and lowering (engine.lower) are
-registered under the opcode on their own floors, which fail on import where a row lacks one.
+registered under the opcode in those packages, whose import fails where a row lacks one.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Execution = Literal["emitter", "lowering", "pass", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opcode:
-    """What holds of one opcode.
+    """Properties of one opcode.
 
-    `shape` gives the only legal shape of the result; None where any is (the instruction is taken at its word).
+    `shape` gives the only legal shape of the result; None where any is legal (the instruction's own is trusted).
     `operand_types` are the element types of its operands, of a source those of its result; None for all of them.
     `attributes` are those that HLO serialises, `called` HLO's names of the computations it calls.
-    `execution` says what runs it: an emitter in fused loops, a lowering, a pass that rewrites it into other operations,
-    or nothing: a module that has it is refused.
+    `execution` is by an emitter in fused loops, a lowering, a pass that rewrites it into other operations,
+    or none: a module that has it is rejected.
     """
 
     name: str
@@ -60,31 +60,31 @@ class Opcode:
     attributes: tuple[str, ...] = ()
     called: tuple[str, ...] = ("to_apply",)
     commutative: bool = False
-    """Of values: f(x, y) equals f(y, x)."""
+    """As values, f(x, y) equals f(y, x)."""
     either_zero: bool = False
-    """Of +0 and -0, which are equal, it may return either: commuted operands may change a float's bits."""
+    """It may return either of +0 and -0, which are equal: commuting operands may change a float's bits."""
     neutral: Literal["", "zero", "one", "lowest", "highest", "all ones"] = ""
-    """Of an associative operation, the element that changes no other: see `neutral_element`."""
+    """The neutral element of an associative operation: see `neutral_element`."""
     affine: bool = False
     """Each element is one of the operand's, whose index is an affine function of the result's."""
     stored: bool = True
-    """The result takes memory of its own; if not, its users read the operands' memory."""
+    """The result has memory of its own; if not, its users read the operands' memory."""
     exact: bool = False
-    """The result of float operands is a number of their type already: never rounded."""
+    """The result of float operands is exactly representable in their type: never rounded."""
     raises: bool = True
     """An element may raise a floating-point exception."""
     pole: tuple[int, float] | None = None
-    """The number and the value of the operand by which it divides by zero."""
+    """The number of an operand and the value of it at which the operation divides by zero."""
     propagates: tuple[int, ...] = ()
-    """Numbers of the operands whose infinities and NaNs always show in the result, if only as one another."""
+    """Numbers of the operands whose non-finite values always make the result non-finite."""
     cost: int = 1
-    """Time for an element on the host, as a multiple of an addition's."""
+    """Time per element on the host, as a multiple of an addition's."""
     cycles: str = ""
-    """The opcode whose vertices take as many cycles on the chip, if that is another one (cycles.toml)."""
+    """The opcode whose cycles on the chip (cycles.toml) apply, if it is another one."""
     effect: Literal["", "host", "state"] = ""
     """It exchanges data with the host, or changes the state of the random number generator."""
     internal: bool = False
-    """Only passes make it: no framework traces it and no file holds it."""
+    """Only passes create it: no framework traces it and no file contains it."""
 
     @property
     def associative(self) -> bool:
@@ -267,7 +267,7 @@ ELEMENTWISE = opcodes_of("elementwise")
 """Each element of the result is computed from the operands' elements at the same index (bitcast-convert: if they are
 as wide)."""
 AFFINE = opcodes_that(lambda row: row.affine)
-"""They only say from which element of their operand each of theirs comes, by an affine index map."""
+"""Each of their elements is one of their operand's, by an affine index map."""
 DATA_MOVEMENT = AFFINE | opcodes_of("data movement")
 """They move data only."""
 CONTRACTIONS = opcodes_of("contraction")
@@ -280,15 +280,15 @@ TUPLES = opcodes_of("tuple")
 SOURCES = opcodes_of("source")
 COMMUTATIVE = opcodes_that(lambda row: row.commutative)
 """Their two operands may be exchanged without changing the value: enough in the body of a reduction, whose order HLO
-leaves open. Whether every bit stays is `passes.properties.is_commutative`'s question."""
+leaves open. `engine.ir.properties.is_commutative` is stricter: no bit may change."""
 ASSOCIATIVE = opcodes_that(lambda row: row.associative)
 NOT_STORED = opcodes_that(lambda row: not row.stored)
-"""Their results take no memory: their users read the operands'."""
+"""Their results have no memory: their users read the operands'."""
 EXACT = opcodes_that(lambda row: row.exact)
 QUIET = opcodes_that(lambda row: not row.raises)
 """Elementwise operations that raise no floating-point exception."""
 EFFECTS = opcodes_that(lambda row: row.effect)
-"""They do more than compute a result, so they run as often and in the order that the module says."""
+"""They have side effects, so they run as often as and in the order in which they are in the module."""
 INTERNAL = opcodes_that(lambda row: row.internal)
 
 
@@ -304,7 +304,7 @@ def inferred_shape(instruction: Instruction) -> AnyShape:
 
 
 def neutral_element(opcode: str, element_type: str) -> bool | int | float | complex:
-    """What combines with any value to that value, in every bit: of a sum -0, since 0 + -0 would lose the sign."""
+    """The element that leaves any value unchanged, bit for bit: of a sum -0, since 0 + -0 would lose the sign."""
     name = OPCODES[opcode].neutral
     if element_type in PRED:
         return name in ("one", "highest", "all ones")

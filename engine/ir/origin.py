@@ -1,4 +1,4 @@
-"""Where a computation comes from: an operation, and the place in the traced function that it stands for."""
+"""Origin of a computation: an operation, and its position in the traced function."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """An operation that a compute set does: its opcode, where in the traced function it comes from, its elements.
+    """An operation that a compute set executes: its opcode, its op_name in the traced function, its elements.
 
-    `layer` is found in `op_name` where somebody asks for it.
+    `layer` is derived from `op_name` on demand.
     """
 
     opcode: str

@@ -1,4 +1,4 @@
-"""Prints modules in the manner of HLO text, for people to read."""
+"""Prints modules in the style of HLO text, for people to read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_PARENTHESES = frozenset({"parameter_number", "literal"})
 
 
 def print_module(module: Module) -> str:
-    """The whole module, callees first; constants of more than 16 elements are left out as {...}."""
+    """The whole module, callees first; constants of more than 16 elements are elided as {...}."""
     aliases = ", ".join(f"{{{index}}}: {number}" for number, index in module.aliases.items())
     header = f"HloModule {module.name}" + (f", input_output_alias={{ {aliases} }}" if aliases else "")
     computations = [_print_computation(c, c is module.entry) for c in module.computations()]
@@ -93,7 +93,7 @@ def _print_attribute(value: Any) -> str:
 
 
 def _print_window(window: Window) -> str:
-    """As HLO does, only what differs from the default; sizes always."""
+    """As in HLO, only fields that differ from the default; sizes always."""
     fields: dict[str, tuple[list[str], str]] = {
         "size": ([str(d.size) for d in window], ""),
         "stride": ([str(d.stride) for d in window], "1"),

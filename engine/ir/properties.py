@@ -1,4 +1,4 @@
-"""What holds of an instruction: what the row of its opcode says, together with its types, attributes and callees."""
+"""Properties of an instruction, from the row of its opcode and from its types, attributes and callees."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def is_commutative(instruction: Instruction) -> bool:
 
 
 def _exchanges(instruction: Instruction) -> bool:
-    """Whether it exchanges data with the host, or says that it has a side effect."""
+    """Whether it exchanges data with the host, or is marked as having a side effect."""
     if instruction.opcode in EFFECTS and OPCODES[instruction.opcode].effect == "host":
         return True
     return instruction.get("custom_call_has_side_effect", False) or is_queue(instruction)
 
 
 def has_side_effect(instruction: Instruction) -> bool:
-    """Whether an instruction does more than compute its result, by itself or in what it calls."""
+    """Whether an instruction, or one in a computation that it calls, has a side effect; random state is none."""
     if not instruction.called:
         return _exchanges(instruction)
     pending = [instruction]

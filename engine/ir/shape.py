@@ -1,4 +1,4 @@
-"""Element types and shapes, named as HLO names them."""
+"""Element types and shapes, with HLO's names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ORDERED = FLOATS | INTEGERS | PRED
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An array's element type and dimensions; its elements lie in row-major order."""
+    """An array's element type and dimensions; its elements are in row-major order."""
 
     element_type: str
     dimensions: tuple[int, ...] = ()
@@ -83,5 +83,5 @@ AnyShape = Shape | TupleShape
 
 
 def shape_of(array: np.ndarray) -> Shape:
-    """The shape of a NumPy array; raises KeyError for a dtype HLO does not have."""
+    """The shape of a NumPy array; raises KeyError for a dtype that HLO lacks."""
     return Shape(ELEMENT_TYPES[array.dtype], tuple(array.shape))

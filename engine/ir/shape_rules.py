@@ -1,4 +1,4 @@
-"""The shape each op must have, given its operands and attributes: elementwise, shaping and control ops."""
+"""Shape rules, by operands and attributes: elementwise, shaping and control flow operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPLEX_TYPES = {"f32": "c64", "f64": "c128"}
 
 
 def require(condition: bool, reason: str) -> None:
-    """Raises InternalError for operands or attributes that contradict each other."""
+    """Raises InternalError with `reason` unless `condition` holds."""
     if not condition:
         raise InternalError(reason)
 
@@ -35,7 +35,7 @@ def array_result(instruction: Instruction) -> Shape:
 
 
 def tupled(shapes: list[Shape]) -> AnyShape:
-    """One shape as it is, several as a tuple."""
+    """One shape itself, several as a tuple."""
     return shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
 
 

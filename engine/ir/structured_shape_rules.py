@@ -1,4 +1,4 @@
-"""The shapes of ops with dimension numbers, windows or scalar bodies."""
+"""Shape rules of operations with dimension numbers, windows or scalar bodies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from engine.ir.shape_rules import array_operands, array_result, require, require
 
 
 def dilated(size: int, dilation: int) -> int:
-    """How far `size` elements reach with gaps of `dilation` - 1 between neighbours."""
+    """Extent of `size` elements with gaps of `dilation` - 1 between neighbours."""
     return 0 if size == 0 else (size - 1) * dilation + 1
 
 
 def window_count(size: int, d: WindowDimension) -> int:
-    """How many windows fit into one dimension of the dilated and padded base."""
+    """Number of windows that fit into one dimension of the dilated and padded base."""
     base = dilated(size, d.base_dilation) + d.padding_low + d.padding_high
     reach = dilated(d.size, d.window_dilation)
     return 0 if base < reach else (base - reach) // d.stride + 1
@@ -31,7 +31,7 @@ def _require_scalar_body(body: Computation, types: list[Shape]) -> None:
 
 
 def _halves(instruction: Instruction) -> tuple[list[Shape], list[Shape]]:
-    """Arrays of one set of dimensions and their scalar initial values, with the body that combines them."""
+    """Arrays of equal dimensions and their scalar initial values; raises InternalError where the body does not fit."""
     shapes = array_operands(instruction)
     half = len(shapes) // 2
     arrays, initial = shapes[:half], shapes[half:]

@@ -1,4 +1,4 @@
-"""How often loops turn, where that follows from the program: counters that grow by constants up to constants."""
+"""Trip counts of loops whose counters start at, grow by and are compared with constants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIRRORED = {"GT": "LT", "GE": "LE", "LT": "GT", "LE": "GE"}
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """An integer: `offset`, plus what the loop's state has at `element` where that is not None."""
+    """An integer: `offset`, plus the value at `element` of the loop's state unless that is None."""
 
     offset: int
     element: Path | None = None
@@ -42,20 +42,20 @@ class TripCounts:
                         self._callers.setdefault(parameter, []).append(instruction)
 
     def turns(self, loop: Instruction) -> int | None:
-        """How often the body of a `while` runs each time, None if that does not follow from the program."""
+        """Trip count of a `while`, None if it does not follow from the program."""
         if loop not in self._counts:
-            self._counts[loop] = None  # what depends on itself is not known
+            self._counts[loop] = None  # unknown where it depends on itself
             self._counts[loop] = self._turns(loop)
         return self._counts[loop]
 
     def line(self, loop: Instruction, element: int) -> tuple[int, int] | None:
-        """An integer element of a flat state as (value in the first turn, growth with each turn), if it is one."""
+        """An integer element of a flat state as (value in iteration 0, growth per iteration); None if unknown."""
         if not _is_integer_shape(loop, element):
             return None
         return self._line(_Sum(0, (element,)), loop)
 
     def line_of(self, loop: Instruction, instruction: Instruction) -> tuple[int, int] | None:
-        """An integer of the body likewise."""
+        """An integer instruction of the body likewise."""
         return self._line(self._sum(instruction, (), lambda _, path: _Sum(0, path)), loop)
 
     def _turns(self, loop: Instruction) -> int | None:
@@ -63,7 +63,7 @@ class TripCounts:
         return self._first_false(condition.root, lambda _, path: _Sum(0, path), loop)
 
     def _first_false(self, predicate: Instruction, lookup: Lookup, loop: Instruction) -> int | None:
-        """The first turn in which a predicate is false."""
+        """The first iteration, from 0 on, in which a predicate is false; None if unknown."""
         if predicate.opcode == "fusion":
             inner = predicate.called[0]
             return self._first_false(inner.root, self._inside(predicate, lookup), loop)
@@ -81,7 +81,7 @@ class TripCounts:
         return _crossing(left, right, predicate["direction"])
 
     def _line(self, term: _Sum | None, loop: Instruction) -> tuple[int, int] | None:
-        """A term as (value at first, growth with each turn)."""
+        """A term as (value in the first iteration, growth per iteration)."""
         if term is None or term.element is None:
             return None if term is None else (term.offset, 0)
         start, growth = self._start(loop, term.element), self._growth(loop, term.element)
@@ -90,7 +90,7 @@ class TripCounts:
     def _growth(self, loop: Instruction, element: Path) -> int | None:
         key = (loop, element)
         if key not in self._growths:
-            self._growths[key] = None  # what depends on itself is not known
+            self._growths[key] = None  # unknown where it depends on itself
             body, _ = loop.called
             new = self._sum(body.root, element, lambda _, path: _Sum(0, path))
             self._growths[key] = new.offset if new is not None and new.element == element else None
@@ -102,7 +102,7 @@ class TripCounts:
         return initial.offset if initial is not None and initial.element is None else None
 
     def _handed_on(self, parameter: Instruction, path: Path) -> _Sum | None:
-        """A parameter of the computation around a loop: known in another loop's body that never changes it."""
+        """A parameter of the computation around a loop: known if that is the body of a loop that never changes it."""
         callers = self._callers.get(parameter, [])
         if len(callers) != 1 or callers[0].opcode != "while" or self._growth(callers[0], path) != 0:
             return None
@@ -114,7 +114,7 @@ class TripCounts:
         return lambda parameter, path: self._sum(operands[parameter], path, lookup)
 
     def _sum(self, instruction: Instruction, path: Path, lookup: Lookup) -> _Sum | None:
-        """The part of a value at `path`, if it is an integer that is known up to an element of the state."""
+        """The part of a value at `path` as a `_Sum`; None if it is no such integer."""
         operands, opcode = instruction.operands, instruction.opcode
         if opcode == "parameter":
             return lookup(instruction, path)
@@ -138,7 +138,7 @@ class TripCounts:
         return None
 
     def _final(self, loop: Instruction, path: Path, lookup: Lookup) -> _Sum | None:
-        """What a loop leaves in an element of its state."""
+        """The final value of an element of a loop's state."""
         growth = self._growth(loop, path)
         if growth == 0:
             return self._sum(loop.operands[0], path, lookup)
@@ -149,7 +149,7 @@ class TripCounts:
 
 
 def _holds_all(result: AnyShape, operand: AnyShape) -> bool:
-    """Whether a conversion keeps every value of its operand's type; to a narrower one it wraps."""
+    """Whether a conversion keeps every value of its operand's type; to a narrower one it would wrap."""
     return isinstance(result, Shape) and isinstance(operand, Shape) and np.can_cast(operand.dtype, result.dtype)
 
 
@@ -172,7 +172,7 @@ def _combined(left: _Sum | None, right: _Sum | None, minus: bool) -> _Sum | None
 
 
 def _crossing(left: tuple[int, int], right: tuple[int, int], direction: str) -> int | None:
-    """The first turn in which a comparison of two lines is false; None for never, and for equalities."""
+    """The first iteration in which a comparison of two lines is false; None for never, and for equalities."""
     if direction in ("GT", "GE"):
         return _crossing(right, left, MIRRORED[direction])
     if direction not in ("LT", "LE"):

@@ -1,4 +1,4 @@
-"""Checks that a module is what it says: order, shapes, element types, parameters, called computations, aliases."""
+"""Checks the consistency of a module: order, shapes, element types, parameters, called computations, aliases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.ir.shape_rules import require
 def verify(module: Module) -> None:
     """Raises InternalError, with the printed instruction, for the first broken rule.
 
-    Opcodes without a shape rule (custom-call, rng, fft) are taken at their word.
+    The shapes of opcodes without a shape rule (custom-call, rng, fft) are trusted.
     """
     verified: set[Computation] = set()
     for computation in module.computations():
@@ -24,7 +24,7 @@ def verify(module: Module) -> None:
 
 
 def _verify_calls(computation: Computation, verified: set[Computation]) -> None:
-    """Computations come callees first, so one that calls an unverified one is part of a recursion."""
+    """Fails for recursion: computations come callees first, so a call of an unverified one is part of a cycle."""
     for instruction in computation.instructions:
         for callee in instruction.called:
             if callee not in verified:
@@ -67,7 +67,7 @@ def _verify_shape(computation: Computation, instruction: Instruction) -> None:
 
 
 def _check_element_types(instruction: Instruction, legal: frozenset[str] | None) -> None:
-    """Raises InternalError for an operation on a type it is not defined for."""
+    """Raises InternalError for an operation on a type for which it is not defined."""
     operands = [o.shape for o in instruction.operands] or [instruction.shape]
     types = {shape.element_type for shape in operands if isinstance(shape, Shape)}
     if legal is not None:

@@ -1,4 +1,4 @@
-"""How much there is to do in an instruction, and along which rows most of that is."""
+"""Work estimates of instructions, and the number of rows along which most of the work is."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from engine.ir.opcodes import CONTROL_FLOW, SOURCES, TUPLES
 from engine.ir.shape import Shape
 
 NO_ARRAYS = SOURCES | TUPLES | CONTROL_FLOW | {"dynamic-update-slice"}
-"""What makes no array of its own."""
+"""Opcodes that produce no array of their own."""
 
 
 def work_of(instruction: Instruction) -> int:
-    """Elements and multiply-adds; of a convolution only its elements."""
+    """Work estimate: elements, multiply-adds of a dot; of a convolution only its elements."""
     if instruction.opcode in NO_ARRAYS:
         return 0
     elements = sum(shape.elements for shape in instruction.tuple_shapes if isinstance(shape, Shape))
@@ -30,7 +30,7 @@ def work_of(instruction: Instruction) -> int:
 
 
 def most_rows(instructions: Iterable[Instruction]) -> int | None:
-    """The first dimension, those of one element left out, of the arrays that take most work."""
+    """The leading dimension, of those other than 1, of the arrays with most work; None if there are none."""
     firsts: Counter[int] = Counter()
     for instruction in instructions:
         for shape in instruction.tuple_shapes:

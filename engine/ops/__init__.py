@@ -1,4 +1,4 @@
-"""What each HLO operation means: one file for each family, all listed in registry.DEFINITIONS."""
+"""Definitions of the HLO operations: one file for each family, all listed in registry.DEFINITIONS."""
 
 from engine.ir.opcodes import opcodes_that, require_registered
 from engine.ops import (  # noqa: F401

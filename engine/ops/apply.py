@@ -1,4 +1,4 @@
-"""Runs computations with the op definitions: on values, or a scalar computation on whole arrays at once."""
+"""Runs computations by the operations' definitions: on values, or a scalar computation on whole arrays at once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from engine.ops.registry import DEFINITIONS, Value
 Watcher = Callable[[Instruction, list[Value], Value], None]
 _watchers: list[Watcher] = []
 ON_ARRAYS = ELEMENTWISE | TUPLES | {"parameter", "constant"}
-"""In a scalar computation, they may be run on arrays in place of scalars."""
+"""Opcodes that, in a scalar computation, may be run on arrays in place of scalars."""
 
 
 @contextlib.contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Within, `watcher` is told of each instruction that `apply` runs: its operands' values and its own."""
+    """Within, `watcher` is called for each instruction that `apply` runs, with its operands' values and its own."""
     _watchers.append(watcher)
     try:
         yield
@@ -33,8 +33,8 @@ def watched(watcher: Watcher) -> Iterator[None]:
 def apply(computation: Computation, arguments: Sequence[Value]) -> Value:
     """The root's value for the given parameters.
 
-    Raises UnsupportedOperation for an opcode without a definition, InternalError when a definition breaks
-    the instruction's shape.
+    Raises UnsupportedOperation for an opcode without a definition, InternalError for a value that does not have
+    its instruction's shape.
     """
     values: dict[Instruction, Value] = {}
     for instruction in computation.instructions:
@@ -82,7 +82,7 @@ def is_elementwise(computation: Computation) -> bool:
 
 
 def apply_to_arrays(computation: Computation, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """A scalar computation at each position of arguments of one shape: its flat results."""
+    """Flat results of a scalar computation at each position of the arguments, which are broadcast to one shape."""
     common = np.broadcast_shapes(*(a.shape for a in arguments))
     if is_elementwise(computation):
         results = flat(_broadcasting(computation, arguments))
@@ -116,7 +116,7 @@ def flat(value: Value) -> tuple[np.ndarray, ...]:
 
 
 def single_operation(computation: Computation) -> str | None:
-    """The opcode of a body that is one operation on parameters 0 and 1 (in that order, unless it commutes).
+    """The opcode of a body that is one operation on parameters 0 and 1 (in that order, unless it commutes), else None.
 
     "assign" stands for a body that returns parameter 1.
     """
@@ -141,4 +141,4 @@ UFUNCS: dict[str, np.ufunc] = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
-"""The NumPy functions of binary operations with `reduce` and `at`, which do for real floats, integers and pred."""
+"""NumPy's binary ufuncs, with `reduce` and `at`, by opcode: correct for real floats, integers and pred."""

@@ -1,4 +1,4 @@
-"""Elementwise ops of two and three operands: arithmetic, bits, compare, select, clamp."""
+"""Elementwise operations of two and three operands: arithmetic, bits, compare, select, clamp; and conversions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _arithmetic(instruction: Instruction, operands: list[np.ndarray]) -> np.ndar
 
 @definition("divide")
 def _divide(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Integers: towards zero; by zero -1 (all bits set); the least number by -1 is itself."""
+    """Integers round towards zero; by zero give -1 (all bits set); the least number by -1 is itself."""
     lhs, rhs = operands
     if not is_integer(lhs):
         return np.asarray(computing(lhs) / computing(rhs)).astype(lhs.dtype)
@@ -60,7 +60,7 @@ def _truncated(lhs: np.ndarray, rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 @definition("power")
 def _power(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Of integers with a negative exponent: the whole part of the exact power, and 0 of 0."""
+    """Of integers with a negative exponent: the integer part of the exact power, and 0 for base 0."""
     lhs, rhs = operands
     if not is_integer(lhs):
         return np.asarray(np.power(widest(lhs), widest(rhs))).astype(lhs.dtype)
@@ -94,7 +94,7 @@ def _unsigned(x: np.ndarray) -> np.ndarray:
 
 @definition("shift-left", "shift-right-logical")
 def _logical_shift(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Zero when the distance, read as unsigned, is the width or more."""
+    """Zero when the distance, as unsigned, is the width or more."""
     lhs, rhs = _unsigned(operands[0]), _unsigned(operands[1])
     width = 8 * lhs.dtype.itemsize
     distance = np.minimum(rhs, lhs.dtype.type(width - 1))
@@ -105,7 +105,7 @@ def _logical_shift(instruction: Instruction, operands: list[np.ndarray]) -> np.n
 
 @definition("shift-right-arithmetic")
 def _arithmetic_shift(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Only copies of the sign bit are left when the distance, read as unsigned, is the width or more."""
+    """Only copies of the sign bit when the distance, as unsigned, is the width or more."""
     lhs, rhs = operands
     signed = np.dtype(f"i{lhs.dtype.itemsize}")
     distance = np.minimum(_unsigned(rhs), _unsigned(rhs).dtype.type(8 * lhs.dtype.itemsize - 1))
@@ -123,7 +123,7 @@ COMPARISONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def total_order(x: np.ndarray) -> np.ndarray:
-    """Integers in the order -NaN < -Inf < ... < -0 < +0 < ... < Inf < NaN."""
+    """Signed integers, as wide as the floats, in the order -NaN < -Inf < ... < -0 < +0 < ... < Inf < NaN."""
     signed = np.dtype(f"i{x.dtype.itemsize}")
     bits = np.asarray(x).view(signed)
     return np.where(bits < 0, bits ^ np.iinfo(signed).max, bits)
@@ -145,16 +145,16 @@ def _select(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 
 @definition("clamp")
 def _clamp(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """minimum(maximum(x, low), high): NaN stays NaN, and `high` wins where it is below `low`."""
+    """minimum(maximum(x, low), high): NaN stays NaN; `high` where it is below `low`."""
     low, x, high = operands
     return np.asarray(np.minimum(np.maximum(x, low), high), x.dtype)
 
 
 @definition("convert")
 def _convert(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Floats to integers: towards zero, to the nearest there is, 0 for NaN. To pred: whether not zero.
+    """Floats to integers: towards zero, saturating, 0 for NaN. To pred: whether not zero.
 
-    `overflow`, of conversions to halves, says what becomes of finite numbers that are too large for them.
+    `overflow`, of conversions to float16, is the result of finite numbers that are too large for it.
     """
     (x,) = operands
     target = instruction.array_shape.dtype
@@ -179,7 +179,7 @@ def _saturated(x: np.ndarray, target: np.dtype) -> np.ndarray:
 
 @definition("bitcast-convert")
 def _bitcast_convert(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """A narrower type adds a last dimension of parts, least significant first; a wider one takes it."""
+    """A narrower type adds a last dimension of parts, least significant first; a wider one removes it."""
     (x,), shape = operands, instruction.array_shape
     if x.dtype.itemsize == shape.dtype.itemsize:
         return x.view(shape.dtype)

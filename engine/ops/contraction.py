@@ -1,4 +1,4 @@
-"""dot: products summed over contracting dimensions, side by side over batch dimensions."""
+"""dot: products summed over contracting dimensions, for each index of the batch dimensions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from engine.ops.registry import definition
 
 
 def accumulating(x: np.ndarray, result: np.dtype) -> np.ndarray:
-    """An operand in the type the products are summed in: the result's, but never a half."""
+    """An operand in the accumulation type: the result's, but float32 for 16-bit floats."""
     return x.astype(computing(np.empty(0, result)).dtype)
 
 
 def free_dimensions(rank: int, contracting: tuple[int, ...], batch: tuple[int, ...]) -> list[int]:
-    """The dimensions that are neither contracted nor shared."""
+    """The dimensions that are neither contracted nor of the batch."""
     return [d for d in range(rank) if d not in contracting and d not in batch]
 
 
 @definition("dot")
 def _dot(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """The result's dimensions are the batch's, the left's free, then the right's free ones."""
+    """The result's dimensions are those of the batch, the left's free, then the right's free ones."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     lhs, rhs = (accumulating(x, instruction.array_shape.dtype) for x in operands)
     contracting, batch = list(numbers.lhs_contracting_dimensions), list(numbers.lhs_batch_dimensions)

@@ -1,4 +1,4 @@
-"""Constants, tuples, and ops that run other computations: call, map, while, conditional."""
+"""Constants, tuples, and operations that run other computations: call, map, while, conditional."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _get_tuple_element(instruction: Instruction, operands: list[np.ndarray]) -> 
 
 @definition("after-all")
 def _after_all(_: Instruction, __: list[np.ndarray]) -> Value:
-    """A token holds nothing; it only orders."""
+    """A token has no value; it only orders."""
     return ()
 
 
@@ -52,7 +52,7 @@ def _while(instruction: Instruction, operands: list[np.ndarray]) -> Value:
 
 @definition("conditional")
 def _conditional(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Of a pred the first branch when true, else the second; of an index out of range the last."""
+    """For a pred the first branch when true, else the second; for an index out of range the last."""
     selector, *arguments = operands
     if selector.dtype == np.bool_:
         branch = 0 if selector else 1

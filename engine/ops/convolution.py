@@ -44,7 +44,7 @@ def _grouped(
 ) -> np.ndarray:
     """[batch, in, space...] with [out, in / feature_groups, space...] to [batch / batch_groups, out, ...].
 
-    Group g of the output features sees group g of the input features, or group g of the batch.
+    Group g of the output features depends on group g of the input features, or of the batch.
     """
     patches = _patches(image, window)
     outputs, group_features = kernel.shape[:2]

@@ -1,4 +1,4 @@
-"""From random bits to the numbers of `rng`: elementwise computations, which definition and compiled program share."""
+"""Random bits to the numbers of `rng`: elementwise computations, shared by definition and compiled program."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from engine.ir import Computation, Instruction, Shape
 from engine.ir.builder import Builder
 
 SIGNIFICANT_BITS = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
-"""Digits of a float: so many random bits give numbers k / 2**digits that it holds exactly."""
+"""Digits of a float: k / 2**digits, of that many random bits, is exact."""
 
 
 def bits_of(instruction: Instruction) -> Shape:
-    """The random bits an `rng` needs: one word for each element, [2, ...] for a normal distribution."""
+    """Shape of the random bits of an `rng`: u32 or u64 for each element, [2, ...] for a normal distribution."""
     shape = instruction.array_shape
     words = "u64" if shape.dtype.itemsize == 8 else "u32"
     pairs = (2,) if instruction["distribution"] == "RNG_NORMAL" else ()
@@ -23,7 +23,7 @@ def bits_of(instruction: Instruction) -> Shape:
 def distribution(instruction: Instruction) -> Computation:
     """The computation of an `rng`'s result from its bits and its two scalar operands.
 
-    Raises UnsupportedOperation for types that have no such distribution.
+    Raises UnsupportedOperation for types without such a distribution.
     """
     shape = instruction.array_shape
     builder = Builder(instruction["distribution"])
@@ -52,14 +52,14 @@ def _fraction(builder: Builder, bits: Instruction, digits: int) -> Instruction:
     """k / 2**digits in [0, 1) from the highest `digits` bits, as f32 or f64."""
     size = 8 * bits.array_shape.dtype.itemsize
     shifted = builder.elementwise("shift-right-logical", bits, _splat(builder, bits, size - digits))
-    # Below 2**53 signed and unsigned numbers are the same, and signed ones convert faster.
+    # Up to 2**53 signed and unsigned numbers are equal, and signed ones convert faster.
     signed = builder.convert(shifted, f"s{size}")
     number = builder.convert(signed, f"f{size}")
     return builder.multiply(number, _splat(builder, number, 2.0**-digits))
 
 
 def _uniform_float(builder: Builder, bits: Instruction, low: Instruction, high: Instruction) -> Instruction:
-    """low + (high - low) * fraction, of halves computed in f32; what rounds up to `high` becomes `low`."""
+    """low + (high - low) * fraction, in f32 for 16-bit floats; a number that rounds up to `high` becomes `low`."""
     kind = low.array_shape.element_type
     fraction = _fraction(builder, bits, SIGNIFICANT_BITS[kind])
     wide = fraction.array_shape.element_type
@@ -70,7 +70,7 @@ def _uniform_float(builder: Builder, bits: Instruction, low: Instruction, high: 
 
 
 def _uniform_integer(builder: Builder, bits: Instruction, low: Instruction, high: Instruction) -> Instruction:
-    """low + the part of a word that lies in [0, high - low)."""
+    """low + a word reduced to [0, high - low): by remainder for u64, else by the high word of a product."""
     words = bits.array_shape.element_type
     start, end = builder.convert(low, words), builder.convert(high, words)
     width = builder.subtract(end, start)
@@ -89,7 +89,7 @@ def _one_of(builder: Builder, bits: Instruction, first: Instruction, second: Ins
 
 
 def _normal(builder: Builder, bits: Instruction, mean: Instruction, deviation: Instruction) -> Instruction:
-    """Box and Muller's transform of two words, of halves computed in f32."""
+    """The Box-Muller transform of two words, in f32 for 16-bit floats."""
     shape = bits.array_shape
     words = []
     for number in range(2):
@@ -98,7 +98,7 @@ def _normal(builder: Builder, bits: Instruction, mean: Instruction, deviation: I
     size = 8 * shape.dtype.itemsize
     kind = f"f{size}"
     whole = builder.convert(words[0], kind)
-    # All bits, and half a step more than zero: the logarithm is finite, and far tails are reached.
+    # All bits, offset by half a step from zero: the logarithm is finite, and far tails are reached.
     scaled = builder.multiply(whole, _splat(builder, whole, 2.0**-size))
     positive = builder.add(scaled, _splat(builder, whole, 2.0 ** -(size + 1)))
     logarithm = builder.elementwise("log", positive)

@@ -1,8 +1,8 @@
-"""Which operation raises which floating-point exception, in plain NumPy: by its result and what it was made of.
+"""Floating-point exceptions of operations, in plain NumPy: by results and operands.
 
-An elementwise operation raises for each element: an invalid operation where NaN comes from operands that are none, a
+An elementwise operation raises for each element: an invalid operation where NaN comes from operands other than NaN, a
 division by zero or an overflow where infinity comes from finite ones. Sums and products raise for arrays as a whole: a
-result is an exception if no operand has anything that explains it. What was infinite or NaN before is none.
+result is an exception if no operand has an element that explains it. Non-finite operands raise none by themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Raised = tuple[str, Origin, int]
 
 
 def exceptions_of(instruction: Instruction, operands: list[np.ndarray], result: np.ndarray) -> dict[str, int]:
-    """For how many elements each exception is raised; an empty dictionary for none."""
+    """Number of elements that raise each exception; an empty dictionary for none."""
     if not is_float(result) or any(is_complex(o) for o in operands):
         return {}
     if instruction.opcode in ELEMENTWISE and instruction.opcode not in QUIET:
@@ -78,7 +78,7 @@ def _of_arrays(operands: list[np.ndarray], result: np.ndarray) -> dict[str, int]
 
 @contextlib.contextmanager
 def watching_exceptions(exceptions: frozenset[str]) -> Iterator[list[Raised]]:
-    """The exceptions of these names that definitions run within raise, in their order: name, operation, elements."""
+    """The exceptions of these names that definitions raise within, in order: name, operation, elements."""
     found: list[Raised] = []
 
     def watch(instruction: Instruction, operands: list[Value], value: Value) -> None:

@@ -1,4 +1,4 @@
-"""Which type an op computes in: float16 and bfloat16 in float32, rounded once at the end."""
+"""The types in which operations compute: float32 for float16 and bfloat16, rounded once at the end."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def is_integer(array: np.ndarray) -> bool:
 
 
 def computing(array: np.ndarray) -> np.ndarray:
-    """The array in the type its arithmetic is done in."""
+    """The array in the type of its arithmetic."""
     return array.astype(np.float32) if array.dtype in HALVES else array
 
 
 def converted(array: np.ndarray, target: np.dtype) -> np.ndarray:
-    """The array in another type, rounded once to the nearest; ml_dtypes rounds to bfloat16 by way of float32."""
+    """The array in another type, rounded once to the nearest; ml_dtypes alone rounds to bfloat16 by way of float32."""
     if target != BFLOAT16 or array.dtype.itemsize < 4 or array.dtype == np.float32:
         return array.astype(target)
     if array.dtype.itemsize == 8 and array.dtype.kind in INTEGER_KINDS:
@@ -45,7 +45,7 @@ def converted(array: np.ndarray, target: np.dtype) -> np.ndarray:
 
 
 def _cut_off(bits: np.ndarray, count: int) -> np.ndarray:
-    """Integers without their last bits; the next one is set if any of them was, so that no tie arises."""
+    """Integers without their last `count` bits; the next one is set if any of them was (sticky), to break ties."""
     last = np.asarray(1 << count, bits.dtype)
     rest = bits & (last - last.dtype.type(1))
     return np.asarray((bits - rest) | np.where(rest != 0, last, np.zeros_like(last)))

@@ -1,4 +1,4 @@
-"""The states that `rng` and the keys of roundings are drawn from: bound by the runtime, else the definitions' own."""
+"""Generator states of `rng` and of the keys of stochastic rounding: the runtime's, else the definitions' own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class GeneratorState(Protocol):
-    """Philox' key and counter, u64[3]."""
+    """Philox's key and counter, u64[3]."""
 
     def read(self) -> np.ndarray:
         """A copy of the state."""
@@ -37,7 +37,7 @@ _states: dict[str, GeneratorState] = {"rng": HostState(), "rounding": HostState(
 
 
 def bind(rng: GeneratorState, rounding: GeneratorState) -> None:
-    """`rng` draws from the one state, and `rng-get-and-update-state` from the other, from now on."""
+    """Sets the states that `rng` and `rng-get-and-update-state` draw from."""
     _states.update(rng=rng, rounding=rounding)
 
 

@@ -27,7 +27,7 @@ def _aligned(values: np.ndarray, positions: list[int], rank: int) -> np.ndarray:
 
 @definition("gather")
 def _gather(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Start indices are clamped so that each slice lies within the operand."""
+    """Start indices are clamped so that each slice is within the operand."""
     operand, start_indices = operands
     numbers: GatherDimensionNumbers = instruction["gather_dimension_numbers"]
     sizes = instruction["gather_slice_sizes"]
@@ -69,7 +69,7 @@ def _gather(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 def _batch_index(
     vectors: np.ndarray, indices_dim: int, index_vector_dim: int, batch_positions: list[int], rank: int
 ) -> np.ndarray:
-    """Along a batching dimension the operand's index is the position in the indices themselves."""
+    """Operand indices along a batching dimension: positions in the indices themselves."""
     dimension = indices_dim - (indices_dim > index_vector_dim)
     return _aligned(np.arange(vectors.shape[dimension]), [batch_positions[dimension]], rank)
 
@@ -78,7 +78,7 @@ def _batch_index(
 def _scatter(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     """Updates are combined one index vector after the other, in row-major order of the indices.
 
-    One whose window does not lie inside the operand is left out whole, as XLA's compilers do.
+    One whose window is not within the operand is skipped whole, as in XLA's compilers.
     """
     count = (len(operands) - 1) // 2
     inputs, indices, updates = operands[:count], operands[count], operands[count + 1 :]
@@ -94,9 +94,9 @@ def _scatter(instruction: Instruction, operands: list[np.ndarray]) -> Value:
 def _scatter_positions(
     instruction: Instruction, shape: tuple[int, ...], indices: np.ndarray, update_shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each element of the updates the flat position it goes to, and whether its window lies inside.
+    """The flat target position of each element of the updates, and whether its window is within the operand.
 
-    Both index vector by index vector.
+    Both flat, in order of the index vectors.
     """
     numbers: ScatterDimensionNumbers = instruction["scatter_dimension_numbers"]
     rank = len(update_shape)
@@ -127,14 +127,14 @@ def _scatter_positions(
 
 
 def _by_index(numbers: ScatterDimensionNumbers, rank: int) -> list[int]:
-    """The dimensions of the updates: those of the index vectors, then those of their windows."""
+    """Permutation of the updates' dimensions: those of the index vectors, then those of their windows."""
     return sorted(range(rank), key=lambda d: d in numbers.update_window_dims)
 
 
 def combine_at(
     body: Computation, inputs: list[np.ndarray], where: np.ndarray, updates: list[np.ndarray]
 ) -> tuple[np.ndarray, ...]:
-    """body(input, update) at the flat positions, one update after another: the new flat arrays."""
+    """The new flat arrays after body(inputs, updates) at the flat positions `where`, one update after another."""
     operation = single_operation(body)
     if len(inputs) == 1 and operation == "assign":
         result = inputs[0].copy()
@@ -155,7 +155,7 @@ def combine_at(
 
 
 def _clamped_slices(shape: tuple[int, ...], sizes: tuple[int, ...], starts: list[np.ndarray]) -> tuple[slice, ...]:
-    """Starts are clamped so that the whole slice lies within the operand."""
+    """Slices with starts clamped so that they are within the operand."""
     spans = []
     for size, span, start in zip(shape, sizes, starts, strict=True):
         first = min(max(int(start), 0), size - span)

@@ -30,7 +30,7 @@ def _cholesky(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarra
             factors[position] = np.linalg.cholesky(wide[position])
         except np.linalg.LinAlgError:
             factors[position] = np.nan
-        # LAPACK goes on from a pivot that is NaN.
+        # LAPACK continues after a pivot that is NaN.
         if not (np.diagonal(factors[position]).real > 0).all():
             factors[position] = np.nan
     return np.ascontiguousarray(factors if lower else _adjoint(factors)).astype(x.dtype)
@@ -42,7 +42,7 @@ def _adjoint(x: np.ndarray) -> np.ndarray:
 
 @definition("triangular-solve")
 def _triangular_solve(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """X of op(A) X = B, or of X op(A) = B when not `left_side`; only A's named triangle is read."""
+    """X of op(A) X = B, or of X op(A) = B when not `left_side`; only A's lower or upper triangle is read."""
     a, b = (widest(x) for x in operands)
     lower = instruction["lower"]
     if instruction["unit_diagonal"]:
@@ -56,7 +56,7 @@ def _triangular_solve(instruction: Instruction, operands: list[np.ndarray]) -> n
 
 
 def _substituted(a: np.ndarray, b: np.ndarray, lower: bool) -> np.ndarray:
-    """X of A X = B, row by row from the end of the triangle that is one number; a zero there gives infinities."""
+    """X of A X = B by substitution, from the triangle's row of one element; a zero on the diagonal divides by zero."""
     x = np.array(b)
     rows = range(a.shape[-1])
     for k in rows if lower else reversed(rows):
@@ -68,7 +68,7 @@ def _substituted(a: np.ndarray, b: np.ndarray, lower: bool) -> np.ndarray:
 
 @definition("fft")
 def _fft(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Over the last len(fft_length) dimensions."""
+    """Transforms the last len(fft_length) dimensions."""
     (x,) = operands
     lengths = instruction["fft_length"]
     axes = tuple(range(x.ndim - len(lengths), x.ndim))

@@ -10,7 +10,7 @@ from engine.ops.registry import Value, definition
 
 
 def _layout(instruction: Instruction, operand: np.ndarray) -> tuple[list[int], tuple[int, ...]]:
-    """The sizes that align a feature vector with the operand, and the reduced dimensions."""
+    """The shape that aligns a feature vector with the operand, and the reduced dimensions."""
     feature = instruction["feature_index"] % operand.ndim
     aligned = [-1 if d == feature else 1 for d in range(operand.ndim)]
     return aligned, tuple(d for d in range(operand.ndim) if d != feature)
@@ -18,7 +18,7 @@ def _layout(instruction: Instruction, operand: np.ndarray) -> tuple[list[int], t
 
 @definition("batch-norm-training")
 def _batch_norm_training(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """(normalised operand, mean, biased variance)."""
+    """Returns (normalised operand, mean, biased variance)."""
     dtypes = [o.dtype for o in operands]
     operand, scale, offset = (computing(o) for o in operands)
     aligned, reduced = _layout(instruction, operand)
@@ -51,7 +51,7 @@ def _normalised(
 
 @definition("batch-norm-grad")
 def _batch_norm_grad(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Of (operand, scale, mean, variance, gradient): the gradients of operand, scale and offset."""
+    """Gradients of operand, scale and offset, from (operand, scale, mean, variance, gradient)."""
     dtypes = [o.dtype for o in operands]
     operand, scale, mean, variance, gradient = (computing(o) for o in operands)
     aligned, reduced = _layout(instruction, operand)

@@ -1,4 +1,4 @@
-"""Infeeds and outfeeds by their definitions: rows of the queues that are bound while a module is evaluated."""
+"""Definitions of infeeds and outfeeds: rows of the queues that are bound while a module is evaluated."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from engine.ops.registry import Value, definition
 
 @runtime_checkable
 class RowSource(Protocol):
-    """What an infeed takes rows from."""
+    """Source of an infeed's rows."""
 
     def next_row(self) -> list[np.ndarray]:
-        """The next row, an array for each leaf; raises what ended the queue."""
+        """The next row, an array for each leaf; raises the error that ended the queue."""
 
 
 @runtime_checkable
 class RowSink(Protocol):
-    """What an outfeed appends rows to."""
+    """Destination of an outfeed's rows."""
 
     def append(self, row: Sequence[np.ndarray]) -> None:
-        """Appends a row, an array for each leaf; raises what ended the queue."""
+        """Appends a row, an array for each leaf; raises the error that ended the queue."""
 
 
 AnyQueue = RowSource | RowSink
@@ -39,7 +39,7 @@ _bound: ContextVar[Mapping[str, AnyQueue] | None] = ContextVar("bound queues", d
 
 @contextmanager
 def bound(queues: Mapping[str, AnyQueue]) -> Iterator[None]:
-    """Queues have these rings, or what else has rows, within."""
+    """Within, queues are bound to these rings, or other sources and sinks of rows, by name."""
     token = _bound.set(queues)
     try:
         yield
@@ -49,7 +49,7 @@ def bound(queues: Mapping[str, AnyQueue]) -> Iterator[None]:
 
 @definition("custom-call")
 def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """An infeed takes a row and an outfeed appends one; the token is handed on. Raises the ring's error if it ended."""
+    """An infeed takes a row, an outfeed appends one; the token is returned. Raises the ring's error if it ended."""
     if not is_queue(instruction):
         raise UnsupportedOperation(
             f"Expected an operation the engine defines. Received: {print_instruction(instruction)}. "

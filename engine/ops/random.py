@@ -24,9 +24,9 @@ PHILOX = frozenset({"RNG_PHILOX", "RNG_DEFAULT"})
 
 @definition("rng")
 def _rng(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """RNG_UNIFORM: in [first, second), of pred one of both; RNG_NORMAL: with mean and standard deviation.
+    """RNG_UNIFORM: in [first, second), of pred one of the two; RNG_NORMAL: with mean and standard deviation.
 
-    Raises UnsupportedOperation for types that have no such distribution.
+    Raises UnsupportedOperation for types without such a distribution.
     """
     computation, bits = distribution(instruction), bits_of(instruction)
     next_state, drawn = philox_bits(rng_state().read(), bits)
@@ -36,7 +36,7 @@ def _rng(instruction: Instruction, operands: list[np.ndarray]) -> Value:
 
 @definition("rng-bit-generator")
 def _rng_bit_generator(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """(next state, bits). The state is a key and a counter: u64[2], or u64[3] with the counter's low word first.
+    """Returns (next state, bits). The state is a key and a counter: u64[2], or u64[3] with the low word first.
 
     Raises UnsupportedOperation for any other algorithm.
     """
@@ -46,7 +46,7 @@ def _rng_bit_generator(instruction: Instruction, operands: list[np.ndarray]) -> 
 
 
 def check_algorithm(instruction: Instruction) -> None:
-    """Raises UnsupportedOperation for an algorithm, or a state, that nobody defines."""
+    """Raises UnsupportedOperation for an algorithm without a definition, or a state of another shape than its own."""
     algorithm, state = instruction["rng_algorithm"], instruction.operands[0].array_shape
     lengths = {"RNG_PHILOX": (2, 3), "RNG_DEFAULT": (2, 3), "RNG_THREE_FRY": (2,)}.get(algorithm, ())
     if state.element_type != "u64" or state.rank != 1 or state.dimensions[0] not in lengths:
@@ -58,15 +58,15 @@ def check_algorithm(instruction: Instruction) -> None:
 
 
 def philox_bits(state: np.ndarray, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """The state afterwards, and the bits: elements from the words of successive counters, in order."""
+    """The next state, and the bits: elements of `shape` from the words of successive counters, in order."""
     blocks = -(-shape.elements * max(1, shape.dtype.itemsize // 4) // 4)
     elements = _as_elements(philox(state, blocks).reshape(-1), shape.dtype)[: shape.elements]
     return _advanced(state, blocks), elements.reshape(shape.dimensions)
 
 
 def philox(state: np.ndarray, blocks: int) -> np.ndarray:
-    """Philox4x32-10: u32[blocks, 4], block k from the state's counter plus k."""
-    # A state of two words has its key for the counter's high word.
+    """Philox4x32-10: u32 [blocks, 4], block k from the state's counter plus k."""
+    # In a state of two words the key is also the counter's high word.
     start = state[[1, 2]] if state.size > 2 else state[[1, 0]]
     low = start[0] + np.arange(blocks, dtype=np.uint64)
     high = start[1] + (low < start[0]).astype(np.uint64)
@@ -85,10 +85,10 @@ def philox(state: np.ndarray, blocks: int) -> np.ndarray:
 
 
 def three_fry_bits(state: np.ndarray, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """The state afterwards, and the bits.
+    """The next state, and the bits: elements of `shape`.
 
     The two words of a counter are one 64-bit element, or neighbours along the first even dimension (the longest
-    if all are odd, where the last word of the last index is left out).
+    if all are odd, where the last word of the last index is dropped).
     """
     if shape.dtype.itemsize == 8 or not shape.rank:
         pairs = three_fry(state, shape.elements)
@@ -106,7 +106,7 @@ def three_fry_bits(state: np.ndarray, shape: Shape) -> tuple[np.ndarray, np.ndar
 
 
 def three_fry(state: np.ndarray, counters: int) -> np.ndarray:
-    """Threefry2x32-20: u32[counters, 2], row k from the state's counter plus k."""
+    """Threefry2x32-20: u32 [counters, 2], row k from the state's counter plus k."""
     counter = state[1] + np.arange(counters, dtype=np.uint64)
     keys = [state[0] & WORD, state[0] >> HALF]
     keys.append(THREE_FRY_PARITY ^ keys[0] ^ keys[1])
@@ -121,7 +121,7 @@ def three_fry(state: np.ndarray, counters: int) -> np.ndarray:
 
 
 def _advanced(state: np.ndarray, distance: int) -> np.ndarray:
-    """The state with its counter `distance` further on."""
+    """The state with its counter advanced by `distance`."""
     following = state.copy()
     # Arrays of one element wrap around without a warning.
     following[1:2] += np.uint64(distance)
@@ -130,6 +130,6 @@ def _advanced(state: np.ndarray, distance: int) -> np.ndarray:
 
 
 def _as_elements(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Two words, least significant first, make a 64-bit element; a narrower one is the low part of a word."""
+    """Elements of two words each, least significant first, if 64-bit; narrower ones are the low part of a word."""
     narrow = words.view(np.uint64) if dtype.itemsize == 8 else words.astype(np.dtype(f"u{dtype.itemsize}"))
     return narrow.view(dtype)

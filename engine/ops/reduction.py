@@ -13,8 +13,8 @@ from engine.ops.registry import Value, definition
 def reduce_last(body: Computation, operands: list[np.ndarray], initial: list[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Folds [..., n] along the last dimension, in order from the initial values on: body(accumulators, elements).
 
-    HLO leaves the order to the compiler, so it matters only for a body that is not associative; this is the order of
-    XLA's CPU backend. Sums of floats are NumPy's, in pairs.
+    HLO leaves the order to the compiler; it matters only for a body that is not associative, and this one is that of
+    XLA's CPU backend. Sums of floats are NumPy's pairwise ones.
     """
     operation = single_operation(body)
     if len(operands) == 1 and operation in UFUNCS and operation != "subtract":
@@ -30,7 +30,7 @@ def reduce_last(body: Computation, operands: list[np.ndarray], initial: list[np.
 
 @definition("reduce")
 def _reduce(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Half the operands are arrays of one shape, half are their initial values."""
+    """The first half of the operands are arrays of one shape, the second their initial values."""
     half = len(operands) // 2
     arrays, initial = operands[:half], operands[half:]
     reduced = sorted(instruction["dimensions"])

@@ -1,4 +1,4 @@
-"""The table of op definitions: what each HLO opcode means, in NumPy."""
+"""The table of definitions, in NumPy, by HLO opcode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def definition(*opcodes: str) -> Callable[[Definition], Definition]:
     """Registers the decorated function as the definition of the opcodes.
 
     A definition gets the instruction and its operands' values and returns the result: an array of the
-    instruction's dtype and dimensions, or a tuple of values for a tuple shape. One of an elementwise opcode works on
+    instruction's dtype and dimensions, or a tuple of values for a tuple shape. That of an elementwise opcode accepts
     operands of any common shape, whatever the instruction's own is.
     """
 

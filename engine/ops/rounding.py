@@ -1,8 +1,8 @@
-"""Stochastic rounding: random bits for each element of an array, and the conversion to halves that takes them.
+"""Stochastic rounding: random bits for each element of an array, and the conversion to float16 that takes them.
 
-The generator is a function, not a sequence: bits depend on a key and on the number of the element alone. An array lies
-on tiles in pieces of a power of two, so the upper bits of that number are the tile's and the lower ones say where on
-the tile the element is: each tile has a generator of its own, and it does not matter who computes which element.
+The generator is a function, not a sequence: bits depend on a key and the number of the element alone. An array is
+stored on tiles in blocks of a power of two, so the upper bits of that number are the tile's and the lower ones the
+position on the tile: each tile has a generator of its own, and it does not matter which worker computes an element.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.ops.registry import definition
 
 @definition("rng-get-and-update-state")
 def _draw_state(instruction: Instruction, _: list[np.ndarray]) -> np.ndarray:
-    """The state as it is, which then moves on by `delta` counters."""
+    """Returns the state, then advances it by `delta` counters."""
     state = rounding_state().read()
     following = state.copy()
     following[1:2] += np.uint64(instruction["delta"])
@@ -38,13 +38,13 @@ def _draw_state(instruction: Instruction, _: list[np.ndarray]) -> np.ndarray:
 
 @definition("random-bits")
 def _random_bits(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """u32 for each element: its number and a key, both u32, mixed by multiplications and shifts."""
+    """u32 for each element: its number and a key, both u32, hashed by multiplications and shifts."""
     index, key = operands
     return random_bits(index, key)
 
 
 def random_bits(index: np.ndarray, key: np.ndarray | np.uint32) -> np.ndarray:
-    """Uniform u32 for element numbers and a key, u32 too."""
+    """Uniform u32 bits for element numbers and a key, both u32."""
     bits = _mixed(np.asarray(index, np.uint32), INDEX_MIXING)
     bits = _mixed(bits ^ np.asarray(key, np.uint32), KEY_MIXING)
     return np.asarray(np.multiply(bits, np.uint32(LAST_FACTOR), dtype=np.uint32))
@@ -64,9 +64,9 @@ def _stochastic_convert(instruction: Instruction, operands: list[np.ndarray]) ->
 
 
 def stochastic_half(x: np.ndarray, bits: np.ndarray, overflow: str = "clip") -> np.ndarray:
-    """f16: one of the two neighbours of each f32, the upper one as often as x is near it; halves stay as they are.
+    """f16: one of the two neighbours of each f32, the likelier the nearer; float16 values are unchanged.
 
-    A finite x that would become infinite gives what `overflow` says: "infinity", "nan", or "clip" to the largest half.
+    A finite x that would overflow gives, by `overflow`, "infinity", "nan", or ("clip") the largest float16.
     """
     with np.errstate(all="ignore"):
         magnitude = np.abs(x)
@@ -74,7 +74,7 @@ def stochastic_half(x: np.ndarray, bits: np.ndarray, overflow: str = "clip") -> 
         distance = distance - np.uint32(STEP)
         steps = magnitude * (np.uint32(RECIPROCAL) - distance).view(np.float32)
         below = np.floor(steps)
-        # An odd number of 2**-24: never zero and never one, and exact.
+        # An odd multiple of 2**-24: never zero and never one, and exact.
         threshold = ((bits >> np.uint32(UNUSED_BITS)) * np.uint32(2) + np.uint32(1)).astype(np.float32)
         up = steps - below > threshold * np.float32(2.0**-24)
         rounded = (below + up.astype(np.float32)) * distance.view(np.float32)
@@ -83,7 +83,7 @@ def stochastic_half(x: np.ndarray, bits: np.ndarray, overflow: str = "clip") -> 
 
 
 def nearest_half(x: np.ndarray, overflow: str) -> np.ndarray:
-    """f16: the nearest to each float or integer, ties to even; overflows as in `stochastic_half`."""
+    """f16: the nearest to each float or integer, ties to even; overflow as in `stochastic_half`."""
     with np.errstate(all="ignore"):
         half = np.asarray(x).astype(np.float16)
         beyond = np.isinf(half) & np.isfinite(computing(np.asarray(x)).astype(np.float64))

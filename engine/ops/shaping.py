@@ -1,4 +1,4 @@
-"""Ops that move elements without computing: broadcast, reshape, transpose, slice, pad, and the like."""
+"""Operations that move elements without computing: broadcast, reshape, transpose, slice, pad, and the like."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _iota(instruction: Instruction, _: list[np.ndarray]) -> np.ndarray:
 
 
 def padded(x: np.ndarray, value: np.ndarray, config: tuple[PaddingDimension, ...]) -> np.ndarray:
-    """First the interior gaps, then the edges are added, or cut off where the padding is negative."""
+    """The array with interior gaps, then edges, filled with `value`; negative edge padding removes elements."""
     spans, kept = [], []
     dimensions = []
     for size, padding in zip(x.shape, config, strict=True):
@@ -84,7 +84,7 @@ def _get_dimension_size(instruction: Instruction, operands: list[np.ndarray]) ->
 
 @definition("set-dimension-size")
 def _set_dimension_size(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Only to the size that the dimension has; raises UnsupportedOperation for a smaller one."""
+    """Only to the size that the dimension has; raises UnsupportedOperation for any other."""
     x, size = operands
     dimension = instruction["dimensions"][0]
     if int(size) != x.shape[dimension]:

@@ -15,7 +15,7 @@ from engine.ops.registry import Value, definition
 def _sort(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     """Always stable. The comparator's parameters 2k and 2k + 1 are two elements of operand k.
 
-    With `limit` the results have only that many elements along the sorted dimension, the first ones.
+    With `limit` the results have only the first `limit` elements along the sorted dimension.
     """
     dimension, comparator = instruction["dimensions"][0], instruction.called[0]
     columns = [np.moveaxis(x, dimension, -1) for x in operands]
@@ -36,7 +36,7 @@ def _one_by_one(comparator: Computation, columns: list[np.ndarray]) -> np.ndarra
 
 
 def _compared(comparator: Computation, rows: list[np.ndarray], i: int, j: int) -> int:
-    """Negative when element i comes first, positive when element j does."""
+    """Negative when element i comes first, positive when element j does, 0 for equal ones."""
 
     def less(left: int, right: int) -> int:
         return int(bool(apply(comparator, [np.asarray(row[k]) for row in rows for k in (left, right)])))
@@ -45,7 +45,7 @@ def _compared(comparator: Computation, rows: list[np.ndarray], i: int, j: int) -
 
 
 def _network(comparator: Computation, columns: list[np.ndarray]) -> np.ndarray:
-    """The order from a bitonic network: each stage compares all its pairs at once."""
+    """The order by a bitonic sorting network: each stage compares all its pairs at once."""
     length = columns[0].shape[-1]
     width = 1 << max(0, length - 1).bit_length()
     order = np.broadcast_to(np.arange(width), (*columns[0].shape[:-1], width)).copy()

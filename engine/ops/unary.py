@@ -1,4 +1,4 @@
-"""Elementwise ops of one operand."""
+"""Elementwise operations of one operand."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def _negate(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 
 @definition("abs")
 def _absolute(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Of complex operands the magnitude, which is real; of the least integer itself."""
+    """Magnitude of complex operands, which is real; the least integer is its own."""
     return np.asarray(np.abs(operands[0]))
 
 
 @definition("sign")
 def _sign(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Keeps the sign of a zero and NaN; of complex numbers the direction."""
+    """Keeps signed zeros and NaN; of complex numbers x / abs(x)."""
     (x,) = operands
     if is_complex(x):
         return np.where(x == 0, x.dtype.type(0), x / np.abs(x)).astype(x.dtype)
@@ -105,7 +105,7 @@ def _is_finite(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 
 @definition("not")
 def _not(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Logical for pred, of each bit for integers."""
+    """Logical for pred, bitwise for integers."""
     return np.asarray(np.invert(operands[0]))
 
 
@@ -152,7 +152,7 @@ OWN_BITS = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64
 
 @definition("reduce-precision")
 def _reduce_precision(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Rounds the mantissa's bits to the nearest even; beyond the exponents, if there are fewer, lie infinity and 0."""
+    """Rounds the mantissa to nearest even; with fewer exponent bits, overflow gives infinity and underflow 0."""
     (x,) = operands
     own_exponent, own_mantissa = OWN_BITS[x.dtype.name]
     wide = widest(x)
@@ -166,7 +166,7 @@ def _reduce_precision(instruction: Instruction, operands: list[np.ndarray]) -> n
 
 
 def _rounded_mantissa(x: np.ndarray, dropped: int) -> np.ndarray:
-    """Without the last `dropped` bits."""
+    """Rounded to nearest even, without the last `dropped` bits."""
     if dropped <= 0:
         return x
     bits = _as_unsigned(x)

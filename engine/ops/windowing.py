@@ -18,7 +18,7 @@ from engine.ops.windows import padded_base, window_view
 
 @definition("reduce-window")
 def _reduce_window(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Padding and the gaps of a dilated base hold the initial value, as the body's identity."""
+    """Padding and the gaps of a dilated base have the initial value, the body's neutral element."""
     half = len(operands) // 2
     arrays, initial = operands[:half], operands[half:]
     window: Window = instruction["window"]
@@ -49,7 +49,7 @@ def _reduced_windows(
 def _select_and_scatter(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Each source element is scattered to the element its window selects; `called` is select, then scatter.
 
-    The selected element changes to a later one, in row-major order, where select(selected, later) is false.
+    A later element, in row-major order, replaces the selected one where select(selected, later) is false.
     """
     operand, source, initial = operands
     select, scatter = instruction.called
@@ -61,7 +61,7 @@ def _select_and_scatter(instruction: Instruction, operands: list[np.ndarray]) ->
 
 
 def _selected(select: Computation, operand: np.ndarray, counts: tuple[int, ...], window: Window) -> np.ndarray:
-    """The flat position in the operand that each window selects, -1 for a window of padding alone."""
+    """The flat position in the operand that each window selects, -1 for a window of padding only."""
     flat = operand.reshape(-1)
     chosen = np.full(counts, -1, np.int64)
     for offsets in product(*(range(d.size) for d in window)):

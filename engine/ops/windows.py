@@ -1,4 +1,4 @@
-"""What the windowed ops share: the view of every window's elements, with strides and dilations."""
+"""The view of each window's elements, with strides and dilations, for the windowed operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def padded_base(x: np.ndarray, value: np.ndarray, window: Window) -> np.ndarray:
 
 
 def window_view(base: np.ndarray, counts: list[int], window: Window) -> np.ndarray:
-    """Of the padded base [b...], a read-only view [counts..., sizes...]."""
+    """A read-only view [counts..., sizes...] of the padded base."""
     strides = [s * d.stride for s, d in zip(base.strides, window, strict=True)]
     inner = [s * d.window_dilation for s, d in zip(base.strides, window, strict=True)]
     sizes = [d.size for d in window]

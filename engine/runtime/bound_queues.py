@@ -43,7 +43,7 @@ def check_rings(queues: Mapping[str, QueueSignature], rings: Mapping[str, AnyRin
 
 
 class BoundQueues:
-    """Which ring each queue of a program has, and the call block through which waiting codelets know the call."""
+    """The ring of each queue of a program, and the call block through which waiting codelets see the call."""
 
     def __init__(self, queues: Mapping[str, ProgramQueue]) -> None:
         self._queues = dict(queues)
@@ -65,7 +65,7 @@ class BoundQueues:
         return addresses
 
     def begin(self, state: np.ndarray) -> None:
-        """A call with this state block begins."""
+        """Prepares rings and call block for a call with this state block."""
         if not self._queues:
             return
         words = {Call.STOP: State.STOP, Call.LEAVE_AT: State.LEAVE_AT, Call.PASSED: State.ARRIVALS}
@@ -76,7 +76,7 @@ class BoundQueues:
             ring.begin()
 
     def end(self) -> None:
-        """The call is over, however it went."""
+        """Settles the rings after a call, however it ended."""
         for ring in self._rings.values():
             ring.settle()
 

@@ -10,14 +10,14 @@ from engine.ir.shape import Shape
 
 ALIGNMENT = 64
 SLAB_BYTES = 1 << 24
-"""NumPy asks Linux for pages of 2 MB where an array has 4 MB or more: with small ones, weights and packed operands cost
-a walk through the page tables again and again, and meet in the second-level cache by chance."""
+"""NumPy asks Linux for 2 MB pages where an array has 4 MB or more: with small pages, weights and packed operands cost
+repeated page table walks, and conflict in the second-level cache by chance."""
 LEAST_POOLED, MOST_POOLED = 1 << 15, 1 << 22
-"""Bytes of arrays that share a slab: from 4 MiB on, NumPy asks for large pages itself."""
+"""Range of bytes of arrays that share a slab, its end excluded: from 4 MiB on, NumPy asks for large pages itself."""
 
 
 class _Slab:
-    """Memory from which smaller arrays are cut, one after the other; it lives as long as any of them."""
+    """Memory from which smaller arrays are allocated one after the other; it lives as long as any of them."""
 
     def __init__(self) -> None:
         self.rest, self.lock = np.zeros(0, np.uint8), Lock()
@@ -40,7 +40,7 @@ def _aligned(raw: np.ndarray, nbytes: int) -> np.ndarray:
 
 
 def aligned_zeros(nbytes: int) -> np.ndarray:
-    """A zeroed uint8 array whose first byte lies on a 64-byte boundary (denormal garbage would cost 150x)."""
+    """A zeroed uint8 array, 64-byte aligned (denormal garbage would cost 150x)."""
     if LEAST_POOLED <= nbytes < MOST_POOLED:
         return _slab.take(nbytes)
     return _aligned(np.zeros(nbytes + ALIGNMENT, np.uint8), nbytes)

@@ -1,4 +1,4 @@
-"""Calls of a program that looks for floating-point exceptions: they end with an error, and variables are as before."""
+"""Calls of a program that detects floating-point exceptions: these raise an error and restore the variables."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class CheckedExecutable(Executable):
     ) -> list[np.ndarray]:
         """As `Executable.run`.
 
-        Raises FloatingPointException after the step in which an operation raised an exception that is looked for; the
-        variables have the values from before the call then. What queues have taken and handed over is gone.
+        Raises FloatingPointException after the step in which an operation raised an exception that is detected; the
+        variables then have their values from before the call. Rows that queues have taken or passed on are lost.
         """
         for number in self._written:
             self._saved[number] = variables[number].read_into(self._saved.get(number))

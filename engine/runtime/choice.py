@@ -1,8 +1,8 @@
-"""How many workers take part, when other threads and processes use the cores too.
+"""The number of workers, when other threads and processes use the cores too.
 
-Workers meet many times in each step, so one without a core holds up all. This shows as time for which they could have
-run but did not. Then, and only then, fewer workers are tried, and whoever makes a step in less time goes on. After a
-while the other way is tried again, for a short time: others come and go. All numbers of workers compute the same bits.
+Workers wait at many barriers in each step, so one without a core delays all. This shows as time for which they were
+runnable but did not run. Then, and only then, fewer workers are tried, and the faster count is kept. After a while the
+other count is tried again, briefly: the load changes. All numbers of workers compute the same bits.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from engine.runtime.delays import idle_seconds
 logger = logging.getLogger("ipu")
 
 WINDOW_SECONDS = 0.02
-"""What is decided is decided by at least so much: several time slices of the system."""
+"""Shortest measurement that a decision is based on: several time slices of the scheduler."""
 FIRST_WAIT, LONGEST_WAIT = 0.03, 0.8
-"""Seconds until the other way is tried again: twice as long each time it has been the worse."""
+"""Seconds until the other number of workers is tried again, doubled each time it was slower."""
 LONGEST_TRUST = 4.0
 """Seconds after which all workers are tried even where no core seems idle."""
 LOSER = 0.05
-"""The share of its time that a worker with a core of its own never loses."""
+"""Fraction of its time that a worker with a core of its own never loses."""
 LEAST_CROWD = 0.1
-"""The share of a window that workers must have lost together for cores to count as crowded. Chosen by hand."""
+"""Fraction of a window that workers must have lost together for cores to count as crowded. Chosen by hand."""
 FEWER_BETTER, MORE_BETTER = 0.95, 0.8
-"""A step must take so much less time for another way to be taken: more workers also make others move."""
+"""Factors by which a step must be faster for a switch to fewer or more workers: more also displace other threads."""
 
 
 @dataclass
 class Window:
-    """What so many workers have done in some time, and for how many seconds each was kept from running."""
+    """A measurement of `workers` workers: steps, seconds, and the seconds for which each was kept from running."""
 
     workers: int
     steps: int = 0
@@ -40,38 +40,38 @@ class Window:
     delays: list[float] = field(default_factory=list)
 
     def add(self, steps: int, seconds: float, delays: Sequence[float]) -> None:
-        """Some more steps of the same workers."""
+        """Adds steps of the same workers; `delays` has an entry for each."""
         self.steps += steps
         self.seconds += seconds
         self.delays = [a + b for a, b in zip(self.delays or [0.0] * self.workers, delays, strict=True)]
 
     @property
     def step_seconds(self) -> float:
-        """The time of a step."""
+        """Mean seconds of a step."""
         return self.seconds / max(self.steps, 1)
 
 
 def losers(seconds: float, delays: Sequence[float]) -> int:
-    """How many workers others have kept from running.
+    """Number of workers that other threads have kept from running, given each worker's delay in `seconds` seconds.
 
-    None, if fewer workers cannot be faster: all go on while the slowest does, so delays add up, and without the
-    losers the others would take their share of the work.
+    0 if fewer workers cannot be faster: each barrier waits for the slowest, so delays add up, and without the
+    losers the others would do their part of the work.
     """
     lost = [delay for delay in delays if delay > LOSER * seconds]
     return len(lost) if sum(lost) > max(LEAST_CROWD, 0.5 * len(lost) / max(len(delays), 1)) * seconds else 0
 
 
 class WorkerChoice:
-    """The number of workers for the next steps of a program, from what its last steps took. Times are in seconds.
+    """The number of workers for the next steps of a program, from the times of its last steps. Times are in seconds.
 
-    `idle` says for how long the cores together have had nothing to do, since whenever; infinity if that is not known.
-    While fewer workers leave none of them idle, more are hardly ever tried.
+    `idle` returns the total idle time of the cores, from any origin; infinity if unknown.
+    While fewer workers leave no core idle, more are hardly ever tried.
     """
 
     def __init__(self, idle: Callable[[], float] = idle_seconds) -> None:
         self._idle = idle
         self.step_seconds = math.inf
-        """What a step took lately, with its share of a start and an end; infinity before the first."""
+        """Recent seconds per step, its part of starting and joining threads included; infinity before the first."""
         self._begin(0)
 
     def _begin(self, most: int) -> None:
@@ -87,11 +87,11 @@ class WorkerChoice:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether others used the cores when this was last looked at."""
+        """Whether other threads used the cores at the last decision."""
         return self._fewer is not None
 
     def workers(self, most: int, now: float) -> int:
-        """How many of at most `most` workers the next steps should have."""
+        """The number of workers for the next steps, at most `most`."""
         if most != self._most:
             self._begin(most)
         self._tries_other = self._fewer is not None and now >= self._retry_at
@@ -104,24 +104,24 @@ class WorkerChoice:
         return self._fewer
 
     def _has_room(self, now: float) -> bool:
-        """Whether some of the missing workers could have had a core since this was last asked."""
+        """Whether some of the omitted workers could have had a core since the last call."""
         assert self._fewer is not None
         (then, before), idle = self._idle_before, self._idle()
         return idle == math.inf or idle - before > 0.5 * (self._most - self._fewer) * (now - then)
 
     def patience(self, now: float) -> float:
-        """For how long the steps that begin now may go on before the choice is made again."""
+        """Seconds for which the steps that begin now may run before the choice is made again."""
         if self._fewer is None or self._tries_other:
             return WINDOW_SECONDS
         return max(self._retry_at - now, 0.001)
 
     def note_steps(self, steps: int, seconds: float) -> None:
-        """So many steps have been made in so many seconds, by any number of workers."""
+        """Records that `steps` steps took `seconds` seconds, with any number of workers."""
         if steps:
             self.step_seconds = seconds / steps
 
     def note(self, workers: int, steps: int, seconds: float, delays: Sequence[float], now: float) -> None:
-        """So many workers have made so many steps; each was kept from running for some seconds."""
+        """Records steps of `workers` workers; `delays` are the seconds for which each was kept from running."""
         if self._window.workers != workers:
             self._window = Window(workers)
         self._window.add(steps, seconds, delays)
@@ -146,7 +146,7 @@ class WorkerChoice:
             self._compare(window, now)
 
     def _compare(self, window: Window, now: float) -> None:
-        """The other way has been tried."""
+        """Decides after a trial of the other number of workers."""
         self._trust_until = now + LONGEST_TRUST
         if window.step_seconds < (MORE_BETTER if self._prefers_fewer else FEWER_BETTER) * self._best:
             logger.debug(

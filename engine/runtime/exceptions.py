@@ -1,4 +1,4 @@
-"""What the error of a floating-point exception says."""
+"""The error of a floating-point exception, with its message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADVICE = {
 
 
 def exception(name: str, origin: Origin, elements: int, step: int, steps: int = 1) -> FloatingPointException:
-    """The error for the exception of this name, raised by `elements` elements of an operation in `step`, from 0 on."""
+    """The error for exception `name`, raised by `elements` elements of an operation in `step`, from 0 on."""
     where = f" in layer {origin.layer!r}" if origin.layer else ""
     named = f" ({origin.op_name})" if origin.op_name else ""
     of_all = f"{elements} of {origin.elements} elements" if origin.elements else f"{elements} elements"

@@ -1,4 +1,4 @@
-"""A program in memory: arena, parameter blocks, step tables; and the calls that run it."""
+"""A loaded program: arena, parameter blocks, step tables; and the calls that run it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ INLINE_EFFORT = 30_000_000
 
 
 class Executable:
-    """One step of a program, run any number of times per call. Not for two calls at once."""
+    """One step of a program, run any number of times per call. Not for concurrent calls."""
 
     def __init__(self, program: Program, progress: Progress | None = None) -> None:
         quiet_openblas()
@@ -89,7 +89,7 @@ class Executable:
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.choice = WorkerChoice()
         self._effort = effort_of(program)
-        # Who waits for a host, or turns for who knows how long, must stay interruptible.
+        # A program that waits for the host, or has a loop of unknown length, must stay interruptible.
         self._may_take_long = bool(program.queues) or any(region.repeats for region in program.regions)
         self._is_fine_grained = is_fine_grained(program)
 
@@ -108,7 +108,7 @@ class Executable:
         return [address(block.codelet) for block in self._blocks]
 
     def _place(self) -> None:
-        """Gives every buffer but the variables its address, and permanent ones their contents."""
+        """Assigns addresses to all buffers but variables, and fills permanent ones with their contents."""
         base = self._arena.ctypes.data
         for buffer, offset in self.plan.offsets.items():
             self._addresses[buffer] = base + offset
@@ -143,7 +143,7 @@ class Executable:
                 block.words[relocation.word] = self._addresses[address.buffer] + address.offset
 
     def _bind(self, variables: list[DeviceBuffer]) -> None:
-        """Points the program at its variables; does nothing when they are those of the last call."""
+        """Relocates the program to its variables; does nothing when they are those of the last call."""
         numbers = sorted(self.program.variables)
         if len(numbers) != len(variables):
             raise InternalError(f"Expected {len(numbers)} variables. Received: {len(variables)}.")
@@ -209,10 +209,10 @@ class Executable:
     def _add_marks(
         self, rows: list[list[int]], labels: dict[int, int], marks: list[Mark], workers: int, free: set[Mark]
     ) -> None:
-        """Steering rows, for now with labels in place of row numbers.
+        """Control flow rows, with labels in place of row numbers for now.
 
-        Workers meet before the first. They meet again between a branch, or where one leads to, and the next jump or
-        branch: a slow worker may still test what has sent the others there. Nobody waits at the `free` marks.
+        A sync precedes the first, and stands between a branch, or a branch's target, and the next jump or
+        branch: a slow worker may still test the predicate that the others have followed. `free` marks need no sync.
         """
         met = False
         for mark in marks:
@@ -235,7 +235,7 @@ class Executable:
                 rows.append(branch_row(workers, mark.label, self._addresses[mark.predicate], mark.when))
 
     def _preds(self, known: ByTurn) -> np.ndarray:
-        """A pred for each turn of a loop."""
+        """A pred for each iteration of a loop, int8."""
         if known not in self._preds_by_turn:
             self._preds_by_turn[known] = np.array(known.values, np.int8)
         return self._preds_by_turn[known]
@@ -252,12 +252,12 @@ class Executable:
     ) -> list[np.ndarray]:
         """Runs `steps` steps; variables are updated in place.
 
-        Returns the results that no variable takes: of the last step, or of all steps with a leading [steps], fewer if
+        Returns the results that update no variable: of the last step, or of all steps with a leading [steps], fewer if
         the observer ended the call. An observer follows it from another thread, so it needs the outputs of all steps.
         `queues` has a ring for each of the program's queues; elements that a call does not take stay for the next one.
         Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short;
-        ConfigurationError for rings that do not fit; the error of a ring that the program has found closed: the step
-        in which this happened counts as not begun; CallTimeout at the end of the time of `limit`, with variables as
+        ConfigurationError for rings that do not fit; the error of a ring that the program has found closed, whose
+        step counts as not begun; CallTimeout at the end of the time of `limit`, with variables as
         after the last whole step: a loop that may take long is left between two iterations.
         """
         self._check(steps, feeds)
@@ -295,7 +295,7 @@ class Executable:
     def _run_workers(
         self, most: int, steps: int, all_outputs: bool, state: np.ndarray, inline: bool, limit: TimeLimit | None
     ) -> None:
-        """The steps of a call that has begun, with at most so many workers: fewer, where others use the cores."""
+        """Runs the steps of a call that has begun, with at most `most` workers: fewer while the cores are contended."""
         scratch = self._workspace_for(most)[0]
         if inline:
             run_piece(self._table(all_outputs, most), steps, 0, most, scratch, state, inline)
@@ -311,7 +311,7 @@ class Executable:
         )
 
     def _workspace_for(self, workers: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scratch areas and a state block for so many workers or fewer."""
+        """Scratch areas and a state block for `workers` workers or fewer."""
         if workers not in self._workspace:
             self._workspace[workers] = new_scratch(workers, self._scratch_bytes), new_state(workers)
         return self._workspace[workers]
@@ -345,7 +345,7 @@ class Executable:
         return feed
 
     def _read(self, number: int) -> np.ndarray:
-        """A copy of an output as it stands in the arena (or in the variable that is also an output)."""
+        """A copy of an output from the arena (or from the variable that is also an output)."""
         buffer, shape = self.program.outputs[number], self.program.output_shapes[number]
         if buffer.kind == "variable":
             position = sorted(self.program.variables).index(buffer.index)

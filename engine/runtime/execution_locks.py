@@ -1,11 +1,12 @@
-"""Executions of programs that share variables happen one after the other, whichever threads they are called from.
+"""Executions of programs that share variables are serialised, whichever threads they are called from.
 
 Each variable has a lock; an execution holds those of all its variables and that of its program, taken in one order. So
-threads that train one model lose no step, and whoever looks at a variable sees it as after a whole execution. Variables
-whose first program is one have one lock together: a program takes few.
+threads that train one model lose no step, and a reader of a variable sees it as after a whole execution. Variables
+that have the same first program share one lock: a program takes few.
 
 An execution that waits for a thread, as for a callback that takes the results of its steps, must not wait for one that
-itself waits for its locks: such a thread says what to do meanwhile, so that the execution goes on (`while_waiting`).
+itself waits for its locks: such a thread sets a function to call meanwhile, so that the execution goes on
+(`while_waiting`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _ATTRIBUTE = "_ipu_execution_lock"
 POLL_SECONDS = 5e-4
-"""Between attempts to take a lock, in which Python handles signals. Chosen by hand."""
+"""Between attempts to take a lock, when Python handles signals. Chosen by hand."""
 
 
 class _Thread(threading.local):
-    """What this thread does again and again while it waits for a lock; None where it only waits."""
+    """The function that this thread calls repeatedly while it waits for a lock; None where it only waits."""
 
     meanwhile: Callable[[], object] | None = None
 
@@ -32,7 +33,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def while_waiting(meanwhile: Callable[[], object]) -> Iterator[None]:
-    """Within, this thread calls `meanwhile` again and again whenever it waits for another thread's execution."""
+    """Within, this thread calls `meanwhile` repeatedly whenever it waits for another thread's execution."""
     outer, _thread.meanwhile = _thread.meanwhile, meanwhile
     try:
         yield
@@ -42,12 +43,12 @@ def while_waiting(meanwhile: Callable[[], object]) -> Iterator[None]:
 
 def holding(lock: threading.RLock) -> contextlib.AbstractContextManager[Any]:
     """A context that holds the lock of a variable or program."""
-    # Elsewhere the lock itself: its context is C code, which Ctrl-C cannot leave half entered or half left.
+    # Otherwise the lock itself: its context is C code, which Ctrl-C cannot leave half entered or half left.
     return lock if _thread.meanwhile is None else _Waiting(lock, _thread.meanwhile)
 
 
 class _Waiting:
-    """A context that holds a lock, and calls a function while it waits for it."""
+    """A context that holds a lock, and calls a function repeatedly while it waits for it."""
 
     def __init__(self, lock: threading.RLock, meanwhile: Callable[[], object]) -> None:
         self._lock, self._meanwhile = lock, meanwhile
@@ -78,7 +79,7 @@ def locked_by(variable: object, lock: threading.RLock) -> threading.RLock:
 class Execution:
     """Calls functions while no other thread's execution has one of these variables, or is of the same program.
 
-    Variables of a program have a `lock_holder`: the variable itself, or the one it stands for.
+    Variables of a program have a `lock_holder`: the variable itself, or the one it is an alias of.
     """
 
     def __init__(self, variables: Iterable[Any]) -> None:
@@ -86,12 +87,12 @@ class Execution:
         self._locks = sorted({own, *(locked_by(each.lock_holder, together) for each in variables)}, key=id)
 
     def alone(self, run: Callable[[], T]) -> T:
-        """What `run` returns, called with all locks held. However it ends, none of them stays held."""
+        """Result of `run`, called with all locks held. They are released however it ends."""
         return _holding_all(self._locks, run)
 
 
 def _holding_all(locks: list[threading.RLock], run: Callable[[], T]) -> T:
-    # Nested contexts of single locks: Ctrl-C may come between any two lines of a context of Python's own.
+    # Nested contexts of single locks: Ctrl-C may come between any two lines of a context written in Python.
     if not locks:
         return run()
     with holding(locks[0]):

@@ -5,10 +5,10 @@ execution. Every step begins with a sync of its own, so a table need not end wit
 
 * compute row: each worker calls the codelet on its units lo <= unit < hi; an empty range is skipped.
 * sync row: no worker goes on before all have arrived.
-* branch and jump rows: go on at row TARGET, if a predicate says so or always. A sync stands before each of them, so
-  that all workers take the same way. A jump with TRUTH is a place to leave an endless step.
-* repeat row: go back to row TARGET until so many turns are done. Each worker counts for itself, so nobody need meet.
-* turn row: go on at row TARGET in some turns of the loop around it, which each worker counts.
+* branch and jump rows: go on at row TARGET, on a predicate or always. A sync precedes each of them, so that all
+  workers take the same path. An endless step can be left at a jump with TRUTH.
+* repeat row: go back to row TARGET until all iterations are done. Each worker counts for itself, so none need wait.
+* turn row: go on at row TARGET in some iterations of the enclosing loop, which each worker counts.
 
 The first 64 bytes of a worker's scratch area belong to the executor (see Scratch), codelets use what follows.
 """
@@ -44,7 +44,7 @@ LINE_BYTES = 128  # two cache lines: processors fetch them in pairs
 
 
 class RowKind(IntEnum):
-    """What a row does. Workers take branches and jumps together: a sync stands before each."""
+    """Kinds of rows. Workers take branches and jumps together: a sync precedes each."""
 
     COMPUTE = 0
     SYNC = 1
@@ -64,8 +64,8 @@ class Column(IntEnum):
     CODELET = 1  # address
     PARAMETERS = 2  # address; of repeats and turns: which of a worker's counters
     TARGET = 3  # of branches, jumps, repeats and turns: row number
-    PREDICATE = 4  # of branches: address of a pred; of repeats: the number of turns; of turns: of a pred for each turn
-    TRUTH = 5  # of branches and turns: the value that is followed; of others: an interrupted call may leave here
+    PREDICATE = 4  # of branches: address of a pred; of repeats: iterations; of turns: address of a pred per iteration
+    TRUTH = 5  # of branches and turns: the value for which they jump; of others: an interrupted call may leave here
     RANGES = 6
 
 
@@ -76,26 +76,26 @@ class State(IntEnum):
     ROWS = 1
     COLUMNS = 2
     STEPS = 3
-    FIRST = 4  # the first step of these workers; others have done those before it
+    FIRST = 4  # the first step of these workers; earlier segments have done those before it
     STOP = 5  # the host asks for an end: see Stop
     STOP_AT = 6  # worker 0's answer: no worker begins this step
     COMPLETED = 7  # steps that all workers have finished
-    ABORT = 8  # a worker is missing: nobody waits for it for long
+    ABORT = 8  # a worker is missing: the others stop waiting for it
     FAILED_ROW = 9  # 1 + number of a row that cannot be run
-    LEAVE_AT = 10  # worker 0's answer: whoever has passed so many barriers leaves the step at the next jump with TRUTH
+    LEAVE_AT = 10  # worker 0's answer: a worker that has passed so many barriers leaves at the next jump with TRUTH
     HELD = 11  # steps that may be complete but not TAKEN before the workers wait; 0 lets them run
     TAKEN = 12  # steps whose results the host has taken
-    WAITS = 13  # how often the workers waited for that
+    WAITS = 13  # how often the workers waited for TAKEN
     CHANGE = 14  # the host wants to go on with another number of workers: these end after their step
-    DEADLINE = 15  # when worker 0, whose thread nobody else can look after, asks for that; 0 is never
+    DEADLINE = 15  # when worker 0, if no other thread monitors it, asks for that; ns of CLOCK_MONOTONIC, 0 is never
     WAITING = 16  # from here on a waiting block
-    CLOCK = 24  # address of clock_gettime, then room for a timespec
+    CLOCK = 24  # address of clock_gettime, then space for a timespec
     ASLEEP = 32  # how many workers sleep
-    ARRIVALS = 48  # from here on LINE_BYTES for each worker, in front its number of barriers, then of sleeps
+    ARRIVALS = 48  # from here on LINE_BYTES for each worker: its number of barriers, then of sleeps
 
 
 class Stop(IntEnum):
-    """What the host asks for."""
+    """Requests of the host to end a call."""
 
     AFTER_STEP = 1
     INSIDE_STEP = 2  # at a jump that allows it, or after the step, whichever comes first
@@ -149,7 +149,7 @@ def _is_late(state: int) -> bool:
 
 @inner
 def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
-    """The step boundary. All decide alike: what a faster worker 0 writes later is beyond this step."""
+    """The step boundary. All workers decide alike: later writes of a faster worker 0 concern later steps."""
     if word(state, State.HELD) != 0 and not _wait_for_room(state, worker, workers, step):
         return False
     if worker == 0 and step > word(state, State.FIRST) and _is_late(state):
@@ -165,7 +165,7 @@ def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
 
 @inner
 def _leaves(state: int, worker: int, workers: int) -> bool:
-    """Whether a step is left at this jump. All decide alike: a barrier is between worker 0's answer and its effect."""
+    """Whether a step is left at this jump. All agree: a barrier lies between worker 0's answer and its effect."""
     if worker == 0 and load_acquire(state + 8 * State.STOP) == 2:
         if workers == 1:
             return True
@@ -178,7 +178,7 @@ def _leaves(state: int, worker: int, workers: int) -> bool:
 
 @inner
 def another_turn(row: int, scratch: int) -> bool:
-    """Counts a turn; whether there is another one. The counter is ready for the next loop afterwards."""
+    """Counts an iteration; whether there is another one. Resets the counter after the last."""
     counter = scratch + 8 * (Scratch.TURN + word(row, Column.PARAMETERS))
     turn = word(counter, 0) + 1
     again = turn < word(row, Column.PREDICATE)
@@ -188,7 +188,7 @@ def another_turn(row: int, scratch: int) -> bool:
 
 @inner
 def is_followed_now(row: int, scratch: int) -> bool:
-    """Whether a worker whose loop is at some turn follows a turn row."""
+    """Whether a worker jumps at a turn row in the current iteration of its loop."""
     turn = word(scratch, Scratch.TURN + word(row, Column.PARAMETERS))
     return (load_i8(word(row, Column.PREDICATE) + turn) != 0) == (word(row, Column.TRUTH) != 0)
 
@@ -232,7 +232,7 @@ def _run_rows(state: int, worker: int, workers: int, scratch: int) -> bool:
 
 @codelet
 def executor(state: int, worker: int, workers: int, scratch: int) -> None:
-    """Runs the steps of one call as one of its workers. A codelet itself: cached, and without the GIL.
+    """Runs the steps of one call as one of its workers. A codelet itself: cached, runs without the GIL.
 
     A step that is left inside a loop counts as not begun: nothing has written a variable by then.
     """
@@ -252,7 +252,7 @@ def executor(state: int, worker: int, workers: int, scratch: int) -> None:
 
 
 def compute_row(codelet_address: int, parameters: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
-    """A row that runs a codelet on each worker's (lo, hi)."""
+    """A row that runs a codelet on each worker's units lo <= unit < hi."""
     head = [RowKind.COMPUTE, codelet_address, parameters, 0, 0, 0]
     return [*head, *(bound for interval in ranges for bound in interval)]
 
@@ -273,17 +273,17 @@ def jump_row(workers: int, target: int, leaves: bool = False) -> list[int]:
 
 
 def repeat_row(workers: int, target: int, turns: int, counter: int, leaves: bool = False) -> list[int]:
-    """A row that goes on at row `target` until `turns` turns are done, counted by a counter that starts at 0."""
+    """A row that goes on at row `target` until `turns` iterations are done, counted by a counter that starts at 0."""
     return [RowKind.REPEAT, 0, counter, target, turns, int(leaves)] + [0] * (2 * workers)
 
 
 def turn_row(workers: int, target: int, counter: int, predicates: int, when: bool) -> list[int]:
-    """A row that goes on at row `target` in turns whose pred, one of those from the address on, is `when`."""
+    """A row that goes on at row `target` in iterations whose pred, in the array at address `predicates`, is `when`."""
     return [RowKind.TURN, 0, counter, target, predicates, int(when)] + [0] * (2 * workers)
 
 
 def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:
-    """The step table of these rows; raises InternalError for impossible ones."""
+    """The step table of these rows, int64 [rows, 6 + 2 * workers]; raises InternalError for invalid ones."""
     for number in range(len(rows)):
         _check_row(rows, number, workers)
     return np.array(rows, np.int64).reshape(len(rows), Column.RANGES + 2 * workers)

@@ -1,4 +1,4 @@
-"""Where a step's data comes from: rows of a host array, gathered by the engine itself."""
+"""Input data of the steps: rows of a host array, gathered by the engine itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of random generators: one of each for the process, so that a new seed reaches every program."""
+"""The states of random generators: one of each per process, so that a new seed reaches every program."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from engine.ops.generators import bind
 from engine.runtime.buffers import DeviceBuffer
 
 STREAM = 0x5DEECE66D
-"""Sets the keys of roundings apart from those of random numbers, for the same seed."""
+"""Separates the keys of stochastic rounding from those of random numbers, for the same seed."""
 
 RNG_STATE = DeviceBuffer(Shape("u64", (3,)))
-"""The state of `rng`, Philox' key and counter."""
+"""The state of `rng`, Philox's key and counter."""
 ROUNDING_STATE = DeviceBuffer(Shape("u64", (3,)))
-"""The state of `rng-get-and-update-state`, Philox' key and counter, from which programs draw the keys of roundings."""
+"""The state of `rng-get-and-update-state`, Philox's key and counter, the source of the keys of stochastic rounding."""
 
 
 def seed_rng(value: int) -> None:
-    """Starts `rng` anew; of the seed the lowest 64 bits count."""
+    """Seeds `rng` with the lowest 64 bits of `value`."""
     RNG_STATE.write(np.array([value % 2**64, 0, 0], np.uint64))
 
 
 def seed_rounding(value: int) -> None:
-    """Starts the keys of roundings anew; of the seed the lowest 64 bits count."""
+    """Seeds the keys of stochastic rounding with the lowest 64 bits of `value`."""
     ROUNDING_STATE.write(np.array([(value % 2**64) ^ STREAM, 0, 0], np.uint64))
 
 
 seed_rng(int.from_bytes(os.urandom(8), "little"))
 seed_rounding(int.from_bytes(os.urandom(8), "little"))
-bind(RNG_STATE, ROUNDING_STATE)  # the definitions draw from the same
+bind(RNG_STATE, ROUNDING_STATE)  # the NumPy definitions draw from the same states

@@ -1,4 +1,4 @@
-"""Where executables are made: fast ones, unless somebody asks for others."""
+"""Construction of executables: fast ones, unless a caller has set another constructor."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _makers: list[Maker] = []
 
 
 def make_executable(program: Program, progress: Progress | None = None) -> Executable:
-    """An executable of a program. `progress(what, done, total)` is told of codelets that are compiled."""
+    """The executable of a program. `progress(what, done, total)` is called as codelets are compiled."""
     usual = Executable if program.exceptions is None else CheckedExecutable
     return (_makers[-1] if _makers else usual)(program, progress)
 
 
 @contextlib.contextmanager
 def made_by(maker: Maker) -> Iterator[None]:
-    """Within, on whatever thread, `maker` makes executables."""
+    """Within, on any thread, `maker` builds executables."""
     _makers.append(maker)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Workers as threads that Python does not know, where the system has a futex: Linux."""
+"""Workers as threads unknown to Python, where the system has a futex: Linux."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _NAME = slice(int(Member.NAME), int(Member.TEXT))
 
 
 def codelets_of_calls() -> list[Codelet]:
-    """What calls run beside a program's own codelets, to be made before the first."""
+    """Codelets that calls run beside the program's own, to be compiled before the first call."""
     return [executor, run_member, start_crew, await_crew, join_crew] if futex()[0] else [executor]
 
 
 @cache
 def _words() -> np.ndarray | None:
-    """What all crew blocks have in common; None where threads cannot be made this way."""
+    """Words that all crew blocks have in common; None where threads cannot be started this way."""
     block = np.zeros(Crew.WORDS, np.int64)
     block[Crew.SYSCALL], block[Crew.FUTEX] = futex()
     if not block[Crew.SYSCALL]:
@@ -58,13 +58,13 @@ def _words() -> np.ndarray | None:
 
 
 def has_native_threads() -> bool:
-    """Whether workers can be threads that Python does not know."""
+    """Whether workers can be threads unknown to Python."""
     return _words() is not None
 
 
 @cache
 def _spreading(cores: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
-    """The numbers of the cores and their mask, as a crew block has them; None for more cores than it has room for."""
+    """The numbers of the cores and their mask, as in a crew block; None for core numbers beyond its capacity."""
     if not cores or cores[-1] >= 64 * AFFINITY_WORDS:
         return None
     mask = np.zeros(64 * AFFINITY_WORDS, np.uint8)
@@ -74,13 +74,13 @@ def _spreading(cores: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
 
 @cache
 def _names(workers: int) -> np.ndarray:
-    """What the threads are called, as a crew block has it."""
+    """Names of the threads, as in a crew block: int64 [workers, 2]."""
     names = b"".join(f"worker {worker}".encode().ljust(16, b"\0") for worker in range(workers))
     return np.frombuffer(names, np.int64).reshape(workers, 2)
 
 
 class NativeCrew:
-    """The threads of one call on a state block that is ready. With `inline` the calling thread is worker 0."""
+    """The threads of one call, for an initialised state block. With `inline` the calling thread is worker 0."""
 
     def __init__(
         self, state: np.ndarray, workers: int, scratch: np.ndarray, pauses: int, inline: bool, watch: Watch | None
@@ -124,14 +124,14 @@ class NativeCrew:
         return True
 
     def cancel(self) -> None:
-        """Whoever was started has begun, and nobody else will be."""
+        """Does nothing: all threads that were started have begun, and no others are started."""
 
     def threads(self) -> list[int]:
-        """The system's numbers of the threads that have begun."""
+        """Kernel thread ids of the threads that have begun."""
         return [thread for thread in self._members[:, Member.THREAD].tolist() if thread]
 
     def failure(self) -> BaseException | None:
-        """Why a thread could not be made."""
+        """The error of a thread that could not be started."""
         number = int(self._block[Crew.FAILURE])
         return RuntimeError(f"can't start new thread: {os.strerror(number)}") if number else None
 

@@ -1,4 +1,4 @@
-"""A thread that empties the rings of outfeeds while programs run, so that they need not wait for room."""
+"""A thread that drains the rings of outfeeds while programs run, so that these need not wait for space."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Protocol
 FIRST_NAP, SHORTEST_NAP, LONGEST_NAP = 0.0005, 0.00005, 0.002
 """Seconds between looks at a ring. Chosen by hand."""
 IDLE_SECONDS = 0.5
-"""How long the thread stays for the next program."""
+"""Seconds for which the thread stays alive for the next program."""
 
 
 class Emptied(Protocol):
-    """Something whose ring fills up."""
+    """An owner of a ring that fills up."""
 
     def drain(self) -> float:
-        """Takes what is in the ring; returns how full it was, 0 to 1."""
+        """Takes the rows in the ring; returns the fraction of it that was full, 0 to 1."""
 
 
 class Collector:
@@ -29,7 +29,7 @@ class Collector:
         self._thread: threading.Thread | None = None
 
     def watch(self, outfeed: Emptied) -> None:
-        """A program that enqueues to `outfeed` is about to run."""
+        """Drains `outfeed` from now on: a program that enqueues to it is about to run."""
         with self._lock:
             self._watched.append(outfeed)
             self._wanted.set()
@@ -38,7 +38,7 @@ class Collector:
                 self._thread.start()
 
     def leave(self, outfeed: Emptied) -> None:
-        """The program has ended."""
+        """Drains `outfeed` no longer: the program has ended."""
         with self._lock:
             self._watched.remove(outfeed)
             if not self._watched:

@@ -1,4 +1,4 @@
-"""A call in pieces: with as many workers as are best now, and others for its later steps if that changes."""
+"""A call in segments: each with the number of workers that is best at its time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import request_change, run_piece
 
 LOOK_SECONDS = 0.02
-"""Between looks at signals and at other threads. Chosen by hand."""
+"""Between checks for signals and other threads. Chosen by hand."""
 BRIEF_SECONDS = 0.05
-"""What is known to take no longer is begun by the calling thread, which then cannot be interrupted. Pieces that take
-longer all the same end, so that others begin the next."""
+"""Segments expected to take no longer run on the calling thread, which then cannot be interrupted. One that takes
+longer all the same ends, and new threads run the next."""
 
 
 class PieceWatch:
-    """Looks after the workers of a piece: ends it when the choice is to be made again."""
+    """Monitors the workers of a segment: ends it when the number of workers is to be chosen again."""
 
     def __init__(self, choice: WorkerChoice, state: np.ndarray, workers: int, most: int) -> None:
         self._choice, self._state = choice, state
@@ -32,11 +32,11 @@ class PieceWatch:
         self._patience = choice.patience(self.begin)
 
     def first_look(self) -> float:
-        """When what is being tried has been tried for long enough."""
+        """Seconds until the current number of workers has been tried for long enough."""
         return self._patience
 
     def look(self, threads: list[int]) -> float:
-        """Ends a piece with all workers if others use the cores, and any other at its time."""
+        """Ends a segment with all workers if other threads use the cores, and any other when its time is up."""
         now = time.perf_counter()
         if self._choice.is_crowded or not self._is_full:
             if now - self.begin >= self._patience:
@@ -45,13 +45,13 @@ class PieceWatch:
         seen = [delay_of(thread) for thread in threads]
         if losers(now - self._seen_at, [after - before for before, after in zip(self._seen, seen, strict=False)]):
             request_change(self._state)
-        # what is rare is looked for more rarely
+        # the longer no contention shows, the rarer the checks
         pause = 2 * (now - self._seen_at)
         self._seen, self._seen_at = seen, now
         return pause
 
     def leaves(self, worker: int, delay: float) -> None:
-        """A worker is done."""
+        """Records the delay of a worker that is done, in seconds."""
         self.delays[worker] = delay
 
 
@@ -66,16 +66,16 @@ def run_in_pieces(
     may_be_inline: bool = False,
     limit: TimeLimit | None = None,
 ) -> int:
-    """Runs a call that `begin_call` has begun with at most so many workers; returns how many workers ended it.
+    """Runs a call that `begin_call` has begun with at most `most` workers; returns how many workers ended it.
 
-    Exactly as many where their number `is_given`. `table` and `scratch` make or find those of a number of workers. With
-    `may_be_inline` nobody is waited for, so that brief calls can do without Ctrl-C. Raises what `run_table` raises.
+    Exactly as many where their number `is_given`. `table` and `scratch` return those of a number of workers. With
+    `may_be_inline` the call waits for no host, so brief ones can do without Ctrl-C. Raises what `run_table` raises.
     """
     completed = 0
     while True:
         workers = most if is_given else choice.workers(most, time.perf_counter())
         watch = PieceWatch(choice, state, workers, most)
-        # beside strangers new threads get on better than one that has had its share of the cores
+        # under contention the scheduler favours new threads over one that has used up its share of the cores
         inline = may_be_inline and not choice.is_crowded and choice.step_seconds * (steps - completed) < BRIEF_SECONDS
         first, completed = (
             completed,

@@ -1,4 +1,4 @@
-"""Workers as threads of Python's, where the system has no futex."""
+"""Workers as Python threads, where the system has no futex."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.runtime.threads import Watch, cores_to_spread
 
 
 def spread(worker: int, cores: Sequence[int]) -> None:
-    """Moves the calling thread to a core of its own, and lets it go on wherever it likes."""
+    """Moves the calling thread to a core of its own once, without pinning it there."""
     if cores:
         # a core may have been taken away meanwhile
         with suppress(OSError):
@@ -39,11 +39,11 @@ class PythonCrew:
         self._failures: list[BaseException] = []
 
     def begin(self) -> None:
-        """Starts the first."""
+        """Starts the first thread."""
         self._members[0].start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether nobody is at work; after a cancellation, whether nobody ever will be."""
+        """Whether no worker runs; after a cancellation, whether none ever will. Waits at most `seconds`."""
         if self._cancelled and not self._begun:
             return True
         if not self._finished.wait(seconds):
@@ -52,16 +52,16 @@ class PythonCrew:
         return True
 
     def cancel(self) -> None:
-        """The first may not have begun."""
+        """Keeps the first thread from starting the others if it has not begun."""
         with self._lock:
             self._cancelled = True
 
     def threads(self) -> list[int]:
-        """The system's numbers of the threads that have begun."""
+        """Kernel thread ids of the threads that have begun."""
         return [each.native_id for each in self._members if each.native_id is not None]
 
     def failure(self) -> BaseException | None:
-        """What a worker has raised, the first of them."""
+        """The first exception that a worker raised."""
         return self._failures[0] if self._failures else None
 
     def _run(self, worker: int) -> None:
@@ -95,7 +95,7 @@ class PythonCrew:
             self._work(worker)
             if self._watch is not None:
                 self._watch.leaves(worker, delay_here())
-        except BaseException as failure:  # handed to the caller, who raises it
+        except BaseException as failure:  # raised again in the caller's thread
             self._fail(failure)
 
     def _fail(self, failure: BaseException) -> None:

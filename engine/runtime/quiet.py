@@ -25,8 +25,8 @@ def quiet_openblas() -> int:
     """Makes idle OpenBLAS threads sleep after 0.1 ms, not 0.1 s; returns the number of libraries reached.
 
     After any matrix product of NumPy its threads would otherwise spin on the workers' cores (1.7 times slower
-    steps). Results, speed and number of BLAS threads stay as they are. Works once per process, on Linux. To
-    keep it away set OPENBLAS_THREAD_TIMEOUT yourself; 28 is OpenBLAS' own value. Do not call while another
+    steps). Results, speed and number of BLAS threads stay as they are. Works once per process, on Linux.
+    OPENBLAS_THREAD_TIMEOUT in the environment disables it; 28 is OpenBLAS' own value. Do not call while another
     thread is in a BLAS function.
     """
     if VARIABLE in os.environ or not sys.platform.startswith("linux"):

@@ -14,21 +14,21 @@ from engine.runtime.rings import InfeedRing, OutfeedRing
 NAP = 0.0005
 """Seconds between looks at the outfeed."""
 MOST_ZEROS = 32
-"""Rows of zeros that are pushed at once to flush a pipeline. Chosen by hand."""
+"""Most rows of zeros that are pushed at once to flush a pipeline. Chosen by hand."""
 
 
 class RequestStream:
-    """Feeds a program that is run again and again as long as there are requests, and never while there are none.
+    """Feeds a program that is run repeatedly while there are requests, and not while there are none.
 
-    A run may ask for more rows than there are requests, because it is a loop or a pipeline. After `timeout` seconds
-    without a request it is given zeros until it ends; their results nobody sees.
+    A run may need more rows than there are requests, because it is a loop or a pipeline. After `timeout` seconds
+    without a request it is fed zeros until it ends; their results are dropped.
     """
 
     def __init__(self, infeed: InfeedRing, outfeed: OutfeedRing, timeout: float) -> None:
         self._infeed, self._outfeed, self._timeout = infeed, outfeed, timeout
         self._changed = threading.Condition()
         self._pending: deque[int | None] = deque()
-        """For each row whose results have not come, its request, or None for zeros; in order."""
+        """The request of each row without results so far, None for zeros; in order."""
         self._requests = self._waiting = 0
         self._zeros = 1
         self._results: dict[int, list[np.ndarray]] = {}
@@ -36,7 +36,7 @@ class RequestStream:
         self._running = False
 
     def request(self, row: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs for a row of inputs, an array each. Raises what ended the program, if it has ended."""
+        """The outputs for a row of inputs, an array each. Raises the error that ended the program, if it has ended."""
         number = self._put([np.ascontiguousarray(array)[None] for array in row])
         while True:
             ended = self._outfeed.closed
@@ -62,11 +62,11 @@ class RequestStream:
                 run()
                 with self._changed:
                     self._collect()
-        except BaseException as error:  # whoever waits for a result gets it
+        except BaseException as error:  # raised in the callers that wait for a result
             self.close(error)
 
     def fill_up(self) -> None:
-        """Gives a run that waits in vain zeros; returns when the stream is closed."""
+        """Feeds zeros to a run that waits without requests; returns when the stream is closed."""
         zeros = [np.zeros((MOST_ZEROS, *shape.dimensions), shape.dtype) for shape in self._infeed.shapes]
         while not self._infeed.closed:
             with self._changed:
@@ -76,7 +76,7 @@ class RequestStream:
                 self._collect()
                 idle = time.monotonic() - self._last
                 if idle >= self._timeout and not self._infeed.available() and not self._infeed.closed:
-                    # A long run needs many; what it does not take is taken back.
+                    # A long run needs many; zeros that it does not take are taken back.
                     self._zeros = max(1, min(2 * self._zeros, MOST_ZEROS, self._infeed.room()))
                     self._infeed.put([leaf[: self._zeros] for leaf in zeros])
                     self._pending += [None] * self._zeros
@@ -90,7 +90,7 @@ class RequestStream:
             self._changed.notify_all()
 
     def _put(self, row: list[np.ndarray]) -> int:
-        """Hands over a request, waiting for room with the lock released, and returns its number."""
+        """Enqueues a request, waiting for space with the lock released, and returns its number."""
         while True:
             with self._changed:
                 if self._infeed.room() or self._infeed.closed:
@@ -114,7 +114,7 @@ class RequestStream:
             del self._pending[place]
 
     def _collect(self) -> None:
-        """Takes results out of the ring, those of zeros to forget them; the lock is held."""
+        """Takes results out of the ring and drops those of zeros; the lock is held."""
         rows = self._outfeed.take()
         for k in range(len(rows[0]) if rows else 0):
             request = self._pending.popleft()

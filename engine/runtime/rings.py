@@ -16,15 +16,15 @@ from engine.runtime.buffers import ALIGNMENT, aligned_zeros
 
 RING_BYTES = 1 << 20
 MOST_SLOTS = 1 << 14
-"""Of a ring: bytes, and rows. Chosen by hand."""
+"""Suggested bytes of a ring, and most rows. Chosen by hand."""
 FIRST_NAP, LONGEST_NAP = 0.00005, 0.002
-"""Seconds between looks at a ring, twice as long each time. Chosen by hand."""
+"""Seconds between polls of a ring, doubled each time. Chosen by hand."""
 ENDLESS = 1 << 62
-"""More rows than any program takes or hands over."""
+"""More rows than any program takes or appends."""
 
 
 def suggested_slots(shapes: Sequence[Shape]) -> int:
-    """How many slots keep both sides busy: small rows need many, as the host looks at them only now and then."""
+    """Number of slots that keeps both sides busy: small rows need many, as the host polls only now and then."""
     row_bytes = sum(max(shape.bytes, 1) for shape in shapes)
     return max(2, min(MOST_SLOTS, RING_BYTES // max(row_bytes, 1)))
 
@@ -54,17 +54,17 @@ class _Ring:
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of one row."""
+        """Bytes of one row."""
         return sum(shape.bytes for shape in self.shapes)
 
     @property
     def rows(self) -> int:
-        """Rows that have gone through the ring so far: those the producer has finished."""
+        """Number of rows that the producer has finished so far."""
         return self._load(Ring.WRITTEN)
 
     @property
     def device_waits(self) -> int:
-        """How often a program waited for the host: for a row, or for room."""
+        """Number of times a program waited for the host: for a row, or for space."""
         return self._load(Ring.WAITS)
 
     @property
@@ -79,14 +79,14 @@ class _Ring:
 
     @property
     def error(self) -> BaseException:
-        """What a program raises that finds the ring closed."""
+        """The error raised by a program that finds the ring closed."""
         return self._error or FeedEnded(
             "Expected a queue that stays open while a program uses it. Received: one that was closed. "
             "Run fewer steps, or keep feeding and dequeuing until the program ends."
         )
 
     def close(self, error: BaseException | None = None) -> None:
-        """No more rows from the host's side. May be called from any thread; the first call counts.
+        """Closes the ring for the host. May be called from any thread; the first call counts.
 
         A program that waits leaves its step, and its call raises `error`, or FeedEnded if there is none.
         """
@@ -96,11 +96,11 @@ class _Ring:
             self._store(Ring.CLOSED, 1)
 
     def begin(self) -> None:
-        """A program that may use the ring is about to run."""
+        """Prepares the ring for a program that is about to run."""
         self._store(Ring.ENDED, 0)
 
     def settle(self) -> None:
-        """No program runs any more: the slot of the last row that was taken is free."""
+        """Frees the slot of the last row that was taken: no program runs any more."""
 
     def _load(self, index: Ring) -> int:
         seen = ctypes.c_int64()
@@ -111,11 +111,11 @@ class _Ring:
         store_word(self.address + 8 * CONTROL_LINE * index, value, 0, 0)
 
     def _nap(self, naps: int, most: float = LONGEST_NAP) -> None:
-        """Lets others work, longer each time; a close ends it, and so does Ctrl-C."""
+        """Sleeps, longer each time; `close` and Ctrl-C end it."""
         self._closed.wait(max(0.0, min(FIRST_NAP * 2 ** min(naps, 10), LONGEST_NAP, most)))
 
     def _pieces(self, first: int, count: int) -> list[tuple[slice, slice]]:
-        """Rows first <= i < first + count as (slots, rows) that lie together."""
+        """Rows first <= i < first + count as contiguous (slots, rows)."""
         start = first % self.slots
         head = min(count, self.slots - start)
         pieces = [(slice(start, start + head), slice(0, head))]
@@ -123,7 +123,7 @@ class _Ring:
 
 
 class InfeedRing(_Ring):
-    """Rows from the host to the device. What a program does not take stays for the next one."""
+    """Rows from the host to the device. Rows that a program does not take stay for the next one."""
 
     def __init__(self, shapes: Sequence[Shape], slots: int) -> None:
         super().__init__(shapes, slots)
@@ -133,7 +133,7 @@ class InfeedRing(_Ring):
         """Appends k rows: an array [k, ...] for each leaf. Waits while the ring is full.
 
         Raises ConfigurationError for other shapes or dtypes than the ring's, and the ring's error when it is closed;
-        of the rows, some may have been appended then.
+        some of the rows may have been appended then.
         """
         count = self._count(rows)
         done = naps = 0
@@ -155,7 +155,7 @@ class InfeedRing(_Ring):
             done += fitting
 
     def put_for_ever(self, rows: Sequence[np.ndarray]) -> None:
-        """Fills all slots with rows that come again and again; nothing else can be put.
+        """Fills all slots with rows that are read cyclically without end; no other rows can be put.
 
         Raises ConfigurationError for other shapes or dtypes than the ring's, or another number of rows than of slots.
         """
@@ -166,11 +166,11 @@ class InfeedRing(_Ring):
         self._store(Ring.WRITTEN, ENDLESS)
 
     def room(self) -> int:
-        """How many rows can be put without waiting."""
+        """Number of rows that can be put without waiting."""
         return self.slots - (self._load(Ring.WRITTEN) - self._load(Ring.READ))
 
     def available(self) -> int:
-        """How many rows no program has taken yet."""
+        """Number of rows that no program has taken yet."""
         return self._load(Ring.WRITTEN) - self._load(Ring.TAKEN)
 
     def next_row(self, timeout: float | None = None) -> list[np.ndarray]:
@@ -214,10 +214,10 @@ class InfeedRing(_Ring):
 
 
 class OutfeedRing(_Ring):
-    """Rows from the device to the host. The device waits while nobody takes them."""
+    """Rows from the device to the host. The device waits while the ring is full."""
 
     def discard(self) -> None:
-        """From now on rows vanish, and the device never waits."""
+        """Drops all rows from now on, so that the device never waits."""
         self._store(Ring.READ, ENDLESS)
 
     def take(self) -> list[np.ndarray] | None:
@@ -240,7 +240,7 @@ class OutfeedRing(_Ring):
 
     @property
     def waiting(self) -> int:
-        """How many rows the device has handed over that nobody has taken."""
+        """Number of rows that the device has appended and the host has not taken."""
         return max(self._load(Ring.WRITTEN) - self._load(Ring.READ), 0)
 
     def wait(self, timeout: float) -> bool:

@@ -1,7 +1,7 @@
-"""Worker threads: how many, and started anew for each call with a caller that stays interruptible.
+"""Worker threads: their number, and a thread pool for each call, whose caller stays interruptible.
 
-No thread outlives the call, so there is nothing to shut down at exit and nothing to remake after a fork. The
-kernel places new threads better than parked ones; none is ever pinned. There are two ways to make them, each a file.
+No thread outlives the call, so there is nothing to shut down at exit and nothing to restart after a fork. The
+kernel schedules new threads better than parked ones; none is ever pinned. There are two implementations, a file each.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from engine.runtime.time_limit import TimeLimit
 
 POLL_SECONDS = 0.1
 PATIENCE_SECONDS = 0.4
-"""How long an interrupted caller waits for the end of a step before it asks the workers to leave it."""
+"""Seconds for which an interrupted caller waits for the end of a step before it asks the workers to leave it."""
 
 
 def usable_cores() -> int:
-    """The processors this process may run on."""
+    """Number of processors this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def most_workers() -> int:
-    """How many workers may help each other: those without a core would only keep the others waiting."""
+    """The largest useful number of workers: those without a core would only delay the others."""
     return usable_cores()
 
 
 def is_worker_count_given() -> bool:
-    """Whether NUMBA_NUM_THREADS says how many workers are wanted, even where fewer would do."""
+    """Whether NUMBA_NUM_THREADS sets the number of workers, even where fewer would do."""
     return bool(os.environ.get("NUMBA_NUM_THREADS", "").strip())
 
 
@@ -51,11 +51,11 @@ def worker_count() -> int:
 
 
 def cores_to_spread(workers: int) -> Sequence[int]:
-    """The core of each of so many workers; none where the system is to decide.
+    """The core of each of `workers` workers; empty where the scheduler is to decide.
 
-    New threads often begin on one core, and it takes the system some 5 ms to see it. They are moved to a core each,
-    once, and may go on wherever they like; but only where every core gets a worker: elsewhere the system knows better
-    which cores are free.
+    New threads often begin on one core, and the scheduler takes some 5 ms to spread them. They are moved to a core
+    each, once, and not pinned; but only where every core gets a worker: otherwise the scheduler knows better which
+    cores are free.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
     return cores if workers == len(cores) > 1 else []
@@ -66,16 +66,16 @@ Stop = Callable[[bool], None]
 
 
 class Watch(Protocol):
-    """Somebody who looks after the workers of a call."""
+    """A monitor of the workers of a call."""
 
     def first_look(self) -> float:
         """Seconds until the first look."""
 
     def look(self, threads: list[int]) -> float:
-        """Looks at the workers, given by the system's numbers of their threads; returns the seconds until the next."""
+        """Inspects the workers, given by kernel thread ids; returns the seconds until the next look."""
 
     def leaves(self, worker: int, delay: float) -> None:
-        """A worker is done; others have kept it from running for so many seconds."""
+        """Records that a worker is done; other threads kept it from running for `delay` seconds."""
 
 
 class CallThreads(Protocol):
@@ -85,20 +85,20 @@ class CallThreads(Protocol):
         """Starts the threads."""
 
     def wait(self, seconds: float) -> bool:
-        """Whether none of them is at work any longer; waits for that, but not longer than so many seconds."""
+        """Whether all of them have ended; waits for that, at most `seconds` seconds."""
 
     def cancel(self) -> None:
-        """Nobody begins who has not begun."""
+        """Keeps threads that have not begun from beginning."""
 
     def threads(self) -> list[int]:
-        """The system's numbers of the threads that have begun."""
+        """Kernel thread ids of the threads that have begun."""
 
     def failure(self) -> BaseException | None:
-        """Why a worker failed, or could not start; its error frees the others from waiting."""
+        """The error of a worker that failed or could not start; it releases the others from their barriers."""
 
 
 def attend(crew: CallThreads, stop: Stop, watch: Watch | None, limit: TimeLimit | None = None) -> None:
-    """Returns when all of a crew are done.
+    """Starts the threads of a pool and returns when all are done.
 
     An interruption of the caller (Ctrl-C) calls stop(False), later stop(True) if need be, waits for the workers, and
     is raised again. When the time of `limit` is up stop(True) is called. Raises InternalError when a worker fails.
@@ -122,7 +122,7 @@ def attend(crew: CallThreads, stop: Stop, watch: Watch | None, limit: TimeLimit 
 
 
 def _leave(crew: CallThreads, stop: Stop) -> None:
-    """After an interruption: returns, or raises what else interrupts, when nobody is at work."""
+    """After an interruption: returns, or raises a later interruption, when no worker runs."""
     patient_until = time.monotonic() + PATIENCE_SECONDS
     latest: BaseException | None = None
     while True:
@@ -132,7 +132,7 @@ def _leave(crew: CallThreads, stop: Stop) -> None:
             while not crew.wait(POLL_SECONDS):
                 stop(time.monotonic() >= patient_until)
             break
-        except BaseException as again:  # somebody who asks twice is not patient
+        except BaseException as again:  # a second interruption ends the patience
             latest, patient_until = again, 0.0
     if latest is not None:
         raise latest

@@ -1,4 +1,4 @@
-"""How long a call may take: until when its workers run, and the error of one that was still running then."""
+"""Time limit of a call: the time at which its workers must have ended, and the error if they have not."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from engine.errors import CallTimeout, ConfigurationError
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """So many seconds, which end at a time of the monotonic clock."""
+    """A limit of `seconds` seconds that ends at time `end` of the monotonic clock."""
 
     seconds: float
     end: float
 
     def left(self) -> float:
-        """Seconds until the end, none of them negative."""
+        """Seconds until the end, at least 0."""
         return max(0.0, self.end - time.monotonic())
 
     def error(self, received: str) -> CallTimeout:
-        """The error of a call that has taken longer, `received` being where it was."""
+        """The error of a call that has taken longer; `received` says where it was."""
         return CallTimeout(
             f"Expected a call that ends within {self.seconds:g} seconds. Received: {received}. Variables are as after "
             "the last whole step, and the program can be run again. Give a longer timeout, or inputs with which its "
@@ -32,7 +32,7 @@ class TimeLimit:
 
 
 def time_limit(seconds: float | None) -> TimeLimit | None:
-    """A limit that begins now, none for None. Raises ConfigurationError for what is no time above 0."""
+    """A limit that begins now; None for None. Raises ConfigurationError unless `seconds` is a finite number above 0."""
     if seconds is None:
         return None
     is_number = isinstance(seconds, int | float | np.integer | np.floating) and not isinstance(seconds, bool)

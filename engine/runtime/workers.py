@@ -17,15 +17,15 @@ from engine.runtime.threads import CallThreads, Watch, attend
 from engine.runtime.time_limit import TimeLimit
 
 PAUSE_SECONDS = 0.0002
-"""How long a worker pauses before it sleeps: to be woken takes some 50 microseconds, and few waits are longer."""
+"""Seconds for which a worker spins before it sleeps: a wake-up takes some 50 microseconds, and few waits are longer."""
 LONGEST_SLEEP_NANOSECONDS = 10_000_000
-"""After which a worker looks for itself, should a wake-up be lost. Chosen by hand."""
+"""After which a sleeping worker checks for itself, should a wake-up be lost. Chosen by hand."""
 _WAITING = slice(int(State.WAITING), State.WAITING + Waiting.WORDS)
 
 
 @cache
 def pauses_before_sleep() -> int:
-    """How often a waiting worker pauses before it sleeps."""
+    """Number of pause instructions of a waiting worker before it sleeps."""
     return int(PAUSE_SECONDS * pauses_per_second())
 
 
@@ -40,14 +40,14 @@ def _waiting_block() -> np.ndarray:
 
 @cache
 def _clock_address() -> int:
-    """The address of clock_gettime; 0 where threads are Python's, which need no deadlines."""
+    """The address of clock_gettime; 0 where workers are Python threads, which need no deadlines."""
     if not sys.platform.startswith("linux"):
         return 0
     return int(ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0)
 
 
 def begin_call(steps: int, state: np.ndarray, held: int = 0) -> None:
-    """Writes into the state block what holds for a whole call, in which no step is complete."""
+    """Initialises the state block for a whole call, with no step complete."""
     state[:] = 0
     state[State.STEPS] = steps
     state[State.HELD] = held
@@ -66,7 +66,7 @@ def _begin_piece(
     state[State.TABLE] = table.ctypes.data
     state[State.ROWS], state[State.COLUMNS] = table.shape
     state[State.STOP_AT] = steps
-    if state[State.CHANGE]:  # what the piece before it has left
+    if state[State.CHANGE]:  # left by the previous segment
         state[State.FIRST] = first
         state[State.CHANGE] = state[State.LEAVE_AT] = 0
         state[State.ASLEEP :] = 0
@@ -75,18 +75,18 @@ def _begin_piece(
 def request_stop(state: np.ndarray, inside_step: bool = False) -> None:
     """Asks the running call to end at its next step boundary; may be called from any thread.
 
-    With `inside_step` a long loop is left between two of its turns: its step then counts as not begun.
+    With `inside_step` a long loop is left between two of its iterations: its step then counts as not begun.
     """
     state[State.STOP] = Stop.INSIDE_STEP if inside_step else Stop.AFTER_STEP
 
 
 def request_change(state: np.ndarray) -> None:
-    """Asks the workers to end at their next step boundary, so that others can go on."""
+    """Asks the workers to end at their next step boundary, so that another number of them can go on."""
     state[State.CHANGE] = 1
 
 
 def completed_steps(state: np.ndarray) -> int:
-    """How many steps all workers have finished; valid during the call and after an interruption."""
+    """Number of steps that all workers have finished; valid during the call and after an interruption."""
     return int(state[State.COMPLETED])
 
 
@@ -103,8 +103,8 @@ def run_table(
 
     `table`, `scratch`, `state`: of `step_table`, `new_scratch`, `new_state` in executor.py, for `workers`
     workers; a state block serves one call at a time. With `inline` the calling thread is worker 0, where the system
-    allows that: one thread less is started and nobody is woken at the end, but Ctrl-C waits for it, so use it for
-    calls of a few milliseconds. With `held` the workers wait while so many complete steps are not TAKEN.
+    allows that: one thread less is started and no caller woken at the end, but Ctrl-C waits for it, so use it for
+    calls of a few milliseconds. With `held` the workers wait while that many complete steps are not TAKEN.
     Raises KeyboardInterrupt after the step during which it came, or inside a long loop of that step if it does
     not end soon, and InternalError when a worker fails.
     """
@@ -124,10 +124,10 @@ def run_piece(
     deadline: int = 0,
     limit: TimeLimit | None = None,
 ) -> int:
-    """Runs the steps from `first` on of a call that `begin_call` has begun; returns how many are complete then.
+    """Runs the steps from `first` on of a call that `begin_call` has begun; returns how many are complete.
 
-    Those are fewer than `steps` only after `request_stop` or `request_change`, or when the deadline has passed, in
-    nanoseconds of the monotonic clock. Otherwise as `run_table`. Raises CallTimeout if the time of `limit` ends first.
+    These are fewer than `steps` only after `request_stop` or `request_change`, or when the deadline, in nanoseconds
+    of the monotonic clock, has passed. Otherwise as `run_table`. Raises CallTimeout if the time of `limit` ends first.
     """
     if steps <= first:
         return completed_steps(state)
