@@ -1,6 +1,6 @@
-"""Supersteps that an account merges where its options ask for it: infeeds, look-ups, products, reductions.
+"""Supersteps that a cost report merges if its options ask for it: infeeds, look-ups, products, reductions.
 
-A program keeps its compute sets. Of those that are merged the first is charged with all, the others are free.
+A program keeps its compute sets. The first of a merged group is charged with the whole cost, the others are free.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def merge_supersteps(
     assumptions: Assumptions,
     planning: Sequence[Assumptions] | None = None,
 ) -> list[Superstep]:
-    """The supersteps of a program with those merged that `assumptions.optimizations` name.
+    """The supersteps of a program, merged as `assumptions.optimizations` asks for.
 
     `planning` has the options of each compute set, the same object for those that may be merged.
     """
@@ -64,7 +64,7 @@ class _Merger:
         self.merged: set[int] = set()
 
     def merge_infeeds(self) -> None:
-        """One sync for neighbouring copies from queues."""
+        """Charges one sync for consecutive copies from queues."""
         copies = [has_codelet(each.work, infeed_copy, infeed_row) for each in self.compute_sets]
         for at in range(1, len(copies)):
             if copies[at] and copies[at - 1]:
@@ -76,7 +76,7 @@ class _Merger:
         together: Callable[[Group], Superstep],
         most_bytes: int | None = None,
     ) -> None:
-        """Merges compute sets of one key that run equally often and do not depend on each other."""
+        """Merges compute sets of one key that are in the same regions and do not depend on each other."""
         found: dict[Hashable, Group] = {}
         for at, each in enumerate(self.compute_sets):
             key = None if at in self.merged else key_of(each)
@@ -95,7 +95,7 @@ class _Merger:
             self.steps[at] = replace(FREE, tiles=whole.tiles)
 
     def _independent(self, candidates: Group, most_bytes: int | None) -> Iterator[Group]:
-        """Groups none of whose compute sets reads what follows from another's result, of so many bytes at most."""
+        """Groups of compute sets that do not depend on each other and together read at most `most_bytes` bytes."""
         left = candidates
         while left:
             group, rest, derived, held = [left[0]], [], _written(self.compute_sets[left[0]]), _bytes_read(self, left[0])
@@ -115,7 +115,7 @@ class _Merger:
             left = rest
 
     def _derived(self, derived: set[Buffer], begin: int, end: int) -> set[Buffer]:
-        """What the compute sets begin <= k < end make of arrays that are derived."""
+        """Arrays that the compute sets begin <= k < end compute from `derived` ones."""
         more: set[Buffer] = set()
         for each in self.compute_sets[begin:end]:
             if any(span.buffer in derived or span.buffer in more for span in each.reads):
@@ -123,13 +123,13 @@ class _Merger:
         return more
 
     def one_lookup(self, group: Group) -> Superstep:
-        """As many look-ups in one plan."""
+        """Cost of all look-ups of a group in one plan."""
         lookups = [found for at in group if (found := lookup_of(self.compute_sets[at]))]
         whole = replace(lookups[0], lookups=sum(each.lookups for each in lookups))
         return lookup_step(whole, self.target, self.planning[group[0]])
 
     def one_product(self, group: Group) -> Superstep:
-        """One product with the operand that is shared, and all rows or columns of the others."""
+        """Cost of one product with the shared operand, and all rows or columns of the others."""
         first = self.compute_sets[group[0]]
         products = [product_of(self.compute_sets[at], self.layouts) for at in group]
         shares_a = len({self.compute_sets[at].reads[0].buffer for at in group}) == 1
@@ -143,7 +143,7 @@ class _Merger:
         return product_step(best_plan(whole.convolution, self.target, options))
 
     def operand_of(self, number: int) -> Callable[[ComputeSet], Hashable | None]:
-        """The operand of a product with the sizes that others must have to share it."""
+        """Key function: operand `number` of a product, and the types and sizes that must agree to share it."""
 
         def key(compute_set: ComputeSet) -> Hashable | None:
             effort = compute_set.effort
@@ -165,7 +165,7 @@ class _Merger:
         return key
 
     def reductions(self, group: Group) -> Superstep:
-        """The work of all, with the syncs of the longest and one start-up of the exchange."""
+        """Cost of a group of reductions: the work of all, the most syncs of one, and one start-up of the exchange."""
         steps = [self.steps[at] for at in group]
         exchanged = [each for each in steps if each.exchange]
         saved = max(0, len(exchanged) - 1) * self.target.exchange_start_cycles

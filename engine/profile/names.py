@@ -1,4 +1,4 @@
-"""Readable names of compute sets and arrays, from the op_names that the front end recorded."""
+"""Readable names of compute sets and arrays, from the op_names recorded by the front end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SLOT = " slot of "
 """Between the optimizer and the variable in the name of an optimizer's slot."""
 STASH = "stash of "
 ACCUMULATOR = "sum of gradients of "
-"""Before the names of arrays that wait in a pipeline, and of those that sum gradients of micro-batches."""
+"""Prefixes of the names of arrays that wait in a pipeline, and of those that sum gradients over micro-batches."""
 
 
 def layer_in(name: str) -> str:
@@ -20,10 +20,10 @@ def layer_in(name: str) -> str:
 
 
 def buffer_names(program: Program) -> dict[Buffer, str]:
-    """A name for each array: what writes it, or for a variable the layer that reads it first.
+    """A name for each array: the operation that writes it, or for a variable the layer that reads it first.
 
-    An optimizer's slot is named after the variable of the same shape that is updated with it, unless it has such a name
-    from the front end.
+    An optimizer's slot is named after the variable of the same shape that is updated with it, unless the front end has
+    named it so.
     """
     names = {b: b.name for b in program.variables.values() if SLOT in b.name or b.name.startswith(ACCUMULATOR)}
     for compute_set in program.compute_sets:
@@ -41,7 +41,7 @@ def buffer_names(program: Program) -> dict[Buffer, str]:
 
 
 def _accumulators(program: Program, names: dict[Buffer, str]) -> dict[Buffer, str]:
-    """Names of the states of loops that sum gradients: an update reads them, together with its variable."""
+    """Names of loop states that sum gradients: those that an update of a variable reads."""
     found: dict[Buffer, str] = {}
     for compute_set in program.compute_sets:
         updated = {s.buffer.shape: names.get(s.buffer, "") for s in compute_set.writes if s.buffer.kind == "variable"}
@@ -53,7 +53,7 @@ def _accumulators(program: Program, names: dict[Buffer, str]) -> dict[Buffer, st
 
 
 def label_of(compute_set: ComputeSet, names: dict[Buffer, str]) -> str:
-    """The readable name of a compute set; for an optimizer's, what it updates."""
+    """The readable name of a compute set; for an optimizer's, with the variable that it updates."""
     layer = layer_of(compute_set.op_name)
     for span in compute_set.writes:
         name = names.get(span.buffer, "")

@@ -1,4 +1,4 @@
-"""What a compute set does, apart from what it costs: for the tables that people read."""
+"""The work of a compute set, apart from its cost, for tables of reports."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ layer = cache(layer_of)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What one run of a compute set does. `unit` is "AMP" for products on the matrix engines, else "vector".
+    """Work of one execution of a compute set. `unit` is "AMP" for products on the matrix engines, else "vector".
 
-    `element_type` is of what is multiplied, or else of what is written; `flop` counts two for a multiply-add and one
-    for each other operation on an element; `bytes` are of the arrays that it touches.
+    `element_type` is that of the operands of products, else of the result; `flop` counts two for a multiply-add and
+    one for each other operation on an element; `bytes` are of the arrays that it accesses.
     """
 
     layer: str = ""
@@ -30,7 +30,7 @@ class Operation:
 
 
 def operation_of(compute_set: ComputeSet) -> Operation:
-    """The figures of a compute set."""
+    """The work of one execution of a compute set."""
     effort = compute_set.effort
     on_amp = effort.multiply_adds > 0 and kind_of(effort.element_type) != "integer"
     spans = compute_set.writes or compute_set.reads

@@ -1,4 +1,4 @@
-"""What the chip's compiler may merge or leave out: options of an account that do not change what a program computes."""
+"""Options of a cost report for what the chip's compiler may merge or omit; results of programs do not change."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ SelectionOrder = Literal["AUTO", "ZIGZAG", "SNAKE", "HOOF"]
 
 @dataclass(frozen=True, slots=True)
 class EstimatedOptimizations:
-    """Options of `IPUConfig.optimizations` and `IPUConfig.selection_order` (Python API, 18.7), as an account has them.
+    """Options of `IPUConfig.optimizations` and `IPUConfig.selection_order` (Python API, 18.7), for cost reports.
 
     Args:
-        minimum_remote_bytes: what has fewer bytes stays on the tiles when the rest is offloaded.
+        minimum_remote_bytes: arrays of fewer bytes stay on the tiles when the rest is offloaded.
         merge_infeeds: one sync for all arrays of an infeed's element, in place of one for each.
         combine_lookups: look-ups in one table that do not depend on each other are planned as one.
         combine_products: products that share an operand, and do not depend on each other, are planned as one.
         replace_dynamic_slices: dynamic slices and their updates along one dimension are planned as look-ups of rows,
-            the array staying where it is, if that takes fewer cycles than to lay the whole array out anew.
-        reduce_many_bytes: reductions that read so many bytes together, and do not depend on each other, share
-            their syncs and the start-up of their exchanges.
-        cross_replica_sum_bytes: gradients of so many bytes together, at most, are summed over replicas at once; 0: each
-            by itself.
+            with the array left in place, if that takes fewer cycles than rearranging the whole array.
+        reduce_many_bytes: reductions that together read at most this many bytes, and do not depend on each other,
+            share their syncs and the start-up of their exchanges; 0: none.
+        cross_replica_sum_bytes: most bytes of gradients that are summed over replicas at once; 0: each by itself.
         syncless_collectives: whether sums over replicas have a sync at their beginning only.
-        inter_ipu_copies_bytes: so many bytes, at most, come from other IPUs in one copy; 0: each array in its own.
-        selection_order: which IPU of the ladder a shard of a replica is on.
+        inter_ipu_copies_bytes: most bytes that come from other IPUs in one copy; 0: each array in its own.
+        selection_order: the IPU of the ladder for each shard of a replica.
     """
 
     minimum_remote_bytes: int = 128
@@ -41,7 +40,7 @@ class EstimatedOptimizations:
 
     @property
     def merges(self) -> bool:
-        """Whether compute sets are to be merged at all."""
+        """Whether any compute sets are to be merged."""
         return self.merge_infeeds or self.combine_lookups or self.combine_products or self.reduce_many_bytes > 0
 
 

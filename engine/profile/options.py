@@ -1,4 +1,4 @@
-"""What an account assumes beyond the program: the library options that trade memory for cycles, and I/O tiles."""
+"""Assumptions of a cost report: the library options that trade memory for cycles, I/O tiles, offloading."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OPTIMIZER_STATE_VARIABLES, GRADIENT_ACCUMULATORS = "optimizer state variables", 
 
 @dataclass(frozen=True, slots=True)
 class ProductOptions:
-    """Options of a matrix product or a convolution: the type of partial sums, "f32" or "f16", and the part of the
-    tiles' memory that its plan may take besides what lives always."""
+    """Options of a matrix product or a convolution: the type of partial sums, "f32" or "f16", and the fraction of the
+    tiles' memory for its plan's temporary bytes."""
 
     partials_type: str = "f32"
     memory_proportion: float = 0.6
@@ -32,33 +32,31 @@ class ProductOptions:
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What an account takes for granted.
+    """Assumptions of a cost report.
 
     Args:
         partials_type: of fp16 products, "f32" (Poplar's default) or "f16".
-        available_memory_proportion: part of each tile's memory for a plan's temporary bytes, above 0 (0.6).
+        available_memory_proportion: fraction of each tile's memory for a plan's temporary bytes, above 0 (0.6).
         convolution_partials_type: of convolutions; None for `partials_type`.
         convolution_memory_proportion: of convolutions; None for `available_memory_proportion`.
         slice_memory_proportion: of embedding look-ups; None for `available_memory_proportion`.
-        layers: (layer, options) for products and convolutions of a layer, stronger than all above; the layer is named
-            as in the account. A name that ends in "/" stands for all whose op_name contains it.
-        triangular_solve_block, cholesky_block: sizes of the blocks of which each is processed on one tile; None for the
-            cheapest.
+        layers: (layer, options) for products and convolutions of a layer, which override all above; the layer is named
+            as in the cost report. A name that ends in "/" matches every op_name that contains it.
+        triangular_solve_block, cholesky_block: sizes of the blocks, each processed on one tile; None for the cheapest.
         io_tiles: tiles that compute nothing and hold the buffers of streams instead; even, at most 192.
-        io_tile_memory_proportion: part of an I/O tile's memory that may hold stream data (0.9).
+        io_tile_memory_proportion: fraction of an I/O tile's memory that may hold stream data (0.9).
         overlapped_io: whether transfers from and to the host run beside compute (place_ops_on_io_tiles).
-        stack_bytes: of a tile's supervisor and of each of its workers; None for the estimate of data/memory.toml.
+        stack_bytes: of a tile's supervisor and of each of its workers; None for the estimate in data/memory.toml.
         code_bytes: whether estimates of code and vertex state count as memory.
-        offloaded: what lies in streaming memory and comes to the tiles only where it is used:
-            OPTIMIZER_STATE_VARIABLES,
-            GRADIENT_ACCUMULATORS.
-        state_shards: the replicas over which offloaded variables of the optimizer are shared out.
+        offloaded: kinds of arrays that are kept in streaming memory and are on the tiles only while used, of
+            OPTIMIZER_STATE_VARIABLES and GRADIENT_ACCUMULATORS.
+        state_shards: the replicas among which offloaded optimizer state is distributed.
         state_interval: iterations of the loop around an optimizer for each of its updates.
-        optimizations: what the compiler merges, and where shards are.
-        recomputes: whether a training step on one chip drops activations and makes them again (allow_recompute).
+        optimizations: merging by the compiler, and the IPUs of shards.
+        recomputes: whether a training step on one chip drops activations and recomputes them (allow_recompute).
 
     Raises:
-        ConfigurationError: a proportion that is not above 0, an unknown type, or I/O tiles that cannot be.
+        ConfigurationError: a proportion that is not above 0, an unknown type, or an invalid number of I/O tiles.
     """
 
     partials_type: str = "f32"
@@ -95,7 +93,7 @@ class Assumptions:
             )
 
     def product_options(self, op_name: str = "", convolution: bool = False) -> ProductOptions:
-        """The options of a product or a convolution, by the op_name it has from the front end."""
+        """The options of a product or a convolution, by its op_name from the front end."""
         for name, options in self.layers:
             if name == layer_of(op_name) or (name.endswith("/") and name in op_name):
                 return options
@@ -107,12 +105,12 @@ class Assumptions:
         return ProductOptions(partials, proportion)
 
     def slice_proportion(self) -> float:
-        """The part of tile memory for look-ups."""
+        """The fraction of tile memory for look-ups."""
         given = self.slice_memory_proportion
         return self.available_memory_proportion if given is None else given
 
     def compute_target(self, target: Target) -> Target:
-        """The target with the tiles that compute. Raises ConfigurationError if none would be left."""
+        """The target with only the tiles that compute. Raises ConfigurationError if none would be left."""
         if not self.io_tiles:
             return target
         if self.io_tiles >= target.tiles:
@@ -126,15 +124,14 @@ class Assumptions:
     def from_options(
         cls, matmul: Mapping[str, Any], convolution: Mapping[str, Any], slices: Mapping[str, Any], **rest: Any
     ) -> Assumptions:
-        """From flags as Poplar's libraries have them: partialsType and availableMemoryProportion, maybe as text.
+        """Assumptions from flags of Poplar's libraries: partialsType and availableMemoryProportion, maybe as text.
 
-        Flags that are not given keep their defaults; `rest` are further fields. Raises ConfigurationError for a
-        value that is none.
+        Missing flags keep their defaults; `rest` are further fields. Raises ConfigurationError for an invalid value.
         """
         return cls(
             partials_type=_partials(matmul) or "f32",
             available_memory_proportion=_proportion(matmul, 0.6),
-            # Convolutions have options of their own, and defaults of their own.
+            # Convolutions have options and defaults of their own, not those of matmul.
             convolution_partials_type=_partials(convolution) or "f32",
             convolution_memory_proportion=_proportion(convolution, 0.6),
             slice_memory_proportion=_proportion(slices, 0.6),
@@ -143,13 +140,13 @@ class Assumptions:
 
 
 def with_flags(flags: Mapping[str, Any], default: ProductOptions) -> ProductOptions:
-    """The options that flags of Poplar's libraries ask for; what they do not say is as in `default`."""
+    """Options from flags of Poplar's libraries, the rest from `default`. Raises as `Assumptions.from_options`."""
     proportion = _proportion(flags, default.memory_proportion)
     return ProductOptions(_partials(flags) or default.partials_type, proportion)
 
 
 def with_library_options(assumptions: Assumptions, options: LibraryOptions) -> Assumptions:
-    """The assumptions with the flags of one part of a pipeline over theirs. Raises as `Assumptions.from_options`."""
+    """The assumptions, overridden by the flags of one part of a pipeline. Raises as `Assumptions.from_options`."""
     products = with_flags(dict(options.matmul), assumptions.product_options())
     convolutions = with_flags(dict(options.convolution), assumptions.product_options(convolution=True))
     return replace(

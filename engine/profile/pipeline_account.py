@@ -1,4 +1,4 @@
-"""The account of a pipeline: a program for each IPU, its parts costed, its schedule laid out in time."""
+"""Cost report of a pipeline: a program for each IPU, the cost of its parts, and its schedule in time."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from engine.partition.pipeline import PipelineSource
 
 Build = Callable[[Module, list[str], dict[int, np.ndarray]], Program]
-"""Makes a program of a module, its roles and its constants: `engine.compile.build_program`."""
+"""Builds a program from a module, its roles and its constants: `engine.compile.build_program`."""
 Rings = Mapping[Instruction, int]
-"""The values that wait on an IPU, and of how many micro-batches they do."""
+"""The values that wait on an IPU, each with its number of micro-batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStep:
-    """A pipeline to account for: what it has been made of, how it is scheduled, the values of its constants.
+    """A pipeline to be estimated: its source, its schedule, the values of its constants.
 
-    With `offload_activations` what waits does so in streaming memory. What `Assumptions.offloaded` names of the
-    optimizer's state and of sums of gradients is there, too; weights always lie on the tiles here. `options` are those
-    of the libraries in each part.
+    With `offload_activations` waiting values are in streaming memory. Optimizer state and sums of gradients are there,
+    too, if `Assumptions.offloaded` names them; weights are always on the tiles. `options` are the library options of
+    each part.
     """
 
     name: str
@@ -62,10 +62,10 @@ def account_pipeline(
     replicas: int = 1,
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
 ) -> Account:
-    """What one execution of a pipeline would take on its IPUs, each a `target`.
+    """Cost report of one execution of a pipeline on its IPUs, each a `target`.
 
-    The account is that of the fullest IPU as far as it is about memory and single compute sets, each of which runs once
-    for a micro-batch; cycles, samples and transfers are those of the whole, and `pipeline` has all IPUs.
+    Memory and single compute sets, each of which runs once for a micro-batch, are those of the fullest IPU; cycles,
+    samples and transfers are those of the whole, and `pipeline` has all IPUs.
     """
     return pipeline_accountant(pipeline, build, replicas, assumptions)(target)
 
@@ -73,7 +73,7 @@ def account_pipeline(
 def pipeline_accountant(
     pipeline: PipelineStep, build: Build, replicas: int = 1, assumptions: Assumptions = DEFAULT_ASSUMPTIONS
 ) -> Callable[[Target], Account]:
-    """What makes the accounts of a pipeline on one chip after another; its programs are built once."""
+    """A function that returns a pipeline's cost report on a chip; the programs are built once, in the first call."""
     built: list[_Accounting] = []
 
     def on(target: Target) -> Account:
@@ -179,7 +179,7 @@ class _Accounting:
         return tuple(stage for stage, ipus in enumerate(self.schedule.devices) if ipu in ipus)
 
     def _ipu(self, ipu: int) -> tuple[Account, int]:
-        """The account of an IPU, and the bytes that wait on it; its parts' costs are noted."""
+        """Cost report of an IPU, and the bytes that wait on it; records its parts' costs."""
         stages = self._stages_on(ipu)
         rings = self._rings(ipu)
         built = [(step, program) for step, program in self.built if step.stage in stages]
@@ -192,7 +192,7 @@ class _Accounting:
         return found, sum(value.array_shape.bytes * depth for value, depth in rings.items())
 
     def _kinds(self, stretch: Stretch) -> list[Kind]:
-        """The kind of part that each compute set of a stretch belongs to: recomputation may be a row of its own."""
+        """Kind of part of each compute set of a stretch; recomputation may be a row of its own."""
         kind, apart = stretch.step.kind, self.schedule.recomputation == "then_backpropagate"
         if kind != "backward" or not apart:
             return [kind] * len(stretch.compute_sets)
@@ -205,7 +205,7 @@ class _Accounting:
         return [found[kind] for kind in kinds]
 
     def _note(self, ipu: int, stretch: Stretch, costs: Sequence[ComputeSetCost], rings: Rings) -> None:
-        """Notes what a part costs, its recomputation apart. The parts of a concurrent stage are taken to be alike."""
+        """Records a part's cost, recomputation separately. Parts of a concurrent stage are assumed to cost the same."""
         step, share = stretch.step, len(set(self.schedule.devices[stretch.step.stage]))
         if (step.kind, step.stage) in self.costs:
             return
@@ -228,7 +228,7 @@ class _Accounting:
             self.costs[kind, step.stage] = self._with_transfers(cost, ipu, rings)
 
     def _with_transfers(self, cost: PartCost, ipu: int, rings: Rings) -> PartCost:
-        """With what comes from other IPUs and from the stash of this one, or the sum of gradients over replicas."""
+        """Adds transfers from other IPUs and from this one's stash, or for an update the all-reduce of gradients."""
         if cost.kind == "update":
             size, reduction = self._reduction(cost.stage)
             links, syncs = self._cycles(reduction.transfer), self._cycles(reduction.syncs)
@@ -262,16 +262,16 @@ class _Accounting:
         )
 
     def _copies(self, sizes: Iterable[int]) -> int:
-        """In how many copies, each with a sync, arrays come from other IPUs; at least one."""
+        """Number of copies, each with a sync, in which arrays come from other IPUs; at least one."""
         return max(1, len(waiting_together(sizes, self.assumptions.optimizations.inter_ipu_copies_bytes)))
 
     def _streamed_sums(self, cost: PartCost) -> int:
-        """Bytes of the sums of gradients that a part takes from streaming memory."""
+        """Bytes of the sums of gradients that a part reads from streaming memory."""
         is_offloaded = cost.kind == "backward" and GRADIENT_ACCUMULATORS in self.assumptions.offloaded
         return self._reduction(cost.stage)[0] if is_offloaded else 0
 
     def _streaming_of_update(self, stage: int, ipu: int) -> int:
-        """Cycles of the transfers of an IPU's update; its backward parts have theirs."""
+        """Cycles of the streaming transfers of an IPU's update, charged to its first stage, without backward parts'."""
         remote = self.remote[ipu]
         backward = sum(2 * self._streamed_sums(PartCost("backward", each)) for each in self._stages_on(ipu))
         if stage != self._stages_on(ipu)[0]:
@@ -284,13 +284,13 @@ class _Accounting:
         return self._cycles(size / self.target.streaming_memory_bytes_per_second)
 
     def _reduction(self, stage: int) -> tuple[int, AllReduce]:
-        """The bytes of the sums of gradients that a stage makes, and what it takes to add those of all replicas."""
+        """Bytes of a stage's sums of gradients, and the cost of their all-reduce over replicas."""
         sums = self._gradient_sums(stage)
         syncless = self.assumptions.optimizations.syncless_collectives
         return sum(sums), all_reduce_each(sums, self.replicas, self.target, len(self.schedule.ipus), syncless)
 
     def _gradient_sums(self, stage: int) -> tuple[int, ...]:
-        """Bytes of each sum of a stage over replicas."""
+        """Bytes of each all-reduce of a stage."""
         sizes = (
             result.array_shape.bytes
             for step, _ in self.built
@@ -304,7 +304,7 @@ class _Accounting:
         return ceil(seconds * self.target.clock_hz)
 
     def _rings(self, ipu: int) -> dict[Instruction, int]:
-        """The values that wait on an IPU for a later part of it, and of how many micro-batches."""
+        """The values that wait on an IPU for a later part of it, each with its number of micro-batches."""
         found: dict[Instruction, int] = {}
         stages = self._stages_on(ipu)
         in_turn = self.schedule.kind == "Sequential"
@@ -320,7 +320,7 @@ class _Accounting:
         return found
 
     def _first_on(self, value: Instruction, ipu: int) -> PartPlan:
-        """The part of an IPU that makes a value, or that reads it first."""
+        """The part of an IPU that computes a value, or else reads it first."""
         devices, stage_at = self.schedule.devices, self.source.placement.stage
         if ipu in self._devices_of(value):
             return self.plans[self._source(value)]
@@ -330,7 +330,7 @@ class _Accounting:
         return max(self.source.placement.position[value], 0)
 
     def _devices_of(self, value: Instruction) -> tuple[int, ...]:
-        """The IPUs on which a value is made."""
+        """The IPUs that compute a value."""
         return self.schedule.devices[self.source.placement.stage(self._source(value))]
 
     def _position(self, kind: Kind, stage: int) -> int:
@@ -341,7 +341,7 @@ class _Accounting:
         return self.schedule.part(kind, self.source.placement.stage(position))
 
     def _host(self) -> tuple[int, int, int]:
-        """Bytes of an execution from the host and to it, and its samples."""
+        """Bytes of an execution from the host, bytes to it, and its samples."""
         micro_batches, module = self.schedule.micro_batches, self.source.module
         feeds = [p.array_shape for p in module.entry.parameters if self.source.roles[p["parameter_number"]] == "feed"]
         returned = sum(value.array_shape.bytes for value in self.source.parts.outputs.values())
@@ -357,7 +357,7 @@ class _Accounting:
 
 
 def elementwise_cycles(opcode: str, shape: Shape, target: Target) -> int:
-    """Cycles of an operation on each element of an array where it lies; without the sync."""
+    """Cycles of an operation on each element of an array on its own tiles, without the sync."""
     run = spread(shape.elements, shape.dtype.itemsize, target)
     return vertex_cycles(((opcode, kind_of(shape.element_type)),), run.per_tile, target)
 

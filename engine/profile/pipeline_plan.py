@@ -1,4 +1,4 @@
-"""Proposes the stages of a pipeline: layers balanced by estimate within the tiles' memory, then accounted for."""
+"""Proposes the stages of a pipeline: layers balanced by estimate within tile memory, checked by a cost report."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from engine.shown import Shown
 from engine.target import Target
 
 ATTEMPTS = 4
-"""Cuts that are accounted for before stages are said not to fit: estimates of layers do not see single tiles."""
+"""Cuts checked by cost reports before stages are said not to fit: estimates of layers do not see single tiles."""
 WIDTH = 88
 MOST_STAGES = 64
-"""How far the nearest number of IPUs that fits is looked for."""
+"""Largest number of IPUs tried in the search for the nearest one that fits."""
 
 
 @dataclass(frozen=True)
 class TracedLayers:
     """A step traced with a stage for each call of a layer: scope k is that of `names[k]`.
 
-    `once` are the numbers of parameters that belong to the optimizer, `uncut` places where no stage may begin.
+    `once` are the numbers of parameters that belong to the optimizer, `uncut` layers at which no stage may begin.
     """
 
     module: Module
@@ -48,7 +48,7 @@ class TracedLayers:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What is asked for: a stage for each of `stages` IPUs, a schedule, its micro-batches for each execution."""
+    """The requested pipeline: a stage for each of `stages` IPUs, a schedule, its micro-batches for each execution."""
 
     stages: int
     micro_batches: int
@@ -59,8 +59,8 @@ class PlanOptions:
 
 @dataclass(frozen=True, repr=False)
 class StagePlan(Shown):
-    """A proposal: `stages[k]` is that of layer k, `account` what the IPUs would make of it, `unsplit` what one IPU
-    would of a single micro-batch. `profile` has what layers cost, `balance` the estimate from which cuts were chosen.
+    """A proposal: `stages[k]` is the stage of layer k, `account` the pipeline's cost report, `unsplit` that of a single
+    micro-batch on one IPU. `profile` has the costs of layers, `balance` the estimate from which cuts were chosen.
     """
 
     names: tuple[str, ...]
@@ -75,7 +75,7 @@ class StagePlan(Shown):
 
     @property
     def bubble_share(self) -> float:
-        """The mean share of an execution, the update apart, in which an IPU waits."""
+        """The mean share of an execution, without the update, in which an IPU waits."""
         assert self.account.pipeline is not None
         return self.account.pipeline.bubble_share
 
@@ -111,7 +111,7 @@ class StagePlan(Shown):
         return "\n".join([*lines, *wrap(words, WIDTH)])
 
     def _alone(self) -> float:
-        """Samples per second of one IPU that does the same for each update, were its memory large enough."""
+        """Samples per second of one IPU with the same updates, if its memory were large enough."""
         pipeline, layers = self.account.pipeline, self.profile.layers
         assert pipeline is not None
         work = pipeline.micro_batches * sum(each.forward + each.backward for each in layers)
@@ -120,10 +120,10 @@ class StagePlan(Shown):
 
 
 def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, build: Build) -> StagePlan:
-    """The cuts with the shortest period of all that fit.
+    """The cuts with the shortest period that fit.
 
-    Raises ConfigurationError for fewer layers than stages, OutOfTileMemory where no cut fits; the message names the
-    nearest number of IPUs that does.
+    Raises ConfigurationError for fewer layers than stages, OutOfTileMemory where no cuts fit; the message names the
+    nearest number of IPUs that would.
     """
     most = len(traced.names) - len(traced.uncut)
     if options.stages > most:
@@ -144,7 +144,7 @@ def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, buil
         found = step.accounted(balance, options, target, build)
         if found.fits:
             return StagePlan(traced.names, balance, found, unsplit, profile)
-        # Estimates were too low by so much: try again with as much less.
+        # Estimates were too low by the factor `over`: retry with a limit reduced by it.
         largest = max(stage.bytes for stage in balance.stages)
         over = found.memory.peak_fullest / target.bytes_per_tile
         limit = min(limit, largest) / max(over, 1.02)
@@ -185,7 +185,7 @@ def _too_large(
 
 
 def _fullest(profile: LayerProfile, options: PlanOptions, target: Target, found: Account | None) -> str:
-    """Where it is too much, in the last cuts that were tried or, by estimate, in those of the shortest period."""
+    """Words for the fullest IPU, in the last cuts tried or, by estimate, in those of the shortest period."""
     if found is not None and found.pipeline is not None:
         each = max(found.pipeline.ipus, key=lambda ipu: ipu.account.memory.peak_fullest)
         memory = each.account.memory
@@ -201,7 +201,7 @@ def _fullest(profile: LayerProfile, options: PlanOptions, target: Target, found:
 
 
 class _Layers:
-    """A traced step that is placed in stages again and again."""
+    """A traced step that can be placed in stages repeatedly."""
 
     def __init__(self, traced: TracedLayers) -> None:
         self.traced = traced
@@ -209,14 +209,14 @@ class _Layers:
         self.parts = cut(self.module, traced.roles, traced.once, {}, training=traced.training)
 
     def source(self, stage_of: Mapping[int, int], stages: int, *, in_turn: bool) -> PipelineSource:
-        """The step with its layers in the stages that `stage_of` has for them."""
+        """The step with its layers in the stages of `stage_of`."""
         module = self.module
         with restaged(module, stage_of):
             placement = place(module, self.traced.roles, self.parts, stages, in_turn=in_turn, empty_stages=True)
         return PipelineSource(module, self.traced.roles, self.parts, placement)
 
     def accounted(self, balance: Balance, options: PlanOptions, target: Target, build: Build) -> Account:
-        """What the IPUs would make of these stages."""
+        """Cost report of the step in these stages."""
         stage_of = {layer: balance.stage_of(layer) for layer in range(len(self.traced.names))}
         source = self.source(stage_of, options.stages, in_turn=options.schedule == "Sequential")
         step = PipelineStep(self.module.name, source, balance.schedule, self.traced.constants)

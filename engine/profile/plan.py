@@ -1,9 +1,9 @@
-"""Plans for convolutions and matrix products: how one is shared out among tiles, and what that takes.
+"""Plans for convolutions and matrix products: their partition over tiles, and its cost.
 
-A small planner after the manner of poplin's: groups, output positions, output features and the terms of sums are cut so
+A small planner modelled on poplin's: it partitions groups, output positions, output features and the terms of sums so
 that compute, exchange and the sum of partial results take the fewest cycles, among the plans whose temporary bytes per
-tile the options grant; where there is none, the plan of least memory. Where one pass does not suffice, halves follow
-each other.
+tile the options grant; if there are none, it takes the plan of least memory. Where one pass does not fit, the problem
+is halved repeatedly and the parts run in sequence.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from engine.profile.vertices import loop_of
 from engine.target import Target
 
 MOST_HALVINGS = 10
-"""How often a plan may be cut into halves that follow each other."""
+"""How often a problem may be halved into parts that run in sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Cycles, the tiles that work, and the bytes that each holds for the plan: what it receives, and the rest.
+    """Cycles, number of tiles used, and temporary bytes on each: received ones, and partial results and copies.
 
-    `method` is the vertex; `cuts` are those of groups, output positions, output features and terms; the whole is done
-    in `passes` that follow each other.
+    `method` is the vertex; `cuts` are the numbers of blocks of groups, output positions, output features and terms;
+    the whole is done in `passes` in sequence.
     """
 
     compute: int
@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """Many plans at once: int64 arrays of one length."""
+    """Many candidate plans: int64 arrays of one length."""
 
     method: str
     compute: np.ndarray
@@ -91,7 +91,7 @@ class _Ways:
 
 @lru_cache(maxsize=4096)
 def best_plan(convolution: Convolution, target: Target, options: ProductOptions = DEFAULT_OPTIONS) -> Plan:
-    """The plan of fewest cycles within the granted memory, or that of least memory."""
+    """The plan of fewest cycles within the granted memory, else that of least memory."""
     room = options.memory_proportion * target.bytes_per_tile
     fitting: Plan | None = None
     smallest: Plan | None = None
@@ -117,13 +117,13 @@ _FAR = np.iinfo(np.int64).max
 
 
 def _least(first: np.ndarray, then: np.ndarray) -> int:
-    """Where the first array is least, and of several such places where the second is."""
+    """Index of the minimum of the first array; ties are decided by the second."""
     places = np.flatnonzero(first == first.min())
     return int(places[then[places].argmin()])
 
 
 def _better(found: Plan | None, way: _Ways, cycles: np.ndarray, held: np.ndarray, passes: int) -> Plan | None:
-    """The better of a plan and the best of many, of which those that do not fit take forever."""
+    """The better of a plan and the best of many; `cycles` is _FAR for those that do not fit."""
     best = _least(cycles, held)
     if cycles[best] == _FAR or (found and (found.cycles, found.temporary_bytes) <= (cycles[best], held[best])):
         return found
@@ -131,7 +131,7 @@ def _better(found: Plan | None, way: _Ways, cycles: np.ndarray, held: np.ndarray
 
 
 def _ways(convolution: Convolution, target: Target, partials_type: str, passes: int, fewest: int) -> list[_Ways]:
-    """All plans that are looked at, of `passes` passes like this one, none of them cheaper than `fewest`."""
+    """All candidate plans with `passes` passes like this one, with at least `fewest` cycles each."""
     cuts = candidate_cuts(convolution, target)
     orders = (False, True) if any(t > 1 for t in convolution.size.taps) and convolution.size.inputs > 1 else (False,)
     return [
@@ -182,7 +182,7 @@ def _ways_of(
 def _vertices(
     convolution: Convolution, piece: TileShares, target: Target, partials_type: str
 ) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """The vertices that can do it: their name, cycles, and bytes of operands that are laid out anew for them."""
+    """The applicable vertices: name, cycles, and bytes of operands rearranged for them."""
     size, kind = convolution.size, convolution.element_type
     item, dimensions = item_bytes(kind), len(piece.taps)
     partials = _partials(convolution, partials_type)
@@ -246,12 +246,12 @@ def _vertices(
 
 
 def _partials(convolution: Convolution, partials_type: str) -> str:
-    """Products of fp32 have fp32 partials."""
+    """The type of partials; products of fp32 have fp32 partials."""
     return "f32" if convolution.element_type == "f32" else partials_type
 
 
 def _transfer(a: np.ndarray, b: np.ndarray, cuts: Cuts, target: Target) -> np.ndarray:
-    """Cycles of the exchange of both operands; pairs of tiles that share one of them get it by both their buses."""
+    """Cycles of the exchange of both operands; pairs of tiles that share one receive it over both their buses."""
     factor = target.exchange_pair_factor
     pair_a, pair_b = np.where(cuts.outputs % 2 == 0, factor, 1), np.where(cuts.rows % 2 == 0, factor, 1)
     return _cycles_of(np.minimum(-(-a // pair_a) + b, a + -(-b // pair_b)), target)
@@ -267,6 +267,6 @@ def _turn_cycles(elements: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _copy_cycles(elements: np.ndarray, together: int, kind: str, target: Target) -> np.ndarray:
-    """Of elements that lie `together` in memory: vectors if these fill one, else one by one."""
+    """Cycles of a copy in contiguous runs of `together` elements: by vectors if runs are whole vectors, else singly."""
     lanes = target.vector_bytes // item_bytes(kind)
     return -(-elements // lanes) if together % lanes == 0 else elements

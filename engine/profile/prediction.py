@@ -1,9 +1,9 @@
-"""How far a prediction may be off: by the errors that the model has against what others have measured.
+"""Error bounds of a prediction, from the device model's errors against published measurements.
 
-A part of a step may be off by the largest error of the measurements that speak for what it does. Errors of one kind do
-not cancel each other, for they come from the same row of the same table, so parts add up in proportion to their share
-of the step. And no whole is trusted more than whole models have earned: their root mean square error is the least that
-is stated for a total. What nobody has published counts with UNMEASURED.
+The error of a part of a step is the largest error of the measurements for this kind of work. Errors of one kind do
+not cancel each other, as they come from the same row of the same table, so parts add up in proportion to their share
+of the step. The error of a total is at least the root mean square error over whole models. Work without a published
+measurement counts with UNMEASURED.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.profile.validation import whole_models, worst_errors
 
 PARTS = ("compute", "exchange", "sync", "host")
 UNMEASURED = 0.5
-"""For vertices without a published figure, as sorts and look-ups are: half as much again is to be expected."""
+"""Relative error assumed for vertices without a published figure, such as sorts and look-ups."""
 PRODUCTS = ("matrix products", "matrix-vector products")
 ELEMENT_WISE = ("compiled element-wise", "hand-made element-wise")
 HALVES = ("vector widths",)
@@ -43,7 +43,7 @@ def cycles_of_parts(account: StepCosts) -> dict[str, int]:
 
 
 def whole_model_error() -> float:
-    """The root mean square of the relative errors against published throughputs of whole models."""
+    """Root mean square of the relative errors against published throughputs of whole models."""
     return root_mean_square(whole_model_errors())
 
 
@@ -53,12 +53,12 @@ def whole_model_errors() -> list[float]:
 
 
 def root_mean_square(errors: Sequence[float]) -> float:
-    """Of at least one error."""
+    """Root mean square of at least one error."""
     return sqrt(sum(error * error for error in errors) / len(errors))
 
 
 def error_basis(total: float, errors: Sequence[float]) -> str:
-    """What the error of a total is: a root mean square over whole models, or more than that by the step's parts.
+    """Words for the basis of a total's error: the root mean square over whole models, or a larger one from its parts.
 
     `errors` are those of whole models; the largest of them is named.
     """

@@ -23,7 +23,7 @@ class Predictions(tuple[Prediction, ...], Shown):
         return tuple(self), self.target
 
     def table(self) -> str:
-        """The predictions one per line, and what they assume."""
+        """The predictions one per line, then their assumptions."""
         return scaling_table(self, self.target)
 
     __repr__ = Shown.__repr__

@@ -1,4 +1,4 @@
-"""The memory of a training step that keeps few activations and makes the others again in its backward pass."""
+"""Memory of a training step that keeps few activations and recomputes the others in its backward pass."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from engine.profile.liveness import LiveRange, TileMemory, follow
 from engine.program.program import Buffer, Program
 
 PARTS = (2, 4, 7, 10, 14, 20)
-"""Numbers of parts that are tried besides the root of the number of compute sets."""
+"""Numbers of parts tried besides the square root of the number of forward compute sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """What lives when with recomputation: `pieces`, and for each the number of that which it was without.
+    """Live ranges with recomputation: `pieces`, and in `sources` for each the index of the original one.
 
     `again` are the compute sets that run a second time.
     """
@@ -36,7 +36,7 @@ def backward_begin(program: Program) -> int:
 
 
 def recomputed(program: Program, tiles: TileMemory) -> list[LiveRange]:
-    """The pieces on tiles with recomputation; empty for a program without a backward pass."""
+    """The live ranges with recomputation; empty for a program without a backward pass."""
     made = recomputation(program, tiles.pieces, tiles.fixed)
     return [] if made is None else made.pieces
 
@@ -44,11 +44,11 @@ def recomputed(program: Program, tiles: TileMemory) -> list[LiveRange]:
 def recomputation(
     program: Program, pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray]
 ) -> Recomputation | None:
-    """What recomputation makes of pieces, beside `fixed` bytes of tiles; None for a program without a backward pass.
+    """Live ranges with recomputation, beside `fixed` bytes of tiles; None for a program without a backward pass.
 
-    The forward pass is cut into equal parts: of some numbers of them that which keeps the fullest tile emptiest. What a
-    later part reads is kept. All else that the backward pass reads is dropped after the forward pass and made again
-    when the backward pass reaches its part.
+    The forward pass is divided into equal parts, in the number with the lowest peak of the fullest tile. Activations
+    that a later part reads are kept. All others that the backward pass reads are dropped after the forward pass and
+    recomputed when the backward pass reaches their part.
     """
     middle = backward_begin(program)
     if not middle:
@@ -72,7 +72,7 @@ def _in_parts(
         else:
             found.append(replace(piece, last=max(forward, default=piece.first)))
             dropped.append((number, piece))
-    # All activations of a part are made again at once, for the first of the backward pass that reads one.
+    # All activations of a part are recomputed at once, for the first backward compute set that reads one.
     begins: dict[int, int] = {}
     for _, piece in dropped:
         first = min((at for at in reads.get(piece.buffer, ()) if at >= middle), default=piece.last)

@@ -1,4 +1,4 @@
-"""Sums whose parts are on several tiles: one stage or two, whichever takes fewer cycles."""
+"""Sums of partial results on several tiles: one stage or two, whichever takes fewer cycles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTIAL_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class ReductionPlan:
-    """Stages after the first, and the cycles that they take."""
+    """Stages after the first superstep, and their cycles."""
 
     compute: int = 0
     exchange: int = 0
@@ -24,7 +24,7 @@ class ReductionPlan:
 
 @lru_cache(maxsize=4096)
 def plan_reduction(parts: int, results: int, target: Target) -> ReductionPlan:
-    """The cheapest way to add up `parts` partial results of each of `results` sums, which lie on different tiles."""
+    """The cheapest plan to add up `parts` partial results, on different tiles, for each of `results` sums."""
     if parts <= 1 or results <= 0:
         return ReductionPlan()
     plans = [_staged((parts,), results, target)]
@@ -35,7 +35,7 @@ def plan_reduction(parts: int, results: int, target: Target) -> ReductionPlan:
 
 
 def _staged(stages: tuple[int, ...], results: int, target: Target) -> ReductionPlan:
-    """Each stage adds up so many parts; its sums, and the groups of later stages, are spread over the tiles."""
+    """Cost of stages that add up `stages[k]` parts; sums, and groups of later stages, are spread over the tiles."""
     compute = exchange = 0
     for at, parts in enumerate(stages):
         groups = results

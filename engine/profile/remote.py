@@ -1,4 +1,4 @@
-"""Streaming memory: variables of the optimizer and sums of gradients that are offloaded, and what moving them takes."""
+"""Streaming memory: offloaded optimizer state and sums of gradients, and the cost of their transfers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.target import Target
 
 @dataclass(frozen=True, slots=True)
 class RemoteMemory:
-    """What an IPU has in streaming memory: bytes by what they are, and the bytes that a step moves from there and back.
+    """Streaming memory of an IPU: `bytes` by kind, and the bytes that a step moves from there and back.
 
-    `gathered_bytes` of those come to an IPU from other replicas, among which the state is shared out.
+    `gathered_bytes` come in addition from the other replicas, among which the state is distributed.
     """
 
     bytes: dict[str, int] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class RemoteMemory:
     gathered_bytes: int = 0
 
     def cycles(self, target: Target) -> int:
-        """Cycles of a step's transfers, one after the other."""
+        """Cycles of a step's transfers in sequence."""
         seconds = self.moved_bytes / target.streaming_memory_bytes_per_second
         seconds += self.gathered_bytes / target.link_bytes_per_second
         return -int(-seconds * target.clock_hz // 1)
@@ -35,7 +35,7 @@ class RemoteMemory:
 def offloaded_buffers(
     names: dict[Buffer, str], categories: dict[Buffer, str], assumptions: Assumptions
 ) -> dict[Buffer, str]:
-    """The arrays that are offloaded, each with what it is: small arrays stay, and single elements in any case."""
+    """The offloaded arrays, each with its kind; single elements and arrays below `minimum_remote_bytes` stay."""
     found, least = {}, assumptions.optimizations.minimum_remote_bytes
     for buffer, category in categories.items():
         if category != OPTIMIZER_STATE or buffer.shape.elements <= 1 or buffer.shape.bytes < least:
@@ -50,9 +50,9 @@ def offloaded_buffers(
 def uses_of(
     program: Program, buffers: dict[Buffer, str], stands: Mapping[Buffer, Buffer] | None = None
 ) -> dict[Buffer, list[int]]:
-    """The compute sets that touch each of the arrays, in order; what sets a sum to nothing does not need it.
+    """The compute sets that access each of the arrays, in order.
 
-    `stands` has the variables for which states of loops stand; a copy between the two touches neither.
+    `stands` has the variable for which each loop state stands; a copy between the two accesses neither.
     """
     found: dict[Buffer, list[int]] = {buffer: [] for buffer in buffers}
     known = stands or {}
@@ -71,7 +71,7 @@ def remote_memory(
     assumptions: Assumptions,
     stands: Mapping[Buffer, Buffer] | None = None,
 ) -> RemoteMemory:
-    """What offloading costs; variables of the optimizer are shared out among `assumptions.state_shards` replicas.
+    """Cost of offloading; optimizer state is distributed among `assumptions.state_shards` replicas.
 
     `stands` is as for `uses_of`.
     """
@@ -98,7 +98,7 @@ def remote_memory(
 
 
 def stretches(uses: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of the runs of neighbouring compute sets among `uses`, during which an array is on the tiles."""
+    """First and last of each run of consecutive compute sets among `uses`, during which an array is on the tiles."""
     found: list[tuple[int, int]] = []
     for at in uses:
         if found and at <= found[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Beyond one machine, by calculation: the same program on any number of replicas, and pipelines of any depth."""
+"""Scaling beyond one machine, by calculation: a program on any number of replicas, and pipelines of any depth."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ IPUS_PER_MACHINE = 4
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One replica of a program, alone: `work_seconds` for each micro-batch of `samples`, `update_seconds` for each
+    """A single replica of a program: `work_seconds` for each micro-batch of `samples`, `update_seconds` for each
     update, after `accumulation` micro-batches and, in a pipeline, `ramp_seconds` in which it fills and drains.
 
-    `gradient_bytes` are those that each IPU of a replica adds up over replicas, the most of its `ipus_per_replica`, in
-    sums of `gradient_sums` bytes (one sum if they are not known), `syncless` or not.
-    `host_seconds` are of a micro-batch's transfers, which are beside compute if `overlapped`. `bytes` are on the
+    `gradient_bytes` are all-reduced over replicas, the most of any of the `ipus_per_replica` IPUs, in sums of
+    `gradient_sums` bytes (one sum if they are not known), `syncless` or not.
+    `host_seconds` are of a micro-batch's transfers, concurrent with compute if `overlapped`. `bytes` are on the
     fullest IPU.
     """
 
@@ -49,8 +49,8 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A number of replicas: seconds of an update, samples per second, the share of the time in which gradients go from
-    IPU to IPU, and the throughput per replica relative to that of the first prediction (`efficiency`)."""
+    """Prediction for a number of replicas: seconds of an update, samples per second, seconds of the all-reduce of
+    gradients, and the throughput per replica relative to that of the first prediction (`efficiency`)."""
 
     replicas: int
     ipus: int
@@ -69,10 +69,10 @@ class Prediction:
 
 
 def workload_of(account: Account, gradient_bytes: int | None = None, accumulation: int = 1) -> Workload:
-    """The workload of a program that has been accounted for.
+    """The workload of a program, from its cost report.
 
-    The account's step is one update of `accumulation` micro-batches, a pipeline's of its own number. `gradient_bytes`
-    are those of the program (engine.profile.collectives.gradient_bytes); a pipeline's follow from it.
+    The report's step is one update of `accumulation` micro-batches, a pipeline's of its own number. `gradient_bytes`
+    are those of the program (engine.profile.collectives.gradient_bytes); a pipeline's follow from the report.
     """
     clock, pipeline = account.target.clock_hz, account.pipeline
     if pipeline is None:
@@ -117,7 +117,7 @@ def predict(
     kind: Kind = "weak",
     accumulation: Sequence[float] | None = None,
 ) -> tuple[Prediction, ...]:
-    """What becomes of a workload on each number of replicas.
+    """Predictions of a workload on each number of replicas.
 
     "weak" keeps each replica's micro-batches for an update, so the batch grows; "strong" keeps the batch of the first
     number of replicas, so each has fewer, and a fraction of a micro-batch takes a fraction of its time. `accumulation`
@@ -165,7 +165,7 @@ def workloads_by_depth(
 ) -> tuple[Workload, ...]:
     """The workload of a model's replicas as pipelines of each depth, balanced by estimate.
 
-    `accumulation` is rounded up to what the schedule takes. Depths for which there are too few layers are left out.
+    `accumulation` is rounded up to a multiple that the schedule accepts. Depths with too few layers are left out.
     """
     found = []
     for depth in depths:
@@ -215,7 +215,7 @@ def _unsplit(profile: LayerProfile, samples: int, target: Target, accumulation: 
 
 
 def scaling_table(predictions: Sequence[Prediction], target: Target) -> str:
-    """The predictions one per line, and below what they assume."""
+    """The predictions one per line, then their assumptions."""
     lines = [
         f"{'replicas':>8} {'IPUs':>6} {'accum.':>7} {'ms/update':>10} {'samples/s':>12} "
         f"{'gradients':>9} {'of first':>8}"
@@ -230,7 +230,7 @@ def scaling_table(predictions: Sequence[Prediction], target: Target) -> str:
 
 
 def assumptions_of(target: Target) -> str:
-    """What predictions take for granted, and where it is from."""
+    """The assumptions of predictions, with their sources."""
     ring = target.link_bytes_per_second * GRADIENT_LINKS / 1e9
     return (
         f"Assumed: gradients are summed by ring or binary tree, whichever is faster, over {ring:.1f} GB/s of IPU-Links "

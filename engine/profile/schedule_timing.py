@@ -1,4 +1,4 @@
-"""A schedule in time: the slots of a pipeline one after the other, in tile clock cycles."""
+"""A schedule in time: the slots of a pipeline in sequence, in tile clock cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.profile.step_costs import PartCost, TimedRow
 
 @dataclass(frozen=True, slots=True)
 class ScheduleTiming:
-    """A schedule in time: `critical` has the cost of the longest row of each slot."""
+    """A schedule in time: `critical` has the cost of the longest row of each slot, `period` cycles per micro-batch."""
 
     rows: tuple[TimedRow, ...]
     critical: tuple[PartCost, ...]
@@ -30,13 +30,13 @@ class ScheduleTiming:
         return found
 
     def waits(self) -> dict[int, float]:
-        """For each IPU the share of the time, the update apart, in which it waits."""
+        """For each IPU the share of the time, without the update, in which it waits."""
         whole = sum(cost.cycles for cost in self.critical if cost.kind != "update")
         return {ipu: 1 - busy / whole if whole else 0.0 for ipu, busy in self.busy(update=False).items()}
 
 
 def lay_out(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> ScheduleTiming:
-    """The rows of a schedule one slot after the other: all IPUs sync at its end, so it is as long as its longest row.
+    """The rows of a schedule slot by slot: all IPUs sync at a slot's end, so it is as long as its longest row.
 
     A part that `costs` lacks takes no time.
     """

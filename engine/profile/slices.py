@@ -1,8 +1,8 @@
-"""Look-ups of rows by index, and updates of them: multi-slice and multi-update-add, planned after poplibs' manner.
+"""Look-ups of rows by index, and updates of them: multi-slice and multi-update-add, planned as in poplibs.
 
-The table is cut by rows and columns, the look-ups among tiles that hold the same piece. A tile looks at every index of
-its share, longer where the row is its own; where rows are cut, a second stage picks each row from the piece that had
-it.
+The table is partitioned by rows and columns, the look-ups among tiles that hold the same block. A tile checks every
+index of its share, and takes longer for rows that it holds; where rows are partitioned, a second stage selects each
+row from the block that has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INDEX_BYTES = 4
 class Lookup:
     """`lookups` rows of `width` elements of a table of `rows`, read or (`updates`) added to.
 
-    `away` says that the table does not lie where it is needed.
+    `away` is True if the table is not on the tiles that need it.
     """
 
     rows: int
@@ -36,7 +36,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class LookupPlan:
-    """Cycles, tiles, and bytes that each tile holds for the plan; `cuts` are those of rows, columns and look-ups."""
+    """Cycles, tiles, and temporary bytes per tile; `cuts` are the numbers of blocks of rows, columns and look-ups."""
 
     compute: int
     exchange: int
@@ -48,19 +48,19 @@ class LookupPlan:
 
 @lru_cache(maxsize=1024)
 def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) -> LookupPlan:
-    """The plan of fewest cycles within the granted memory, or that of least memory."""
+    """The plan of fewest cycles within the granted memory, else that of least memory."""
     rows, columns, shares = _cuts(lookup, target)
     height, width, count = -(-lookup.rows // rows), -(-lookup.width // columns), -(-lookup.lookups // shares)
     row_bytes = width * lookup.item_bytes
     own = -(-count // rows)
     compute = _slots(own, count - own, row_bytes, lookup.updates, target)
-    # Of a table that lies where it is needed, each tile of those that share a piece has a part.
+    # The tiles that share a block of a resident table each hold a part of it.
     missing = height * row_bytes if lookup.away else height * row_bytes * (shares - 1) // shares
     received = count * INDEX_BYTES + (0 if lookup.updates else missing)
     moved = np.zeros_like(received)
     if lookup.updates:
         received = received + count * row_bytes
-        # Pieces of the table that several tiles have added to are summed up.
+        # Blocks of the table to which several tiles have added are summed.
         partials = height * row_bytes
         summed = -(-partials // target.vector_bytes)
         compute = compute + np.where(shares > 1, summed + _slots(0 * own, 0 * own, row_bytes, False, target), 0)
@@ -91,7 +91,7 @@ def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) 
 
 
 def _cuts(lookup: Lookup, target: Target) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pieces of rows, columns and look-ups, whose product is at most the number of tiles."""
+    """Numbers of blocks of rows, columns and look-ups (int64 [n] each), with products of at most the tiles."""
     tiles = target.tiles
     extents = (lookup.rows, lookup.width, lookup.lookups)
     if tiles <= FEW_TILES:
@@ -104,7 +104,7 @@ def _cuts(lookup: Lookup, target: Target) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _slots(inside: np.ndarray, outside: np.ndarray, row_bytes: np.ndarray, updates: bool, target: Target) -> np.ndarray:
-    """Cycles of a tile's workers for so many indices that are its own, and so many that are not."""
+    """Cycles of a tile for `inside` indices of rows that it holds, and `outside` indices of others."""
     table = tables()["slices"]
     words = -(-row_bytes // target.vector_bytes)
     each = table["in_range"] + words * table["update_word" if updates else "word"]

@@ -1,4 +1,4 @@
-"""The memory of a program whose layers are spread over several IPUs, estimated from that on one."""
+"""Memory of a program whose layers are spread over several IPUs, estimated from its memory on one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Split = tuple[list[LiveRange], dict[str, np.ndarray]]
 
 
 def split(program: Program, found: Account, ipus: int) -> list[Split]:
-    """For each IPU of a pipeline what lies on it: pieces, and fixed bytes [tiles] by category.
+    """Memory of each IPU of a pipeline: live ranges, and fixed bytes (int64 [tiles]) by category.
 
     Each IPU has a run of layers, with their variables and gradients, such that the bytes are about equal. In a training
-    step activations are recomputed within a stage, its inputs wait for as many micro-batches as are in flight, and
-    gradients are summed.
+    step activations are recomputed within a stage, its inputs wait for all micro-batches in flight, and gradients are
+    summed.
     """
     stages = _stages(program, found, ipus)
     recomputing = recomputed(program, found.tiles)
@@ -43,7 +43,7 @@ def split(program: Program, found: Account, ipus: int) -> list[Split]:
 
 
 def most_stages(program: Program) -> int:
-    """The layers with variables in the forward pass: each stage of a pipeline has at least one."""
+    """Number of layers with variables in the forward pass: each stage of a pipeline has at least one."""
     middle = backward_begin(program) or len(program.compute_sets)
     layers = {
         layer_of(compute_set.op_name)
@@ -54,7 +54,7 @@ def most_stages(program: Program) -> int:
 
 
 def _stages(program: Program, found: Account, ipus: int) -> np.ndarray:
-    """The stage of each compute set: those of the forward pass are cut, others follow their layer."""
+    """The stage of each compute set, int64: those of the forward pass are partitioned, others follow their layer."""
     middle = backward_begin(program) or len(program.compute_sets)
     cost = np.zeros(len(program.compute_sets), np.int64)
     first_read: dict[Buffer, int] = {}
@@ -76,7 +76,7 @@ def _stages(program: Program, found: Account, ipus: int) -> np.ndarray:
 
 
 def _owners(program: Program, stages: np.ndarray) -> dict[Buffer, int]:
-    """The stage of each variable: of what reads it first, or for what an update reads, of the variable it updates."""
+    """The stage of each variable: that of its first reader, or of the updated variable for operands of an update."""
     found: dict[Buffer, int] = {}
     for at, compute_set in enumerate(program.compute_sets):
         written = [s.buffer for s in compute_set.writes if s.buffer.kind == "variable"]
@@ -88,7 +88,7 @@ def _owners(program: Program, stages: np.ndarray) -> dict[Buffer, int]:
 
 
 def _stage_of(piece: LiveRange, stages: np.ndarray, owners: dict[Buffer, int], stage: int) -> int:
-    """Small things that all stages need are on each."""
+    """The stage that holds a live range; arrays of one element are on each, so it is `stage` for them."""
     if piece.buffer is not None and piece.buffer.shape.elements == 1:
         return stage
     if piece.buffer in owners:
@@ -97,7 +97,7 @@ def _stage_of(piece: LiveRange, stages: np.ndarray, owners: dict[Buffer, int], s
 
 
 def _inputs(program: Program, stages: np.ndarray, ipus: int) -> list[list[Buffer]]:
-    """The arrays of the step that the forward pass of each stage has from the ones before."""
+    """The arrays that the forward pass of each stage reads from earlier stages."""
     middle = backward_begin(program) or len(program.compute_sets)
     made: dict[Buffer, int] = {}
     found: list[list[Buffer]] = [[] for _ in range(ipus)]

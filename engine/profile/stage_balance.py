@@ -1,4 +1,4 @@
-"""Cuts a chain of layers into the stages of a pipeline so that it takes the fewest cycles of all that fit in memory."""
+"""Cuts a chain of layers into the pipeline stages with the shortest period that fit in memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PARTS: tuple[Kind, ...] = ("forward", "recompute", "backward")
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """A layer, or one of its calls, for one micro-batch: cycles of its parts, and bytes that it keeps always (weights,
-    optimizer state, sums of gradients). `update` are the cycles of its update, `gradient_bytes` what it sums."""
+    """Cost of a layer, or of one of its calls, for one micro-batch: cycles of its parts and of its `update`, and always
+    live bytes (weights, optimizer state, sums of gradients). `gradient_bytes` are those of its sums of gradients."""
 
     name: str
     forward: int
@@ -34,9 +34,9 @@ class LayerCost:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A value that other parts read than that which makes it: in the forward part of layer `made`, or its backward
-    part if `is_gradient`. `forward` and `backward` are the layers whose forward and backward parts read it. `copy` are
-    the cycles that it takes to put it where it waits, and again to take it from there."""
+    """A value of `bytes` bytes that is computed in the forward part of layer `made`, or in its backward part if
+    `is_gradient`, and read in other parts: the forward parts of layers `forward` and the backward parts of layers
+    `backward`. `copy` is the cycles to store it in its stash, and again to load it from there."""
 
     bytes: int
     made: int
@@ -48,8 +48,8 @@ class Crossing:
 
 @dataclass(frozen=True, eq=False)
 class LayerProfile:
-    """A model as layers in order, and what flows between them. `uncut` are the places between layers (k: before layer
-    k) where no stage may begin, because layers on both sides share weights."""
+    """A model as layers in order, and the values between them. `uncut` are the layers k at which no stage may begin,
+    because layers before and from k on share weights."""
 
     layers: tuple[LayerCost, ...]
     crossings: tuple[Crossing, ...]
@@ -58,14 +58,14 @@ class LayerProfile:
 
     @cached_property
     def flows(self) -> Flows:
-        """What flows into and waits in any run of layers."""
+        """Bytes that enter and wait in any run of layers."""
         return Flows(len(self.layers), self.crossings)
 
 
 class Flows:
     """Bytes of one micro-batch for each run of layers, int64 [n + 1, n + 1] by its first and the one after its last:
     that arrive for its forward part, that arrive for its backward part alone, that wait in it for its backward part,
-    and that wait if activations are computed again (what has arrived); and cycles of copies of what waits."""
+    and that wait if activations are recomputed (those that arrived); and cycles of copies of waiting values."""
 
     def __init__(self, layers: int, crossings: Sequence[Crossing]) -> None:
         first, end = np.arange(layers + 1)[:, None], np.arange(layers + 1)[None, :]
@@ -90,7 +90,7 @@ class Flows:
 
 
 def _next(readers: Sequence[int], layers: int) -> np.ndarray:
-    """For each layer the first reader from it on; `layers` + 1, which is before no end, where there is none."""
+    """For each layer the first reader from it on, int64; `layers` + 1, which is below no end, if there is none."""
     found = np.full(layers + 1, layers + 1)
     for reader in sorted(readers, reverse=True):
         found[: reader + 1] = reader
@@ -99,8 +99,8 @@ def _next(readers: Sequence[int], layers: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """Layers first <= k < end as a stage: cycles of its parts, with what they take from other IPUs, and bytes on its
-    IPU, of which `stash_bytes` wait for its backward part."""
+    """Layers first <= k < end as a stage: cycles of its parts, with transfers from other IPUs, and bytes on its IPU,
+    of which `stash_bytes` wait for its backward part."""
 
     stage: int
     first: int
@@ -118,7 +118,7 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Stages in order. `period` are the cycles in which the full pipeline finishes a micro-batch."""
+    """Stages in order. `period` is the cycles per micro-batch of the full pipeline."""
 
     schedule: Schedule
     stages: tuple[StageCost, ...]
@@ -135,7 +135,7 @@ class Balance:
 
 
 class Balancer:
-    """The stages of a model in a schedule on IPUs of a kind, `stages` of them, each on an IPU of its own."""
+    """Balances a model in `stages` stages of a schedule, each on an IPU of its own."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Balancer:
         phases: dict[int, list[tuple[Kind, int]]] = {}
         for part in self.schedule.parts:
             phases.setdefault(part.start % self.schedule.period, []).append((part.kind, part.stage))
-        # What runs while nothing else does adds to the period; of what runs side by side the longest does.
+        # Parts that run alone add to the period; of parts that run concurrently only the longest does.
         self._shared = sorted(phase for phase, parts in phases.items() if len(parts) > 1)
         self._phase = {part: phase for phase, parts in phases.items() for part in parts}
         self._known: dict[int, Runs] = {}
@@ -192,8 +192,8 @@ class Balancer:
     def best(self, limit: float = inf) -> Balance | None:
         """The cuts of the shortest period whose stages take at most `limit` bytes each; None if there are none.
 
-        Dynamic programming over the end of each stage. For each the best of several phases are kept, none of which is
-        better than another in all: a stage that is long in one phase may still be the best with those behind it.
+        Dynamic programming over the end of each stage, which keeps a Pareto front over phases: a stage that is long in
+        one phase may still be the best with those that follow.
         """
         bound = self._search(limit, inf, greedy=True)
         if bound is None:
@@ -203,7 +203,7 @@ class Balancer:
         return best
 
     def _search(self, limit: float, longest: float, *, greedy: bool) -> Balance | None:
-        """The best cuts whose period is at most `longest`; with `greedy` only one way to each end is followed."""
+        """The best cuts with a period of at most `longest`; with `greedy` only one candidate per end is kept."""
         layers = len(self.profile.layers)
         ends = [k for k in range(1, layers) if k not in self.profile.uncut] + [layers]
         fronts: list[dict[int, Front]] = [{0: Front(np.zeros((1, len(self._shared) + 2)), np.zeros((1, 2), np.int64))}]
@@ -229,7 +229,7 @@ class Balancer:
         return Balance(self.schedule, tuple(reversed(stages)), period)
 
     def _extended(self, stage: int, fronts: Sequence[Front], firsts: Sequence[int], end: int) -> Front:
-        """All ways to the beginnings of a stage with the stage that ends at `end`."""
+        """All candidates up to a stage's beginnings `firsts`, extended by the stage that ends at `end`."""
         runs, sizes = self._runs(stage), [len(front.cycles) for front in fronts]
         cycles = np.concatenate([front.cycles for front in fronts])
         starts = np.repeat(firsts, sizes)
@@ -243,12 +243,12 @@ class Balancer:
             elif phase is not None:
                 cycles[:, 0] += taken
         if not self._shared:
-            # No two stages run side by side, so cuts differ little in time: the most even of equals is to win.
+            # No two stages run concurrently, so cuts differ little in time: the most even of equals is to win.
             cycles[:, -1] = np.maximum(cycles[:, -1], runs.bytes[starts, end])
         return Front(cycles, parents)
 
     def _runs(self, stage: int) -> Runs:
-        """What each run of layers would take as a stage."""
+        """Cost of each run of layers as a stage, cached."""
         if stage not in self._known:
             self._known[stage] = self._made_runs(stage)
         return self._known[stage]
@@ -282,7 +282,7 @@ class Balancer:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Cycles by kind of part, bytes, and bytes that wait, of each run of layers as a certain stage: int64 arrays
+    """Cycles by kind of part, bytes, and waiting bytes of each run of layers as a given stage: int64 arrays
     [n + 1, n + 1] by its first layer and the one after its last."""
 
     cycles: Mapping[str, np.ndarray]
@@ -292,9 +292,9 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Ways to cut the layers up to one of them. `cycles` has for each the sum of phases of one stage, the longest stage
-    of each phase of several, and what decides between equals; `parents` where the last stage begins, and which of the
-    ways to there it continues."""
+    """Candidate cuts of the layers up to one of them. Rows of `cycles` are the sum of the phases of a single stage, the
+    longest stage of each shared phase, and a tie-breaker; rows of `parents` the first layer of the last stage, and the
+    index of the candidate up to there."""
 
     cycles: np.ndarray
     parents: np.ndarray
@@ -307,7 +307,7 @@ class Front:
         return (self.cycles[:, -1], self.periods())
 
     def best(self, longest: float, only_one: bool) -> Front:
-        """Those that are not longer, and than which none is better in all."""
+        """The Pareto front of the candidates with a period of at most `longest`, or the first of it if `only_one`."""
         rows = np.lexsort(self.order())
         rows = rows[self.periods()[rows] <= longest]
         kept: list[int] = []
@@ -320,5 +320,5 @@ class Front:
 
 
 def usable_bytes(target: Target, proportion: float = 0.9) -> int:
-    """Bytes of an IPU that estimates may fill: arrays never lie as evenly over tiles as they would have to."""
+    """Bytes of an IPU that estimates may fill: arrays are never spread evenly enough over tiles to use all."""
     return ceil(target.tiles * target.bytes_per_tile * proportion)

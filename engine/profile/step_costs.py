@@ -1,4 +1,4 @@
-"""What a step costs on a chip, in bytes and tile clock cycles: of one IPU, and of a pipeline's IPUs."""
+"""Cost report of a step, in bytes and tile clock cycles: for one IPU, and for the IPUs of a pipeline."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from engine.target import Target
 
 @dataclass(frozen=True, slots=True)
 class ComputeSetCost:
-    """Cycles of one compute set, the tiles that work, and the bytes that live then and not always.
+    """Cycles of one compute set, number of tiles used, and live bytes at it that are not always live.
 
-    Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times; `operation` says what one
-    run does, `method` by which vertex or plan, where there are several.
+    Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times; `operation` is the work of
+    one execution, `method` its vertex or plan where there are several.
     """
 
     name: str
@@ -40,12 +40,12 @@ class ComputeSetCost:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StepCosts:
-    """One step on one target. Cycles are tile clock cycles; each replica is a chip and takes them side by side.
+    """One step on one target. Cycles are tile clock cycles; each replica is a chip, and all run concurrently.
 
-    `host_bytes` go from the host and to it: feeds and results, and the rows of queues, turn by turn.
+    `host_bytes` go from the host and to it: feeds and results, and the rows of queues in each iteration.
 
     `assumed` are the opcodes that have no row of their own in the table of cycles. `unknown_loops` is the number of
-    loops whose trip count shows only while they run: they count as if their body ran once.
+    loops with an unknown trip count, which count as one iteration.
 
     `gradient_sums` are the bytes of each sum of gradients over replicas.
 
@@ -79,7 +79,7 @@ class StepCosts:
 
     @property
     def exchange(self) -> int:
-        """On the chip, between chips, and with streaming memory."""
+        """Cycles of exchange on the chip, between chips, and with streaming memory."""
         if self.pipeline is not None:
             return self.pipeline.exchange
         return sum(cost.exchange for cost in self.costs) + self.between_ipus[0] + self.remote.cycles(self.target)
@@ -92,22 +92,22 @@ class StepCosts:
 
     @property
     def cycles(self) -> int:
-        """Compute, exchange and sync. The transfer of feeds and results is `host`."""
+        """Cycles of compute, exchange and sync. The transfer of feeds and results is `host`."""
         return self.compute + self.exchange + self.sync
 
     @property
     def exposed_host(self) -> int:
-        """Cycles by which host transfers lengthen the step; with overlapped I/O those that outlast the rest."""
+        """Cycles by which host transfers lengthen the step; with overlapped I/O those that exceed `cycles`."""
         return max(0, self.host - self.cycles) if self.assumptions.overlapped_io else self.host
 
     @property
     def cycles_per_step(self) -> int:
-        """From the beginning of a step to its end: `cycles` and `exposed_host`."""
+        """Cycles from the beginning of a step to its end: `cycles` and `exposed_host`."""
         return self.cycles + self.exposed_host
 
     @property
     def seconds_per_step(self) -> float:
-        """With the transfer of feeds and results, which runs beside the rest where I/O tiles overlap it."""
+        """Seconds, with the transfer of feeds and results as far as I/O tiles do not overlap it."""
         return self.cycles_per_step / self.target.clock_hz
 
     @property
@@ -120,19 +120,19 @@ class StepCosts:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The parts of `cycles`, adding up to 1 unless nothing is done."""
+        """Fractions of `cycles`, which add up to 1 unless there are none."""
         whole = max(1, self.cycles)
         return {part: getattr(self, part) / whole for part in ("compute", "exchange", "sync")}
 
     @property
     def fits(self) -> bool:
-        """Whether all tiles hold what lies on them, of a pipeline those of every IPU."""
+        """Whether the fullest tile, of a pipeline that of all IPUs, has the capacity for its peak."""
         return self.memory.peak_fullest <= self.target.bytes_per_tile
 
     def top(self, count: int = 5) -> list[tuple[str, int, int]]:
-        """The costliest compute sets as (name, how many of that name, cycles), those of one name together.
+        """The costliest compute sets as (name, number of that name, cycles), summed by name.
 
-        Of a pipeline those of all IPUs, which work side by side.
+        For a pipeline those of all IPUs, which work concurrently.
         """
         totals: dict[str, tuple[int, int]] = {}
         for cost in self.costs if self.pipeline is None else self.pipeline.costs:
@@ -146,9 +146,9 @@ class StepCosts:
 class PartCost:
     """One run of a part on one IPU, in tile clock cycles.
 
-    `links` are those of what it takes from other IPUs, `received_bytes`; an update's are of the sum of gradients over
-    replicas. `streaming` are of what comes from streaming memory or goes there. `sync` has the syncs between IPUs
-    with it, `external_sync` is those alone.
+    `links` are those of the transfer of `received_bytes` from other IPUs; an update's are of the all-reduce of
+    gradients. `streaming` are those of transfers from and to streaming memory. `sync` includes the syncs between IPUs,
+    `external_sync` is those alone.
     """
 
     kind: Kind
@@ -168,7 +168,7 @@ class PartCost:
 
 @dataclass(frozen=True, slots=True)
 class TimedRow:
-    """A row of the schedule with the tile clock cycle at which it begins and those that it takes.
+    """A row of the schedule with the tile clock cycle at which it begins and its number of cycles.
 
     The update has no micro-batch.
     """
@@ -184,11 +184,11 @@ class TimedRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IpuAccount(Shown):
-    """One IPU of a pipeline: the account of one run of each of its parts, whose memory has all that waits on it.
+    """One IPU of a pipeline: the cost report of one run of each of its parts, with all waiting values in its memory.
 
-    `stash_bytes` are those of values that wait for later parts on its tiles, `streamed_bytes` in streaming memory (with
-    what the update alone uses, where that is offloaded), `busy` its cycles in a step, `waits` the share of the
-    step, the update apart, in which it has nothing to do.
+    `stash_bytes` are those of values that wait for later parts on its tiles, `streamed_bytes` those in streaming memory
+    (with offloaded optimizer state and sums of gradients), `busy` its cycles in a step, `waits` the share of the step,
+    without the update, in which it is idle.
     """
 
     ipu: int
@@ -201,7 +201,7 @@ class IpuAccount(Shown):
 
     @property
     def bytes(self) -> int:
-        """On all tiles at the fullest moment."""
+        """Bytes on all tiles at the peak."""
         memory = self.account.memory
         return round(memory.peak_mean * self.account.target.tiles)
 
@@ -210,7 +210,7 @@ class IpuAccount(Shown):
         return self.account.fits
 
     def table(self) -> str:
-        """One line: bytes of the fullest tile, and what share of the time the IPU waits."""
+        """One line: bytes of the fullest tile, and the share of the time in which the IPU waits."""
         memory, room = self.account.memory, self.account.target.bytes_per_tile
         verdict = "fits" if self.fits else f"DOES NOT FIT, {memory.peak_fullest - room:,} bytes over"
         return (
@@ -223,11 +223,10 @@ class IpuAccount(Shown):
 class PipelineAccount(Shown):
     """One execution of a pipeline on one replica: `micro_batches` through all `stages`, and the update.
 
-    `compute`, `exchange` (between IPUs and with streaming memory, too) and `sync` are those of the longest row of each
-    slot, one after the other: they add up to the step. `period` are the cycles in which a micro-batch is done while the
-    pipeline is full. `between_ipus` are the cycles of transfer and of sync between IPUs that are among them. `critical`
-    has the longest row's cost for each slot, `gradient_bytes` for each stage what it adds up over replicas, in
-    sums of `gradient_sums` bytes.
+    `compute`, `exchange` (between IPUs and with streaming memory, too) and `sync` are sums over the longest row of each
+    slot: they add up to the step. `period` is the cycles per micro-batch while the pipeline is full. `between_ipus` are
+    the cycles of transfer and of sync between IPUs, included in these. `critical` has the cost of the longest row of
+    each slot, `gradient_bytes` the bytes that each stage adds up over replicas, in sums of `gradient_sums` bytes.
     """
 
     schedule: str
@@ -249,41 +248,41 @@ class PipelineAccount(Shown):
 
     @property
     def cycles(self) -> int:
-        """Of one step, from the first micro-batch to the end of the update."""
+        """Cycles of one step, from the first micro-batch to the end of the update."""
         return self.compute + self.exchange + self.sync
 
     @property
     def fits(self) -> bool:
-        """Whether every IPU holds what is on it."""
+        """Whether every IPU has the capacity for its arrays."""
         return all(each.fits for each in self.ipus)
 
     @property
     def bubbles(self) -> dict[int, float]:
-        """For each IPU the share of the step's cycles, the update apart, in which it waits."""
+        """For each IPU the share of the step's cycles, without the update, in which it waits."""
         return {each.ipu: each.waits for each in self.ipus}
 
     @property
     def bubble_share(self) -> float:
-        """The mean of all IPUs."""
+        """The mean of `bubbles` over all IPUs."""
         return sum(self.bubbles.values()) / len(self.ipus)
 
     @property
     def works(self) -> tuple[int, ...]:
-        """For each stage its cycles for a micro-batch, forward and backward."""
+        """Cycles of each stage for a micro-batch, forward and backward."""
         parts = [part for part in self.parts if part.kind != "update"]
         return tuple(sum(part.cycles for part in parts if part.stage == stage) for stage in range(self.stages))
 
     def part(self, kind: Kind, stage: int) -> PartCost:
-        """The cost of a part; one without any where there is none."""
+        """The cost of a part; zero cost if there is no such part."""
         return next((p for p in self.parts if (p.kind, p.stage) == (kind, stage)), PartCost(kind, stage))
 
     def table(self) -> str:
-        """A line for each stage, one for each IPU."""
+        """One line for each stage, then one for each IPU."""
         return pipeline_table(self)
 
 
 def pipeline_table(pipeline: PipelineAccount) -> str:
-    """The account as text, at most 88 characters wide."""
+    """The cost report of a pipeline as text, at most 88 characters wide."""
     what = "update" if pipeline.training else "execution"
     lines = [
         f"Pipeline: {pipeline.schedule}, {pipeline.stages} stages, {pipeline.micro_batches} micro-batches, "

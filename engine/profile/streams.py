@@ -1,4 +1,4 @@
-"""What a step exchanges with the host: feeds and results, and the rows of its queues, turn by turn."""
+"""Transfers between host and chip in a step: feeds and results, and the rows of queues in each iteration."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ FROM_HOST, TO_HOST = (infeed_copy, infeed_row), (outfeed_copy, outfeed_row)
 
 
 def host_bytes(program: Program) -> tuple[int, int]:
-    """Bytes of a step from the host and to it. Loops whose trip count does not follow from the program turn once."""
+    """Bytes of a step from the host and to it. Loops with an unknown trip count have one iteration."""
     fed, returned = queue_bytes(program)
     fed += sum(buffer.shape.bytes for buffer in program.feeds.values())
     return fed, returned + sum(shape.bytes for shape in program.output_shapes)
 
 
 def queue_bytes(program: Program) -> tuple[int, int]:
-    """The bytes of these that go through queues."""
+    """Bytes of a step from the host and to it through queues."""
     if not program.queues:
         return 0, 0
     fed = returned = 0
@@ -33,13 +33,13 @@ def queue_bytes(program: Program) -> tuple[int, int]:
 
 
 def host_cycles(fed: int, returned: int, target: Target) -> int:
-    """Cycles of the transfer of so many bytes from the host and to it."""
+    """Cycles to transfer `fed` bytes from the host and `returned` bytes to it."""
     seconds = fed / target.host_to_device_bytes_per_second + returned / target.device_to_host_bytes_per_second
     return -int(-seconds * target.clock_hz // 1)
 
 
 def samples_of(program: Program) -> int:
-    """Rows of the first feed that has rows, or of all elements of the first infeed leaf that has; else 1."""
+    """Rows of the first feed that has rows, else of the first such infeed leaf times its executions; else 1."""
     for number in sorted(program.feeds):
         shape = program.feeds[number].shape
         if shape.rank:

@@ -1,4 +1,4 @@
-"""The account as a table for a reader who meets the chip for the first time."""
+"""The cost report as a table for readers who are new to the chip."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BAR = 30
 
 
 def summary(account: StepCosts) -> str:
-    """About twenty lines, at most 88 characters wide: chip, memory, cycles, time, costliest parts, error."""
+    """The cost report in about twenty lines of at most 88 characters: chip, memory, cycles, time, costliest, error."""
     lines = [
         _chip(account),
         *_memory(account),
@@ -51,7 +51,7 @@ def _memory(account: StepCosts) -> list[str]:
 
 
 def _of_ipu(account: StepCosts) -> str:
-    """Which of a pipeline's IPUs memory is told of."""
+    """Words for the IPU of a pipeline that memory is reported of; empty without one."""
     if account.pipeline is None:
         return ""
     return f", on IPU {max(account.pipeline.ipus, key=lambda each: each.account.memory.peak_fullest).ipu}"
@@ -87,7 +87,7 @@ def _costliest(account: StepCosts) -> list[str]:
     top = account.top(5)
     if not top:
         return []
-    # A pipeline's IPUs work side by side: the share is of what all of them do.
+    # A pipeline's IPUs work concurrently: the share is of the work of all of them.
     pipeline = account.pipeline
     whole = account.cycles_per_step if pipeline is None else sum(cost.cycles for cost in pipeline.costs)
     title = "Costliest" if pipeline is None else "Costliest, share of the work of all IPUs"
@@ -100,7 +100,7 @@ def _costliest(account: StepCosts) -> list[str]:
 
 
 def _honesty(account: StepCosts) -> list[str]:
-    """What the errors against published measurements are, and what nobody has measured."""
+    """Errors against published measurements, and what lacks a measurement."""
     errors = prediction_error(account)
     parts = ", ".join(f"{part} ± {errors[part]:.0%}" for part in PARTS)
     basis = error_basis(errors["total"], whole_model_errors())

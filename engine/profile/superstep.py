@@ -26,7 +26,7 @@ __all__ = ["Superstep", "planned_of", "superstep"]
 def superstep(
     compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS
 ) -> Superstep:
-    """What a compute set costs, given where everything lies that it reads."""
+    """Cost of a compute set, given the layouts of its operands. Raises InternalError for an unknown codelet."""
     if compute_set.effort.multiply_adds and kind_of(compute_set.effort.element_type) != "integer":
         return _matrix_product(compute_set, layouts, target, assumptions)
     found = family_step(compute_set, layouts, target, assumptions) or _element_wise(compute_set, layouts, target)
@@ -57,7 +57,7 @@ def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> 
 
 
 def _pooling_row(compute_set: ComputeSet) -> int:
-    """Elements of a row of a tap: the loops inside the taps, and the output positions of the innermost dimension."""
+    """Elements of a row of a tap: those of the loops inside the taps, times the innermost output positions."""
     loop = compute_set.work
     if not isinstance(loop, FusedLoop):
         return 1
@@ -68,7 +68,7 @@ def _pooling_row(compute_set: ComputeSet) -> int:
 
 
 def options_of(compute_set: ComputeSet, assumptions: Assumptions) -> ProductOptions:
-    """The options with which a product or a convolution is planned: what its scope asks for is strongest."""
+    """The options for planning a product or a convolution: its own type of partials overrides the assumptions."""
     effort = compute_set.effort
     options = assumptions.product_options(compute_set.op_name, effort.convolution is not None)
     return replace(options, partials_type=effort.partials_type) if effort.partials_type else options
@@ -94,19 +94,19 @@ def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
 
 
 def product_step(plan: Plan) -> Superstep:
-    """What a plan costs."""
+    """Cost of a plan as a superstep."""
     held = plan.temporary_bytes
     return Superstep(plan.compute, plan.exchange, plan.sync, plan.tiles, held, plan.received_bytes, plan.method)
 
 
 def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:
-    """The operand that lies where the product needs it."""
+    """The operand that is on the tiles that need it: "a", "b" or ""."""
     a, b = (span.buffer for span in compute_set.reads[:2])
     return "b" if layouts.is_home(b, compute_set) else "a" if layouts.is_home(a, compute_set) else ""
 
 
 def _turned(compute_set: ComputeSet) -> str:
-    """The operands whose terms of a sum do not lie next to each other, by the tables of a contraction."""
+    """The operands whose terms of a sum are not contiguous, by the tables of a contraction."""
     return compute_set.work.turned if isinstance(compute_set.work, Contraction) else ""
 
 
@@ -125,7 +125,7 @@ def _matrix_product(compute_set: ComputeSet, layouts: Layouts, target: Target, a
 
 
 def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:
-    """How many tiles have a part of each sum, and the sums; (1, 0) where each is made on one tile."""
+    """Number of tiles with a part of each sum, and of sums; (1, 0) if each is computed on one tile."""
     loop = compute_set.work
     if not isinstance(loop, FusedLoop) or not loop.nest.reductions or run.tiles <= 1:
         return 1, 0

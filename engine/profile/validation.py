@@ -1,4 +1,4 @@
-"""The model against published measurements: what is known of its error."""
+"""The device model against published measurements, which give its error."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from engine.target import DATA
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A published figure and the model's; `calibrated` if it was used in making the model.
+    """A published figure and the model's; `calibrated` if the model was fitted to it.
 
-    `part` is what of a step it speaks for: "compute", "exchange", "sync", "host" or "". A `caveat` says why it is
-    known to be far off.
+    `part` is the part of a step that it measures: "compute", "exchange", "sync", "host" or "". A `caveat` says why it
+    is known to be far off.
     """
 
     name: str
@@ -33,13 +33,13 @@ class Measurement:
 
     @property
     def error(self) -> float:
-        """Relative to the published figure; positive where the model says more."""
+        """Error relative to the published figure; positive where the model's is larger."""
         return (self.estimate - self.published) / self.published
 
 
 @cache
 def measurements() -> tuple[Measurement, ...]:
-    """All published figures that the model can express, with its estimates."""
+    """All published figures for which there are estimators, with the estimates."""
     found = []
     for row in _rows()["measurement"]:
         figures = {name: value for name, value in row.items() if name not in ("estimator", "arguments")}
@@ -48,7 +48,7 @@ def measurements() -> tuple[Measurement, ...]:
 
 
 def whole_models() -> list[dict[str, Any]]:
-    """Published throughput of whole models, and how near the tests hold the model to it."""
+    """Published throughput of whole models, with the tolerance that tests hold the model to."""
     return _rows()["whole_model"]
 
 
@@ -58,7 +58,7 @@ def _rows() -> dict[str, list[dict[str, Any]]]:
 
 
 def worst_errors() -> dict[str, float]:
-    """For each group of measurements its largest error, with its sign."""
+    """The largest error of each group of measurements, with its sign."""
     worst: dict[str, float] = {}
     for each in measurements():
         if abs(each.error) >= abs(worst.get(each.group, 0.0)):

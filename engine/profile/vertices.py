@@ -22,10 +22,10 @@ FLOATS = frozenset({"f32", "f64", "c64", "c128"})
 
 @dataclass(frozen=True, slots=True)
 class VertexWork:
-    """What a vertex does at each of `points`: operations as (opcode, kind), kind "f32", "f16" or "integer".
+    """Work of a vertex at each of `points`: operations as (opcode, kind), kind "f32", "f16" or "integer".
 
-    `form` tells vertices apart that do a single thing: "unary", "scalar" (a binary operation of which one operand is
-    the same everywhere), "random" or "" (all others).
+    `form` distinguishes vertices of a single operation: "unary", "scalar" (a binary operation with one loop-invariant
+    operand), "random" or "" (all others).
     """
 
     points: int
@@ -34,7 +34,7 @@ class VertexWork:
 
 
 def kind_of(element_type: str) -> str:
-    """The column of the table. The chip has no 64-bit types and no bf16: they count as their nearest neighbours."""
+    """The table's column for a type. The chip has no 64-bit types and no bf16: they count as the nearest type."""
     if element_type in HALF:
         return "f16"
     return "f32" if element_type in FLOATS else "integer"
@@ -42,7 +42,7 @@ def kind_of(element_type: str) -> str:
 
 @cache
 def tables() -> dict[str, Any]:
-    """The whole table of cycles, as it is."""
+    """The table of cycles in data/cycles.toml, as parsed."""
     return tomllib.loads((DATA / "cycles.toml").read_text())
 
 
@@ -60,16 +60,16 @@ def is_listed(opcode: str) -> bool:
 
 
 def loop_of(opcode: str, kind: str) -> tuple[int, int]:
-    """Cycles and elements of one turn of the loop; an opcode that is not listed takes the assumed row."""
+    """Cycles and elements of one iteration of the loop; an opcode that is not listed takes the assumed row."""
     row = _row(opcode) or tables()["assumed"]
     cycles, elements = row.get(kind, row["f32"])
     return cycles, elements
 
 
 def vertex_cycles(operations: tuple[tuple[str, str], ...], elements: int, target: Target, form: str = "") -> int:
-    """Cycles of one tile that applies all operations to each of `elements`, shared out among its workers.
+    """Cycles of one tile that applies all operations to each of `elements`, distributed among its workers.
 
-    supervisor + workers * (prologue + sum over operations of turns * cycles): one vertex, as popops::map fuses.
+    supervisor + workers * (prologue + sum over operations of iterations * cycles): one vertex, as popops::map fuses.
     """
     if elements <= 0:
         return 0
@@ -82,7 +82,7 @@ def vertex_cycles(operations: tuple[tuple[str, str], ...], elements: int, target
 
 
 def prologue(operations: tuple[tuple[str, str], ...], form: str = "") -> tuple[int, int]:
-    """Cycles of the supervisor, and slots of each worker before its loop."""
+    """Cycles of the supervisor, and issue slots of each worker before its loop."""
     overhead = tables()["overhead"]
     if form == "unary" and operations:
         slow = (_row(operations[0][0]) or {}).get("slow_unary", False)
@@ -106,9 +106,9 @@ def pooling_cycles(kind: str, points: int, row: int, target: Target) -> int:
 
 
 def work_of(compute_set: ComputeSet, random_bits: frozenset[Buffer] = frozenset()) -> VertexWork:
-    """The points of a compute set and the operations at each; a nest that applies none copies.
+    """The points of a compute set and the operations at each; a nest without operations is a copy.
 
-    What makes numbers of `random_bits` counts as the chip's vertex of that distribution.
+    Operations that turn `random_bits` into random numbers count as the chip's vertex of that distribution.
     """
     loop = compute_set.work
     if isinstance(loop, FusedLoop):
@@ -127,13 +127,13 @@ def work_of(compute_set: ComputeSet, random_bits: frozenset[Buffer] = frozenset(
 
 
 def inputs_of(compute_set: ComputeSet, loop: FusedLoop) -> dict[int, Span]:
-    """What each operand of a fused loop reads, by the operand's number."""
+    """Spans that a fused loop reads, by the operand's number."""
     written, spans = loop.written, iter(compute_set.reads)
     return {k: next(spans) for k, o in enumerate(loop.operands) if k not in written and isinstance(o, Strided)}
 
 
 def _form(loop: FusedLoop) -> str:
-    """ "unary" or "scalar" for a fused loop of one operation that poplibs has a vertex of its own for."""
+    """ "unary" or "scalar" for a fused loop of one operation with a vertex of its own in poplibs, else ""."""
     nest = loop.nest
     applied = [node for node in nest.nodes if isinstance(node, Apply)]
     if len(applied) != 1 or nest.reductions:
@@ -181,7 +181,7 @@ def _operation(node: Apply) -> tuple[str, str]:
 
 
 def _drawn(nest: Nest, bits: set[int]) -> list[tuple[str, str]]:
-    """The operations, where those on nothing but random bits and constants are one vertex of a distribution."""
+    """The operations, with those on only random bits and constants replaced by one vertex of a distribution."""
     random: set[int] = set()
     fixed: set[int] = set()
     inside: list[Apply] = []
@@ -202,5 +202,5 @@ def _drawn(nest: Nest, bits: set[int]) -> list[tuple[str, str]]:
     if opcodes & {"log", "log-plus-one", "sqrt", "cosine", "sine"}:
         return [("normal", kind_of(inside[-1].operation.element_type)), *rest]
     last = inside[-1].operation
-    # The bits have been paid for where they were made: a uniform distribution takes no more.
+    # The bits are charged to the compute set that generates them: a uniform distribution costs no more.
     return [("bernoulli", "f32"), *rest] if last.opcode == "compare" else rest

@@ -1,4 +1,4 @@
-"""The report on a program: what a chip would do with it, as one HTML page, JSON, a Perfetto trace and text."""
+"""The report on a program: its estimate on a chip as one HTML page, JSON, a Perfetto trace and text."""
 
 from engine.report.data import Feeding
 from engine.report.report import Report, make_report, report_on

@@ -1,4 +1,4 @@
-"""What a report rests on: the chip's parameters with their sources, the errors of the model, versions and seeds."""
+"""The basis of a report: the chip's parameters with their sources, the errors of the model, versions and seeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGES = ("tensorflow", "keras", "tf-keras", "numpy", "numba")
 
 
 def about(target: Target, seeds: Mapping[str, int]) -> dict[str, Any]:
-    """The page's figures; `seeds` by the name of the generator."""
+    """The "about" section of a report's data; `seeds` by the name of the generator."""
     return {
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": versions(),
@@ -32,14 +32,14 @@ def about(target: Target, seeds: Mapping[str, int]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """This project's version, Python's and those of what it computes with, as far as they are installed."""
+    """Versions of this project, of Python and of those PACKAGES that are installed."""
     found = {"software-ipu": _version("software-ipu"), "python": platform.python_version()}
     found |= {name: version for name in PACKAGES if (version := _version(name))}
     return found
 
 
 def parameters(target: Target) -> list[dict[str, Any]]:
-    """Each quantity of the chip: its value and the source."""
+    """Each quantity of the chip, with its value and source."""
     rows, names = quantities(), {field.name for field in fields(Target)}
     return [
         {"name": name, "value": getattr(target, name), "source": str(row.get("source", ""))}
@@ -49,7 +49,7 @@ def parameters(target: Target) -> list[dict[str, Any]]:
 
 
 def calibration() -> list[dict[str, Any]]:
-    """The published measurements in groups, each beside the model's estimate."""
+    """The published measurements in groups, each with the model's estimate."""
     groups: dict[str, list[Measurement]] = {}
     for each in measurements():
         groups.setdefault(each.group, []).append(each)

@@ -1,4 +1,4 @@
-"""Three sentences of advice, each with what it rests on and what it may bring."""
+"""Three sentences of advice, each with its evidence and its possible gain."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SENTENCES = 3
 FEW_TILES = 0.25
 """A compute set on fewer of the tiles leaves most of the chip idle."""
 SCALAR_BYTES = 64
-"""What touches no more than this counts steps or advances seeds: it stays as small whatever the batch or layers."""
+"""Compute sets of at most this many bytes count steps or advance seeds, and do not grow with batch or layers."""
 UPDATE = " update of "
-"""In the names of an optimizer's compute sets (engine.profile.names.label_of)."""
+"""Part of the names of an optimizer's compute sets (engine.profile.names.label_of)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do and why; `section` of the report has the evidence, `gain` is the share of a step that it concerns."""
+    """A change and its reason; `section` of the report has the evidence, `gain` is the share of a step concerned."""
 
     title: str
     text: str
@@ -32,13 +32,13 @@ class Advice:
 
 
 def advice(data: dict[str, Any], account: Account) -> list[Advice]:
-    """The three that concern most; what keeps a program from running at all comes first."""
+    """The SENTENCES pieces of advice with the largest gain; memory that prevents a program from running is first."""
     found = [each for find in FINDERS for each in find(data, account)]
     return sorted(found, key=lambda each: -each.gain)[:SENTENCES]
 
 
 def _whole(data: dict[str, Any]) -> str:
-    """What shares of single operations are shares of."""
+    """Words for the whole that shares of single operations refer to."""
     return "the step" if data["pipeline"] is None else "the work of all IPUs"
 
 
@@ -58,7 +58,7 @@ def _memory(data: dict[str, Any], account: Account) -> Iterator[Advice]:
 
 
 def _room(data: dict[str, Any], account: Account) -> Iterator[Advice]:
-    """Bytes of a step that come and go are taken to grow with the batch."""
+    """Advice to enlarge the batch, under the assumption that bytes that are not always live grow with it."""
     memory, pipeline = data["memory"], account.pipeline
     batch = account.samples_per_replica // (1 if pipeline is None else pipeline.micro_batches)
     fixed, peak, limit = memory["always_live_fullest"], memory["peak_fullest"], memory["limit_bytes"]
@@ -129,7 +129,7 @@ def _precision(data: dict[str, Any], account: Account) -> Iterator[Advice]:
 
 
 def _grows(row: dict[str, Any]) -> bool:
-    """Whether a larger batch or layer gives a compute set more to do: not a counter, a seed or an update."""
+    """Whether a compute set's work grows with batch or layers: not a counter, a seed or an update."""
     return bool(row["bytes"] > SCALAR_BYTES * row["runs"]) and UPDATE not in row["name"]
 
 

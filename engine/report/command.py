@@ -1,11 +1,11 @@
-"""`ipu-profile`: makes, prints and compares reports.
+"""`ipu-profile`: builds, prints and compares reports.
 
     ipu-profile make model.poplar_exec -o report.html
     ipu-profile print report.json
     ipu-profile compare before.json now.json --threshold 3
 
-The exit code is 0; 1 if `compare` finds too many more cycles, or with `make --check` a program that does not fit;
-2 for arguments and files that are none.
+The exit code is 0; 1 if `compare` finds a regression, or with `make --check` a program that does not fit;
+2 for invalid arguments and files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPORTS = (".json", ".html")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command with these arguments, or with the process' own; returns the exit code."""
+    """Runs the command with `arguments`, or with those of the process; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
@@ -98,7 +98,7 @@ def _compare(options: argparse.Namespace) -> int:
 def _report(file: Path, options: argparse.Namespace) -> Report:
     if file.suffix in REPORTS:
         return Report.load(file)
-    # An executable is compiled first, and Numba takes long to load: not for what is a report already.
+    # Only executables are compiled, and Numba is slow to import: reports do without.
     from engine.files import read_executable
     from engine.report.executables import accountant_of, report_of_accounts
 
@@ -112,7 +112,7 @@ def _report(file: Path, options: argparse.Namespace) -> Report:
 
 @contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Says on stderr what is being done and how long it took, on a terminal only."""
+    """Prints an activity and its seconds on stderr, on a terminal only."""
     if not sys.stderr.isatty():
         yield
         return

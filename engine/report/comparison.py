@@ -1,4 +1,4 @@
-"""Two reports beside each other: what a step costs now and before, part by part and operation by operation."""
+"""Comparison of two reports: cost of a step before and now, by part and by operation."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Shown):
-    """What changed from one report to another. More than `threshold` more cycles are a regression.
+    """Changes from one report to another. Growth of cycles by more than `threshold` is a regression.
 
-    `layers` are the names of layers that are taken to be the same: what the report of now calls them, and that before.
+    `layers` are pairs of names of layers that are taken to be the same: in the report of now, and in that before.
     """
 
     before: Report
@@ -43,7 +43,7 @@ class Comparison(Shown):
 
     @property
     def growth(self) -> float:
-        """How many more cycles a step takes, as a share of those before; negative if there are fewer."""
+        """Relative growth of a step's cycles; negative if there are fewer, infinite if there were none."""
         before, now = (report.cycles["total"] for report in (self.before, self.now))
         if before:
             return float(now / before - 1)
@@ -51,12 +51,12 @@ class Comparison(Shown):
 
     @property
     def regressed(self) -> bool:
-        """Whether a step takes more cycles than the threshold allows, or fits no longer."""
+        """Whether a step takes more cycles than the threshold allows, or does not fit any longer."""
         return self.growth > self.threshold or (self.before.fits and not self.now.fits)
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """One sentence on growth and fit."""
         change = f"{100 * self.growth:+.1f} % cycles for a step"
         if self.before.fits and not self.now.fits:
             return f"{change}, and it does not fit any longer."
@@ -69,7 +69,7 @@ class Comparison(Shown):
         return comparison_text(self.report().data)
 
     def table(self) -> str:
-        """The text."""
+        """The text without its last newline."""
         return self.text().rstrip()
 
     def report(self) -> Report:
@@ -89,7 +89,7 @@ class Comparison(Shown):
 
 
 def compare(before: Report, now: Report, threshold: float = THRESHOLD) -> Comparison:
-    """Compares two reports; `threshold` is the growth of a step's cycles that is no regression, 0.03 for 3 %."""
+    """Compares two reports; `threshold` is the growth of a step's cycles that is allowed, 0.03 for 3 %."""
     parts = tuple(
         Line(part, before.cycles[part], now.cycles[part]) for part in ("compute", "exchange", "sync", "host", "total")
     )
@@ -105,9 +105,9 @@ def compare(before: Report, now: Report, threshold: float = THRESHOLD) -> Compar
 
 
 def _operations(before: Report, now: Report, layers: dict[str, str]) -> tuple[Line, ...]:
-    """Those of one name together, the greatest changes first; what did not change is left out.
+    """The MOST operations that changed, summed by name, the greatest changes first.
 
-    Operations of layers that are the same are, too, and have the names of now.
+    Operations of layers that are taken to be the same count as one, with the name of now.
     """
     earlier, later = _cycles_by_name(before), _cycles_by_name(now)
     names = {renamed(name, layers): name for name in later}

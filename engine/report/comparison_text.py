@@ -25,7 +25,7 @@ def comparison_text(data: dict[str, Any]) -> str:
 
 
 def layers_text(layers: list[dict[str, str]]) -> str:
-    """Pairs of names, that of now first."""
+    """Pairs of names of layers as text, that of now first."""
     return ", ".join(f"{each['now']} ({each['before']} before)" for each in layers)
 
 

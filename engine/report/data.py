@@ -1,4 +1,4 @@
-"""The report as plain data, which JSON can hold; docs/report.md and schema.json say what each key means."""
+"""The report as plain JSON data; docs/report.md and schema.json describe its keys."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from engine.report.verdicts import cycles, verdicts
 FORMAT = "software-ipu report"
 VERSION = 1
 TENSORS = 400
-"""The report names so many of the largest tensors; all of them count in the sums."""
+"""Most tensors that the report names, the largest ones; all of them count in the sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feeding:
-    """What was measured of a run's queues on this machine: how often and how long who waited."""
+    """Measurements of a run's queues on this machine: number of waits, and seconds of those for the infeed."""
 
     executions: int = 0
     infeed_waits: int = 0
@@ -34,10 +34,10 @@ class Feeding:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a report is about: the account of a program on one chip and, if they are known, on `others`.
+    """Subject of a report: the cost report of a program on one chip and, if they are known, on `others`.
 
-    `failure` is the text of the error that kept the program from running, `levers` what would make it fit.
-    `gradient_bytes` are what replicas would add up; those of a pipeline follow from its account.
+    `failure` is the text of the error that kept the program from running, `levers` the changes that would make it fit.
+    `gradient_bytes` are those that replicas would add up; a pipeline's follow from its cost report.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Subject:
 
 
 def report_data(subject: Subject) -> dict[str, Any]:
-    """The whole report."""
+    """All data of the report, as schema.json describes them."""
     account = subject.account
     data: dict[str, Any] = {
         "format": FORMAT,
@@ -92,7 +92,7 @@ def report_data(subject: Subject) -> dict[str, Any]:
 def _speed(account: Account) -> dict[str, Any]:
     flops, partials, chips = amp_flops(account), account.assumptions.partials_type, _chips(account)
     seconds, target = account.seconds_per_step, account.target
-    # What the matrix engines would need at their peak, for the types that are multiplied.
+    # Seconds that the matrix engines would need at their peak, for the types that are multiplied.
     needed = sum(flop / (chips * target.peak_flops(kind, partials)) for kind, flop in flops.items())
     return {
         "seconds_per_step": seconds,
@@ -106,7 +106,7 @@ def _speed(account: Account) -> dict[str, Any]:
 
 
 def _chips(account: Account) -> int:
-    """IPUs of one replica."""
+    """Number of IPUs of one replica."""
     return 1 if account.pipeline is None else len(account.pipeline.ipus)
 
 
@@ -141,7 +141,7 @@ def _memory(account: Account, levers: Sequence[Lever]) -> dict[str, Any]:
 
 
 def _liveness(account: Account) -> dict[str, Any]:
-    """Bytes on the whole chip at each compute set, and the tensors behind them, the largest first."""
+    """Bytes on the whole chip at each compute set, and the largest tensors, the largest first."""
     tensors = sorted(account.liveness, key=lambda t: (-t.bytes, t.first, t.name))
     return {
         "always_live_bytes": int(account.tiles.always_live_bytes.sum()),
@@ -164,11 +164,11 @@ def _liveness(account: Account) -> dict[str, Any]:
 
 
 def _shown(tensors: Sequence[Any], peak_at: int) -> list[Any]:
-    """The largest ones, and before them those alive at the peak."""
+    """At most TENSORS tensors, the largest first: those live at the peak, those large for long, then the largest."""
     at_peak = [t for t in tensors if t.always_live or t.first <= peak_at <= t.last]
     rest = [t for t in tensors if not (t.always_live or t.first <= peak_at <= t.last)]
     chosen = at_peak[: TENSORS // 2]
-    # Large for long: what is kept from the forward to the backward pass.
+    # Large for long: tensors that are kept from the forward to the backward pass.
     chosen += sorted(rest, key=lambda t: -t.bytes * (t.last - t.first + 1))[: TENSORS // 4]
     picked = {id(t) for t in chosen}
     chosen += [t for t in rest if id(t) not in picked][: TENSORS - len(chosen)]
@@ -176,7 +176,7 @@ def _shown(tensors: Sequence[Any], peak_at: int) -> list[Any]:
 
 
 def _exchange(account: Account) -> dict[str, Any]:
-    """Cycles of exchanges on the chip and between chips; bytes as the fullest tile receives them."""
+    """Cycles of exchanges on the chip and between chips; bytes that the busiest tile receives."""
     target, costs = account.target, whole_step(account)
     on_chip = sum(cost.exchange for cost in costs)
     received = sum(

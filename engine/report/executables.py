@@ -1,4 +1,4 @@
-"""The account of an executable file: of one chip's program or, where it was exported as one, of a pipeline's."""
+"""Cost reports of an executable file: of a program on one chip or, if it was exported as one, of a pipeline."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from engine.report.verdicts import on_other_chips
 from engine.target import Target
 
 PIPELINE, ITERATIONS = "pipeline", "iterations"
-"""The metadata of an exported pipeline: JSON with the IPU of each stage, the schedule and the options of stages."""
+"""Metadata keys of an exported pipeline: JSON with IPUs, schedule and options of stages; steps of an execution."""
 
 
 @dataclass(frozen=True)
 class Accountant:
-    """Makes the accounts of a program on one chip after another; `program` is that of one chip, None for a pipeline."""
+    """Estimates a program: `on` returns its cost report on a chip; `program` is None for a pipeline."""
 
     on: Callable[[Target], Account]
     program: Program | None = None
 
 
 def accountant_of(executable: ExecutableFile, replicas: int = 1) -> Accountant:
-    """What makes the accounts of a file's program.
+    """The accountant of a file's program.
 
     Raises InvalidFile for a description of a pipeline that cannot be read, ConfigurationError and StepCountError for
-    one that cannot be.
+    an invalid one.
     """
     if PIPELINE in executable.metadata:
         return Accountant(_of_pipeline(executable, replicas))
@@ -46,7 +46,7 @@ def accountant_of(executable: ExecutableFile, replicas: int = 1) -> Accountant:
 
 
 def report_of_accounts(accounts: Accountant, chip: Target, name: str) -> Report:
-    """The report on a program on a chip, with the verdicts of other chips."""
+    """The report on a program on a chip, with the verdicts on other chips."""
     found, program = accounts.on(chip), accounts.program
     others = on_other_chips(found, accounts.on)
     if program is None:

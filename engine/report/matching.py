@@ -1,4 +1,4 @@
-"""Which layer of one report is which of another: Keras numbers the layers of a process on from model to model."""
+"""Matching of layers of two reports: Keras continues to number layers from model to model in a process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 NUMBERED = re.compile(r"(.+?)(?:_(\d+))?")
 OWNER = " update of "
-"""Before the layer whose variables an optimizer updates, in the names of operations."""
+"""In names of operations, precedes the layer whose variables an optimizer updates."""
 
 
 def same_layers(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
-    """For names of layers (and of models, optimizers and losses) of `now` those of `before`, where they differ.
+    """Map from names of layers (and of models, optimizers and losses) of `now` to those of `before`, where they differ.
 
-    Names that differ in their numbers alone are matched in the order of those: the conv2d_3 and conv2d_4 of a second
-    model are the conv2d and conv2d_1 of the first. Where the names of one report are all among those of the other, they
-    are what the user or Keras calls the same layers, and stay.
+    Names that differ only in their numbers are matched in numerical order: the conv2d_3 and conv2d_4 of a second model
+    are the conv2d and conv2d_1 of the first. Where the names of one report are a subset of the other's, equal names
+    are the same layers, and stay.
     """
     found: dict[str, str] = {}
     earlier = _by_base(before)
@@ -29,21 +29,21 @@ def same_layers(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
 
 
 def renamed(operation: str, layers: dict[str, str]) -> str:
-    """The name of an operation with its layers called as `layers` says.
+    """The name of an operation with its layers renamed by `layers`.
 
-    A layer without a counterpart, whose name was another's before, is marked as new.
+    A layer without a counterpart, whose name was another layer's before, is marked as new.
     """
     taken = set(layers.values())
     words = operation.split(" ")
     for at, word in enumerate(words):
         if not at or words[at - 1] == "of":
             words[at] = layers.get(word, f"{word} (new)" if word in taken else word)
-    # A layer that is called as its operation is named once (engine.ir.op_names.readable_name).
+    # A layer with the same name as its operation is named once (engine.ir.op_names.readable_name).
     return " ".join(word for word, previous in zip(words, ["", *words], strict=False) if word != previous)
 
 
 def _by_base(report: dict[str, Any]) -> dict[str, list[str]]:
-    """The numbered names of a report's layers, without their numbers, and each in the order of these."""
+    """Names of a report's layers by base name, in the order of their numbers."""
     found: dict[str, dict[str, int]] = {}
     for name in _layers(report["operations"]):
         match = NUMBERED.fullmatch(name)

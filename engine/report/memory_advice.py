@@ -1,4 +1,4 @@
-"""Advice on a program that does not fit: what suffices, alone or together, or that nothing does."""
+"""Advice on a program that does not fit: the changes that suffice, alone or together, or that none do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine.report.numbers import count
 
 
 def remedy(data: dict[str, Any]) -> str:
-    """The changes that make a program fit; those that would not suffice are not proposed."""
+    """Sentences that propose the changes that make a program fit, or say that none do."""
     if data["pipeline"] is not None:
         return "model.plan_pipeline() proposes stages that fit, or says that none do."
     enough = [each for each in data["memory"]["levers"] if each["fits"]]

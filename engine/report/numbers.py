@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers formatted for readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import ceil, log10
 
 
 def cut(text: str, width: int) -> str:
-    """At most so many letters of a text."""
+    """The text, shortened to `width` letters with an ellipsis if it is longer."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -16,7 +16,7 @@ def count(value: float) -> str:
 
 
 def signed(text: str) -> str:
-    """With a minus sign in place of a hyphen."""
+    """The text with minus signs in place of hyphens."""
     return text.replace("-", "−")
 
 
@@ -29,7 +29,7 @@ def short(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes in the unit that suits them, 1000 B a kB."""
+    """Bytes with three digits in B, kB (1000 B), MB or GB."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(value) >= scale:
             return f"{three_digits(value / scale)} {unit}"
@@ -37,12 +37,12 @@ def size(value: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """1.00, 12.3 or 123."""
+    """The value with three digits: 1.00, 12.3 or 123."""
     return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that suits them."""
+    """Seconds with three digits in s, ms or µs."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
@@ -50,7 +50,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """0.123 as 12 %, with a digit more below 10 %."""
+    """0.123 as 12 %, with one decimal below 10 %."""
     value = 100 * share
     if value == 0 or abs(value) >= 9.95:
         return f"{value:.0f} %"
@@ -58,6 +58,6 @@ def percent(share: float) -> str:
 
 
 def nice_step(least: float) -> int:
-    """The next of 1, 2, 5, 10, 20 ... that is at least so large."""
+    """The smallest of 1, 2, 5, 10, 20 ... that is at least `least`."""
     power = 10 ** max(0, ceil(log10(max(least, 1))) - 1)
     return next(part * power for part in (1, 2, 5, 10) if part * power >= least)

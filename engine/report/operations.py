@@ -1,4 +1,4 @@
-"""The rows of the operations table: for each compute set what it costs, what it computes and how near the peak."""
+"""Rows of the operations table: cost of each compute set, its work and its share of the peak."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def operation_rows(costs: Iterable[ComputeSetCost], account: Account) -> list[di
 
 
 def whole_step(account: Account) -> tuple[ComputeSetCost, ...]:
-    """The compute sets of a step; of a pipeline those of all IPUs, each as often as it runs."""
+    """The costs of a step's compute sets over all their executions; of a pipeline those of all IPUs."""
     return account.costs if account.pipeline is None else account.pipeline.costs
 
 
 def work_cycles(data: dict[str, Any]) -> int:
-    """What the cycles of single operations are shares of: the step of one IPU, the work of all IPUs of a pipeline.
+    """The whole of which single operations' cycles are shares: one IPU's step, or the work of all IPUs of a pipeline.
 
-    A pipeline's IPUs work side by side, so that their cycles add up to more than those of a step. At least 1.
+    A pipeline's IPUs work concurrently, so their cycles add up to more than those of a step. At least 1.
     """
     whole = data["cycles"]["total"] if data["pipeline"] is None else sum(row["cycles"] for row in data["operations"])
     return max(1, int(whole))
 
 
 def amp_flops(account: Account) -> dict[str, int]:
-    """Flop of a step on the matrix engines, by the element type "f32" or "f16" of what they multiply."""
+    """Flop of a step on the matrix engines, by the operands' element type, "f32" or "f16"."""
     found: dict[str, int] = {}
     for cost in whole_step(account):
         if cost.operation.unit == "AMP":

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: pictures, tables, and scripts that make them answer."""
+"""The report as one self-contained HTML page: pictures, tables, and scripts that make them interactive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MARK = '<script type="text/plain" id="packed">'
 
 
 def page(data: dict[str, Any]) -> str:
-    """The page of a report. Raises ConfigurationError where the packages that draw it are not installed."""
+    """The page of a report. Raises ConfigurationError if the packages that draw it are not installed."""
     library()
     starting = prepare()
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -60,26 +60,26 @@ def page(data: dict[str, Any]) -> str:
 
 
 def _most_live(data: dict[str, Any]) -> str:
-    """The compute set at which most bytes live."""
+    """Name of the compute set with the most live bytes; empty without compute sets."""
     live, steps = data["liveness"]["live_bytes"], supersteps(data)
     return str(steps[max(range(len(live)), key=live.__getitem__)]["name"]) if live else ""
 
 
 def _alive(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tensors alive at the peak, the largest first."""
+    """The tensors live at the peak, the largest first."""
     peak = data["memory"]["peak_at"]
     return [t for t in data["liveness"]["tensors"] if t["always_live"] or t["first"] <= peak <= t["last"]]
 
 
 def packed(data: dict[str, Any], specifications: dict[str, Any]) -> str:
-    """The report, the charts and the library that draws them, compressed, as letters that need no escaping."""
+    """The report, the charts and the library that draws them, as gzipped JSON in base64, which needs no escaping."""
     content = {"report": data, "charts": specifications, "categories": CATEGORIES, "library": runtime()}
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode("ascii")
 
 
 def unpacked(html: str, origin: str) -> dict[str, Any]:
-    """The report in a page that `page` has made. Raises InvalidFile for another page."""
+    """The report in a page written by `page`. Raises InvalidFile for another page."""
     _, found, rest = html.partition(MARK)
     try:
         if not found:

@@ -1,4 +1,4 @@
-"""The report as a trace that Perfetto and Chrome's viewer show: lanes of supersteps, host transfers, live bytes."""
+"""The report as a trace for Perfetto and Chrome's viewer: lanes of supersteps, host transfers, live bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUSIEST, IDLEST = 1, 2
 
 
 def trace(data: dict[str, Any]) -> dict[str, Any]:
-    """Chrome's trace-event format; times in microseconds of the chip's clock."""
+    """The trace in Chrome's trace-event format; times in microseconds, from cycles of the chip's clock."""
     events = [*_names(data), *_supersteps(data), *_live(data), *_host(data), *_pipeline(data)]
     about = {"program": data["program"], "target": data["target"]["name"], "cycles": data["cycles"]["total"]}
     return {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
@@ -44,7 +44,7 @@ def _supersteps(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _live(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A counter of the bytes on the chip."""
+    """Events of a counter of the bytes on the chip."""
     always, at, scale = data["liveness"]["always_live_bytes"], 0, 1e6 / data["target"]["clock_hz"]
     for row in supersteps(data):
         values = {"always live": always, "not always live": row["live_bytes"]}

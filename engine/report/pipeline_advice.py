@@ -1,4 +1,4 @@
-"""Advice on a pipeline: why its IPUs wait, and what transfers between them cost."""
+"""Advice on a pipeline: why its IPUs wait, and the cost of transfers between them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from engine.report.numbers import count, percent
 
 WORTH_SAYING = 0.1
 Words = tuple[str, str, float]
-"""A title, a text, and the share of a step that they concern."""
+"""A title, a text, and the share of a step concerned."""
 
 
 def bubble_advice(pipeline: PipelineAccount) -> Words | None:
-    """What makes most of the bubbles: the ramp of the schedule, the longest stage, or a schedule without overlap."""
+    """Main cause of the bubbles: the schedule's ramp, the longest stage, or no overlap; None if bubbles are small."""
     share, before = pipeline.bubble_share, cycles_before_update(pipeline)
     if share <= WORTH_SAYING or not before:
         return None
@@ -38,7 +38,7 @@ def bubble_advice(pipeline: PipelineAccount) -> Words | None:
 
 
 def link_advice(pipeline: PipelineAccount, total: int) -> Words | None:
-    """What transfers between IPUs and the syncs for them take of a step of `total` cycles."""
+    """Share of transfers between IPUs and their syncs in a step of `total` cycles; None if it is small."""
     links, syncs = pipeline.between_ipus
     share = (links + syncs) / total
     if share <= WORTH_SAYING:
@@ -51,5 +51,5 @@ def link_advice(pipeline: PipelineAccount, total: int) -> Words | None:
 
 
 def cycles_before_update(pipeline: PipelineAccount) -> int:
-    """From the first micro-batch to the end of the last one: what the shares of bubbles are of."""
+    """Cycles from the first micro-batch to the end of the last one, to which the shares of bubbles refer."""
     return sum(cost.cycles for cost in pipeline.critical if cost.kind != "update")

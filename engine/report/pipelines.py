@@ -1,4 +1,4 @@
-"""The pipeline's part of a report: rows of its schedule in cycles, bubbles, and bytes of each IPU."""
+"""The pipeline section of a report: rows of its schedule in cycles, bubbles, and bytes of each IPU."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from engine.profile.account import Account
 
 ROWS = 4000
-"""A page shows so many rows of a schedule at most."""
+"""Most rows of a schedule in a report."""
 
 
 def pipeline_data(account: Account) -> dict[str, Any] | None:
-    """None for a program that is no pipeline."""
+    """The pipeline section of a report's data; None for a program that is not a pipeline."""
     pipeline = account.pipeline
     if pipeline is None:
         return None

@@ -1,6 +1,6 @@
-"""Charts drawn: pictures for pages without scripts, and the library that makes them answer to the mouse.
+"""Rendered charts: pictures for pages without scripts, and the library that makes them interactive.
 
-The library is Vega-Lite, which vl-convert-python brings along: nothing is loaded from anywhere.
+The library is Vega-Lite, which vl-convert-python includes: nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMESPACES = re.compile(r' xmlns(:xlink)?="[^"]*"')
 
 
 def library() -> ModuleType:
-    """vl_convert. Raises ConfigurationError where it is not installed."""
+    """The module vl_convert. Raises ConfigurationError if it is not installed."""
     try:
         import vl_convert
     except ImportError as error:
@@ -34,10 +34,10 @@ def library() -> ModuleType:
 
 
 def picture(specification: dict[str, Any], name: str) -> str:
-    """The chart as an SVG element; `name` keeps its inner names apart from those of others on the page."""
+    """The chart as an SVG element; `name` makes its inner ids unique on the page."""
     fixed = copy.copy(specification) | {"width": WIDTH}
     svg: str = library().vegalite_to_svg(fixed)
-    # What stands in a page needs no namespaces, and the page says how large it is.
+    # Inline SVG needs no namespaces, and the page determines its size.
     svg = NAMESPACES.sub("", svg)
     svg = CLIP.sub(rf"\1{name}-\2", svg)
     return re.sub(r'<svg ([^>]*?)width="[\d.]+" height="[\d.]+"', r"<svg \1", svg, count=1)
@@ -45,7 +45,7 @@ def picture(specification: dict[str, Any], name: str) -> str:
 
 @cache
 def runtime() -> str:
-    """Vega-Lite and what it stands on as one script, made once for each version and kept in the user's cache."""
+    """Vega-Lite and its dependencies as one script, bundled once for each version and kept in the user's cache."""
     convert = library()
     versions = f"{convert.get_vega_version()}-{convert.get_vegalite_versions()[-1]}-{convert.get_vega_embed_version()}"
     kept = cache_directory.cache_directory("report") / f"vega-{versions}.js"
@@ -59,7 +59,7 @@ def runtime() -> str:
 
 @cache
 def prepare() -> Thread:
-    """Starts the library, once: it takes half a second, in which the caller can do other things. To be joined."""
+    """Starts the library, once, in a thread to be joined: it takes half a second."""
     thread = Thread(target=_start, name="report library", daemon=True)
     thread.start()
     return thread
@@ -70,4 +70,4 @@ def _start() -> None:
         runtime()
         picture({"data": {"values": []}, "mark": "point", "encoding": {}}, "none")
     except ConfigurationError:
-        return  # said when it is needed
+        return  # `library` raises it again when it is needed

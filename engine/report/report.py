@@ -1,4 +1,4 @@
-"""The report as an object: made from a program, read from a file, written in four forms, compared with another."""
+"""The report as an object: built from a program, read from a file, written in four formats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from engine.target import Target
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Report(Shown):
-    """What a chip would do with a program. `data` is plain data; docs/report.md says what its keys mean."""
+    """Estimate of a program on a chip. `data` is plain data; docs/report.md describes its keys."""
 
     data: dict[str, Any]
 
@@ -59,7 +59,7 @@ class Report(Shown):
     def save(self, path: str | Path) -> list[Path]:
         """Writes `path` (.html) and beside it the same as .json, .trace.json and .txt; returns the files.
 
-        Each appears whole or not at all. Raises OSError for a place that cannot be written.
+        Each is written whole or not at all. Raises OSError for a path that cannot be written.
         """
         base = Path(path)
         base = base.with_suffix("") if base.suffix in (".html", ".json", ".txt") else base
@@ -74,7 +74,7 @@ class Report(Shown):
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
-        """The report in a file of JSON or HTML that `save` has written.
+        """The report in a JSON or HTML file written by `save`.
 
         Raises OSError; InvalidFile, a ValueError, for another file.
         """
@@ -88,16 +88,16 @@ class Report(Shown):
         return cls(checked(data, str(path)))
 
     def table(self) -> str:
-        """The verdict on each chip, which prompts show."""
+        """The verdict on each chip, for prompts."""
         return verdicts_text(self.data)
 
     def _repr_html_(self) -> str:
-        """All of the text, which notebooks show."""
+        """The whole text, for notebooks."""
         return preformatted(self.text())
 
 
 def checked(data: Any, origin: str) -> dict[str, Any]:
-    """The data, if they are a report's of this version; raises InvalidFile for others."""
+    """The data, if they are those of a report of this version; raises InvalidFile otherwise."""
     found = data.get("format") if isinstance(data, dict) else None
     if found != FORMAT:
         raise InvalidFile(f"Expected a report of this project in {origin}. Received: one without {FORMAT!r} as format.")
@@ -121,11 +121,11 @@ def make_report(
 
     Args:
         program: compute sets of one step.
-        chip: whose memory and cycles the report shows.
-        name: what readers know the program as; its own name if empty.
+        chip: the chip whose memory and cycles the report shows.
+        name: the program's name for readers; its own name if empty.
         replicas: chips that run the same program.
         assumptions: library options and I/O tiles; None for Poplar's defaults.
-        feeding: what was measured of a run's queues.
+        feeding: measurements of a run's queues.
         seeds: of random generators, by name.
         chips: names of the chips to compare.
     """
@@ -153,9 +153,9 @@ def report_on(
     gradients: int = 0,
     seeds: Mapping[str, int] | None = None,
 ) -> Report:
-    """The report on an account that is at hand, as that of an OutOfTileMemory error.
+    """The report on an existing cost report, such as that of an OutOfTileMemory error.
 
-    `failure` is what the error says, `helps` are its levers, `gradients` the bytes that replicas would add up; the rest
+    `failure` is the error's text, `helps` are its levers, `gradients` the bytes that replicas would add up; the rest
     is as for `make_report`.
     """
     named = name or found.program_name

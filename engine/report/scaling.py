@@ -1,4 +1,4 @@
-"""The scaling part of a report: the same program on 1 to 1,024 replicas, by calculation."""
+"""The scaling section of a report: the same program on 1 to 1,024 replicas, by calculation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.profile.scaling import assumptions_of, predict, workload_of
 
 
 def scaling_data(account: Account, gradient_bytes: int) -> dict[str, Any] | None:
-    """None for a program that has no gradients to add up over replicas, and for one that runs on several already."""
+    """The scaling section of a report's data; None for a program without gradients or already on several replicas."""
     if account.replicas > 1:
         return None
     workload = workload_of(account, gradient_bytes)

@@ -1,4 +1,4 @@
-"""Cells of tables that say which column they are of: on a phone rows are blocks, which have no head."""
+"""Column titles as attributes of table cells: on a phone rows are blocks without a table head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CELL = re.compile(r"<(t[dh])\b")
 
 
 def labelled(html: str) -> str:
-    """The same page with the title of its column as `data-label` of each cell, in tables that have titles."""
+    """The page with its column's title as `data-label` of each cell, in tables with a head."""
     return TABLE.sub(lambda found: _labelled(found[0]), html)
 
 

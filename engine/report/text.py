@@ -13,16 +13,16 @@ WIDTH = 88
 
 
 def text(data: dict[str, Any]) -> str:
-    """A comparison if there is one, the verdict on each chip, the summary of the configured one, and the advice.
+    """The report as text, 88 characters wide.
 
-    88 characters wide.
+    A comparison if there is one, the verdict on each chip, the summary of the configured one, and the advice.
     """
     parts = (comparison_text(data).rstrip(), verdicts_text(data), data["summary"], _advice(data))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def verdicts_text(data: dict[str, Any]) -> str:
-    """The verdict on the configured chip, then a line for each chip and what the cycles are."""
+    """The verdict on the configured chip, then a line for each chip and a note on the cycles."""
     lines = [f"{data['name']}: {_verdict(data)}"]
     lines.append(f"  {'chip':<14}{'':<14}{'worst tile':>12}{'bytes to spare':>16}{'cycles':>14}{'samples/s':>14}")
     for each in data["targets"]:

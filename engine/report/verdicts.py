@@ -1,4 +1,4 @@
-"""The verdict on each chip: does the program fit, how much room is left, how fast would it be."""
+"""The verdict on each chip: whether the program fits, the spare capacity, and the speed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ BESIDE_THE_DIE = frozenset(
         ),
     }
 )
-"""What chips of the same die differ in; of a step they change the time of a cycle and what goes on outside."""
+"""Quantities in which chips of the same die differ; they affect only a cycle's time and transfers off the chip."""
 
 
 def on_other_chips(
     found: Account, again: Callable[[Target], Account] | None, chips: Sequence[str] = CHIPS
 ) -> list[Account]:
-    """The accounts of a program on the other chips, which `again` makes; without it, on those of the same die.
+    """Cost reports of a program on the other chips, computed by `again`; without it, only on those of the same die.
 
-    Chips of one die are accounted for once, as it takes long, but for what goes over links and to streaming memory: it
-    goes as fast as it does, whatever the clock.
+    Chips of one die share a cost report, as it is slow to compute, unless the step uses links or streaming memory,
+    whose transfers do not scale with the clock.
     """
     accounts = [found]
     for name in chips:
@@ -54,7 +54,7 @@ def _die(chip: Target) -> tuple[Any, ...]:
 
 
 def verdict(account: Account) -> dict[str, Any]:
-    """One chip's row: `margin_bytes` is what the worst tile has left, negative if the program does not fit."""
+    """One chip's row: `margin_bytes` is the spare bytes of the fullest tile, negative if the program does not fit."""
     limit = account.target.bytes_per_tile
     return {
         "name": account.target.name,
@@ -90,5 +90,5 @@ def cycles(account: Account) -> dict[str, Any]:
 
 
 def basis_of(data: dict[str, Any]) -> str:
-    """What the error of a report's cycles is, by the whole models that the report names."""
+    """Words for the basis of the error of a report's cycles, from the whole models that the report names."""
     return error_basis(data["cycles"]["error"], [row["error"] for row in data["about"]["whole_models"]])

@@ -31,10 +31,10 @@ CHARTS: dict[str, Chart] = {
     "scaling": efficiency,
     "comparison": comparison,
 }
-"""By name, what makes the specification of a report's data; None where there is nothing to show."""
+"""Functions from a report's data to a specification, by name; they return None where there is nothing to show."""
 
 
 def charts(data: dict[str, Any]) -> dict[str, Specification]:
-    """All charts that a report has something to show in."""
+    """All charts for which a report has data, by name."""
     found = {name: chart(data) for name, chart in CHARTS.items()}
     return {name: chart for name, chart in found.items() if chart is not None}

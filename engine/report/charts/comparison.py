@@ -8,7 +8,7 @@ from engine.report.charts.style import PHASE_COLOURS, PHASES, colours, figure, s
 
 
 def comparison(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Two bars, each in its parts."""
+    """Two stacked bars of cycles by part of a step; None for a report without a comparison."""
     if "comparison" not in data:
         return None
     rows = [

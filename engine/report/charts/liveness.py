@@ -1,4 +1,4 @@
-"""Charts of liveness: bytes over the steps of a program, and which tensors live from when to when."""
+"""Charts of liveness: live bytes over the compute sets of a program, and live ranges of tensors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from engine.report.charts.style import (
 from engine.report.numbers import cut
 
 TENSORS = 30
-"""So many tensors have a bar."""
+"""Number of tensors with a bar."""
 LETTERS = 36
-"""So many have room beside a bar. Vega, which could shorten names by itself, takes most of its time for that."""
+"""Letters of a name beside a bar. Vega could shorten names itself, but spends most of its time on that."""
 
 
 def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Bytes on the whole chip at each compute set: an always-live band, and what comes and goes above it."""
+    """Bytes on the whole chip at each compute set: an always-live band, and above it those not always live."""
     live, always = data["liveness"]["live_bytes"], data["liveness"]["always_live_bytes"]
     if not live:
         return None
@@ -57,7 +57,7 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
     }
     where = {
         "data": {"values": [row for row in rows if row["order"] == 1]},
-        # Columns and no "nearest", whose tooltips have no names: Vega-Lite looks for those in the wrong place.
+        # Columns instead of "nearest", whose tooltips have no names: Vega-Lite looks them up in the wrong datum.
         "params": [{"name": "step", "select": {"type": "point", "on": "pointerover", "fields": ["step"]}}],
         "mark": {"type": "rect", "color": "var(--ink)"},
         "encoding": {
@@ -83,7 +83,7 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
 
 def live_tensors(data: dict[str, Any]) -> dict[str, Any] | None:
     """A bar for each tensor that takes much memory for long, from its first compute set to its last."""
-    # What is exchanged for one compute set and gone after it makes no bar that one could see.
+    # Exchange buffers live for one compute set only: their bars would be invisible.
     found = [t for t in data["liveness"]["tensors"] if not t["always_live"] and t["category"] != "exchange buffers"]
     chosen = sorted(found, key=lambda t: -t["bytes"] * (t["last"] - t["first"] + 1))[:TENSORS]
     if not chosen:
@@ -134,5 +134,5 @@ def live_tensors(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _quoted(text: str) -> str:
-    """A string of Vega's expressions, which are written as JavaScript's."""
+    """The text as a string literal of Vega's expressions, which have JavaScript's syntax."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", " ") + "'"

@@ -1,4 +1,4 @@
-"""Charts of memory by tile: a strip of all tiles, and how many tiles hold how much."""
+"""Charts of memory by tile: a strip of all tiles, and a histogram."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from engine.report.numbers import count, nice_step
 
 BINS = 40
 STRIP = 184
-"""The strip has a column for so many runs of neighbouring tiles; each shows the fullest of its run."""
+"""Most columns of the strip; each shows the fullest tile of a run of consecutive tiles."""
 
 
 def memory_by_tile(data: dict[str, Any]) -> dict[str, Any] | None:
-    """What each tile holds at its own peak, by category, and the limit."""
+    """Bytes of each tile at its own peak, by category, and the limit; None without tiles."""
     peaks = [each["peak_bytes"] for each in data["tiles"]]
     if not peaks:
         return None
@@ -67,7 +67,7 @@ def memory_by_tile(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def memory_histogram(data: dict[str, Any]) -> dict[str, Any] | None:
-    """How many tiles hold how much at their peak."""
+    """Histogram of tiles by bytes at their peak; None without tiles."""
     peaks = [each["peak_bytes"] for each in data["tiles"]]
     if not peaks:
         return None

@@ -1,4 +1,4 @@
-"""Charts of parts of a step: the costliest operations, the longest exchanges, the host beside the chip."""
+"""Charts of parts of a step: the costliest operations, the longest exchanges, and the host next to the chip."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LETTERS = 36
 
 
 def costliest(data: dict[str, Any]) -> dict[str, Any] | None:
-    """The operations that take most cycles, those of one name together, by phase; of a pipeline on all IPUs."""
+    """The operations with the most cycles, summed by name, by phase; for a pipeline on all IPUs."""
     return _by_name(data, ("compute", "exchange", "sync"))
 
 
 def exchanges(data: dict[str, Any]) -> dict[str, Any] | None:
-    """The operations whose exchanges take most cycles, those of one name together."""
+    """The operations whose exchanges take the most cycles, summed by name."""
     return _by_name(data, ("exchange",))
 
 
@@ -70,7 +70,7 @@ def _by_name(data: dict[str, Any], phases: tuple[str, ...]) -> dict[str, Any] | 
 
 
 def host_and_chip(data: dict[str, Any]) -> dict[str, Any] | None:
-    """How long the chip works and how long the host transfers, beside each other."""
+    """Cycles of the chip's work and of host transfers, as parallel bars."""
     host, cycles = data["host"], data["cycles"]
     into = host["bytes_in"] / host["in_bytes_per_second"] * data["target"]["clock_hz"]
     chip = cycles["total"] - cycles["host"]

@@ -1,4 +1,4 @@
-"""Charts of a pipeline: who does what when, and the bytes of each IPU."""
+"""Charts of a pipeline: the schedule of its IPUs, and the bytes of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = 1500
 
 
 def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
-    """A lane for each IPU, with gaps where it waits."""
+    """Gantt chart: a lane for each IPU, with gaps where it waits; None for a program that is not a pipeline."""
     pipeline = data["pipeline"]
     if not pipeline or not pipeline["rows"]:
         return None
@@ -73,7 +73,7 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def pipeline_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
-    """What the fullest tile of each IPU holds, always and at the peak."""
+    """Bytes on the fullest tile of each IPU, always live and at the peak; None for a program that is not a pipeline."""
     pipeline = data["pipeline"]
     if not pipeline:
         return None
@@ -119,7 +119,7 @@ def pipeline_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _wide(rows: list[dict[str, Any]], length: int) -> list[dict[str, Any]]:
-    """Those with room for a number."""
+    """The rows whose bars are wide enough for a micro-batch number."""
     return [row for row in rows if (row["end"] - row["begin"]) * 45 > length and row["micro-batch"] != ""]
 
 

@@ -1,4 +1,4 @@
-"""The chart of a program on many replicas: how much of a replica's throughput is left."""
+"""The chart of a program on many replicas: the efficiency of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine.report.charts.style import figure
 
 
 def efficiency(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Throughput of a replica against that of one alone, over the number of replicas."""
+    """Throughput of a replica relative to that of one alone, over the number of replicas."""
     scaling = data["scaling"]
     if not scaling:
         return None

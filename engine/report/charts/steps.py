@@ -1,4 +1,4 @@
-"""The compute sets that liveness and traces number."""
+"""The compute sets to which the numbers in liveness and traces refer."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def supersteps(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """All of a step, or those of the fullest IPU of a pipeline, each part once."""
+    """The compute sets of a step, or those of the fullest IPU of a pipeline, each part once."""
     return list(data["supersteps"] or data["operations"])

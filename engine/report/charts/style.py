@@ -1,13 +1,13 @@
-"""What all charts share: colours as variables of the page, so that they follow its theme, and quiet axes."""
+"""Shared style of the charts: colours as variables of the page, so that they follow its theme, and quiet axes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 WIDTH = 960
-"""Pixels of a chart where nothing says how wide the page is: without scripts, and on paper."""
+"""Pixels of a chart where the width of the page is unknown: without scripts, and on paper."""
 FONT = "Inter, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif"
-"""No system-ui: browsers take other letters for it when they measure text than when they draw it."""
+"""No system-ui: browsers measure text in another font for it than they draw it in."""
 PHASES = ("compute", "exchange", "sync", "host", "idle")
 PHASE_COLOURS = tuple(f"var(--{phase})" for phase in PHASES)
 CATEGORIES = (
@@ -16,11 +16,11 @@ CATEGORIES = (
 )
 CATEGORY_COLOURS = tuple(f"var(--category-{number})" for number in range(len(CATEGORIES)))
 BYTES = "replace(format(datum.value, '.3~s'), regexp('([kMG]?)$'), ' $1B')"
-"""What axes write for bytes."""
+"""Label expression of axes of bytes."""
 SHORT = "replace(format(datum.value, '.3~s'), regexp('([kMG])$'), ' $1')"
-"""What axes write for other large numbers."""
+"""Label expression of axes of other large numbers."""
 MOST_POINTS = 360
-"""A course is drawn as so many points at most, each the highest of its neighbours."""
+"""Most points of a curve; each is the highest of a run of consecutive ones."""
 
 CONFIG: dict[str, Any] = {
     "background": "transparent",
@@ -59,7 +59,7 @@ CONFIG: dict[str, Any] = {
 
 
 def figure(height: int | dict[str, int], **content: Any) -> dict[str, Any]:
-    """A specification as wide as the page."""
+    """A Vega-Lite specification as wide as the page, of `height` pixels."""
     return {
         "width": "container",
         "height": height,
@@ -70,23 +70,23 @@ def figure(height: int | dict[str, int], **content: Any) -> dict[str, Any]:
 
 
 def bytes_axis(title: str) -> dict[str, Any]:
-    """The axis of bytes."""
+    """An axis of bytes."""
     return {"title": title, "labelExpr": BYTES, "tickCount": 5}
 
 
 def short_axis(title: str) -> dict[str, Any]:
-    """The axis of large numbers."""
+    """An axis of large numbers."""
     return {"title": title, "labelExpr": SHORT, "tickCount": 6}
 
 
 def colours(names: tuple[str, ...], values: tuple[str, ...], present: set[str]) -> dict[str, Any]:
-    """A scale with those of the names that a chart shows, each always in its own colour."""
+    """A scale with the names that are present, each always in its own colour."""
     shown = [(name, value) for name, value in zip(names, values, strict=True) if name in present]
     return {"domain": [name for name, _ in shown], "range": [value for _, value in shown]}
 
 
 def limit_line(value: float, text: str, field: str = "limit") -> list[dict[str, Any]]:
-    """A dashed line at a limit, and what it says."""
+    """Layers with a dashed line at a limit, and its label."""
     rows = [{field: value, "text": text}]
     return [
         {

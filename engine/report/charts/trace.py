@@ -1,4 +1,4 @@
-"""Charts of supersteps over time: which phase the chip is in, and what its busiest and idlest tiles do."""
+"""Charts of supersteps over time: the phases of the chip, and of its busiest and idlest tiles."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from engine.report.charts.style import PHASE_COLOURS, PHASES, colours, figure, s
 
 BINS = 160
 SEGMENTS = 700
-"""A lane has at most so many pieces in the page; the Perfetto trace has all of them."""
+"""Most segments of a lane in the page; the Perfetto trace has all of them."""
 LANES = ("busiest tile", "idlest tile")
 
 
 def segments(data: dict[str, Any]) -> Iterator[tuple[int, int, str, int]]:
-    """(begin, end, phase, operation) in cycles from the beginning of the step: sync, exchange and compute of each."""
+    """(begin, end, phase, operation) of each sync, exchange and compute, in cycles from the step's beginning."""
     at = 0
     for row in supersteps(data):
         for phase in ("sync", "exchange", "compute"):
@@ -25,7 +25,7 @@ def segments(data: dict[str, Any]) -> Iterator[tuple[int, int, str, int]]:
 
 
 def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
-    """The share of each phase in equal parts of the step."""
+    """The share of each phase in BINS equal parts of the step; None for a step without cycles."""
     pieces = list(segments(data))
     if not pieces:
         return None
@@ -71,7 +71,7 @@ def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
-    """What the busiest tile does, which works in every compute set, and the idlest, which only works if all do."""
+    """Segments of the busiest tile, which works in every compute set, and of the idlest, which only works if all do."""
     pieces = list(segments(data))
     if not pieces:
         return None
@@ -116,7 +116,7 @@ def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def shortened(pieces: list[tuple[int, int, str, int]], most: int) -> list[tuple[int, int, str, int]]:
-    """At most so many pieces: neighbours shorter than a share of the whole become one, of what most of it is."""
+    """At most `most` segments: consecutive short ones become one, of the phase with the most cycles."""
     if len(pieces) <= most:
         return pieces
     least = 2 * (pieces[-1][1] - pieces[0][0]) / most

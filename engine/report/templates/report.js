@@ -1,5 +1,5 @@
 "use strict";
-// The page is complete without this: here charts begin to answer, sections become tabs and tables can be sorted.
+// The page is complete without this script, which makes charts interactive, sections tabs and tables sortable.
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
   const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -64,7 +64,7 @@
     tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)}px`;
   }
 
-  // Vega cuts legends and titles that are wider than a chart: where there is little room legends get rows, labels less room.
+  // Vega cuts legends and titles wider than a chart: on narrow pages legends get rows, and labels less space.
   const LEGEND_ENTRY = 130;
   function fitted(chart) {
     if (desktop.matches) return chart;
@@ -110,7 +110,7 @@
     return element("td", text, name);
   }
 
-  // Each cell says which column it is of, for phones, where rows are blocks.
+  // Each cell has its column's title, for phones, where rows are blocks.
   function labelled(table) {
     const titles = $$("thead th", table).map((head) => head.textContent);
     for (const line of $$("tbody tr", table)) [...line.cells].forEach((each, at) => { each.dataset.label = titles[at]; });
