@@ -18,17 +18,17 @@ def load(path: str | Path, weights: Mapping[str, Any] | None = None) -> LoadedEx
 
     Args:
         path: the file.
-        weights: by name, values of the variables that the file has none of; arrays, or what NumPy makes arrays of.
+        weights: values of the variables that the file has no value for, by name; arrays or array-likes.
 
     Returns:
-        A program: `inputs` and `outputs` tell names, shapes and dtypes; `run(inputs)` runs it, from any thread.
+        A program: `inputs` and `outputs` list names, shapes and dtypes; `run(inputs)` runs it, from any thread.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is cut off, altered, of another version or not an executable (engine.errors.InvalidFile); or
-            weights are missing or of another shape.
+        ValueError: the file is truncated, altered, of another version or not an executable
+            (engine.errors.InvalidFile); or weights are missing or of another shape.
     """
-    # Numba takes longer to load than the rest, so not before there is something to run.
+    # Numba takes longer to import than the rest, so it is imported on demand.
     from engine.files import read_executable
     from engine.loaded import LoadedExecutable
 

@@ -1,8 +1,8 @@
-"""Compiled code kept on disk between processes: whole files or none, checked when read, forgotten when unused.
+"""Compiled code kept on disk between processes: files are written atomically, checked when read, deleted when unused.
 
-Folders have a name made of what the code depends on, so a change of sources, compiler or processor finds another one.
-A cache that cannot be read or written is no error: the code is then made in memory, by each process anew. So it is if
-others than the user may write, as what they have written would run as the user.
+Folder names are hashes of what the code depends on, so a change of sources, compiler or processor selects another one.
+A cache that cannot be read or written is no error: each process then compiles in memory. The same holds if other users
+may write to it, as what they write would run as this user.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from engine.private_files import fault_of_folder, make_private, read_private, to
 
 DAY = 24 * 3600.0
 UNUSED = 30 * DAY
-"""A folder that no process of this machine has used for so long is deleted."""
+"""Seconds after which a folder that no process of this machine has used is deleted."""
 UNUSED_ELSEWHERE = 180 * DAY
-"""The same for machines that share the folder: their clocks and habits are not known here."""
+"""The same for machines that share the folder, whose clocks and use are unknown here."""
 STAMP = "used-by-"
 STAMP_PERIOD = DAY
 FOLDER = re.compile(r"(codelets|objects|programs)(-[0-9a-f]{16})?")
@@ -38,7 +38,7 @@ _private: set[Path] = set()
 
 
 def user_cache() -> Path:
-    """$XDG_CACHE_HOME or the system's place for caches; not created here."""
+    """$XDG_CACHE_HOME or the system's folder for caches; not created here."""
     if os.environ.get("XDG_CACHE_HOME"):
         return Path(os.environ["XDG_CACHE_HOME"])
     if sys.platform == "darwin":
@@ -54,9 +54,9 @@ def cache_directory(kind: str) -> Path:
 
 
 def load(path: Path) -> bytes | None:
-    """What `store` wrote under this path; None if there is no such file, or not all of it, or not only that.
+    """The content that `store` wrote under this path; None if the file is missing, truncated or altered.
 
-    None as well, which is said once, for a file or a folder that others than the user may have written.
+    Also None, with one warning, for a file or a folder that users other than this one may have written.
     """
     try:
         if not _is_used(path.parent):
@@ -75,14 +75,14 @@ def load(path: Path) -> bytes | None:
 
 
 def _digest(path: Path, content: bytes) -> bytes:
-    """Of a file's content and its name: a file that was renamed is not what its name says."""
+    """Hash of a file's content and name, so that a renamed file is rejected."""
     return hashlib.sha256(path.name.encode() + b"\0" + content).digest()
 
 
 def _is_used(folder: Path) -> bool:
-    """Whether a folder of compiled code, and the one it lies in, are the user's alone; says once if they are not.
+    """Whether a folder of compiled code and its parent are the user's alone; warns once if they are not.
 
-    Raises OSError for a folder that is not there.
+    Raises OSError for a folder that does not exist.
     """
     if folder not in _private:
         for each in (folder.parent, folder):
@@ -95,7 +95,7 @@ def _is_used(folder: Path) -> bool:
 
 
 def store(path: Path, content: bytes) -> None:
-    """Writes a file, which other processes see whole or not at all. Says once if that is not possible."""
+    """Writes a file atomically for other processes. Logs one warning if that is not possible."""
     try:
         if not path.parent.is_dir():
             make_private(path.parent.parent)
@@ -125,7 +125,7 @@ _noticed: set[str] = set()
 
 
 def _notice(kind: str, message: str, *arguments: object) -> None:
-    """Logs a warning, one of each kind."""
+    """Logs a warning, once per kind."""
     if kind not in _noticed:
         _noticed.add(kind)
         logger.warning(message, *arguments)
@@ -147,17 +147,17 @@ def _stamp_name() -> str:
 
 
 def _stamp(folder: Path) -> None:
-    """Notes, by the time of a file, that this machine uses a folder: when it is opened, and daily."""
+    """Records in a stamp file's time that this machine uses a folder: when it is opened, and daily."""
     now = time.time()
     if now - _stamped.get(folder, 0.0) < STAMP_PERIOD:
         return
     _stamped[folder] = now
-    with contextlib.suppress(OSError):  # a folder that can only be read is not ours to clean up
+    with contextlib.suppress(OSError):  # a read-only folder is not ours to clean up
         touch(folder / _stamp_name())
 
 
 def remove_unused(root: Path) -> None:
-    """Deletes the folders of compiled code in `root` that nobody has used for long; never one used by this process."""
+    """Deletes the folders of compiled code in `root` that have long been unused; never one used by this process."""
     with contextlib.suppress(OSError):
         for folder in root.iterdir():
             if FOLDER.fullmatch(folder.name) and folder not in _stamped and not folder.is_symlink():

@@ -1,4 +1,4 @@
-"""From a module to an executable: simplify, fuse, order, lower, load."""
+"""Compilation of a module to an executable: simplify, fuse, order, lower, load."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def prepare(
     options: CompilerOptions = DEFAULT_OPTIONS,
     listener: Listener | None = None,
 ) -> Module:
-    """The module as it is lowered, after MODULE_PASSES. With `verify` each pass's result is checked.
+    """The module after MODULE_PASSES, ready for lowering. With `verify` each pass's result is checked.
 
     The listener gets the name and the result of each pass.
     """
@@ -48,7 +48,7 @@ def build_program(
     floating_point: FloatingPoint = IEEE,
     options: CompilerOptions = DEFAULT_OPTIONS,
 ) -> Program:
-    """The compute sets of one step. Raises UnsupportedOperation for what the engine cannot run."""
+    """The compute sets of one step. Raises UnsupportedOperation for operations that the engine cannot run."""
     ready = prepare(module, verify, floating_point, options)
     with listening(_verify_program) if verify else nullcontext():
         return run_passes(lower_module(ready, roles, constants, floating_point.exceptions), PROGRAM_PASSES)
@@ -73,11 +73,11 @@ def compile_module(
     """An executable of one step of `module`.
 
     `roles` has "feed", "variable" or "constant" for each entry parameter; `constants` the values of the last kind.
-    `progress(what, done, total)` is told of codelets that are compiled for the first time on this machine.
-    What the passes make of large modules is kept in `folder`, or else in the user's cache. `floating_point` says how
-    halves are rounded and what is an exception. `inspect` sees the program before machine code is made for it, as a
-    chip has it: that rounds and looks for exceptions in its arithmetic.
-    Raises UnsupportedOperation for what the engine cannot run, and what `inspect` raises.
+    `progress(what, done, total)` is called for codelets that are compiled for the first time on this machine. Results
+    of the passes on large modules are kept in `folder`, or else in the user's cache. `floating_point` sets how 16-bit
+    floats are rounded and which exceptions are raised. `inspect` gets the program before machine code is generated, as
+    a chip has it: a chip rounds and detects exceptions in its arithmetic. Raises UnsupportedOperation for operations
+    that the engine cannot run, and what `inspect` raises.
     """
     if verify:
         program = plain = build_program(module, roles, constants, verify, floating_point, options)

@@ -1,4 +1,4 @@
-"""Says what takes long: machine code that this processor needs for the first time."""
+"""Progress of slow compilation: machine code that this processor needs for the first time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.codelets.build import building
 from engine.notices import start_line
 
 QUIET_SECONDS = 1.0
-"""Nothing is said about what takes less."""
+"""Compilation that takes less is not reported."""
 REDRAW_SECONDS = 0.1
 COMPILING = "IPU: compiling for this processor, kept for later runs"
 COMPILED = "IPU: compiled"
@@ -33,7 +33,7 @@ class CompileProgress:
         self._show(f": library codelet {self._codelets}", at_once=True)
 
     def generated(self, what: str, done: int, total: int) -> None:
-        """Number `done` of `total` codelets of the program is about to be made (milliseconds each)."""
+        """Number `done` of `total` codelets of the program is about to be generated (milliseconds each)."""
         self._show(f": {done + 1} of {total}", at_once=False)
 
     def _show(self, text: str, at_once: bool) -> None:
@@ -51,7 +51,7 @@ class CompileProgress:
             self._write(COMPILING + "\n")
 
     def finish(self) -> None:
-        """Says how long it took, if anything was said before."""
+        """Prints the total time, if anything was printed before."""
         if not self._drawn:
             return
         line = f"{COMPILED} in {time.monotonic() - self._start:.1f} s"

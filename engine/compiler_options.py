@@ -1,4 +1,4 @@
-"""What a program is compiled with besides its floating-point behaviour: the order of instructions, and fast math."""
+"""Compiler options besides floating-point behaviour: the order of instructions, and fast math."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class CompilerOptions:
 
     Args:
         scheduling: the algorithm that orders the entry's instructions (engine/passes/scheduling.py).
-        lookahead_depth: how many instructions LOOK_AHEAD looks beyond a decision.
-        search_space: how many orders of the next instructions LOOK_AHEAD compares for a decision, at most.
-        fast_math: whether rules apply that keep a result only in exact arithmetic (engine/passes/fast_math.py).
+        lookahead_depth: number of instructions that LOOK_AHEAD looks beyond a decision.
+        search_space: maximum number of orders of the next instructions that LOOK_AHEAD compares for a decision.
+        fast_math: whether rewrites apply that keep a result only in exact arithmetic (engine/passes/fast_math.py).
     """
 
     scheduling: SchedulingAlgorithm = "CHOOSE_BEST"

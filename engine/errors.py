@@ -1,4 +1,4 @@
-"""The closed set of errors. Each message says expected, received, nearest legal value and what to change."""
+"""The closed set of errors. Each message states expected, received, nearest legal value and what to change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 class IPUError(Exception):
     """Base class of every error this project raises on purpose."""
 
-    # AutoGraph keeps the class of errors that are made like any Exception, and adds the lines of the user's function.
+    # AutoGraph keeps the class of errors constructed like any Exception, and adds lines of the user's function.
     __init__ = Exception.__init__
 
 
@@ -17,11 +17,11 @@ class UnsupportedOperation(IPUError, NotImplementedError):
 
 
 class ConfigurationError(IPUError, ValueError):
-    """A configuration whose parts contradict each other or ask for what the device lacks."""
+    """A configuration whose parts contradict each other or that needs what the device lacks."""
 
 
 class StepCountError(IPUError, ValueError):
-    """Steps, batches and accumulation counts that do not divide."""
+    """Steps, batches and accumulation counts that do not divide evenly."""
 
 
 class AccumulationStepError(StepCountError, RuntimeError):
@@ -32,8 +32,8 @@ class AccumulationStepError(StepCountError, RuntimeError):
 
 
 class OutOfTileMemory(IPUError, MemoryError):
-    """A program that does not fit into the tiles' memory. `account` (engine.profile.Account) says what lies where,
-    `levers` (engine.profile.levers.Lever) what would help, `program` is the engine's, if it is one of a single IPU."""
+    """A program that does not fit into the tiles' memory. `account` (engine.profile.Account) is the cost report,
+    `levers` (engine.profile.levers.Lever) are ways to reduce memory, `program` the engine's, if for a single IPU."""
 
     account: Any = None
     program: Any = None
@@ -41,10 +41,10 @@ class OutOfTileMemory(IPUError, MemoryError):
 
 
 class FloatingPointException(IPUError, FloatingPointError):
-    """A floating-point exception that the configuration asks to hear of; the message names the operation and layer.
+    """A floating-point exception that the configuration enables; the message names the operation and layer.
 
-    `exception` is "inv", "div0" or "oflo"; `opcode`, `op_name` and `layer` say where it arose, `step` in which step of
-    the call, from 0 on, and `elements` for how many elements of the operation's result.
+    `exception` is "inv", "div0" or "oflo"; `opcode`, `op_name` and `layer` name its origin, `step` is the step of the
+    call, from 0 on, and `elements` the number of elements of the operation's result that raised it.
     """
 
     exception: str = ""
@@ -56,20 +56,20 @@ class FloatingPointException(IPUError, FloatingPointError):
 
 
 class CallTimeout(IPUError, TimeoutError):
-    """A call that was still running at the end of the time it was given."""
+    """A call that was still running at its time limit."""
 
 
 class FeedEnded(IPUError, EOFError):
-    """A queue has no more elements, and a program asked for one."""
+    """A program dequeued from a queue that has no more elements."""
 
 
 class InvalidFile(IPUError, ValueError):
-    """A file that is not what its name promises."""
+    """A file that is not of the format that its name promises."""
 
 
 class InternalError(IPUError, RuntimeError):
-    """A broken promise inside the engine. Always a fault of this project, never of the user's program."""
+    """A violated invariant of the engine. Always a fault of this project, never of the user's program."""
 
 
 class DebugError(InternalError):
-    """What the debug executor has found: a compute set that touches what it does not say, or too early."""
+    """A finding of the debug executor: a compute set that touches bytes outside its spans, or too early."""

@@ -1,4 +1,4 @@
-"""Runs a module with the op definitions alone: the oracle that every executor is compared with."""
+"""Evaluation of a module by the op definitions alone: the reference that every executor is compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module that is run by the definitions of its operations, behind the executable's interface."""
+"""A module run by the definitions of its operations, behind the executable's interface."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from engine.runtime.rings import AnyRing
 
 
 class EvaluatedExecutable:
-    """A module that is run by `evaluate`, step by step, behind the fast executable's interface."""
+    """A module run by `evaluate`, step by step, behind the fast executable's interface."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class EvaluatedExecutable:
         observer: Observer | None = None,
         queues: Mapping[str, AnyRing] | None = None,
     ) -> list[np.ndarray]:
-        """Results that no variable takes: of the last step, or of all with a leading [steps].
+        """Results that update no variable: of the last step, or of all with a leading [steps].
 
-        An observer hears of all steps at the end. `queues` has a ring for each of the module's queues.
-        Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short;
-        ConfigurationError for rings that do not fit; the error of a ring that is closed: its step has not begun then;
-        FloatingPointException if an operation raises an exception that is looked for: variables are as before the call.
+        An observer is notified of all steps at the end. `queues` has a ring for each of the module's queues.
+        Raises StepCountError, leaving the variables unchanged, when there is no step or a feed is too short;
+        ConfigurationError for rings that do not fit; the error of a closed ring: its step has not begun then;
+        FloatingPointException if an operation raises an enabled exception: variables are as before the call.
         """
         self._check(steps, feeds)
         check_rings(self.queues, queues or {})

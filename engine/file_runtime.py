@@ -1,4 +1,4 @@
-"""Programs from files that are called from many threads: without queues, or with one infeed and one outfeed."""
+"""Runtimes of programs from files, called from many threads: without queues, or with one infeed and one outfeed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.runtime.rings import AnyRing, InfeedRing, OutfeedRing
 from engine.values import as_array
 
 SLOTS = 64
-"""Requests, and results, that wait in a ring."""
+"""Requests, or results, that a ring can hold."""
 DIRECTIONS = ("infeed", "outfeed")
 Values = Sequence[Any] | Mapping[str, Any]
 
@@ -32,11 +32,11 @@ class Runtime(Protocol):
     outputs: tuple[TensorInfo, ...]
 
     def call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """One request, from any thread."""
+        """Serves one request, from any thread."""
 
 
 def start(path: str, values: Values, timeout: float) -> Runtime:
-    """Loads and starts the program of a file; `values` are those of its variables, and of arguments beside queues.
+    """Loads and starts a file's program; `values` are those of its variables, and of arguments beside queues.
 
     Raises OSError, InvalidFile, ConfigurationError for values that do not fit, TypeError for other dtypes.
     """
@@ -48,7 +48,7 @@ def start(path: str, values: Values, timeout: float) -> Runtime:
 
 
 class PlainRuntime:
-    """A program that takes its inputs and gives its outputs directly."""
+    """A program that takes its inputs and returns its outputs directly."""
 
     def __init__(self, file: ExecutableFile, weights: Mapping[str, Any], origin: str) -> None:
         self._program = LoadedExecutable(file, weights, origin)
@@ -62,9 +62,9 @@ class PlainRuntime:
 
 
 class QueueRuntime:
-    """A program that takes requests from an infeed and puts results into an outfeed, run again and again.
+    """A program that dequeues requests from an infeed and enqueues results to an outfeed, run repeatedly.
 
-    A program that needs more requests than there are, because it is a pipeline, gets zeros after `timeout` seconds.
+    A program that needs more requests than are waiting, such as a pipeline, gets zeros after `timeout` seconds.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class QueueRuntime:
         executable = compile_file(file, origin)
         self._stream = RequestStream(into, out_of, timeout)
         run = partial(executable.run, 1, feeds, variables, queues=rings)
-        # The threads know the stream, not this object: when nobody needs it any longer they end.
+        # The threads refer to the stream, not to this object: they end when it is garbage-collected.
         weakref.finalize(self, self._stream.close)
         for work in (partial(self._stream.serve, run), self._stream.fill_up):
             threading.Thread(target=work, daemon=True, name=f"requests of {origin}").start()
 
     def call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Waits for the result of this request; raises what ended the program, if it has ended."""
+        """Waits for the result of this request; raises the error that ended the program, if it has ended."""
         return self._stream.request(arrays)
 
 
@@ -102,7 +102,7 @@ def _leaves(kind: str, signature: QueueSignature) -> tuple[TensorInfo, ...]:
 
 
 def _by_name(values: Values, names: list[str]) -> dict[str, Any]:
-    """The values under their names; raises ConfigurationError unless there is one for each."""
+    """The values by name; raises ConfigurationError unless there is exactly one for each name."""
     if not isinstance(values, Mapping) and len(values) == len(names):
         return dict(zip(names, values, strict=True))
     if not isinstance(values, Mapping) or set(values) != set(names):

@@ -1,4 +1,4 @@
-"""Python's garbage collector, paused where many objects are made that stay."""
+"""Python's garbage collector, paused while many long-lived objects are allocated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """It would look at all objects again and again: with TensorFlow loaded that takes 0.15 s each time."""
+    """Pauses the collector, which would scan all objects repeatedly: with TensorFlow loaded 0.15 s each time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

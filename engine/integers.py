@@ -1,4 +1,4 @@
-"""What counts as an integer where a caller gives one."""
+"""The test for integers among values that callers pass."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import TypeGuard
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Whether a value is an integer of Python or NumPy, and no bool."""
+    """Whether a value is an integer of Python or NumPy, and not a bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""What `engine.load` gives: a compiled program from a file, ready to run, without TensorFlow."""
+"""The result of `engine.load`: a compiled program from a file, ready to run, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Outputs = dict[str, np.ndarray] | list[np.ndarray]
 
 
 class LoadedExecutable:
-    """A program with its variables, which many threads may run; their calls take turns.
+    """A program with its variables, which many threads may run; their calls are serialised.
 
-    `name` is the module's, `signature` its inputs and outputs, `metadata` what the exporter noted.
+    `name` is the module's, `signature` its inputs and outputs, `metadata` the exporter's notes.
     """
 
     def __init__(self, file: ExecutableFile, weights: Mapping[str, Any] | None = None, origin: str = "a file") -> None:
@@ -56,16 +56,16 @@ class LoadedExecutable:
 
     @property
     def batch_size(self) -> int | None:
-        """The first dimension of all inputs and outputs; None if they do not agree in one."""
+        """The first dimension of all inputs and outputs; None if they differ in it."""
         sizes = {info.shape[:1] for info in (*self.inputs, *self.outputs)}
         return sizes.pop()[0] if len(sizes) == 1 and () not in sizes else None
 
     def run(self, inputs: Inputs, timeout: float | None = None) -> Outputs:
         """Runs the program once, on inputs of exactly the shapes of `inputs`.
 
-        Inputs by name give outputs by name; a list of them, in order, gives a list. `timeout` is the most seconds that
-        the call may take, other threads' calls before it included; None is no limit. Raises ValueError for missing or
-        unknown inputs, other shapes and a timeout that is no time above 0, TypeError for values that the input's dtype
+        Inputs by name give outputs by name; a list of inputs, in order, gives a list. `timeout` is the time limit of
+        the call in seconds, including other threads' calls before it; None is no limit. Raises ValueError for missing
+        or unknown inputs, other shapes and a timeout that is not above 0, TypeError for values that the input's dtype
         cannot hold, CallTimeout, a TimeoutError, when the time is up: variables are as before the call then.
         """
         limit = time_limit(timeout)
@@ -80,10 +80,10 @@ class LoadedExecutable:
         return self._named(inputs, results)
 
     def run_rows(self, inputs: Inputs, timeout: float | None = None) -> Outputs:
-        """Runs any number of rows, the same for all inputs: in batches, of which zeros fill up the last.
+        """Runs any number of rows, the same for all inputs, in batches; the last is padded with zeros.
 
-        Inputs and outputs are as for `run`, but for the number of rows. Raises ValueError as well for a program without
-        a batch size, TypeError as `run` does, and CallTimeout, with variables as after the last whole batch.
+        Inputs and outputs are as for `run`, except for the number of rows. Raises ValueError also for a program without
+        a batch size, TypeError as `run` does, and CallTimeout, with variables as after the last complete batch.
         """
         limit = time_limit(timeout)
         batch = self.batch_size
@@ -107,7 +107,7 @@ class LoadedExecutable:
 
     @contextmanager
     def _alone(self, limit: TimeLimit | None) -> Iterator[None]:
-        """Within, no other thread runs the program."""
+        """Holds the lock: no other thread runs the program within."""
         if not self._lock.acquire(timeout=-1 if limit is None else min(limit.left(), threading.TIMEOUT_MAX)):
             assert limit is not None
             raise limit.error("one that waited for another thread's call of the program")
@@ -135,7 +135,7 @@ class LoadedExecutable:
 
 
 def compile_file(file: ExecutableFile, origin: str) -> Executable:
-    """The executable of a file's module; raises InvalidFile for one that no compiler of this project has made."""
+    """The executable of a file's module; raises InvalidFile for one that no compiler of this project has written."""
     try:
         return compile_module(file.module, file.roles, file.constants)
     except (IPUError, MemoryError):
@@ -147,7 +147,7 @@ def compile_file(file: ExecutableFile, origin: str) -> Executable:
 
 
 def device_buffers(file: ExecutableFile, weights: Mapping[str, Any]) -> list[DeviceBuffer]:
-    """A buffer for each variable, with its value."""
+    """A buffer for each variable, with its value. Raises ConfigurationError for weights of other names or shapes."""
     missing = file.missing()
     if set(weights) != set(missing):
         raise ConfigurationError(f"Expected weights {list(missing)}. Received: {list(weights)!r:.200}.")

@@ -1,4 +1,4 @@
-"""Notices that start on a line of their own, also while a progress bar is drawn."""
+"""Log messages that start on a line of their own, also while a progress bar is drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _end_lines: list[Callable[[], None]] = []
 
 
 def before_notices(end_line: Callable[[], None]) -> None:
-    """Registers what ends a line that is not finished, and lets the loggers of the package call it."""
+    """Registers a callback that ends an unfinished line, and makes the loggers of the package call it."""
     if not _end_lines:
         for name in LOGGERS:
             logging.getLogger(name).addFilter(_start_line)
@@ -19,7 +19,7 @@ def before_notices(end_line: Callable[[], None]) -> None:
 
 
 def start_line() -> None:
-    """Ends each line that is not finished."""
+    """Ends each unfinished line."""
     for end_line in _end_lines:
         end_line()
 

@@ -1,6 +1,6 @@
-"""Files and folders that nobody but the user (or root, who may do anything) can have written.
+"""Files and folders that only the user (or root, who may do anything) can have written.
 
-What is loaded from a cache runs as the user, so files of others are not read, and nothing is opened that may block.
+Code loaded from a cache runs as the user, so files of other users are not read, and nothing that may block is opened.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def fault(status: os.stat_result) -> str | None:
-    """What is wrong with a file or folder of this status: another owner, or others who may write; None if nothing."""
-    if not hasattr(os, "geteuid"):  # Windows keeps a user's cache from others by lists that no mode shows
+    """The fault of a file or folder of this status: another owner, or others may write to it; None if there is none."""
+    if not hasattr(os, "geteuid"):  # Windows protects a user's cache by ACLs, which no mode shows
         return None
     if status.st_uid not in (os.geteuid(), 0):
         return f"it belongs to the user with number {status.st_uid}"
@@ -24,15 +24,15 @@ def fault(status: os.stat_result) -> str | None:
 
 
 def fault_of_folder(folder: Path) -> str | None:
-    """The same for a folder, or that it is none. Raises OSError for one that is not there."""
+    """The same for a folder, or that it is not one. Raises OSError if it does not exist."""
     status = folder.stat()
     return fault(status) if stat.S_ISDIR(status.st_mode) else "it is not a folder"
 
 
 def read_private(path: Path) -> bytes:
-    """The content of a regular file of the user's.
+    """The content of a regular file that only the user can have written.
 
-    Raises FileNotFoundError if there is none, PermissionError for a file that others may have written, or a pipe, a
+    Raises FileNotFoundError if it does not exist, PermissionError for a file that others may have written, or a pipe, a
     device or the like; never waits for another process.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -50,13 +50,13 @@ def read_private(path: Path) -> bytes:
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder that only the user may use, whatever the umask; one that is there stays as it is."""
+    """Creates a folder that only the user may use, whatever the umask; an existing one stays as it is."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def touch(path: Path) -> None:
-    """Sets a file's time, or makes it empty; never opens what is there, as it might be a pipe."""
+    """Sets a file's time, or creates it empty; never opens an existing file, as it might be a pipe."""
     try:
         os.utime(path)
     except FileNotFoundError:

@@ -6,7 +6,7 @@ from html import escape
 
 
 class Shown:
-    """`repr` is the text of `table()`; notebooks show the same in letters of equal width."""
+    """`repr` is the text of `table()`; notebooks show the same in a monospaced font."""
 
     __slots__ = ()
 
@@ -22,5 +22,5 @@ class Shown:
 
 
 def preformatted(text: str) -> str:
-    """Text as an element of HTML that keeps its columns."""
+    """Text as an HTML element that keeps its columns."""
     return f"<pre>{escape(text)}</pre>"

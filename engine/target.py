@@ -1,4 +1,4 @@
-"""What a chip is: tiles, memory, clock and rates, read from a table with a source for each value."""
+"""Description of a chip: tiles, memory, clock and rates, read from a table with a source for each value."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ INPUTS_PER_PASS = {"f32": 8, "f16": 16}
 LOOP_CYCLES = {"f32": 8, "f16": 4}
 """Cycles of that core loop (poplibs lib/poplin, the 1x1 vertex)."""
 ALIASES = {"ipu21": "c600"}
-"""Names that Poplar has for a chip besides."""
+"""Poplar's other names for a chip."""
 UNMEASURED = (
     "interleaved_bytes",
     "streaming_memory_bytes_per_second",
     "gateway_link_latency_seconds",
 )
-"""Quantities that nobody has published: the table says which value they take instead. Code and vertex state are others
-of the kind (data/memory.toml)."""
+"""Quantities without a published value: the table states the value used instead. Code and vertex state are further
+ones (data/memory.toml)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A chip, or several alike; `title` is what it is sold as.
+    """A chip, or several of the same kind; `title` is its product name.
 
     Rates are per tile and per tile clock cycle unless the name says otherwise.
     """
@@ -70,21 +70,21 @@ class Target:
         return self.amp_units_f16_f16 if partials_type == "f16" else self.amp_units_f16_f32
 
     def amp_flops_per_cycle(self, element_type: str, partials_type: str = "f32") -> int:
-        """Two for each multiply-add of the matrix engine of one tile."""
+        """Floating-point operations of one tile's matrix engine per cycle, two for each multiply-add."""
         multiply_adds = self.amp_units(element_type, partials_type) * INPUTS_PER_PASS[element_type]
         return 2 * multiply_adds // LOOP_CYCLES[element_type]
 
     def peak_flops(self, element_type: str, partials_type: str = "f32") -> float:
-        """Flop per second of one chip's matrix engines."""
+        """Floating-point operations per second of one chip's matrix engines."""
         return self.tiles * self.amp_flops_per_cycle(element_type, partials_type) * self.clock_hz
 
     @property
     def memory_bytes_per_second(self) -> float:
-        """Loads and stores of all tiles of one chip."""
+        """Bytes per second that all tiles of one chip load and store."""
         return self.tiles * self.load_store_bytes_per_cycle * self.clock_hz
 
     def external_sync_cycles(self, ipus: int) -> int:
-        """A sync of several chips; that of one chip if there is only one."""
+        """Cycles of a sync of several chips; those of one chip if there is only one."""
         if ipus <= 1:
             return self.sync_cycles
         hops = 1 + ipus // 2 // 2
@@ -93,7 +93,7 @@ class Target:
 
 
 def target(name: str, tiles: int | None = None, ipus: int = 1) -> Target:
-    """The chip "ipu1", "ipu2" (Mk2), "bow" or "c600" (also "ipu21"); with `tiles` only so many of its tiles.
+    """The chip "ipu1", "ipu2" (Mk2), "bow" or "c600" (also "ipu21"); with `tiles`, only that many of its tiles.
 
     Raises ConfigurationError for an unknown name, or for tiles or IPUs that do not exist.
     """
@@ -119,5 +119,5 @@ def target(name: str, tiles: int | None = None, ipus: int = 1) -> Target:
 
 @cache
 def quantities() -> dict[str, dict[str, Any]]:
-    """The table as it is: for each quantity a value per chip, and its `source`."""
+    """The table as read: for each quantity a value per chip, and its `source`."""
     return tomllib.loads((DATA / "targets.toml").read_text())

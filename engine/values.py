@@ -1,4 +1,4 @@
-"""What users pass as an array, in the dtype that a program takes."""
+"""Conversion of what users pass as an array to the dtype that a program takes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from engine.errors import ConfigurationError
 
 ORDER = "biufc"
-"""Kinds of dtypes: one may become any that comes later, and integers each other if they fit."""
+"""Kinds of dtypes: each may be converted to any later one, and integers to each other if the values fit."""
 
 
 def as_array(value: Any, name: str, dtype: np.dtype) -> np.ndarray:
-    """A C-contiguous array of that dtype, the value itself if it is one already.
+    """A C-contiguous array of that dtype, the value itself if it already is one.
 
-    Floats may become narrower; integers have to fit. Raises TypeError for values of another kind, such as floats for
+    Floats may be narrowed; integers have to fit. Raises TypeError for values of another kind, such as floats for
     an integer, and ValueError for rows of different lengths and integers that do not fit.
     """
     try:
@@ -40,6 +40,6 @@ def as_array(value: Any, name: str, dtype: np.dtype) -> np.ndarray:
 
 
 def _kind(dtype: np.dtype) -> int:
-    """Its place in the order, signed and unsigned together; -1 for strings and objects."""
+    """Its index in the order, signed and unsigned together; -1 for strings and objects."""
     kind = "f" if dtype.name == "bfloat16" else dtype.kind
     return ORDER.replace("u", "").find("i" if kind == "u" else kind)

@@ -1,4 +1,4 @@
-"""Which permanent buffers may lie in one place: borders of the same form, used one after the other."""
+"""Permanent buffers that may share memory: padded arrays of the same form, used one after the other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ THIS, OTHER = Buffer("this", Shape("u8")), Buffer("other", Shape("u8"))
 
 
 def shared_borders(program: Program, uses: BufferUses) -> dict[Buffer, Buffer]:
-    """For each permanent buffer the one whose place it takes, perhaps itself.
+    """For each permanent buffer the one whose memory it uses, perhaps itself.
 
-    What nobody writes stays as it is from step to step, and all that share a place leave the same elements alone and
-    write the others before anybody reads them. Loops could come back to a reader after the place has changed hands.
+    Elements that no instruction writes keep their values from step to step; all buffers that share memory leave the
+    same elements unwritten and write the others before they are read. With loops, a reader could run again after
+    another owner.
     """
     borders = [buffer for buffer in uses.buffers if buffer.permanent]
     if program.regions:
@@ -33,19 +34,19 @@ def shared_borders(program: Program, uses: BufferUses) -> dict[Buffer, Buffer]:
 
 
 def _keeps_something(buffer: Buffer, uses: BufferUses) -> bool:
-    """Whether a step may need what the last one has left in it: it is an output, or not all writes precede reads."""
+    """Whether a step may need the contents of the last one: it is an output, or not all writes precede reads."""
     reads, writes = uses.readers(buffer), uses.writers(buffer)
     return buffer in uses.outputs or not writes or (len(reads) > 0 and writes[-1] >= reads[0])
 
 
 def _form(program: Program, buffer: Buffer, uses: BufferUses) -> Form:
-    """Equal for buffers that begin alike and are written in the same elements."""
+    """Equal for buffers with the same initial contents whose same elements are written."""
     written = tuple(_writing(program.compute_sets[at], buffer) for at in uses.writers(buffer))
     value = None if buffer.value is None else buffer.value.tobytes()
     return buffer.shape, value, written
 
 
 def _writing(writer: ComputeSet, buffer: Buffer) -> Form:
-    """The work, with all buffers but this one alike."""
+    """The work, with all buffers but this one identical."""
     work = writer.work.with_addresses(lambda a: Address(THIS, a.offset) if a.buffer is buffer else Address(OTHER))
     return work, writer.units

@@ -1,4 +1,4 @@
-"""Buffers, addresses in them, and numbers that are known for each iteration of a loop."""
+"""Buffers, addresses in them, and numbers that are known per iteration of a loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class IterationNumber:
-    """A number for each turn of a loop that turns a known number of times, counted by each worker in `counter`."""
+    """A number per iteration of a loop whose trip count is known; each worker counts iterations in `counter`."""
 
     counter: int
     values: tuple[int, ...]
@@ -35,7 +35,7 @@ class IterationNumber:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`offset` bytes after the begin of a buffer, and in each iteration of a loop its number of `moved` bytes more."""
+    """`offset` bytes after the start of a buffer, plus `moved` bytes that each iteration of a loop has of its own."""
 
     buffer: Buffer
     offset: int = 0

@@ -1,4 +1,4 @@
-"""The sizes of a convolution, whatever codelet goes about it."""
+"""The sizes of a convolution, independent of the codelet that computes it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionSize:
-    """Output position o and tap t of a spatial dimension meet input position o * step + t * dilation, for all groups.
+    """Output position o and tap t of a spatial dimension use input position o * step + t * dilation, for all groups.
 
     `inputs` and `outputs` are the features of one group; `field`, `taps`, `steps`, `dilations` and `sources` (the
-    input's positions) go by spatial dimension. Steps below 1 are those of transposed convolutions.
+    input's positions) are by spatial dimension. Steps below 1 are those of transposed convolutions.
     """
 
     groups: int

@@ -1,4 +1,4 @@
-"""What a program's step takes altogether, and whether it comes in pieces too small to share out among workers."""
+"""Work estimate of a program's step, and whether its parts are too small to distribute among workers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from math import prod
 from engine.program.program import Program
 
 UNKNOWN_TURNS = 10
-"""What a loop counts for whose turns show only while it runs."""
+"""Iterations assumed for a loop whose trip count is known only at run time."""
 SMALL_PIECE = 2000
 """Elements and multiply-adds that take about as long as a barrier, 0.2 microseconds with two workers of a Xeon."""
 
 
 def effort_of(program: Program) -> int:
-    """Elements and multiply-adds of one step, loops turn by turn."""
+    """Elements and multiply-adds of one step, every iteration of loops counted."""
     return sum(runs * effort for runs, effort in _efforts(program))
 
 
 def is_fine_grained(program: Program) -> bool:
-    """Whether it has loops whose compute sets take so little, on the average, that workers would mostly meet."""
+    """Whether it has loops whose compute sets do so little, on average, that workers would mostly wait at barriers."""
     if not any(region.repeats for region in program.regions):
         return False
     efforts = _efforts(program)
@@ -26,7 +26,7 @@ def is_fine_grained(program: Program) -> bool:
 
 
 def _efforts(program: Program) -> list[tuple[int, int]]:
-    """How often each compute set runs, and what it takes."""
+    """Executions and work estimate of each compute set."""
     loops = [region for region in program.regions if region.repeats]
     return [
         (

@@ -1,4 +1,4 @@
-"""The memory plan: where in the arena each buffer lies, by how long it lives."""
+"""The memory plan: the offset of each buffer in the arena, by lifetimes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from engine.program.uses import BufferUses
 
 ALIGNMENT = 64
 TURN_BYTES = 1 << 20
-"""What the arrays of a turn may take, half a core's cache, without sharing their places."""
+"""Bytes up to which an iteration's arrays (half a core's cache) do not share memory."""
 HELD_BYTES = 1 << 18
-"""Arrays up to this size keep their places until workers meet: a meeting costs more than a new place in the cache."""
+"""Arrays up to this size keep their memory until the next barrier: a barrier costs more than new lines in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class MemoryPlan:
 
 
 def lifetimes(program: Program, uses: BufferUses, *, held: bool = True) -> dict[Buffer, tuple[int, int]]:
-    """First and last compute set that touches each arena or feed buffer; outputs and feeds live on to the ends.
+    """First and last compute set that touches each arena or feed buffer; outputs and feeds are live to the ends.
 
-    With `held`, as the arena of the engine needs it: no place is used again before all workers are done with it, and
-    borders stay. Without, as long as the contents are wanted.
+    With `held`, as the engine's arena needs it: no memory is reused before all workers are done with it, and padding
+    stays. Without, as long as the contents are needed.
     """
     end = len(program.compute_sets)
     found: dict[Buffer, tuple[int, int]] = {}
@@ -57,7 +57,7 @@ def lifetimes(program: Program, uses: BufferUses, *, held: bool = True) -> dict[
 
 
 def _hold_turns(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
-    """Small arrays of a turn live through it: workers would have to meet before they used a place for another array."""
+    """Small arrays of an iteration are live throughout it: reusing their memory would need a barrier."""
     repeating = [r for r in program.regions if r.repeats]
     for region in repeating:
         if any(r is not region and region.begin <= r.begin and r.end <= region.end for r in repeating):
@@ -68,9 +68,9 @@ def _hold_turns(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
 
 
 def _hold_until_workers_meet(program: Program, uses: BufferUses, lives: dict[Buffer, tuple[int, int]]) -> None:
-    """Small arrays live until workers meet for other reasons: they need not meet then for the place's next array.
+    """Small arrays are live until a barrier that other reasons require: reusing their memory then needs none.
 
-    Which reasons these are follows from places that nobody shares.
+    These barriers are found with addresses that no two buffers share.
     """
     sizes = [_rounded(buffer.shape.bytes) for buffer in uses.buffers]
     begins = dict(zip(uses.buffers, accumulate(sizes, initial=0), strict=False))
@@ -89,7 +89,7 @@ def _hold_until_workers_meet(program: Program, uses: BufferUses, lives: dict[Buf
 
 
 def _hold_predicates(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
-    """A slow worker may still read a predicate while others run what follows: it lives up to its label."""
+    """A slow worker may still read a predicate while others run on: it is live up to its label."""
     labels = {m.label: m.position for m in program.marks if m.kind == "label"}
     for mark in program.marks:
         if mark.predicate is not None and mark.predicate in found:
@@ -98,7 +98,7 @@ def _hold_predicates(program: Program, found: dict[Buffer, tuple[int, int]]) -> 
 
 
 def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:
-    """What a loop only reads, and what it hands on, must outlive every turn of it."""
+    """Buffers that a loop only reads, and those it passes on, must outlive every iteration."""
     begin, end = region.begin, region.end - 1
     if last < begin or first > end:
         return first, last
@@ -108,7 +108,7 @@ def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:
 
 
 def plan_memory(program: Program) -> MemoryPlan:
-    """Best fit in the order of first use."""
+    """Best fit in the order of first use; offsets are multiples of ALIGNMENT bytes."""
     uses = BufferUses(program)
     wanted = lifetimes(program, uses)
     lives = dict(wanted)
@@ -147,7 +147,7 @@ def _rounded(size: int) -> int:
 
 
 def _released(free: list[tuple[int, int]], start: int, size: int) -> list[tuple[int, int]]:
-    """The holes with one more, joined to its neighbours."""
+    """The holes with one more, merged with its neighbours."""
     joined = []
     for hole, length in free:
         if hole + length == start:

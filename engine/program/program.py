@@ -1,7 +1,7 @@
-"""A program: compute sets of vertices over buffers, in the order in which they run.
+"""A program: compute sets of vertices over buffers, in execution order.
 
-A compute set is work cut into `units`; like vertices on neighbouring tiles are stored as one run of units. What it
-reads and writes is stated by spans, from which follow the syncs, the memory plan and the account.
+A compute set is work divided into `units`; like vertices on neighbouring tiles are stored as one run of units. Its
+reads and writes are stated by spans, from which the syncs, the memory plan and the cost report follow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.program.work.base import Work
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Units own pieces of a dimension: unit u has the elements e with u*grain <= e // inner % extent < (u+1)*grain."""
+    """Units own slices of a dimension: unit u has the elements e with u*grain <= e // inner % extent < (u+1)*grain."""
 
     inner: int
     extent: int
@@ -30,7 +30,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """So many bytes of a buffer, which begin somewhere else in each turn of a loop; at -1 in turns without it."""
+    """`bytes` of a buffer from an offset that differs per iteration of a loop; -1 in iterations that do not use it."""
 
     begin: ByTurn
     bytes: int
@@ -38,9 +38,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of a buffer that a compute set touches: each unit its piece, or (None) any unit anything.
+    """The part of a buffer that a compute set touches: each unit its slice, or (None) any unit any element.
 
-    If only one slot of the buffer is touched in each turn, it is that of `slot`.
+    With `slot`, each iteration touches only that slot of the buffer.
     """
 
     buffer: Buffer
@@ -50,12 +50,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a compute set costs, for the device model: elements by opcode, and multiply-adds on the matrix unit.
+    """Cost of a compute set, for the device model: elements by opcode, and multiply-adds on the matrix unit.
 
-    `product` is [batches, rows, columns, k] of what is asked for, where the codelet goes about it in another way;
+    `product` is [batches, rows, columns, k] of the product requested, where the codelet computes it in another way;
     `convolution` the sizes of a convolution. `windows` are the taps of each window where neighbours are combined,
-    `lookups` the slices of an array that are picked or updated by index. `partials_type` is "f16" or "f32" where the
-    partial sums of a product or a convolution are asked to be of that type.
+    `lookups` the slices of an array that are gathered or updated by index. `partials_type` is "f16" or "f32" where the
+    partial sums of a product or a convolution are requested in that type.
     """
 
     elements: dict[str, int] = field(default_factory=dict)
@@ -70,9 +70,9 @@ class Effort:
 
 @dataclass(eq=False, slots=True)
 class ComputeSet:
-    """Work done by many vertices, one or more units each; it is encoded when an executable is made.
+    """Work done by many vertices, one or more units each; it is encoded when an executable is built.
 
-    With `one_worker` all units run on one worker. `overwrites` is a buffer it reads that may also be where it writes.
+    With `one_worker` all units run on one worker. `overwrites` is a buffer it reads that it may also write in place.
     `origins` are those of a fused loop's nodes by number, and of its reductions by -1 - number.
     """
 
@@ -90,13 +90,13 @@ class ComputeSet:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something before compute set `position` that steers: all workers meet here.
+    """Control flow before compute set `position`: all workers synchronise here.
 
-    `kind` is "label" (a place to go to), "jump" (go to the label), "branch" (go there if the predicate is `when`) or
-    "leave" (the step ends here if the compute set before has waited for the host in vain). A branch without a predicate
-    is taken in the turns of a loop in which `known` is `when`: each worker decides by itself.
-    Where `when` is set, a jump is a place at which an interrupted call leaves its step; so it is with a "repeat", which
-    goes back to the label until there were so many `turns`. Each worker counts them, in its counter number `counter`.
+    `kind` is "label" (a target), "jump" (go to the label), "branch" (go there if the predicate is `when`) or "leave"
+    (the step ends here if the compute set before has waited for the host in vain). A branch without a predicate is
+    taken in the iterations of a loop in which `known` is `when`: each worker decides by itself. A jump with `when` is a
+    point at which an interrupted call leaves its step; so is a "repeat" with it, which goes back to the label until
+    there were `turns` iterations. Each worker counts them, in its counter number `counter`.
     """
 
     position: int
@@ -111,10 +111,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Compute sets begin <= k < end that run together: again and again (`repeats`), or not at all.
+    """Compute sets begin <= k < end that run together: as a loop's body (`repeats`), or conditionally.
 
-    `turns` is how often the body of a loop runs, None if that shows only while it runs. A `long` loop may take so long
-    that nobody would wait for its end: an interruption leaves it, and variables keep their old values until it is over.
+    `turns` is the trip count of a loop, None if it is known only at run time. A `long` loop may take so long that a
+    call cannot wait for its end: an interruption leaves it, and variables keep their old values until it is over.
     """
 
     begin: int
@@ -126,7 +126,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class ProgramQueue:
-    """A queue of a program: buffers that stand for its ring's control block and slots, and for the call block."""
+    """A queue of a program: buffers for its ring's control block and slots, and for the call block."""
 
     signature: QueueSignature
     control: Buffer
@@ -136,10 +136,10 @@ class ProgramQueue:
 
 @dataclass(frozen=True, slots=True)
 class ExceptionRecord:
-    """Where a program counts floating-point exceptions: an array of int64 on the host.
+    """Counters of a program's floating-point exceptions: an array of int64 on the host.
 
-    `counters` has the word of the first of three counters for each operation that is looked after, in the order of the
-    program; `stops` the words for the address of what ends a call.
+    `counters` has the word of the first of three counters for each checked operation, in the order of the program;
+    `stops` the words for the address of what ends a call.
     """
 
     buffer: Buffer
@@ -149,10 +149,10 @@ class ExceptionRecord:
 
 @dataclass(eq=False, slots=True)
 class Program:
-    """Compute sets in order, and which buffers are the program's face to the outside.
+    """Compute sets in order, and the buffers that are the program's interface.
 
     `feeds` and `variables` are by entry parameter number; `outputs` hold the results that are not variables.
-    `exception_names` are the floating-point exceptions to look for; `exceptions` is there once checks have been added.
+    `exception_names` are the floating-point exceptions to detect; `exceptions` is set once checks have been added.
     """
 
     name: str

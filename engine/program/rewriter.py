@@ -1,4 +1,4 @@
-"""Makes a program from another one, which stays as it is."""
+"""Builds a program from another one, which stays unchanged."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.program.uses import BufferUses
 
 
 class ProgramRewriter:
-    """Replaces compute sets of a program, removes them, and puts others behind them.
+    """Replaces compute sets of a program, removes them, and inserts others after them.
 
-    Compute sets keep their numbers up to `result`; `uses` follows the changes.
+    Compute sets keep their numbers until `result`; `uses` follows the changes.
     """
 
     def __init__(self, program: Program) -> None:
@@ -24,32 +24,32 @@ class ProgramRewriter:
 
     @cached_property
     def uses(self) -> BufferUses:
-        """Who uses each buffer now."""
+        """The current uses of each buffer."""
         uses = BufferUses(replace(self.program, compute_sets=self.sets))
         for at in self.removed:
             uses.discard(at, self.sets[at])
         return uses
 
     def replace(self, at: int, compute_set: ComputeSet) -> None:
-        """Puts a compute set in the place of number `at`."""
+        """Replaces compute set number `at`."""
         if "uses" in self.__dict__:
             self.uses.discard(at, self.sets[at])
             self.uses.add(at, compute_set)
         self.sets[at] = compute_set
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Removes compute sets that are still there."""
+        """Removes compute sets that have not been removed yet."""
         for at in numbers:
             if "uses" in self.__dict__:
                 self.uses.discard(at, self.sets[at])
             self.removed.add(at)
 
     def insert_after(self, at: int, compute_set: ComputeSet) -> None:
-        """Puts a compute set right behind number `at`, before any mark there; `uses` leaves it out."""
+        """Inserts a compute set right after number `at`, before any mark there; `uses` leaves it out."""
         self._following[at] = compute_set
 
     def result(self) -> Program:
-        """The new program; marks and regions keep their places among the compute sets."""
+        """The new program; marks and regions keep their positions among the compute sets."""
         sets: list[ComputeSet] = []
         moved = [0]
         for at, compute_set in enumerate(self.sets):

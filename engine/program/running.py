@@ -1,4 +1,4 @@
-"""Runs passes over programs, which are functions from a program to a better one that computes the same."""
+"""Runs passes over programs: functions from a program to an equivalent, better one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _listeners: list[Listener] = []
 
 
 def run_passes(program: Program, passes: Iterable[Pass]) -> Program:
-    """The program after all passes; the given one is left as it is."""
+    """The program after all passes; the given one stays unchanged."""
     for each in passes:
         program = each(program)
         for listener in _listeners:
@@ -23,7 +23,7 @@ def run_passes(program: Program, passes: Iterable[Pass]) -> Program:
 
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Within, on whatever thread, the listener gets the name and the result of each pass."""
+    """Within, on any thread, the listener gets the name and the result of each pass."""
     _listeners.append(listener)
     try:
         yield

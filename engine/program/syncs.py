@@ -1,4 +1,4 @@
-"""Where workers must wait for each other: before a compute set that touches what another worker wrote or reads."""
+"""Barriers that workers need: before a compute set that touches what another worker wrote or reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Place = Callable[[Buffer], tuple[int, int]]
 
 
 def ranges_of(compute_set: ComputeSet, workers: int) -> Ranges:
-    """The units of each worker: always the same neighbouring share, so that a tile's data stay in one cache."""
+    """The units of each worker: always the same contiguous share, so that a tile's data stay in one cache."""
     units = compute_set.units
     if compute_set.one_worker:
         return [(0, units)] + [(units, units)] * (workers - 1)
@@ -29,7 +29,7 @@ class _Touch:
     writes: bool
 
     def bytes_of(self, lo: int, hi: int) -> tuple[int, int]:
-        """The addresses between which units lo <= u < hi stay; two arrays may have had the same place in turn."""
+        """The address range that units lo <= u < hi touch; two arrays may have used the same memory in succession."""
         partition, shape = self.span.partition, self.span.buffer.shape
         if partition is None or partition.inner * partition.extent != shape.elements:
             return self.start, self.stop
@@ -38,10 +38,10 @@ class _Touch:
 
 
 def free_marks(marks: Sequence[Mark]) -> set[Mark]:
-    """The marks at which workers need not meet by themselves: all count the turns that decide, and no step is left.
+    """The marks at which workers need not synchronise: all count the deciding iterations, and no step is left.
 
-    A jump is free that comes before the label of a branch by turns; a label, if all that leads there is, unless a loop
-    begins there: what must be waited for before it need not be waited for in each turn.
+    A jump is free before the label of a branch known per iteration; a label, if all marks that lead there are, unless a
+    loop begins there: a wait before the loop then is not repeated in each iteration.
     """
     by_turns = {mark.label for mark in marks if mark.kind == "branch" and mark.known is not None}
     free = {
@@ -56,7 +56,7 @@ def free_marks(marks: Sequence[Mark]) -> set[Mark]:
 
 
 def _has_branches_by_turns(marks: Sequence[Mark], repeat: Mark) -> bool:
-    """Whether a loop has parts that not all turns have: to meet once in a turn then spares meeting in several parts."""
+    """Whether a loop has parts that not all iterations run: one barrier per iteration saves several in the parts."""
     begin = next(k for k, mark in enumerate(marks) if mark.kind == "label" and mark.label == repeat.label)
     return any(mark.known is not None for mark in marks[begin : marks.index(repeat)])
 
@@ -64,7 +64,7 @@ def _has_branches_by_turns(marks: Sequence[Mark], repeat: Mark) -> bool:
 def syncs(
     compute_sets: Sequence[ComputeSet], workers: int, place: Place, marks: Sequence[Mark] = ()
 ) -> tuple[list[bool], set[Mark]]:
-    """For each compute set whether a sync must come before it, and the marks at which workers need not meet.
+    """For each compute set whether it needs a sync before it, and the marks at which workers need not synchronise.
 
     Every step begins with a sync of its own.
     """
@@ -79,9 +79,9 @@ def syncs(
 
 
 class _Flow:
-    """What may have been touched since the last sync, on every way through a program.
+    """Accesses that may have happened since the last sync, on every path through a program.
 
-    Compute sets have their numbers, and `count` more for those of earlier turns; marks that test predicates have
+    Compute sets have their numbers, and `count` more for those of earlier iterations; marks that test predicates have
     negative ones.
     """
 
@@ -104,7 +104,7 @@ class _Flow:
         self.going_back: dict[int, frozenset[int]] = {}
 
     def run(self, needed: list[bool]) -> bool:
-        """Goes through the program once, adding to the syncs; True if there was nothing left to find out."""
+        """Goes through the program once, adding to the syncs; True at the fixed point."""
         returned, settled = self.going_back, True
         self.going_on, self.going_back = dict(returned), {}
         recent: frozenset[int] | None = frozenset()
@@ -120,7 +120,7 @@ class _Flow:
         return settled and returned == self.going_back
 
     def _pass(self, number: int, recent: frozenset[int] | None) -> frozenset[int] | None:
-        """What is recent behind a mark; None where nobody comes by."""
+        """The recent accesses after a mark; None where it is unreachable."""
         mark = self.marks[number]
         if recent is not None and mark not in self.free:
             recent = frozenset()
@@ -132,7 +132,7 @@ class _Flow:
         if -1 - number in self.touches:
             recent = frozenset([-1 - number])
         if mark.kind == "repeat":
-            # Slots of an earlier turn cannot be told from those of a later one.
+            # Slots of an earlier iteration cannot be told from those of a later one.
             recent = frozenset(at if at < 0 else at % self.count + self.count for at in recent)
         ways = self.going_on if number < self.labels[mark.label] else self.going_back
         ways[mark.label] = ways.get(mark.label, frozenset()) | recent
@@ -163,7 +163,7 @@ def _conflict(old: _Touch, new: _Touch, same_turn: bool) -> bool:
 
 
 def _meet(old: _Touch, mine: tuple[int, int], new: _Touch, others: tuple[int, int]) -> bool:
-    """Whether the elements that some units touch in one compute set may be among those that others do in another."""
+    """Whether the elements that some units touch in one compute set may overlap those of others in another."""
     (lo, hi), (start, stop) = mine, others
     if lo >= hi or start >= stop:
         return False
@@ -177,7 +177,7 @@ def _meet(old: _Touch, mine: tuple[int, int], new: _Touch, others: tuple[int, in
 
 
 def _in_other_slots(old: Span, new: Span) -> bool:
-    """Whether two compute sets have different slots of a buffer in each turn that has both."""
+    """Whether two compute sets use different slots of a buffer in each iteration that has both."""
     a, b = old.slot, new.slot
     if old.buffer is not new.buffer or a is None or b is None or a.begin.counter != b.begin.counter:
         return False

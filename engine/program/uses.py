@@ -1,4 +1,4 @@
-"""Which compute sets use each buffer: the one index that passes over programs and the memory plan ask."""
+"""Compute sets that use each buffer: the one index for passes over programs and the memory plan."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BufferUses:
         return buffer in self.outputs or buffer in self.tests
 
     def add(self, at: int, compute_set: ComputeSet) -> None:
-        """Notes what compute set number `at` uses."""
+        """Adds the uses of compute set number `at`."""
         for numbers, spans in self._of(compute_set):
             for buffer in _buffers(spans):
                 self.buffers.setdefault(buffer)
@@ -56,7 +56,7 @@ class BufferUses:
                     insort(found, at)
 
     def discard(self, at: int, compute_set: ComputeSet) -> None:
-        """Forgets what compute set number `at` used."""
+        """Removes the uses of compute set number `at`."""
         for numbers, spans in self._of(compute_set):
             for buffer in _buffers(spans):
                 found = numbers[buffer]

@@ -1,4 +1,4 @@
-"""Checks that a program is what it says: spans, addresses, steering, results; what passes over programs must keep."""
+"""Checks a program's consistency: spans, addresses, control flow, results; passes over programs must preserve it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _broken(compute_set: ComputeSet) -> Iterator[str]:
             yield f"Expected offsets in {buffer.shape}. Received: {address.offset} bytes into {buffer.name}"
     addressed = {address.buffer for address in compute_set.work.addresses}
     for span in (*compute_set.reads, *compute_set.writes):
-        # What waits for a queue gives its slots back to the host, and touches none.
+        # Work that waits for a queue returns its slots to the host, and touches none.
         if span.buffer not in addressed and span.buffer.kind != "queue":
             yield f"Expected an address for each span. Received: none in {span.buffer.name}"
         if span.partition is not None and not _covers(span, compute_set.units):
@@ -56,7 +56,7 @@ def _broken(compute_set: ComputeSet) -> Iterator[str]:
 
 
 def _moves(address: Address) -> tuple[int, int]:
-    """The least and the most bytes by which an address moves; iterations without it have -1."""
+    """The smallest and the largest number of bytes by which an address moves; iterations without it have -1."""
     values = [0] if address.moved is None else [value for value in address.moved.values if value >= 0]
     return min(values, default=0), max(values, default=0)
 
@@ -70,7 +70,7 @@ def _covers(span: Span, units: int) -> bool:
 
 
 def _verify_steering(program: Program) -> None:
-    """Marks in order, each with a label to go to; regions inside the program."""
+    """Marks are in order, each with a label to go to; regions are inside the program."""
     end = len(program.compute_sets)
     positions = [mark.position for mark in program.marks]
     if positions != sorted(positions) or any(not 0 <= position <= end for position in positions):
@@ -87,7 +87,7 @@ def _verify_steering(program: Program) -> None:
 
 
 def _verify_contents(program: Program) -> None:
-    """What is read has contents: nothing of the arena is read that no compute set before has written."""
+    """Reads have contents: no arena buffer is read before a compute set has written it."""
     uses = BufferUses(program)
     for buffer in uses.buffers:
         readers = uses.readers(buffer)
