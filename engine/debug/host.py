@@ -42,7 +42,7 @@ class HostSide:
             memory[queue.call].load(np.zeros(queue.call.shape.dimensions, np.int64))
 
     def before(self, compute_set: ComputeSet) -> bool:
-        """Provides a row where one is taken (waits for it), and space where one is appended; whether there are queues.
+        """Provides a row where one is taken (waits for it), space where one is appended; False without any queues.
 
         Raises the ring's error when it is closed.
         """

@@ -46,7 +46,7 @@ def _rng_bit_generator(instruction: Instruction, operands: list[np.ndarray]) -> 
 
 
 def check_algorithm(instruction: Instruction) -> None:
-    """Raises UnsupportedOperation for an algorithm without a definition, or a state of another shape than its own."""
+    """Raises UnsupportedOperation for an unknown algorithm, or a state of another shape than the algorithm's."""
     algorithm, state = instruction["rng_algorithm"], instruction.operands[0].array_shape
     lengths = {"RNG_PHILOX": (2, 3), "RNG_DEFAULT": (2, 3), "RNG_THREE_FRY": (2,)}.get(algorithm, ())
     if state.element_type != "u64" or state.rank != 1 or state.dimensions[0] not in lengths:

@@ -66,7 +66,7 @@ def _stochastic_convert(instruction: Instruction, operands: list[np.ndarray]) ->
 def stochastic_half(x: np.ndarray, bits: np.ndarray, overflow: str = "clip") -> np.ndarray:
     """f16: one of the two neighbours of each f32, the likelier the nearer; float16 values are unchanged.
 
-    A finite x that would overflow gives, by `overflow`, "infinity", "nan", or ("clip") the largest float16.
+    A finite x that would overflow gives what `overflow` names: "infinity", "nan", or "clip", the largest float16.
     """
     with np.errstate(all="ignore"):
         magnitude = np.abs(x)

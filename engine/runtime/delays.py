@@ -35,13 +35,13 @@ if sys.platform.startswith("linux"):
 else:
 
     def delay_here() -> float:
-        """Not known here."""
+        """Unknown on this system."""
         return 0.0
 
     def delay_of(thread: int | str) -> float:
-        """Not known here."""
+        """Unknown on this system."""
         return 0.0
 
     def idle_seconds() -> float:
-        """Not known here."""
+        """Unknown on this system."""
         return math.inf

@@ -2,7 +2,7 @@
 
 Each variable has a lock; an execution holds those of all its variables and that of its program, taken in one order. So
 threads that train one model lose no step, and a reader of a variable sees it as after a whole execution. Variables
-that have the same first program share one lock: a program takes few.
+that have the same first program share one lock, so a program acquires few.
 
 An execution that waits for a thread, as for a callback that takes the results of its steps, must not wait for one that
 itself waits for its locks: such a thread sets a function to call meanwhile, so that the execution goes on

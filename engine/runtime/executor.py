@@ -4,11 +4,11 @@ The step table is int64 [rows, 6 + 2 * workers], a row for each compute set or s
 execution. Every step begins with a sync of its own, so a table need not end with one.
 
 * compute row: each worker calls the codelet on its units lo <= unit < hi; an empty range is skipped.
-* sync row: no worker goes on before all have arrived.
-* branch and jump rows: go on at row TARGET, on a predicate or always. A sync precedes each of them, so that all
+* sync row: no worker continues before all have arrived.
+* branch and jump rows: continue at row TARGET, on a predicate or always. A sync precedes each of them, so that all
   workers take the same path. An endless step can be left at a jump with TRUTH.
 * repeat row: go back to row TARGET until all iterations are done. Each worker counts for itself, so none need wait.
-* turn row: go on at row TARGET in some iterations of the enclosing loop, which each worker counts.
+* turn row: continue at row TARGET in some iterations of the enclosing loop, which each worker counts.
 
 The first 64 bytes of a worker's scratch area belong to the executor (see Scratch), codelets use what follows.
 """
@@ -77,7 +77,7 @@ class State(IntEnum):
     COLUMNS = 2
     STEPS = 3
     FIRST = 4  # the first step of these workers; earlier segments have done those before it
-    STOP = 5  # the host asks for an end: see Stop
+    STOP = 5  # a request of the host to end: see Stop
     STOP_AT = 6  # worker 0's answer: no worker begins this step
     COMPLETED = 7  # steps that all workers have finished
     ABORT = 8  # a worker is missing: the others stop waiting for it
@@ -85,12 +85,12 @@ class State(IntEnum):
     LEAVE_AT = 10  # worker 0's answer: a worker that has passed so many barriers leaves at the next jump with TRUTH
     HELD = 11  # steps that may be complete but not TAKEN before the workers wait; 0 lets them run
     TAKEN = 12  # steps whose results the host has taken
-    WAITS = 13  # how often the workers waited for TAKEN
-    CHANGE = 14  # the host wants to go on with another number of workers: these end after their step
-    DEADLINE = 15  # when worker 0, if no other thread monitors it, asks for that; ns of CLOCK_MONOTONIC, 0 is never
+    WAITS = 13  # number of times the workers waited for TAKEN
+    CHANGE = 14  # the host requests another number of workers: these end after their step
+    DEADLINE = 15  # when worker 0, if no other thread monitors it, requests that; ns of CLOCK_MONOTONIC, 0 is never
     WAITING = 16  # from here on a waiting block
     CLOCK = 24  # address of clock_gettime, then space for a timespec
-    ASLEEP = 32  # how many workers sleep
+    ASLEEP = 32  # number of sleeping workers
     ARRIVALS = 48  # from here on LINE_BYTES for each worker: its number of barriers, then of sleeps
 
 
@@ -103,7 +103,7 @@ class Stop(IntEnum):
 
 @inner
 def _barrier(state: int, worker: int, workers: int) -> bool:
-    """Waits for all workers; False if one of them will never come."""
+    """Waits for all workers; False if one of them will never arrive."""
     if workers == 1:
         return True
     arrivals, waiting, asleep = state + 8 * State.ARRIVALS, state + 8 * State.WAITING, state + 8 * State.ASLEEP
@@ -119,7 +119,7 @@ def _barrier(state: int, worker: int, workers: int) -> bool:
 
 @inner
 def _wait_for_room(state: int, worker: int, workers: int, step: int) -> bool:
-    """Waits while the host has HELD steps' results still to take; False if a worker will never come."""
+    """Waits while HELD complete steps are not TAKEN by the host; False if a worker will never arrive."""
     if not _barrier(state, worker, workers):
         return False
     if worker != 0:
@@ -263,22 +263,22 @@ def sync_row(workers: int) -> list[int]:
 
 
 def branch_row(workers: int, target: int, predicate: int, when: bool) -> list[int]:
-    """A row that goes on at row `target` if the pred at the address `predicate` is `when`."""
+    """A row that jumps to row `target` if the pred at the address `predicate` is `when`."""
     return [RowKind.BRANCH, 0, 0, target, predicate, int(when)] + [0] * (2 * workers)
 
 
 def jump_row(workers: int, target: int, leaves: bool = False) -> list[int]:
-    """A row that goes on at row `target`. With `leaves` an interrupted call may leave its step instead."""
+    """A row that jumps to row `target`. With `leaves` an interrupted call may leave its step instead."""
     return [RowKind.JUMP, 0, 0, target, 0, int(leaves)] + [0] * (2 * workers)
 
 
 def repeat_row(workers: int, target: int, turns: int, counter: int, leaves: bool = False) -> list[int]:
-    """A row that goes on at row `target` until `turns` iterations are done, counted by a counter that starts at 0."""
+    """A row that jumps to row `target` until `turns` iterations are done, counted by a counter that starts at 0."""
     return [RowKind.REPEAT, 0, counter, target, turns, int(leaves)] + [0] * (2 * workers)
 
 
 def turn_row(workers: int, target: int, counter: int, predicates: int, when: bool) -> list[int]:
-    """A row that goes on at row `target` in iterations whose pred, in the array at address `predicates`, is `when`."""
+    """A row that jumps to row `target` in iterations whose pred, in the array at address `predicates`, is `when`."""
     return [RowKind.TURN, 0, counter, target, predicates, int(when)] + [0] * (2 * workers)
 
 

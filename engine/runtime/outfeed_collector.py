@@ -7,7 +7,7 @@ import time
 from typing import Protocol
 
 FIRST_NAP, SHORTEST_NAP, LONGEST_NAP = 0.0005, 0.00005, 0.002
-"""Seconds between looks at a ring. Chosen by hand."""
+"""Seconds between polls of a ring. Chosen by hand."""
 IDLE_SECONDS = 0.5
 """Seconds for which the thread stays alive for the next program."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from engine.runtime.rings import InfeedRing, OutfeedRing
 
 NAP = 0.0005
-"""Seconds between looks at the outfeed."""
+"""Seconds between polls of the outfeed."""
 MOST_ZEROS = 32
 """Most rows of zeros that are pushed at once to flush a pipeline. Chosen by hand."""
 

@@ -69,10 +69,10 @@ class Watch(Protocol):
     """A monitor of the workers of a call."""
 
     def first_look(self) -> float:
-        """Seconds until the first look."""
+        """Seconds until the first call of `look`."""
 
     def look(self, threads: list[int]) -> float:
-        """Inspects the workers, given by kernel thread ids; returns the seconds until the next look."""
+        """Inspects the workers, given by kernel thread ids; returns the seconds until the next call."""
 
     def leaves(self, worker: int, delay: float) -> None:
         """Records that a worker is done; other threads kept it from running for `delay` seconds."""
