@@ -42,7 +42,7 @@ NAMES = (
     "sharding",
     "utils",
 )
-"""The documented names: modules, and what stands here, too, of a module that is no part of the API."""
+"""The documented names: modules, and names of internal modules that are reachable from here, too."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,1 +1,1 @@
-"""What the documented names are made of; its names change between releases."""
+"""Implementation of the documented names; its own names change between releases."""

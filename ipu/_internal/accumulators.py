@@ -1,4 +1,4 @@
-"""The variables in which optimizers accumulate gradients, and what is added to them."""
+"""The variables in which optimizers accumulate gradients, and their updates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AccumulatorType: TypeAlias = tf.DType | Callable[[Any], Any] | None
 
 
 class Accumulators:
-    """A sum for each variable, of the gradients since the last update, and how many they are."""
+    """A sum for each variable, of the gradients since the last update, and the number of batches in it."""
 
     def __init__(self, batches: int, dtype: AccumulatorType, method: Method, name: str) -> None:
         self._batches, self._dtype, self._method, self._name = batches, dtype, method, name
@@ -25,11 +25,11 @@ class Accumulators:
 
     @property
     def sums(self) -> dict[str, Any]:
-        """The sums that have been made, by the names of their variables."""
+        """The sums created so far, by the names of their variables."""
         return {ref.deref().name: total for ref, total in self._sums.items()}
 
     def begin(self, variables: Sequence[Any]) -> tf.Tensor:
-        """Makes what has not been made; returns the count of batches before this one, int32[]."""
+        """Creates missing sums; returns the count of batches since the last update, int32[]."""
         with ops.init_scope():
             if self._count is None:
                 self._count = tf.Variable(0, dtype=tf.int32, trainable=False, name=f"{self._name}/count")
@@ -43,7 +43,7 @@ class Accumulators:
         return self._count.read_value()
 
     def add(self, variable: Variable, gradient: TensorLike, count: tf.Tensor) -> tf.Tensor:
-        """A variable's gradients together with this one, which the first batch of an update has for itself."""
+        """Adds `gradient` to the sum of `variable`, in the sum's dtype; `count` of 0 restarts the sum. Returns it."""
         total = self._sums[variable.ref()]
         gradient = tf.cast(tf.convert_to_tensor(gradient), total.dtype)
         if self._method is Method.MEAN:
@@ -58,7 +58,7 @@ class Accumulators:
         return accumulated
 
     def end(self, count: tf.Tensor) -> None:
-        """Counts a batch; that of an update's last starts anew."""
+        """Counts a batch; the count restarts from 0 after the last batch of an update."""
         self._count.assign(tf.math.floormod(count + 1, self._batches), read_value=False)
 
     def _type(self, variable: Variable) -> tf.DType:

@@ -1,4 +1,4 @@
-"""What the code of a Python function refers to."""
+"""Nested code and closures of Python functions."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class InstallingFinder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The others' spec of a framework with a loader that installs; None for every other name."""
-        # The others may ask back: some, too, pass a name on to whoever else is there.
+        # The others may call back: some delegate a name to all other finders, too.
         if name not in FRAMEWORKS or name in self._asking:
             return None
         self._asking.add(name)
@@ -58,7 +58,7 @@ def _extend_after_execution(loader: Loader) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        # Only once: a module that is reloaded, or inspected, gets its own loader back.
+        # Once: a module that is reloaded or inspected has its own loader again.
         loader.__dict__.pop("exec_module", None)
         execute(module)
         extend(module.__name__)

@@ -1,4 +1,4 @@
-"""Makes a traced training step one of many micro-batches, with the variables that replicas need."""
+"""Makes a traced training step one of several micro-batches, with the variables that replicas need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ipu._internal.compiler.variables import DeviceVariable, HostVariable
 class ReplicaRows:
     """The replicas' own values of a variable, [replicas, ...]: the variable itself shows replica 0's.
 
-    They live as long as the program. When the variable has been changed by anybody else, all replicas start from it.
+    They live as long as the program. After a change of the variable outside the program, all replicas start from it.
     """
 
     def __init__(self, variable: DeviceVariable, replicas: int) -> None:
@@ -35,11 +35,11 @@ class ReplicaRows:
 
     @property
     def lock_holder(self) -> Any:
-        """What has the lock that executions with the variable hold."""
+        """The object whose lock executions with the variable hold."""
         return self._variable.lock_holder
 
     def device_buffer(self) -> DeviceBuffer:
-        """The rows, all equal to the variable unless their first one is."""
+        """The rows; all are reset to the variable's value unless the first one equals it already."""
         first = self._variable.device_buffer()
         if self._buffer is None:
             shape = first.shape
@@ -56,7 +56,7 @@ class ReplicaRows:
 def accumulated(
     traced: TracedStep, accumulation: Accumulation, *, once: Collection[Any], metrics: Collection[Any]
 ) -> TracedStep:
-    """The step of `accumulation.micro_batches` of the batches of `traced`, which was traced with marks.
+    """The step of `accumulation.micro_batches` batches of `traced`, which was traced with marks.
 
     `once` are the TensorFlow variables of the optimizers, `metrics` those of metrics.
     Raises ConfigurationError for steps that cannot be cut at their gradients, and for metrics that replicas cannot
@@ -64,7 +64,7 @@ def accumulated(
     """
     group = group_of(traced.module)
     if group > 1:
-        # A chip has one of the replicas that make their micro-batches together.
+        # A chip has one of the replicas that execute their micro-batches together.
         one = accumulated(replace(traced, module=for_one(traced.module)), accumulation, once=once, metrics=metrics)
         traced, accumulation = replace(traced, alone=one), replace(accumulation, together=group)
     numbers = variable_numbers(traced)
@@ -88,7 +88,7 @@ class VariableNumbers:
 
     @property
     def names(self) -> dict[int, str]:
-        """Their names, for messages."""
+        """Names of the variables, for messages."""
         return {number: _tensorflow_variable(variable).name for number, variable in self.variables.items()}
 
     def of(self, wanted: Iterable[Any]) -> set[int]:

@@ -1,4 +1,4 @@
-"""Says in a traced function that it accumulates gradients, so that its loop's number of turns can be checked."""
+"""Marks gradient accumulation in a traced function, so that its loop's number of iterations can be checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipu._internal.compiler.device_calls import device_call
 
 
 def accumulation_turn(count: tf.Tensor, num_mini_batches: int) -> tf.Tensor:
-    """The count of batches since the last update, int32[], of `num_mini_batches`: it passes unchanged."""
+    """The count of batches since the last update, int32[], of `num_mini_batches`: returned unchanged."""
     config = {"num_mini_batches": num_mini_batches}
     (same,) = device_call(ACCUMULATION_TURN, [count], config, [tf.TensorSpec([], count.dtype)])
     return same

@@ -22,7 +22,7 @@ _may_bake: ContextVar[bool] = ContextVar("may_bake", default=False)
 
 @contextlib.contextmanager
 def baking_possible(possible: bool) -> Iterator[None]:
-    """A trace of which another one, with constants for integer arguments, may be made instead."""
+    """Within, a trace may be replaced by another one with constants for integer arguments, if `possible`."""
     token = _may_bake.set(possible)
     try:
         yield
@@ -37,13 +37,13 @@ def want_values(what: str) -> None:
 
 
 class Baked:
-    """A value and its dtype in place of a tensor; TensorFlow traces anew for each object of this class."""
+    """A value and its dtype in place of a tensor; TensorFlow retraces for each object of this class."""
 
     def __init__(self, value: int, dtype: tf.DType) -> None:
         self.value, self.dtype = value, dtype
 
     def tensor(self) -> tf.Tensor:
-        """The constant."""
+        """The constant, a scalar of `dtype`."""
         return tf.constant(self.value, self.dtype)
 
 
@@ -74,7 +74,7 @@ def compilable(function: polymorphic_function.Function) -> polymorphic_function.
             try:
                 result = autograph.converted_call(inner, arguments, named, options=conversion)
             except IPUError as error:
-                # AutoGraph would make an error of a class of its own of it.
+                # AutoGraph would replace it by an error of its own class.
                 vars(error).pop("ag_error_metadata", None)
                 raise
         else:

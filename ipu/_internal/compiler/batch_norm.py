@@ -1,6 +1,6 @@
 """Statistics of batch normalisations over groups of replicas, `norms.experimental.distributed_batch_norm_...`.
 
-What XLA knows as a batch normalisation is replaced in the program; layers that compute moments themselves ask here.
+XLA's batch normalisations are replaced in the program; layers that compute moments themselves call `group_moments`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ OPTION = "norms.experimental.distributed_batch_norm_replica_group_size"
 
 
 def group_size() -> int:
-    """How many replicas have statistics together in the configuration in force."""
+    """Number of replicas that share statistics in the present configuration."""
     return int(current_system().config.norms.experimental.distributed_batch_norm_replica_group_size)
 
 
 def over_group() -> bool:
-    """Whether moments that are being traced are those of a group."""
+    """Whether moments being traced are those of a group of replicas."""
     return tracing() and group_size() > 1 and not in_symbolic_graph()
 
 
 def group_moments(
     x: tf.Tensor, axes: Sequence[int], weights: Nest = None, keepdims: bool = False, epsilon: float = 0.0
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mean and biased variance of `x` over `axes` and the replicas of a group, in the dtype of `x`.
+    """Mean and biased variance of `x` over `axes` and a group's replicas, in the dtype of `x`; 16-bit x in float32.
 
-    `weights` of a shape that broadcasts against `x` say how often each element counts; `epsilon` is added to their sum.
+    `weights`, broadcast against `x`, weight its elements; `epsilon` is added to their sum.
     """
     group = group_size()
     wide = tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
@@ -58,7 +58,7 @@ def with_groups(module: Module, has_pipelines: bool) -> Module:
     """
     if (group := group_size()) == 1:
         return module
-    # The engine's passes load Numba, which takes long: not before there is a group.
+    # The engine's passes load Numba, which takes long: imported only for a group.
     from engine.partition.batch_norm_groups import group_of, over_groups
 
     module = over_groups(module, group)

@@ -51,7 +51,7 @@ class EngineFunction:
         ordinal: int,
         check: Callable[[Any], None] | None = None,
     ) -> Any:
-        """The function's result for these arguments on /device:IPU:<ordinal>, as tensors; `check` sees it before."""
+        """The result on /device:IPU:<ordinal>, as tensors; `check` gets the traced outputs before compilation."""
         arguments = tf.nest.map_structure(_as_tensor, (args, kwargs))
         with self._lock:
             arguments, concrete, program = self._prepared(arguments, ordinal, check)
@@ -67,12 +67,12 @@ class EngineFunction:
         return program.pack([tf.constant(result) for result in results])
 
     def program(self, args: tuple[Any, ...], kwargs: dict[str, Any], ordinal: int = 0) -> TracedProgram:
-        """The program for these arguments, compiled now if there is none."""
+        """The program for these arguments, compiled if there is none yet."""
         with self._lock:
             return self._prepared(tf.nest.map_structure(_as_tensor, (args, kwargs)), ordinal, None)[2]
 
     def latest_program(self) -> TracedProgram | None:
-        """The program made last; None before the first."""
+        """The program compiled last; None before the first."""
         return next((program for _, program in reversed(self._programs.values())), None)
 
     def _prepared(
@@ -94,7 +94,7 @@ class EngineFunction:
         return arguments, concrete, self._program(concrete, ordinal)
 
     def _traced(self, arguments: Nest) -> tuple[Any, Any]:
-        """The arguments, with integer scalars Baked if the trace wants values, and the concrete function for them."""
+        """The arguments, with integer scalars Baked if the trace needs values, and the concrete function for them."""
         may_bake = self._compiled.input_signature is None
         if not self._always_bakes:
             try:
@@ -106,13 +106,13 @@ class EngineFunction:
         return arguments, self._concrete(arguments)
 
     def concrete(self, arguments: Nest) -> tuple[Any, dict[int, IPUVariable]]:
-        """The concrete function for (args, kwargs), and the variables by handle that `bind` asks for."""
+        """The concrete function for (args, kwargs), and the variables by handle that `bind` takes."""
         return self._concrete(arguments), self._used
 
     def _concrete(self, arguments: Nest) -> Any:
         args, kwargs = arguments
         function = self._function()
-        if self._group != group_size() and function is not None:  # layers have asked for it when they were traced
+        if self._group != group_size() and function is not None:  # a trace depends on it
             self._compiled, self._group = compilable(function), group_size()
         with engine_trace() as used, function_trace():
             concrete = self._compiled.get_concrete_function(*args, **kwargs)
@@ -132,7 +132,7 @@ class EngineFunction:
 
 
 class _Locks(dict[int, threading.RLock]):
-    """One for each device: a device runs one program at a time."""
+    """A lock for each device: a device runs one program at a time."""
 
     def __missing__(self, ordinal: int) -> threading.RLock:
         return self.setdefault(ordinal, threading.RLock())
@@ -149,7 +149,7 @@ def call_on_engine(
     ordinal: int = 0,
     check: Callable[[Any], None] | None = None,
 ) -> Any:
-    """Calls a tf.function on the engine; the same function and shapes twice is one compilation."""
+    """Calls a tf.function on the engine; a function is compiled once for the same shapes."""
     if function not in _functions:
         _functions[function] = EngineFunction(function)
     return _functions[function](args, kwargs, ordinal, check)
@@ -158,9 +158,9 @@ def call_on_engine(
 def program_of_function(
     function: Function, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
 ) -> TracedProgram | None:
-    """The program of a function: the one for these arguments, compiled now if there is none, or that compiled last.
+    """The program of a function: the one for these arguments, compiled if there is none, or that compiled last.
 
-    A plain function becomes a tf.function. None without arguments for one that has no program, or is no function.
+    A plain function becomes a tf.function. Without arguments: None if it has no program, or is not a function.
     """
     if args or kwargs:
         made = function if isinstance(function, polymorphic_function.Function) else tf.function(function)
@@ -169,7 +169,7 @@ def program_of_function(
         return _functions[made].program(args, kwargs or {})
     try:
         found = _functions.get(function)
-    except TypeError:  # what cannot be referred to weakly is no function
+    except TypeError:  # an object without weak references is not a function
         return None
     return None if found is None else found.latest_program()
 
@@ -185,10 +185,10 @@ def refuse_doubles(structure: Nest) -> None:
 
 
 def for_device(traced: TracedStep, ordinal: int) -> TracedStep:
-    """The step for the replicas of a device, which exchange what its collective operations say.
+    """The step for the replicas of a device, connected by its collective operations.
 
-    Each takes one IPU, and with pipelines as many as these need, as far as IPUs have been configured: a program that
-    has not gets them. Raises ConfigurationError for IPUs that do not divide among replicas.
+    A replica takes one IPU, or as many as its pipelines need; if no IPUs have been configured, there is one replica.
+    Raises ConfigurationError for IPUs that do not divide among replicas.
     """
     system = current_system()
     replicas = system.device(ordinal).replicas(traced.ipus if system.configured else 1)
@@ -199,7 +199,7 @@ def for_device(traced: TracedStep, ordinal: int) -> TracedStep:
     collective = any(is_collective(i) for c in traced.module.computations() for i in c.instructions)
     if replicas == 1 and not collective:
         return traced
-    # The engine's passes load Numba, which takes long: not before there is a program.
+    # The engine's passes load Numba, which takes long: imported only for a program.
     from ipu._internal.compiler.replication import replicated
 
     return replicated(traced, replicas)

@@ -23,21 +23,21 @@ from ipu._internal.types import TensorLike
 
 Gradient = Callable[[Any], Any]
 OF_BOOLEANS = ("LOGICAL_AND", "LOGICAL_OR", "LOCAL")
-"""The operations of reduce_scatter that take booleans besides numbers."""
+"""The operations of reduce_scatter that take booleans, too."""
 
 
 def cross_replica_sum(x: TensorLike, group: int | None = None, name: str | None = None) -> tf.Tensor:
-    """The sum over a group's replicas; its gradient is the sum of all replicas' gradients."""
+    """The sum over a group's replicas, in the shape of `x`; its gradient is the sum of the replicas' gradients."""
     return _same_shape(CROSS_REPLICA_SUM, cross_replica_sum, x, group, name or "cross_replica_sum")
 
 
 def cross_replica_mean(x: TensorLike, group: int | None = None, name: str | None = None) -> tf.Tensor:
-    """The mean over a group's replicas; its gradient is the mean of all replicas' gradients."""
+    """The mean over a group's replicas, in the shape of `x`; its gradient is the mean of the replicas' gradients."""
     return _same_shape(CROSS_REPLICA_MEAN, cross_replica_mean, x, group, name or "cross_replica_mean")
 
 
 def statistic(x: TensorLike, group: int) -> tf.Tensor:
-    """The sum over a group's replicas of what a batch normalisation sums over its batch."""
+    """The sum over a group's replicas of a batch normalisation's sum over its batch."""
     x = _operand(x, "x")
     config = {"replica_group_size": group, BATCH_NORM: True}
     return _operation(CROSS_REPLICA_SUM, x, list(x.shape), config, lambda dy: statistic(dy, group), "statistic")
@@ -57,7 +57,10 @@ def all_gather(x: TensorLike, group: int, name: str | None = None) -> tf.Tensor:
 
 
 def all_to_all(x: TensorLike, split: int, joined: int, replicas: int, name: str | None = None) -> tf.Tensor:
-    """Block r of every replica's operand, for replica r; the gradient goes the other way."""
+    """Block r along `split` of each replica's operand, concatenated along `joined` on replica r.
+
+    The gradient is the inverse exchange. Raises ConfigurationError where dimension `split` does not divide.
+    """
     x = _operand(x, "x")
     replicas = positive(replicas, "replication_factor")
     split, joined = (_dimension(d, x, n) for d, n in ((split, "split_dimension"), (joined, "concat_dimension")))
@@ -76,7 +79,7 @@ def all_to_all(x: TensorLike, split: int, joined: int, replicas: int, name: str 
 
 
 def reduce_scatter(x: TensorLike, group: int, operation: str, name: str | None = None) -> tf.Tensor:
-    """Slice r of what the operands of a group are reduced to, for its r-th replica, [ceil(n / group)]."""
+    """Slice r, [ceil(n / group)], of the group's reduction of `x`, [n], on its r-th replica."""
     x = _operand(x, "x", may_be_boolean=operation in OF_BOOLEANS)
     group = positive(group, "replication_factor")
     if x.shape.rank != 1:
@@ -102,13 +105,13 @@ def replica_index(name: str | None = None) -> tf.Tensor:
 
 
 def assume_equal(x: TensorLike, name: str | None = None) -> tf.Tensor:
-    """The tensor; the gradient passes."""
+    """`x`, declared equal on all replicas; the gradient passes unchanged."""
     x = tf.convert_to_tensor(x)
     return _operation(ASSUME_EQUAL, x, list(x.shape), {}, lambda upstream: upstream, name or "assume_equal")
 
 
 def positive(value: object, name: str) -> int:
-    """A number of replicas; raises ConfigurationError, a ValueError, for anything but integers above 0."""
+    """`value`, a number of replicas; raises ConfigurationError, a ValueError, for anything but integers above 0."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigurationError(f"Expected {name} to be an integer of at least 1. Received: {value!r}. Nearest: 1.")
     return value

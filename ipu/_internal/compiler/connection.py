@@ -1,4 +1,4 @@
-"""Programs on a system that is never attached to a device: compiled, stored, and not run."""
+"""Programs on a system that is never attached to a device: compiled and stored, but not run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DetachedExecutable:
         observer: Observer | None = None,
         queues: Mapping[str, AnyRing] | None = None,
     ) -> list[np.ndarray]:
-        """Zeros in the shapes of the results, and one zero row in each outfeed; variables stay as they are.
+        """Zeros in the shapes of the results, and one zero row in each outfeed; variables are unchanged.
 
         Raises FailedPreconditionError with DeviceConnectionType.NEVER.
         """

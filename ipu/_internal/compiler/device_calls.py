@@ -1,4 +1,4 @@
-"""Operations of the device's own inside traced functions: custom calls, and those that happen in program order."""
+"""Device operations inside traced functions: custom calls, and those that execute in program order."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def device_call(
 def ordered_call(
     target: str, operands: Sequence[Any], config: dict[str, Any], results: Sequence[tf.TensorSpec] = ()
 ) -> tuple[list[Any], Any]:
-    """The results of a custom call that happens in program order, and an operation to depend on.
+    """The results of a custom call that executes in program order, and an operation to depend on.
 
-    It takes the token of the device of the strategy in scope as its last operand, and gives it as its last result.
+    The last operand and the last result are the token of the device of the strategy in scope.
     """
     token = device_token()
     fixed = [tf.stop_gradient(operand) for operand in operands]

@@ -1,4 +1,4 @@
-"""Calls of tf.function(jit_compile=True) in an IPUStrategy's scope, without `run`: they go to the engine, too."""
+"""Calls of tf.function(jit_compile=True) in an IPUStrategy's scope, without `run`: the engine runs them, too."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def caller_is_library(depth: int) -> bool:
 
 
 def install(run: Run) -> None:
-    """Sends such calls to `run(function, args, kwargs)`, which returns NotImplemented where TensorFlow is to compute.
+    """Sends such calls to `run(function, args, kwargs)`, which returns NotImplemented to leave them to TensorFlow.
 
-    TensorFlow computes in a tf.function, under a tf.GradientTape and in calls that come from libraries.
+    TensorFlow keeps calls in a tf.function, under a tf.GradientTape and from libraries.
     """
     original = polymorphic_function.Function.__call__
     if getattr(original, "_ipu_installed", False):

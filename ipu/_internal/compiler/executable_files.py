@@ -23,20 +23,20 @@ from ipu._internal.config.system import current_system, executable_cache_path
 
 logger = logging.getLogger("ipu")
 NOT_OF_THE_PROGRAM = frozenset({"serialization_output_folder", "device_connection", "select_ipus", "auto_select_ipus"})
-"""Options that the same program may be compiled and run under."""
+"""Options that do not change the compiled program."""
 
 
 def executable_folders() -> list[Path]:
-    """Where executables are stored: executable_cache_path of TF_POPLAR_FLAGS, and serialization_output_folder."""
+    """The folders of executables: executable_cache_path of TF_POPLAR_FLAGS, and serialization_output_folder."""
     named = (executable_cache_path(), current_system().config.serialization_output_folder)
     return [Path(folder).expanduser() for folder in dict.fromkeys(named) if folder]
 
 
 def store_executable(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> Path | None:
-    """Stores a program in each folder that is asked for, and returns the first folder, or None if there is none.
+    """Stores a program in each configured folder, and returns the first folder, or None if there is none.
 
-    A file that is there already stays, unless it is damaged. Raises OSError for a serialization_output_folder that
-    cannot be written; FailedPreconditionError if programs are only compiled and nothing says where to.
+    An existing file is kept, unless it is damaged. Raises OSError for a serialization_output_folder that
+    cannot be written; FailedPreconditionError if programs are only compiled and no folder is configured.
     """
     folders = executable_folders()
     if not folders:
@@ -62,7 +62,7 @@ def _store(path: Path, file: ExecutableFile) -> None:
     except InvalidFile as error:
         logger.warning("%s It is written anew.", error)
     except OSError:
-        pass  # there is none, or writing it says what is wrong with the place
+        pass  # missing; or the write below reports what is wrong with the folder
     try:
         write_executable(path, file)
     except OSError as error:
@@ -83,7 +83,7 @@ def _key(file: ExecutableFile) -> str:
 
 
 def unnamed_file(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> ExecutableFile:
-    """The file of a program whose inputs, outputs and variables are known by their numbers only."""
+    """The file of a program whose inputs, outputs and variables have numbers instead of names."""
     taken = set(module.aliases.values())
     feeds = [p.array_shape for p, role in zip(module.entry.parameters, roles, strict=True) if role == "feed"]
     outputs = [result.array_shape for k, result in enumerate(module.results) if k not in taken]

@@ -1,4 +1,4 @@
-"""From a function to the contents of an executable file."""
+"""Compiles a function to the contents of an executable file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ipu._internal.compiler.variables import DeviceVariable, HostVariable
 
 
 def traced_function(function: Callable[..., Any], inputs: Sequence[Any]) -> TracedStep:
-    """The step that the function, a tf.function or not, is for inputs of these shapes and dtypes.
+    """Traces the function, a tf.function or not, for inputs of these shapes and dtypes.
 
     Raises UnsupportedOperation where XLA cannot compile an operation of the function.
     """
@@ -39,14 +39,14 @@ def executable_file(
     freeze: bool = True,
     metadata: Mapping[str, str] | None = None,
 ) -> ExecutableFile:
-    """What a file of the step holds.
+    """Contents of the executable file of a step.
 
     Args:
         traced: the step.
         input_names: a name for each fed input, in order; input_0, input_1 ... if there are none.
-        output_names: a name for each result that no variable takes; output_0, output_1 ... if there are none.
-        freeze: variables get the values they have now: constants, or where the step writes them, initial values. If it
-            is False, variables are given by their names when the file is loaded.
+        output_names: a name for each result that is no variable's update; output_0, output_1 ... if there are none.
+        freeze: variables keep their present values: as constants, or as initial values where the step writes them.
+            Otherwise the loader of the file supplies them by name.
         metadata: free text.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The check before a program runs: does it fit into the tile memory of the configured chip."""
+"""Checks before a program runs that it fits into the tile memory of the configured chip."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _warned: set[str] = set()
 
 
 def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int, interval: int = 1) -> Assumptions:
-    """The assumptions for a model that offloads, and divides what it offloads of optimizers among so many replicas.
+    """The assumptions for a model that offloads data, its optimizer state sharded over `state_shards` replicas.
 
-    An optimizer in a loop updates in one of `interval` iterations. Nothing is offloaded where the configuration says
-    that the system which will run the program cannot.
+    An optimizer in a loop updates in one of `interval` iterations. Nothing is offloaded without remote buffers in the
+    configured system.
     """
     from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES
 
@@ -44,10 +44,10 @@ def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int, 
 def check_program(program: Program, stored: Callable[[Assumptions], Assumptions] = lambda each: each) -> None:
     """Raises OutOfTileMemory for a program that the configured chip cannot hold, or warns of it.
 
-    `stored` adds to the assumptions what is in streaming memory.
+    `stored` adds the data in streaming memory to the assumptions.
 
     It warns where Poplar's option debug.allowOutOfMemory is set, in IPUConfig.compilation_poplar_options or in the JSON
-    of the environment variable POPLAR_ENGINE_OPTIONS. Raises ConfigurationError for an option that is no truth value.
+    of the environment variable POPLAR_ENGINE_OPTIONS. Raises ConfigurationError for an option that is no boolean.
     """
     from engine.profile.fit import check_fit
 
@@ -56,7 +56,7 @@ def check_program(program: Program, stored: Callable[[Assumptions], Assumptions]
 
 
 def check_account(account: Account) -> None:
-    """The same for a pipeline that is accounted for on all of its IPUs."""
+    """The same check for the cost report of a pipeline on all of its IPUs."""
     from engine.profile.fit import out_of_tile_memory
 
     def check(_: bool) -> None:
@@ -67,14 +67,14 @@ def check_account(account: Account) -> None:
 
 
 def certainly_fits(program: Program) -> bool:
-    """Whether there is no need to look: the program is small for one configured chip, however it is spread."""
+    """Whether the check can be skipped: the program is small for one configured chip, whatever its mapping to tiles."""
     from engine.profile.fit import certainly_fits
 
     return certainly_fits(program, configured_target(), configured_assumptions())
 
 
 def _allowing(check: Callable[[bool], None]) -> None:
-    """Runs a check, told whether its error would only be a warning; each warning is given once in a process."""
+    """Runs a check, which gets whether its error is only a warning; each warning is logged once in a process."""
     allowed = out_of_memory_is_allowed()
     try:
         check(allowed)
@@ -88,7 +88,7 @@ def _allowing(check: Callable[[bool], None]) -> None:
 
 
 def out_of_memory_is_allowed() -> bool:
-    """What debug.allowOutOfMemory says; the environment is stronger than the configuration.
+    """Whether debug.allowOutOfMemory is set; the environment overrides the configuration.
 
     Raises ConfigurationError for a value that is neither true nor false, or an environment that is not JSON or has
     a flag that the engine lacks.

@@ -1,4 +1,4 @@
-"""Whether a function is being traced in which replicas meet: one of `IPUStrategy.run`, not a step of Keras' `fit`."""
+"""Tells whether the traced function reduces over replicas: in `IPUStrategy.run`, not in a step of Keras' `fit`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _traces = _Traces()
 
 @contextlib.contextmanager
 def function_trace() -> Iterator[None]:
-    """A function is traced within whose replicas meet at its reductions."""
+    """Within, a function is traced whose reductions synchronise its replicas."""
     _traces.depth += 1
     try:
         yield

@@ -1,4 +1,4 @@
-"""Variables of which a trace has nothing but the handle, as TensorFlow's training operations take it."""
+"""Variables known to a trace by their handle only, as TensorFlow's training operations take it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipu._internal.types import TensorLike
 
 
 class HandleVariable:
-    """What a variable outside of the strategy is for the engine: a value to read and to replace."""
+    """A variable outside of the strategy as the engine uses it: a value to read and to replace."""
 
     def __init__(self, handle: tf.Tensor) -> None:
         (data,) = handle._handle_data.shape_and_type
@@ -33,6 +33,6 @@ class HandleVariable:
 
 
 def is_variable(handle: tf.Tensor) -> bool:
-    """Whether a resource is a variable, and no table or iterator."""
+    """Whether a resource is a variable, and not a table or an iterator."""
     data = getattr(handle, "_handle_data", None)
     return bool(data is not None and data.is_set and len(data.shape_and_type) == 1)

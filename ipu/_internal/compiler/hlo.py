@@ -17,8 +17,8 @@ def import_hlo(serialized: bytes) -> Module:
     """The module in the bytes of an HloModuleProto (the compiler's stage "hlo_serialized").
 
     Parameter k is input k of the traced function; `aliases` maps an updated parameter to its result.
-    Dimensions are static: a dynamic one is computed as large as it may be, its size beside it.
-    Raises UnsupportedOperation where that cannot be, and for element types the engine does not have.
+    Dimensions are static: a dynamic one is computed at its upper bound, its size beside it.
+    Raises UnsupportedOperation where that is impossible, and for element types that the engine lacks.
     """
     proto = hlo_pb2.HloModuleProto.FromString(serialized)
     computations: dict[int, Computation] = {}
@@ -34,7 +34,7 @@ def import_hlo(serialized: bytes) -> Module:
 
 
 def _aliases(proto: Proto) -> dict[int, int]:
-    """An empty result index means that the module has exactly one result, and its root is no tuple."""
+    """Results by aliased parameter; an empty result index means one result, and a root that is not a tuple."""
     aliases = {}
     for entry in proto.input_output_alias.entries:
         if entry.parameter_shape_index or len(entry.output_shape_index) > 1:
@@ -48,7 +48,7 @@ def _aliases(proto: Proto) -> dict[int, int]:
 
 
 def _computation(proto: Proto, computation_of: Callable[[int], Computation]) -> Computation:
-    """A serialised computation lists operands before their users."""
+    """The imported computation; a serialised one lists operands before their users."""
     by_id: dict[int, Instruction] = {}
     for each in proto.instructions:
         by_id[each.id] = Instruction(
@@ -64,7 +64,7 @@ def _computation(proto: Proto, computation_of: Callable[[int], Computation]) -> 
 
 
 def _shape(shape: Proto, instruction: Proto) -> AnyShape:
-    """The logical shape; layouts say where elements lie in memory, never what an operation means."""
+    """The logical shape; a layout is the order of elements in memory, and never changes what an operation means."""
     element_type = PRIMITIVE_TYPES[shape.element_type]
     if element_type == "tuple":
         return TupleShape(tuple(_shape(element, instruction) for element in shape.tuple_shapes))

@@ -1,4 +1,4 @@
-"""Reads the attributes of a serialised instruction, under the names engine.ir gives them."""
+"""Reads the attributes of a serialised instruction, under their names in engine.ir."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMPLEX_LITERALS = {"c64": np.float32, "c128": np.float64}
 
 
 def literal_to_numpy(literal: Proto) -> np.ndarray:
-    """The value of an array's LiteralProto, whatever the layout its elements are listed in."""
+    """The value of an array's LiteralProto, whatever the layout of its elements."""
     element_type = PRIMITIVE_TYPES[literal.shape.element_type]
     dtype = NUMPY_TYPES[element_type]
     values = getattr(literal, element_type + "s")
@@ -137,4 +137,4 @@ READERS: dict[str, Reader] = {
     "unit_diagonal": lambda proto: proto.triangular_solve_options.unit_diagonal,
     "transpose_a": _transpose_a,
 }
-"""How attributes are read that are not simply a field of the same name."""
+"""Readers of the attributes that are not simply a field of the same name."""

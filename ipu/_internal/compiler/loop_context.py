@@ -19,7 +19,7 @@ _loops = _Loops()
 
 @contextlib.contextmanager
 def loop_body(counter: TensorLike) -> Iterator[None]:
-    """The body of a loop of `ipu.loops` is traced within; `counter`, int32[], is the number of iterations before."""
+    """Within, the body of a loop of `ipu.loops` is traced; `counter`, int32[], is the number of iterations before."""
     outer, _loops.counters = _loops.counters, (*_loops.counters, counter)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Marks each gradient on its way into an optimizer, while a step is traced that will be cut there."""
+"""Marks each gradient that enters an optimizer, in the trace of a step that will be cut there."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ipu._internal.compiler.variables import IPUVariable, used_with
 from ipu._internal.types import TensorLike, Variable
 
 AccumulatorType: TypeAlias = tf.DType | Callable[[Any], tf.DType | None] | None
-"""The type gradients are accumulated in: one for all, or for each variable; None is the gradient's own."""
+"""The dtype in which gradients are accumulated: one for all, or for each variable; None is the gradient's own."""
 
 
 @dataclass
 class Marks:
-    """What is marked in one trace: `updated_once` are the TensorFlow variables that optimizers update, by id."""
+    """State of one trace: `updated_once` are the TensorFlow variables that optimizers update, by id."""
 
     accumulator_type: AccumulatorType = None
     updated_once: dict[int, Any] = field(default_factory=dict)
@@ -44,7 +44,7 @@ _marking = _Marking()
 
 @contextlib.contextmanager
 def marking(accumulator_type: AccumulatorType = None) -> Iterator[Marks]:
-    """Steps traced within have marks."""
+    """Within, traced steps have marks."""
     outer, _marking.marks = _marking.marks, Marks(accumulator_type)
     try:
         yield _marking.marks
@@ -59,10 +59,10 @@ def in_marked_step() -> bool:
 
 @contextlib.contextmanager
 def optimizing() -> Iterator[Marks | None]:
-    """An optimizer applies gradients within: the marks, if they are wanted from it.
+    """Within, an optimizer applies gradients. Yields the marks that it sets.
 
-    None where no marks are wanted: outside `marking`, and for an optimizer inside another one. The variables that
-    operations made within write are updated once.
+    Yields None where it sets none: outside `marking`, and for an optimizer inside another one. The variables written
+    by operations created within are updated once.
     """
     marks = _marking.marks
     if marks is None or marks.inside:
@@ -79,9 +79,9 @@ def optimizing() -> Iterator[Marks | None]:
 
 
 def mark_gradient(marks: Marks, gradient: TensorLike, variable: Variable) -> Any:
-    """A gradient in the dtype in which it is accumulated, marked; None if there is none.
+    """A gradient in its accumulation dtype, marked; None if there is none.
 
-    `variable` is the Keras variable it belongs to.
+    `variable` is its Keras variable. Raises ConfigurationError for an accumulation dtype that is no float.
     """
     if gradient is None:
         return None
@@ -96,7 +96,7 @@ def mark_gradient(marks: Marks, gradient: TensorLike, variable: Variable) -> Any
 
 
 def as_of_variable(gradient: TensorLike, variable: Variable) -> Any:
-    """A gradient in its variable's dtype, as stock optimizers take it, where another one was asked for accumulators."""
+    """A gradient in its variable's dtype, as stock optimizers take it, where accumulators have another one."""
     marks = _marking.marks
     if marks is None or marks.accumulator_type is None or not tf.is_tensor(gradient):
         return gradient
@@ -104,12 +104,12 @@ def as_of_variable(gradient: TensorLike, variable: Variable) -> Any:
 
 
 def mark_total(tensor: tf.Tensor) -> tf.Tensor:
-    """What the sum of a tensor over the micro-batches of an update is, after the last one."""
+    """The sum of a tensor over the micro-batches of an update, valid after the last one."""
     return _passed(GRADIENT, tensor, mark_config(tensor.name, None, total=True))
 
 
 def mark_pipeline_turn(turn: tf.Tensor, config: str) -> tf.Tensor:
-    """The number of a loop's turn, in a loop that is to become a pipeline."""
+    """Marks the iteration number of a loop that is to become a pipeline."""
     return _passed(PIPELINE_TURN, turn, config)
 
 
@@ -119,7 +119,7 @@ def mark_updated_once(value: tf.Tensor) -> tf.Tensor:
 
 
 def mark_written_once(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
-    """Marks what variables that these operations write are afterwards; returns the operations that do that."""
+    """Marks the new values of the variables that `operations` write; returns the operations that do that."""
     writing = [operation for operation in operations if operation.type != "ReadVariableOp"]
     written = {each.ref(): each for operation in writing for each in operation.inputs if each.dtype == tf.resource}
     with tf.control_dependencies(list(operations)):
@@ -133,19 +133,19 @@ def _rewritten(handle: tf.Tensor) -> tf.Operation:
 
 
 def _passed(target: str, tensor: tf.Tensor, config: str) -> tf.Tensor:
-    """A tensor that has passed a custom call which the engine takes out."""
+    """The tensor as the result of a custom call that the engine removes."""
     (same,) = gen_xla_ops.xla_custom_call_v2([tensor], target, config, False, [tensor.dtype], [tensor.shape])
     same.set_shape(tensor.shape)
     return same
 
 
 def is_function_of_variables(accumulator_type: object) -> TypeGuard[Callable[[Any], tf.DType | None]]:
-    """Whether a type must be asked for with each variable."""
+    """Whether the accumulation dtype is a function of the variable."""
     return callable(accumulator_type) and not isinstance(accumulator_type, type | tf.DType)
 
 
 def accumulator_element_type(dtype: object) -> str:
-    """HLO's name of a type to accumulate in; raises ConfigurationError for anything but floating-point types."""
+    """HLO's name of an accumulation dtype; raises ConfigurationError for anything but floating-point types."""
     try:
         kind = tf.as_dtype(dtype)
     except TypeError:
@@ -159,7 +159,7 @@ def accumulator_element_type(dtype: object) -> str:
 
 
 def written_variables(graph: tf.Graph, operations: Iterable[tf.Operation]) -> list[Any]:
-    """TensorFlow's variables that some operations of a graph write, those in their branches and loops too."""
+    """The TensorFlow variables that operations of a graph write, also in their branches and loops."""
     inputs = {id(t) for operation in operations for t in get_read_write_resource_inputs(operation)[1]}
     handles = {id(outer) for outer, inner in getattr(graph, "captures", ()) if id(inner) in inputs}
     return [*used_with(handles), *(v for v in getattr(graph, "variables", ()) if id(_host_handle(v)) in handles)]
@@ -172,6 +172,6 @@ def _host_handle(variable: Variable) -> Any:
 def note_updated_once(variables: Iterable[Any]) -> None:
     """Notes TensorFlow variables that an optimizer updates, within `marking`."""
     if _marking.marks is not None:
-        # Mixed precision puts a variable that casts around one that it has as `_variable`.
+        # Mixed precision wraps a variable in a casting one, as its `_variable`.
         inner = [getattr(variable, "_variable", variable) for variable in variables]
         _marking.marks.updated_once.update({id(variable): variable for variable in inner})

@@ -1,4 +1,4 @@
-"""What optimizers say of their variables in a function being traced: which are state, and where a chip keeps them."""
+"""Optimizers' notes on their variables in a function being traced: which are state, and where a chip keeps them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ipu._internal.types import Variable
 
 @dataclass
 class OptimizerState:
-    """The variables that only updates use and the sums of gradients, by id of TensorFlow's variables.
+    """The variables used by updates only, and the sums of gradients, by id of TensorFlow's variables.
 
     `slots` have the names of the optimizer and of the variable, `sums` that of the variable whose gradients they sum.
-    `storage` is what the optimizer was asked for, in the reading of the configuration in force; there is an update for
-    each `interval` iterations of the loop around it.
+    `storage` is the optimizer's, with the defaults of the present configuration; there is an update for each `interval`
+    iterations of the loop around it.
     """
 
     storage: Storage
@@ -36,7 +36,7 @@ def note_optimizer_state(
 ) -> None:
     """Notes an optimizer's variables in the function being traced; the storage of the first optimizer holds for all.
 
-    `sums` are those of gradients, by the names of the variables that these belong to.
+    `sums` are the sums of gradients, by the names of the gradients' variables.
     """
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:
@@ -47,11 +47,11 @@ def note_optimizer_state(
 
 
 def optimizer_state_of(graph: tf.Graph) -> OptimizerState | None:
-    """What was noted in the graph of a function; None if nothing was."""
+    """The optimizer state noted in the graph of a function, or None."""
     return _states.get(graph)
 
 
 def _owner(slot: Variable) -> str:
-    """The name of the variable that a slot belongs to, with which TensorFlow begins the slot's; else the slot's own."""
+    """The name of a slot's variable, with which TensorFlow begins the slot's; else the slot's own."""
     name = str(slot.name).partition(":")[0]
     return name.rpartition("/")[0] or name

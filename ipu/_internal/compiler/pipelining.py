@@ -1,4 +1,4 @@
-"""Makes a traced step a pipeline, and runs it: what is a step for callers is one update, or one micro-batch."""
+"""Makes a traced step a pipeline, and runs it: a caller's step is one update, or one micro-batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class PipelineProgram(TracedProgram):
     """A training step traced with marks as a pipeline: a step is one update.
 
-    `pipelined` has the schedule that is executed, and the account of what waits where. `once` are the TensorFlow
+    `pipelined` has the executed schedule, and the values stored between stages. `once` are the TensorFlow
     variables of the optimizers, `metrics` those of metrics. Raises ConfigurationError, StepCountError and
     UnsupportedOperation as `engine.partition.pipeline.pipeline`.
     """
@@ -52,12 +52,12 @@ class PipelineProgram(TracedProgram):
         super().__init__(_with_rows(_stored(traced, pipelining), self.pipelined, pipelining.replicas))
 
     def _check_fit(self, program: EngineProgram) -> None:
-        """Raises OutOfTileMemory for a pipeline of which an IPU cannot hold its part."""
+        """Raises OutOfTileMemory for a pipeline whose stages do not fit their IPUs."""
         _check_ipus(self, program)
 
 
 class InferencePipelineProgram(TracedProgram):
-    """A step without an update as a pipeline. A step is a micro-batch for callers, who run whole executions."""
+    """A step without an update as a pipeline. A caller's step is a micro-batch; callers run whole executions."""
 
     def __init__(self, traced: TracedStep, pipelining: Pipelining, *, metrics: Iterable[Any] = ()) -> None:
         numbers = variable_numbers(traced)
@@ -70,22 +70,22 @@ class InferencePipelineProgram(TracedProgram):
         super().__init__(_with_rows(_stored(traced, pipelining), self.pipelined, pipelining.replicas))
 
     def _check_fit(self, program: EngineProgram) -> None:
-        """Raises OutOfTileMemory for a pipeline of which an IPU cannot hold its part."""
+        """Raises OutOfTileMemory for a pipeline whose stages do not fit their IPUs."""
         _check_ipus(self, program)
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
-        """The results of `steps` micro-batches, as of a program that takes them one by one."""
+        """The results of `steps` micro-batches, as of a program that runs them one by one."""
         results = [_flat(result) for result in super().run(steps // self._micro_batches, feeds, "all")]
         return results if outputs == "all" else [result[-1] for result in results]
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
-        """The same while `observer` follows: micro-batches are complete when their execution is."""
+        """The same with an observer: micro-batches are complete when their execution is."""
         each = _EachMicroBatch(observer, self._micro_batches)
         return [_flat(result) for result in super().run_observed(steps // self._micro_batches, feeds, each)]
 
 
 def _check_ipus(pipeline: PipelineProgram | InferencePipelineProgram, program: EngineProgram) -> None:
-    # A stage may grant its plans a larger part of tile memory than the bound of a small program allows for.
+    # Options of a stage may give its plans a larger part of tile memory than `certainly_fits` assumes.
     if pipeline.pipelined.pipelining.options == StageOptions() and certainly_fits(program):
         return
     check_account(accountant_of_pipeline(pipeline, configured_assumptions())(configured_target()))
@@ -94,7 +94,7 @@ def _check_ipus(pipeline: PipelineProgram | InferencePipelineProgram, program: E
 def accountant_of_pipeline(
     program: PipelineProgram | InferencePipelineProgram, assumptions: Assumptions
 ) -> Callable[[Target], Account]:
-    """What makes the accounts of a pipeline on all its IPUs, for one chip after another."""
+    """A function that returns the cost report of a pipeline on all its IPUs, for a chip."""
     assumptions = program.with_storage(assumptions)
     return accountant_of_stages(program.pipelined, program.constants, build_program, program.replicas, assumptions)
 
@@ -102,35 +102,35 @@ def accountant_of_pipeline(
 def accountant_of_stages(
     made: Pipelined, constants: Mapping[int, np.ndarray], build: Build, replicas: int, assumptions: Assumptions
 ) -> Callable[[Target], Account]:
-    """The same for what was made of a module; `build` compiles a part with the values of its `constants`."""
-    # Late: the engine's account needs its passes, which load Numba.
+    """The same for a pipelined module; `build` compiles a part with the values of its `constants`."""
+    # Late: the engine's cost report needs its passes, which load Numba.
     from engine.profile.pipeline_account import PipelineStep, pipeline_accountant
 
     streams, options = bool(made.pipelining.storage.offload_activations), made.pipelining.options
-    # What a pipeline recomputes is in its parts.
+    # The parts of a pipeline contain its recomputation already.
     assumptions = replace(assumptions, recomputes=False)
     step = PipelineStep(made.module.name, made.source, made.schedule, constants, streams, options)
     return pipeline_accountant(step, build, replicas, assumptions)
 
 
 class _EachMicroBatch:
-    """Tells an observer of micro-batches about executions."""
+    """Translates executions into micro-batches for an observer of these."""
 
     def __init__(self, observer: Observer, micro_batches: int) -> None:
         self._observer, self._micro_batches = observer, micro_batches
         self.held = -(-observer.held // micro_batches)
 
     def begin(self, call: RunningCall) -> None:
-        """The engine is about to begin."""
+        """Forwards the begin of a call."""
         self._observer.begin(_CallOfMicroBatches(call, self._micro_batches))  # type: ignore[arg-type]
 
     def end(self, completed: int) -> None:
-        """The engine has ended after so many executions."""
+        """Forwards the end, after `completed` executions."""
         self._observer.end(completed * self._micro_batches)
 
 
 class _CallOfMicroBatches:
-    """A call under way, counted in micro-batches."""
+    """A running call, counted in micro-batches."""
 
     def __init__(self, call: RunningCall, micro_batches: int) -> None:
         self._call, self._micro_batches = call, micro_batches
@@ -138,11 +138,11 @@ class _CallOfMicroBatches:
         self.stop, self.waits = call.stop, call.waits
 
     def completed(self) -> int:
-        """How many micro-batches are complete."""
+        """Number of complete micro-batches."""
         return self._call.completed() * self._micro_batches
 
     def taken(self, steps: int) -> None:
-        """Says how many micro-batches' results nobody needs any longer."""
+        """Frees the results of the first `steps` micro-batches."""
         self._call.taken(steps // self._micro_batches)
 
 
@@ -152,7 +152,7 @@ def _flat(result: np.ndarray) -> np.ndarray:
 
 
 def _stored(traced: TracedStep, pipelining: Pipelining) -> TracedStep:
-    """The step, with where a chip would keep its data."""
+    """The step, with the storage that a chip would use for its data."""
     shards = pipelining.replicas if pipelining.storage.replicated_optimizer_state_sharding else 1
     return replace(traced, storage=pipelining.storage, state_shards=shards)
 

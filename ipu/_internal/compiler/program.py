@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class AnyExecutable(Protocol):
-    """What the engine makes of a module."""
+    """The engine's executable of a module."""
 
     def run(
         self,
@@ -56,7 +56,7 @@ _definitions_alone = False
 
 @contextlib.contextmanager
 def use_definitions(enabled: bool = True) -> Iterator[None]:
-    """For debugging: programs built within run on the NumPy definitions, slowly, and not on tiles."""
+    """For debugging: programs built within run on the NumPy definitions, slowly, instead of compiled code."""
     global _definitions_alone
     before, _definitions_alone = _definitions_alone, enabled
     try:
@@ -68,16 +68,16 @@ def use_definitions(enabled: bool = True) -> Iterator[None]:
 def build_executable(
     module: Module, roles: list[str], constants: dict[int, np.ndarray], inspect: Inspect = check_program
 ) -> AnyExecutable:
-    """The one place where a module becomes executable; raises UnsupportedOperation, OutOfTileMemory.
+    """Compiles a module; all executables are built here. Raises UnsupportedOperation, OutOfTileMemory.
 
     `inspect` sees the engine's program first, and raises OutOfTileMemory for one that is too large.
-    Raises as well what `store_executable` does where executables are to be stored.
+    Raises as `store_executable` where executables are stored.
     """
     if _definitions_alone:
         from engine.evaluated_executable import EvaluatedExecutable
 
         return EvaluatedExecutable(module, roles, constants, current_system().floating_point)
-    # Numba and LLVM take long to load: not before there is something to compile.
+    # Numba and LLVM take long to load: imported only for a compilation.
     from engine.compile import compile_module
 
     folder = store_executable(module, roles, constants)
@@ -106,7 +106,7 @@ def build_program(module: Module, roles: list[str], constants: Mapping[int, np.n
 
 
 def _name_variables(program: EngineProgram, traced: TracedStep) -> None:
-    """Where the account has no layer for a variable, it takes TensorFlow's; optimizers say what theirs are."""
+    """Names variables for the cost report: by the notes of optimizers, else by TensorFlow's name."""
     from engine.profile.names import ACCUMULATOR, SLOT
 
     state = traced.state or OptimizerState(traced.storage, 1)
@@ -124,7 +124,7 @@ def _name_variables(program: EngineProgram, traced: TracedStep) -> None:
 
 
 def _one_replica(traced: TracedStep) -> EngineProgram:
-    """The engine's program of a step that was traced for replicas, as one of them has it."""
+    """The engine's program of one replica of a step that was traced for several."""
     from ipu._internal.compiler.replication import replicated
 
     single = replicated(traced, 1)
@@ -137,7 +137,7 @@ _noticed_types: set[str] = set()
 
 
 def _notice_wide_types(traced: TracedStep) -> None:
-    """Says once for each type that the configured chip lacks it; the engine computes with it as written."""
+    """Warns once for each fed dtype that the configured chip lacks; the engine computes with it unchanged."""
     if not current_system().configured:
         return
     for role, parameter in zip(traced.roles, traced.module.entry.parameters, strict=True):
@@ -157,7 +157,7 @@ class TracedProgram:
     """An executable bound to variables, which stay on the device from one call to the next."""
 
     streams = False
-    """Whether `run_observed` tells of each micro-batch of an update."""
+    """Whether `run_observed` reports each micro-batch of an update."""
 
     def __init__(self, traced: TracedStep) -> None:
         self._traced = traced
@@ -165,7 +165,7 @@ class TracedProgram:
         self._queues = signatures(traced.module)
         self._floating_point = current_system().floating_point
         self.latest_run: object = None
-        """What the variables it has written know of the latest run; None before it, and where replicas share it."""
+        """Token of the latest run, which the variables written by it keep; None before it and for several replicas."""
         self._execution = Execution(traced.variables)
         self._executable = build_executable(traced.module, traced.roles, traced.constants, self._check_fit)
 
@@ -181,14 +181,14 @@ class TracedProgram:
 
     @property
     def traced_replicas(self) -> int:
-        """The replicas that were made of a function."""
+        """Number of replicas of a function."""
         return self._traced.replicas
 
     @property
     def engine_program(self) -> EngineProgram:
-        """The compute sets of one step, as a chip has them: it rounds and looks for exceptions in its arithmetic.
+        """The compute sets of one step, as a chip has them: its arithmetic units round and raise exceptions themselves.
 
-        Raises ConfigurationError for a program on the definitions alone.
+        Raises ConfigurationError for a program that runs on the definitions.
         """
         from engine.runtime.executable import Executable as CompiledExecutable
 
@@ -200,7 +200,7 @@ class TracedProgram:
     def _check_fit(self, program: EngineProgram) -> None:
         """Raises OutOfTileMemory for a program that the configured chip cannot hold.
 
-        Of replicas in one program a chip has one. Pipelines in a function are not checked.
+        A chip holds one of the replicas in a program. Pipelines in a function are not checked.
         """
         traced = self._traced
         _name_variables(program, traced)
@@ -210,11 +210,11 @@ class TracedProgram:
         check_program(self._of_one_replica(plain), self.with_storage)
 
     def chip_program(self) -> EngineProgram:
-        """The engine's program as one chip has it: that of one replica."""
+        """The engine's program on one chip: that of one replica."""
         return self._of_one_replica(self.engine_program)
 
     def with_storage(self, assumptions: Assumptions) -> Assumptions:
-        """The assumptions, and what the model wants in streaming memory."""
+        """The assumptions, with the data that the model keeps in streaming memory."""
         traced = self._traced
         interval = 1 if traced.state is None else traced.state.interval
         return with_storage(assumptions, traced.storage, traced.state_shards, interval)
@@ -226,7 +226,7 @@ class TracedProgram:
 
     @cached_property
     def _plain_program(self) -> EngineProgram:
-        """The same without what floating-point behaviour adds to it here."""
+        """The program without the host code for rounding and floating-point exceptions."""
         program = build_program(self._traced.module, self._traced.roles, self._traced.constants)
         _name_variables(program, self._traced)
         return program
@@ -234,18 +234,18 @@ class TracedProgram:
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps].
 
-        Executions that share variables are serialized. Another thread that reads one of them waits for the end.
-        Raises what a data set that feeds the program raises, tf.errors.OutOfRangeError at its end, and leaves the
-        variables alone then; FailedPreconditionError for a queue that is not initialized.
+        Executions that share variables are serialized; another thread that reads one of them waits for the end.
+        Raises the errors of a data set that feeds the program, tf.errors.OutOfRangeError at its end, and leaves
+        the variables unchanged then; FailedPreconditionError for a queue that is not initialized.
         """
         if not self._queues:
             return self._execution.alone(lambda: self._run(steps, feeds, outputs, None))
         return self._execution.alone(lambda: self._run_bound(steps, feeds, outputs, None))
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
-        """Runs up to `steps` steps while `observer` follows; returns the flat results of all that were made.
+        """Runs up to `steps` steps with an observer; returns the flat results of all executed steps.
 
-        Other threads that look at a variable of the program wait for the end.
+        Other threads that read a variable of the program wait for the end.
         """
         return self._execution.alone(lambda: self._run_bound(steps, feeds, "all", observer))
 
@@ -256,7 +256,7 @@ class TracedProgram:
             return self._run(steps, feeds, outputs, observer, rings)
 
     def _bound_queues(self, without: str = "") -> contextlib.AbstractContextManager[dict[str, AnyRing]]:
-        """The rings of the program's queues, but for one that the host does not know."""
+        """The rings of the program's queues, except queue `without`, which the host does not know."""
         queues = {name: signature for name, signature in self._queues.items() if name != without}
         return bound(queues, self._traced.replicas, self._traced.in_turn)
 
@@ -272,11 +272,11 @@ class TracedProgram:
         try:
             return self._executable.run(steps, feeds, buffers, outputs, observer, rings)
         finally:
-            # An interrupted call has made whole steps, so the device still holds the newest values.
+            # An interrupted call has completed whole steps, so the device still holds the newest values.
             self.latest_run = run = object() if self._traced.replicas == 1 else None
             for variable in self._traced.updated:
                 variable.device_written(run)
 
     def pack(self, results: Sequence[Any]) -> Any:
-        """The structure the traced function returned, around `results`."""
+        """`results` in the structure that the traced function returned."""
         return self._traced.pack(results)

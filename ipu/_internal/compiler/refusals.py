@@ -1,4 +1,4 @@
-"""Turns XLA's refusal to compile a step into an error that names the operation, its layer and what to do."""
+"""Turns XLA's refusal to compile a step into an error that names the operation, its layer and a remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ShapeFromValues(UnsupportedOperation):
 
 
 def refusal(error: Exception) -> UnsupportedOperation:
-    """The error to raise from XLA's; its message ends with the first line of XLA's own."""
+    """The error to raise from XLA's; its message ends with the first line of XLA's message."""
     message = str(error).removeprefix(_PREFIX)
     first_line = message.strip().splitlines()[0] if message.strip() else type(error).__name__
     nodes = _NODE.findall(message)

@@ -1,4 +1,4 @@
-"""Reductions over replicas as tf.distribute asks for them."""
+"""Reductions over replicas for tf.distribute."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _already = _Already()
 
 @contextlib.contextmanager
 def already_reduced() -> Iterator[None]:
-    """Gradients are given to an optimizer that have been reduced over replicas: it is not to reduce them again."""
+    """Within, an optimizer gets gradients already reduced over replicas, and does not reduce them again."""
     outer, _already.reduced = _already.reduced, True
     try:
         yield

@@ -1,4 +1,4 @@
-"""Makes a traced step one of all replicas, with the variables that they have rows of."""
+"""Makes a traced step one of all replicas, with the per-replica rows of variables."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ipu._internal.queues.registry import puts_replicas_together
 
 
 class AccumulationLoopError(StepCountError, tf.errors.FailedPreconditionError):
-    """Gradients are accumulated in a loop whose number of turns is no multiple of the batches in an update."""
+    """Gradients are accumulated in a loop whose number of iterations is no multiple of the batches in an update."""
 
     def __init__(self, message: str) -> None:
         tf.errors.FailedPreconditionError.__init__(self, None, None, message)
 
 
 def alone(traced: TracedStep, replicas: int) -> TracedStep:
-    """A step whose replicas are run one after the other, so that they cannot meet.
+    """A step whose replicas run one after the other, so that they cannot synchronise.
 
-    Raises ConfigurationError for collectives of more than one replica.
+    Raises ConfigurationError for collectives or shards with several replicas, and as _check_groups and _check_queues.
     """
     _check_groups(traced, replicas)
     collectives = (i for c in traced.module.computations() for i in c.instructions if is_collective(i))
@@ -50,7 +50,7 @@ def alone(traced: TracedStep, replicas: int) -> TracedStep:
 
 
 def without_groups(traced: TracedStep, pipelined: bool = False) -> TracedStep:
-    """A step, or micro-batch of a pipeline, whose replicas are not run together.
+    """A step, or micro-batch of a pipeline, whose replicas do not run together.
 
     Raises ConfigurationError for batch normalisations over groups of replicas.
     """
@@ -75,7 +75,7 @@ def _check_groups(traced: TracedStep, replicas: int) -> None:
 
 
 def _check_queues(traced: TracedStep, replicas: int) -> None:
-    """Raises ConfigurationError for an outfeed in a loop or branch: replicas' rows would not come in turn."""
+    """Raises ConfigurationError for an outfeed in a loop or branch, where the rows of replicas would not alternate."""
     if replicas == 1:
         return
     pending, seen = [i for i in traced.module.entry.instructions if i.called], set()
@@ -95,11 +95,11 @@ def _check_queues(traced: TracedStep, replicas: int) -> None:
 
 
 def replicated(traced: TracedStep, replicas: int) -> TracedStep:
-    """The step that `replicas` replicas make together; with one, collectives become what they are for one.
+    """The step that `replicas` replicas execute together; for one replica, collectives are simplified.
 
     Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
     that only some replicas enter; AccumulationLoopError, a FailedPreconditionError, where gradients are accumulated
-    outside of a loop or in one whose number of turns is no multiple of the batches in an update.
+    outside of a loop or in one whose number of iterations is no multiple of the batches in an update.
     """
     numbers = [number for number, role in enumerate(traced.roles) if role == "variable"]
     by_number = dict(zip(numbers, traced.variables, strict=True))

@@ -1,4 +1,4 @@
-"""The offload and sharding arguments of pipelines and optimizers, checked, and what their defaults mean."""
+"""Checks the offload and sharding arguments of pipelines and optimizers, and fills in their defaults."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.config.system import current_system
 
 STORAGE = tuple(field.name for field in fields(Storage))
-"""The names of the options that say where data are kept."""
+"""The names of the options for the storage of data."""
 OFFLOADS_STATE = "offload_weight_update_variables"
 SHARDS_STATE = "replicated_optimizer_state_sharding"
 
 
 def checked_storage(arguments: Mapping[str, Any]) -> Storage:
-    """The offload and sharding arguments among `arguments`, by name, as they were given.
+    """The offload and sharding arguments among `arguments`, by name, unchanged.
 
     Raises ConfigurationError for anything but True, False or None, and for state that is sharded but not offloaded.
     """
@@ -35,7 +35,7 @@ def checked_storage(arguments: Mapping[str, Any]) -> Storage:
 
 
 def placed(storage: Storage, *, accumulates: bool = True) -> Storage:
-    """Where data are kept in the configuration in force, once what None means is filled in (training, section 6.7).
+    """The storage in the present configuration, with the defaults for None filled in (training, section 6.7).
 
     Optimizer state is offloaded by default where gradients are accumulated, by a pipeline or by an optimizer, and
     is never offloaded elsewhere. Nothing is offloaded on a system without remote buffers.
@@ -50,12 +50,12 @@ def placed(storage: Storage, *, accumulates: bool = True) -> Storage:
     return replace(
         storage,
         offload_weight_update_variables=offloads,
-        # Sharding of None follows the value that was given for offloading, not the default of that.
+        # None for sharding follows the value given for offloading, not its default.
         replicated_optimizer_state_sharding=bool(storage.offload_weight_update_variables) if shards is None else shards,
     )
 
 
 def has_remote_buffers() -> bool:
-    """Whether the configured system has Poplar remote buffers: a device that is attached has, others if told so."""
+    """Whether the configured system has Poplar remote buffers: an attached device has, others by the option."""
     connection = current_system().config.device_connection
     return connection.type is DeviceConnectionType.ALWAYS or connection.enable_remote_buffers

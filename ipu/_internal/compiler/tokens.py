@@ -29,7 +29,7 @@ _chain = _Chain()
 
 @contextlib.contextmanager
 def own_chain(name: str) -> Iterator[None]:
-    """Side effects traced within are in order among themselves, and not with those of other chains."""
+    """Side effects traced within are ordered among themselves, but not with those of other chains."""
     outer, _chain.name = _chain.name, name
     try:
         yield
@@ -38,11 +38,11 @@ def own_chain(name: str) -> Iterator[None]:
 
 
 def device_token() -> IPUVariable:
-    """The token of the device of the strategy in scope, in the chain in force; made when it is first asked for."""
+    """The token of the device of the strategy in scope, in the current chain; created on first use."""
     key = (current_ordinal(), _chain.name)
     with _lock:
         if key not in _tokens:
-            # Programs of several graphs share it: eager also where the outermost graph is a tf.Graph.
+            # Programs of several graphs share it: eager, even where the outermost graph is a tf.Graph.
             with ops.init_scope(), context.eager_mode(), tf.device("/device:CPU:0"):
                 name = f"ipu_token_{_chain.name}".rstrip("_")
                 _tokens[key] = IPUVariable(initial_value=0, dtype=tf.int32, trainable=False, name=name)
@@ -50,13 +50,13 @@ def device_token() -> IPUVariable:
 
 
 def is_token(variable: object) -> bool:
-    """Whether a variable is a device's token, whose value nobody looks at."""
+    """Whether a variable is a device's token, whose value is unused."""
     return any(variable is token for token in _tokens.values())
 
 
 @contextlib.contextmanager
 def chains_between(names: Sequence[str]) -> Iterator[None]:
-    """What is in one of these chains within comes after all before, and before all after."""
+    """Orders the side effects of these chains within after all earlier ones, and before all later ones."""
     outer, tokens = device_token(), []
     for name in names:
         with own_chain(name):

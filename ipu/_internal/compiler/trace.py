@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 class TracedStep:
     """A step as the engine takes it.
 
-    `roles` has one entry for each parameter of `module`; `variables` those with the role "variable", in
-    order, and `updated` the ones the step assigns; `constants` the host values of the others.
-    `pack` builds the structure the function returns from its flat results. `replicas` run the module together, which
-    was made of `alone`; or `in_turn` run one after the other what it says. `storage` says what a chip keeps in
-    streaming memory, `state_shards` among how many replicas it divides the state of optimizers, of which `state` knows
-    more in a function. `pipelines` are those that loops of it have become, each on several IPUs.
+    `roles` has one entry for each parameter of `module`; `variables` those with the role "variable", in order, and
+    `updated` the ones the step assigns; `constants` the host values of the others, by parameter number. `pack` builds
+    the structure the function returns from its flat results. `module` is executed by `replicas` replicas together,
+    built from `alone`, or by `in_turn` replicas one after the other. `storage` is what a chip keeps in streaming
+    memory, `state_shards` the number of replicas among which it divides optimizer state, `state` the notes of the
+    optimizers in a function. `pipelines` are built from loops of the module, each on several IPUs.
     """
 
     module: Module
@@ -58,7 +58,7 @@ class TracedStep:
 
 
 def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> TracedStep:
-    """Traces `function`, called with one tensor for each of `specs`; runs nothing of it in TensorFlow.
+    """Traces `function`, called with one tensor for each of `specs`, without running it in TensorFlow.
 
     Raises UnsupportedOperation where XLA cannot compile an operation of the function.
     """
@@ -78,13 +78,13 @@ def _traced(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tup
 
 
 def bind(concrete: ConcreteFunction, used: dict[int, IPUVariable]) -> TracedStep:
-    """Binds a concrete function traced under `engine_trace`, which collected `used`.
+    """Binds a concrete function traced in `engine_trace`, which collected `used`.
 
     Parameter k of the module is input k of the function: its arguments, then what it captured.
     """
     captured = concrete.captured_inputs
     arguments = concrete.inputs[: len(concrete.inputs) - len(captured)]
-    # An IPUVariable is among `used`, and fetches its value when it is asked for `_handle`.
+    # An IPUVariable is in `used`; reading its `_handle` would copy its value to the host.
     others = [v for v in concrete.graph.variables if not isinstance(v, IPUVariable) and hasattr(v, "_handle")]
     by_handle: dict[int, Any] = {id(v._handle): v for v in others}
     by_handle.update(used)
@@ -121,7 +121,7 @@ def bind(concrete: ConcreteFunction, used: dict[int, IPUVariable]) -> TracedStep
 def _with_checkpoints(module: Module) -> Module:
     if not any(target_of(i) == RECOMPUTATION_CHECKPOINT for c in module.computations() for i in c.instructions):
         return module
-    # The engine's passes load Numba, which takes long: not before there is a mark.
+    # The engine's passes load Numba, which takes long: imported only for a mark.
     from engine.partition.checkpoints import with_checkpoints
 
     return with_checkpoints(module)
@@ -151,7 +151,7 @@ def _emit(concrete: ConcreteFunction, specs: list[tf.TensorSpec]) -> bytes:
             "Encode text on the host, in the input pipeline."
         )
     try:
-        # What compiler_ir.from_concrete_function does, which takes no specs for a wish to find out itself.
+        # As compiler_ir.from_concrete_function, which takes no specs, but derives them itself.
         return context.context().get_compiler_ir(
             device_name=compiler_ir.maybe_get_device_name(None),
             platform_name=None,

@@ -1,4 +1,4 @@
-"""The pipelines of functions that run on the device: made when a function is compiled, and noted for those who look."""
+"""The pipelines of functions that run on the device: built when a function is compiled, and kept for inspection."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 _ipus: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """The IPUs of the pipelines and shards traced into a graph."""
 latest: list[Pipelined] = []
-"""Those of the function that was compiled last of all that have any, in the order in which it calls them."""
+"""The pipelines of the last compiled function that has any, in the order in which it calls them."""
 
 
 def with_traced_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
-    """The module, its loops that were traced as pipelines made such, and these.
+    """The module with the loops that were traced as pipelines turned into pipelines, and these.
 
     Raises as `engine.partition.traced_pipelines.with_pipelines`.
     """
     if not any(target_of(i) == PIPELINE_TURN for c in module.computations() for i in c.instructions):
         return module, []
-    # The engine's passes load Numba, which takes long: not before there is a pipeline.
+    # The engine's passes load Numba, which takes long: imported only for a pipeline.
     from engine.partition.traced_pipelines import with_pipelines
 
     module, made = with_pipelines(module)
@@ -37,7 +37,7 @@ def with_traced_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
 
 
 def note_ipus(devices: Devices) -> None:
-    """Notes in the function being traced that it has a pipeline, or operations, on these IPUs."""
+    """Notes in the function being traced that its pipeline or operations use these IPUs."""
     graph, ipus = tf.compat.v1.get_default_graph(), ipus_of_replica(devices)
     while graph is not None:
         _ipus[graph] = max(_ipus.get(graph, 1), ipus)
@@ -45,11 +45,11 @@ def note_ipus(devices: Devices) -> None:
 
 
 def ipus_of_function(graph: tf.Graph, made: Iterable[Pipelined]) -> int:
-    """The IPUs that a replica of a traced function takes, by its shards and the pipelines made of its loops."""
+    """Number of IPUs of a replica of a traced function, from its shards and the pipelines built from its loops."""
     return max([_ipus.get(graph, 1), *(ipus_of_replica(each.schedule.devices) for each in made)])
 
 
 def ipus_of_replica(devices: Devices) -> int:
-    """The IPUs that a replica of a pipeline takes: a power of two, as they are wired."""
+    """Number of IPUs of a replica of a pipeline: a power of two, as they are wired."""
     shards = max(ipu for ipus in devices for ipu in ipus) + 1
     return 1 << (shards - 1).bit_length()

@@ -1,4 +1,4 @@
-"""Variables that live on the device: reads fetch, assigns invalidate, and foreign functions are noticed."""
+"""Device variables: host reads fetch, host assignments invalidate, and uses by TensorFlow functions are tracked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SYMBOLIC_GRAPH = "scratch_graph"
 
 
 class _Tracing(threading.local):
-    """The variables, by handle, that the trace under way in this thread has used; None outside a trace."""
+    """The variables, by handle, used by this thread's current trace; None outside a trace."""
 
     used: dict[int, IPUVariable] | None = None
     watcher: Callable[[IPUVariable], None] | None = None
@@ -35,7 +35,7 @@ _tracing = _Tracing()
 
 @contextlib.contextmanager
 def engine_trace() -> Iterator[dict[int, IPUVariable]]:
-    """While a step is traced for the engine: collects its variables by the id of their handle."""
+    """Within, a step is traced for the engine: collects its variables by the id of their handle."""
     outer, _tracing.used = _tracing.used, {}
     try:
         yield _tracing.used
@@ -49,7 +49,7 @@ def tracing() -> bool:
 
 
 def used_with(handles: Collection[int]) -> list[IPUVariable]:
-    """The variables that the trace under way has used whose handles have these ids."""
+    """The variables used by the current trace whose handles have these ids."""
     return [variable for handle, variable in (_tracing.used or {}).items() if handle in handles]
 
 
@@ -64,7 +64,7 @@ def watching_reads(watcher: Callable[[IPUVariable], None]) -> Iterator[None]:
 
 
 def in_symbolic_graph() -> bool:
-    """Whether Keras is asking for the shapes of a layer's outputs, inside a trace or not."""
+    """Whether Keras is inferring the shapes of a layer's outputs, inside a trace or not."""
     graph = ops.get_default_graph() if ops.inside_function() else None
     while isinstance(graph, func_graph.FuncGraph):
         if SYMBOLIC_GRAPH in graph.name:
@@ -76,10 +76,9 @@ def in_symbolic_graph() -> bool:
 class IPUVariable(resource_variable_ops.ResourceVariable):
     """A resource variable with a host copy (TensorFlow's) and a device copy (the engine's).
 
-    The engine takes `device_buffer()` and calls `device_written()` after it has updated it. Whatever
-    else reads the variable sees the newest value; whatever else writes it makes the device copy stale.
-    A function of TensorFlow's that captured the handle reads and writes behind our back, so while one
-    lives the variable is copied in before, and back after, every execution.
+    The engine takes `device_buffer()` and calls `device_written()` after it has updated it. All other readers see the
+    newest value; all other writers make the device copy stale. A TensorFlow function that captured the handle reads
+    and writes unnoticed, so while one lives the variable is copied in before, and back after, each execution.
     """
 
     _host_is_valid = True
@@ -89,17 +88,17 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     _foreign_graphs: weakref.WeakSet[func_graph.FuncGraph] | None = None
     _ipu_device: str | None = None
     written_by: object = None
-    """The run of a program that has written the newest value; None where it is somebody else's."""
+    """The run of a program that has written the newest value; None for a value from elsewhere."""
 
     def device_buffer(self) -> DeviceBuffer:
-        """The device copy, holding the newest value; who asks holds the lock, as executions do."""
+        """The device copy, holding the newest value; the caller holds the lock, as executions do."""
         if self._buffer is None or not self._device_is_valid or self._foreign_graphs:
             self._upload()
         assert self._buffer is not None
         return self._buffer
 
     def device_written(self, run: object = None) -> None:
-        """The device copy is now the only one that holds the newest value, which `run` has written."""
+        """Notes that `run` has written the newest value, which only the device copy holds now."""
         self._device_is_valid, self._host_is_valid, self.written_by = True, False, run
         if self._foreign_graphs:
             self._fetch()
@@ -115,16 +114,16 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     @property
     def execution_lock(self) -> threading.RLock:
-        """What an execution with this variable holds; who looks at the variable in another thread waits for its end."""
+        """The lock that an execution with this variable holds; reads in other threads wait for its end."""
         return execution_lock(self)
 
     @property
     def lock_holder(self) -> Any:
-        """What has that lock."""
+        """The object whose lock it is."""
         return self
 
     def _alone(self) -> contextlib.AbstractContextManager[Any]:
-        """Within, no other thread's execution has the variable."""
+        """Within, no other thread's execution uses the variable."""
         lock = found_lock(self)
         return contextlib.nullcontext() if lock is None else holding(lock)
 
@@ -140,7 +139,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     @property
     def _handle(self) -> Any:
-        """TensorFlow's eager operations take the handle from here, in C, when they are given the variable to read."""
+        """The handle, which TensorFlow's eager operations take from here, in C, to read the variable."""
         if not self._known_use and not ops.inside_function():
             if _tracing.watcher is not None:
                 _tracing.watcher(self)
@@ -153,7 +152,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     @property
     def handle(self) -> Any:
-        """The host copy's handle, for uses we cannot see: reads (so fetch) or writes (so invalidate)."""
+        """The host copy's handle, for unknown uses: reads (so fetch) or writes (so invalidate)."""
         if self._known_use:
             return self._raw_handle
         if not ops.inside_function():
@@ -211,7 +210,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         return self if read_value else None
 
     def _update(self, write: Callable[[], Any], read_value: bool) -> Any:
-        """The same for an assignment that begins with the present value, which no execution changes meanwhile."""
+        """The same for an assignment that reads the present value, which no execution changes meanwhile."""
         if ops.inside_function():
             return write()
         with self._alone():
@@ -219,7 +218,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             return self._write(write, read_value)
 
     def _write_to_device(self, value: TensorLike) -> bool:
-        """Replaces the device copy by an array that fits exactly; whoever looks for the value fetches it from there."""
+        """Replaces the device copy by an array of its shape and dtype, for later fetches; returns whether it did."""
         with self._alone():
             if self._buffer is None or self._foreign_graphs or not isinstance(value, np.ndarray | np.generic):
                 return False
@@ -273,7 +272,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
 
 class DeviceVariable(Protocol):
-    """What a program reads and updates on the device."""
+    """A variable that a program reads and updates on the device."""
 
     @property
     def name(self) -> str:
@@ -281,7 +280,7 @@ class DeviceVariable(Protocol):
 
     @property
     def lock_holder(self) -> Any:
-        """What has the lock that executions with the variable hold."""
+        """The object whose lock executions with the variable hold."""
 
     def device_buffer(self) -> DeviceBuffer:
         """The device's copy, with the present value."""
@@ -291,7 +290,7 @@ class DeviceVariable(Protocol):
 
 
 class HostVariable:
-    """The same face for a variable from outside the strategy: copied in before, back after each execution."""
+    """The same interface for a variable from outside the strategy: copied in before, back after each execution."""
 
     def __init__(self, variable: Variable) -> None:
         self.variable = variable
@@ -304,7 +303,7 @@ class HostVariable:
 
     @property
     def lock_holder(self) -> Any:
-        """What has the lock that executions with the variable hold."""
+        """The object whose lock executions with the variable hold."""
         return self.variable
 
     def device_buffer(self) -> DeviceBuffer:

@@ -1,1 +1,1 @@
-"""The configuration tree and what becomes of it; ipu.config offers the public names."""
+"""The configuration tree and its validation; ipu.config offers the public names."""

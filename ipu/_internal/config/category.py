@@ -39,7 +39,7 @@ class Option:
 
 
 def option(default: object, documentation: str, deprecated: str | None = None) -> Any:
-    """Declares an attribute; its type is the annotation beside it, `deprecated` says what to use instead."""
+    """Declares an attribute; its type is its annotation, `deprecated` names the replacement."""
     return Option(default, documentation, deprecated)
 
 
@@ -69,7 +69,7 @@ class Category:
             self.__dict__[name] = category(f"{prefix}{name}.", deprecated)
 
     def __getattr__(self, name: str) -> Any:
-        # Python asks for optional protocol methods this way; they are not misspelt options.
+        # Python looks up optional protocol methods this way; they are not misspelt options.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise UnknownAttribute(self._unknown(name))
@@ -95,11 +95,11 @@ class Category:
             yield from self.__dict__[name]._items()
 
     def _unknown(self, name: str) -> str:
-        """The message for a name that is not there, with the nearest that is."""
+        """The message for an unknown name, with the nearest known one."""
         message = f"{self._prefix + name!r} is not a valid attribute of this config."
         known = {self._prefix + category for category in self._categories} | {full for full, _ in self._items()}
         last_parts = {full.rpartition(".")[2]: full for full in known}
-        # A right name in the wrong place says more than a similar one nearby.
+        # The same name in another category is a better hint than a similar name.
         nearest = [last_parts[name]] if name in last_parts else []
         nearest += difflib.get_close_matches(self._prefix + name, known, n=1)
         nearest += [last_parts[last] for last in difflib.get_close_matches(name, last_parts, n=1)]
@@ -113,7 +113,7 @@ class Category:
         return self, name
 
     def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
-        """The metadata of an option or category; raises ValueError for a name that is not there.
+        """The metadata of an option or category; raises UnknownAttribute, a ValueError, for an unknown name.
 
         Args:
             attr: the full name, relative to the category this is called on.
@@ -134,7 +134,7 @@ class Category:
         return {name: value.value if isinstance(value, Enum) else copy.deepcopy(value) for name, value in self._items()}
 
     def from_dict(self, dct: dict[str, Any]) -> None:
-        """Takes over the values of a dictionary made by `to_dict`; nothing changes when any of them is wrong.
+        """Sets the values of a dictionary from `to_dict`; nothing changes when any of them is wrong.
 
         Attributes the dictionary lacks keep their value, with a warning. Raises ValueError for an unknown
         name and TypeError for a value of another type.
@@ -155,7 +155,7 @@ class Category:
         return json.dumps(self.to_dict(), indent=2)
 
     def from_json(self, json_cfg: str) -> None:
-        """Takes over the values of a text made by `to_json`, as `from_dict` does."""
+        """Sets the values of a text from `to_json`, as `from_dict` does."""
         self.from_dict(json.loads(json_cfg))
 
     def __str__(self) -> str:

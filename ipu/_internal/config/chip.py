@@ -1,4 +1,4 @@
-"""The chip of the present configuration, and the library options that an account takes from it."""
+"""The chip of the present configuration, and the library options for a cost report."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def configured_assumptions() -> Assumptions:
     """The library options and I/O tiles of the present configuration.
 
     Raises ConfigurationError for an option of matmuls, convolutions or slices, or a flag of the engine, that the
-    account cannot read.
+    cost report cannot parse.
     """
-    # The account knows codelets, which load Numba: not before somebody asks for it.
+    # The cost report imports codelets, which load Numba: on demand only.
     from engine.profile.options import Assumptions
 
     system = current_system()
@@ -53,7 +53,7 @@ def configured_assumptions() -> Assumptions:
 
 
 def configured_optimizations() -> EstimatedOptimizations:
-    """What the chip's compiler merges by the present configuration, and the order of shards."""
+    """The chip compiler's merges in the present configuration, and the order of shards."""
     from engine.profile.optimizations import EstimatedOptimizations, SelectionOrder
 
     settings, order = current_system().config.optimizations, current_system().config.selection_order
@@ -72,7 +72,7 @@ def configured_optimizations() -> EstimatedOptimizations:
 
 
 def _is_syncless() -> bool:
-    """What the flag useSynclessCollectives of gcl_poplar_options says; "auto" is taken for "false"."""
+    """Whether useSynclessCollectives of gcl_poplar_options is "true"; "auto" and "hybrid" count as "false"."""
     given = current_system().config.gcl_poplar_options.get(SYNCLESS, "auto")
     text = str(given).lower()
     if text not in ("true", "false", "auto", "hybrid"):

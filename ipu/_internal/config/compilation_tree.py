@@ -1,4 +1,4 @@
-"""The categories of a configuration that steer compilation: op families, optimizations, scheduling."""
+"""The categories of a configuration that control compilation: op families, optimizations, scheduling."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _warned: set[tuple[str, str]] = set()
 
 
 def warn_of_arguments(owner: str, given: Iterable[str], instructions: Mapping[str, str]) -> None:
-    """Logs a warning for each argument in use that `instructions` has, once in a process for each owner."""
+    """Logs a warning for each given argument that `instructions` has, once in a process for each owner."""
     for name in given:
         if name in instructions and (owner, name) not in _warned:
             _warned.add((owner, name))
@@ -45,7 +45,7 @@ def warn_of_arguments(owner: str, given: Iterable[str], instructions: Mapping[st
 
 
 def deprecated_arguments(owner: str, **instructions: str) -> Callable[[Function], Function]:
-    """Logs a warning where an argument that `instructions` names is given, by name or place, and is not None."""
+    """Logs a warning where an argument named in `instructions` is given, by name or position, and is not None."""
 
     def mark(function: Function) -> Function:
         signature = inspect.signature(function)
@@ -54,7 +54,7 @@ def deprecated_arguments(owner: str, **instructions: str) -> Callable[[Function]
         def wrapper(*arguments: object, **named: object) -> object:
             try:
                 given = signature.bind_partial(*arguments, **named).arguments
-            except TypeError:  # the call itself says what is wrong
+            except TypeError:  # the call itself raises the error
                 return function(*arguments, **named)
             warn_of_arguments(owner, (name for name, value in given.items() if value is not None), instructions)
             return function(*arguments, **named)

@@ -1,4 +1,4 @@
-"""Flags of Poplar's engine in force: those of the environment, which is stronger, and those of the configuration."""
+"""Flags of Poplar's engine: those of the configuration, overridden by those of the environment."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def engine_flags() -> dict[str, Any]:
 
 
 def stack_bytes() -> tuple[int | None, int | None]:
-    """The bytes of the supervisor's stack and of one worker's; None where no flag says them.
+    """The bytes of the supervisor's stack and of one worker's; None without a flag.
 
-    Raises ConfigurationError for what is no number of bytes.
+    Raises ConfigurationError for a value that is no number of bytes.
     """
     flags = engine_flags()
     return _bytes_in(flags, SUPERVISOR_STACK), _bytes_in(flags, WORKER_STACK)

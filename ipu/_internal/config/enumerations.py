@@ -1,4 +1,4 @@
-"""The enumerations a configuration is written with; the numbers are those of the saved form."""
+"""The enumerations of a configuration; their numbers are those of the saved form."""
 
 from enum import Enum, IntEnum
 
@@ -6,8 +6,8 @@ from enum import Enum, IntEnum
 class DeviceConnectionType(Enum):
     """When to attach to the device.
 
-    ALWAYS: while the system is configured. ON_DEMAND: when a program needs it. PRE_COMPILE: never, and
-    whatever would run returns zeros. NEVER: never.
+    ALWAYS: when the system is configured. ON_DEMAND: when a program needs it. PRE_COMPILE: never, and
+    programs return zeros. NEVER: never.
     """
 
     ALWAYS = 0
@@ -17,7 +17,7 @@ class DeviceConnectionType(Enum):
 
 
 class ExecutionProfileType(Enum):
-    """What an execution profile holds: nothing, or the events of the device, of each IPU or of each tile."""
+    """Contents of an execution profile: nothing, or the events of the device, of each IPU or of each tile."""
 
     NO_PROFILE = 0
     DEVICE_PROFILE = 1
@@ -26,7 +26,7 @@ class ExecutionProfileType(Enum):
 
 
 class MergeRemoteBuffersBehaviour(Enum):
-    """Whether compatible remote buffers are merged: never, always, or where it lets code be used again."""
+    """When compatible remote buffers are merged: never, always, or where it lets code be shared."""
 
     NO_MERGING = 0
     MERGE = 1
@@ -34,7 +34,7 @@ class MergeRemoteBuffersBehaviour(Enum):
 
 
 class SchedulingAlgorithm(Enum):
-    """How the instructions of a program are put in order.
+    """The algorithm that orders the instructions of a program.
 
     CHOOSE_BEST: try several, keep the one with the lowest predicted peak of live memory. CLUSTERING: by
     groups of operations. POST_ORDER: by a walk of the graph. LOOK_AHEAD: by searching some operations ahead.
@@ -49,7 +49,7 @@ class SchedulingAlgorithm(Enum):
 
 
 class SelectionOrder(Enum):
-    """In which order IPUs become shards.
+    """The order in which IPUs become shards.
 
     AUTO: chosen for the network. ZIGZAG: by number. SNAKE: neighbours linked directly. HOOF: neighbours
     linked directly, and the first and the last on one card.

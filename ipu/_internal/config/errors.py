@@ -10,8 +10,8 @@ class WrongAttributeType(ConfigurationError, TypeError):
 
 
 class UnknownAttribute(ConfigurationError, AttributeError):
-    """A name the configuration does not have; an AttributeError too, so that `hasattr` answers False."""
+    """A name the configuration does not have; an AttributeError, too, so that `hasattr` returns False."""
 
 
 class NotConfigured(ConfigurationError, RuntimeError):
-    """A question about the configured system before there is one."""
+    """The configured system is read before there is one."""

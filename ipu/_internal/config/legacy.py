@@ -1,4 +1,4 @@
-"""What programs older than IPUConfig configure with: their options, and verification keys."""
+"""The options and verification keys of programs older than IPUConfig."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class IpuOptions(IPUConfig):
 
 @dataclass
 class KeyId:
-    """The key of a verified transfer, and the id its first message has."""
+    """The key of a verified transfer, and the id of its first message."""
 
     key: int = 0
     start_id: int = -1

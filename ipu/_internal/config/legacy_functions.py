@@ -1,4 +1,4 @@
-"""How programs older than IPUConfig build a configuration; each function updates and returns `opts`."""
+"""Functions with which programs older than IPUConfig build a configuration; each updates and returns `opts`."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def create_ipu_config(
 
 
 def require_no_devices(opts: IpuOptions) -> None:
-    """Devices can be chosen once."""
+    """Raises ConfigurationError if devices have been selected already."""
     if opts.auto_select_ipus or opts.select_ipus:
         raise ConfigurationError(
             "Expected options without devices. Received options in which IPUs have been selected already. "
@@ -137,7 +137,7 @@ def select_ipus(opts: IpuOptions, indices: Sequence[int]) -> IpuOptions:
     """Configure the IPUs to be used by the session, by the configuration index of each TensorFlow device.
 
     Raises:
-        ValueError: devices have been selected already, or an index is there twice.
+        ValueError: devices have been selected already, or an index is repeated.
     """
     require_no_devices(opts)
     if len(set(indices)) != len(indices):

@@ -1,7 +1,7 @@
-"""The option flags of Poplar and its libraries: which are known, what each does here, and the refusal of others.
+"""The option flags of Poplar and its libraries: the known ones, with their effects here, and the check for others.
 
-Poplar answers a flag it does not know with "Unrecognised option", and so does this. The Python API names few of them
-and refers to Poplar's own reference for the rest; what programs of that time set is listed here.
+Poplar refuses an unknown flag with "Unrecognised option", and so does this module. The Python API names few flags
+and refers to Poplar's own reference for the rest; the flags that programs of that time set are listed here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from engine.errors import ConfigurationError
 from ipu._internal.config.metadata import LOGGER
 
 NEAR = 0.84
-"""From this similarity on (difflib's ratio) a flag is taken for a misspelling of a known one."""
+"""Least similarity (difflib's ratio) at which a flag is taken for a misspelling of a known one."""
 
 
 @dataclass(frozen=True)
 class LibraryFlags:
-    """The flags of one dictionary: those that act here, with their effect, those that do not, and whole families.
+    """The flags of one dictionary: those with an effect here, those without one, and the prefixes of families.
 
     A flag of a family that is not listed is accepted with a warning, unless it is a misspelling of a listed one:
     Poplar's engine options differ from release to release.
@@ -129,15 +129,15 @@ LIBRARIES: dict[str, LibraryFlags] = {
     "pooling.poplar_options": POOLING,
     "slices.poplar_options": SLICE,
 }
-"""By the attribute of IPUConfig that takes the flags."""
+"""Keyed by the attribute of IPUConfig that takes the flags."""
 REPORTS: dict[str, LibraryFlags] = {"profiling.graph_options": REPORT, "profiling.execution_options": REPORT}
-"""By the attribute of the options of older programs."""
+"""Keyed by the attribute of the options of older programs."""
 
 _warned: set[str] = set()
 
 
 def check_flags(name: str, flags: Mapping[Any, Any], library: LibraryFlags) -> None:
-    """Raises ConfigurationError, a ValueError, for a flag that a library does not know; `name` is the dictionary's."""
+    """Raises ConfigurationError, a ValueError, for a flag that a library lacks; `name` is the dictionary's."""
     for flag in flags:
         if flag not in library.known:
             _unlisted(name, flag, library)

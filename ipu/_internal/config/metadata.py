@@ -1,4 +1,4 @@
-"""What is known about one attribute of a configuration: name, type, default, documentation, deprecation."""
+"""Metadata of one attribute of a configuration: name, type, default, documentation, deprecation."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AttributeMetadata:
 
     @property
     def deprecated_msg(self) -> str | None:
-        """What to use instead; None when not deprecated."""
+        """The replacement; None when not deprecated."""
         return self._deprecated_msg
 
     def check_type(self, value: object) -> bool:
@@ -76,7 +76,7 @@ class AttributeMetadata:
             LOGGER.warning("%s has been deprecated: %s", self._name, self._deprecated_msg)
 
     def from_plain(self, value: object) -> object:
-        """The value behind a saved form: where an enumeration is expected, its member for a plain number.
+        """The value of a saved form: where an enumeration is expected, its member for a plain number.
 
         Raises:
             TypeError: `value` is neither of the attribute's type nor the number of a member.
@@ -104,7 +104,7 @@ def hint_name(hint: TypeHint) -> str:
 
 
 def matches(value: Nest, hint: TypeHint) -> bool:
-    """Whether the exact type of `value` is one that `hint` allows: a bool is no int, nor an int a float."""
+    """Whether `hint` allows the exact type of `value`: a bool is no int, nor an int a float."""
     origin: Any = typing.get_origin(hint)
     if origin in UNIONS:
         return any(matches(value, alternative) for alternative in typing.get_args(hint))

@@ -18,12 +18,12 @@ from ipu._internal.config.compilation_tree import (
 from ipu._internal.config.device_tree import DeviceConnection, Experimental, FloatingPointBehaviour, IOTiles, IPUModel
 from ipu._internal.config.enumerations import SelectionOrder
 
-# The long way, because AttributeMetadata.type shows it as the documentation prints it.
+# The long form, because AttributeMetadata.type shows it as the documentation prints it.
 Numbers = typing.Union[int, typing.List[int], typing.Tuple[int, ...]]  # noqa: UP006, UP007
 
 
 class OptionTree(Category):
-    """All options; their declarations say what each is."""
+    """All options, documented in their declarations."""
 
     allow_recompute: bool = option(
         False,

@@ -1,7 +1,6 @@
-"""The system the process is configured for: the one place where that state is kept.
+"""The system the process is configured for: the only owner of that state.
 
-Readers take `current_system()`; whoever keeps compiled programs drops them when its `version` differs from
-the one they were compiled under.
+Readers take `current_system()`; caches of compiled programs drop those whose `version` is not the present one.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Device:
     ipus: int
 
     def replicas(self, ipus_per_replica: int = 1) -> int:
-        """How many replicas of a program fit; raises ConfigurationError when they do not divide the IPUs."""
+        """Number of replicas of a program; raises ConfigurationError when they do not divide the IPUs."""
         if ipus_per_replica < 1 or self.ipus % ipus_per_replica:
             nearest = -(-self.ipus // max(ipus_per_replica, 1)) * max(ipus_per_replica, 1)
             raise ConfigurationError(
@@ -55,7 +54,7 @@ class Device:
 
 @dataclass(frozen=True)
 class System:
-    """The configured devices, and what the configuration says once its parts are taken together."""
+    """The configured devices, and the values derived from several options."""
 
     config: OptionTree
     version: int
@@ -67,7 +66,7 @@ class System:
         return tuple(Device(*entry) for entry in enumerate(ipus_per_device(self.config)))
 
     def device(self, ordinal: int = 0) -> Device:
-        """The device /device:IPU:<ordinal>; raises ConfigurationError when there are not so many."""
+        """The device /device:IPU:<ordinal>; raises ConfigurationError when there are fewer."""
         if not 0 <= ordinal < len(self.devices):
             raise ConfigurationError(
                 f"Expected the ordinal of an IPU device to be one of 0 to {len(self.devices) - 1}. "
@@ -85,7 +84,7 @@ class System:
 
     @property
     def floating_point_exceptions(self) -> frozenset[str]:
-        """Which of 'inv', 'div0' and 'oflo' are exceptions."""
+        """Those of 'inv', 'div0' and 'oflo' that raise exceptions."""
         behaviour = self.config.floating_point_behaviour
         return frozenset(name for name in ("inv", "div0", "oflo") if behaviour.set_all or getattr(behaviour, name))
 
@@ -96,14 +95,14 @@ class System:
 
     @property
     def floating_point(self) -> FloatingPoint:
-        """What programs are compiled for."""
+        """The floating-point behaviour that programs are compiled for."""
         from engine.ir.floating_point import FloatingPoint  # not at the top: configuring needs no NumPy
 
         return FloatingPoint(ROUNDING[self.stochastic_rounding], self.nan_on_overflow, self.floating_point_exceptions)
 
     @property
     def compiler_options(self) -> CompilerOptions:
-        """How programs are ordered, and whether their arithmetic may be reassociated."""
+        """The scheduling of programs, and whether their arithmetic may be reassociated."""
         from engine.compiler_options import (  # not at the top: configuring needs no NumPy
             CompilerOptions,
             SchedulingAlgorithm,
@@ -134,12 +133,12 @@ def current_system() -> System:
 
 
 def on_ipu_model() -> bool:
-    """Whether TF_POPLAR_FLAGS asks for the IPU model, as programs for the hardware do."""
+    """Whether TF_POPLAR_FLAGS selects the IPU model."""
     return "--use_ipu_model" in _flags()
 
 
 def synthetic_data_categories() -> frozenset[str] | None:
-    """The categories TF_POPLAR_FLAGS asks synthetic data for; None for all."""
+    """The categories with synthetic data by TF_POPLAR_FLAGS; None for all."""
     flags = _flags()
     if "--use_synthetic_data" in flags:
         return None
@@ -149,14 +148,14 @@ def synthetic_data_categories() -> frozenset[str] | None:
 
 
 def synthetic_data_initializer() -> str:
-    """What TF_POPLAR_FLAGS asks synthetic data to be: random, uniform, normal or an integer; '0' if nothing."""
+    """The synthetic data of TF_POPLAR_FLAGS: random, uniform, normal or an integer; '0' by default."""
     prefix = "--synthetic_data_initializer="
     named = [flag.removeprefix(prefix).strip("'\"") for flag in _flags() if flag.startswith(prefix)]
     return named[-1] if named else "0"
 
 
 def executable_cache_path() -> str:
-    """The folder in which TF_POPLAR_FLAGS asks programs to be kept; '' for none."""
+    """The folder for executables in TF_POPLAR_FLAGS; '' for none."""
     prefix = "--executable_cache_path="
     named = [flag.removeprefix(prefix).strip("'\"") for flag in _flags() if flag.startswith(prefix)]
     return named[-1] if named else ""
@@ -185,12 +184,12 @@ def configure_ipu_system(config: OptionTree, device: str = "cpu", reset_configur
     Args:
         config: the configuration; later changes to it have no effect before it is configured again.
         device: the TensorFlow virtual CPU device which is local to the IPU hardware.
-        reset_configuration: whether another configuration may replace the one in force.
+        reset_configuration: whether it may replace another configuration.
 
     Raises:
         TypeError: `config` is no configuration.
         ValueError: attributes of `config` contradict each other.
-        tensorflow.errors.FailedPreconditionError: `reset_configuration` is False and another one is in force.
+        tensorflow.errors.FailedPreconditionError: `reset_configuration` is False and there is another one.
     """
     if not isinstance(config, OptionTree):
         raise TypeError(f"Expected config to be an IPUConfig. Received: {config!r} of type {type(config).__name__}.")
@@ -229,7 +228,7 @@ def get_ipu_config(session: object = None) -> list[OptionTree]:
 
 
 def _replace(config: OptionTree, configured: bool) -> None:
-    """Puts a system with the next version in force; the lock is held."""
+    """Installs a system with the next version; the caller holds the lock."""
     global _system
     _system = System(config, _system.version + 1, configured)
 

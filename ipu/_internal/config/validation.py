@@ -1,4 +1,4 @@
-"""What a configuration asks for as a whole: contradictions are refused, numbers become devices."""
+"""Validation of a configuration as a whole: contradictions are refused, numbers become devices."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ipu._internal.config.option_tree import OptionTree
 IPUS_OF_ID = (1,) * 16 + (2,) * 8 + (4,) * 4 + (8,) * 2 + (16,)
 VERSIONS = ("ipu1", "ipu2", "ipu21")
 MODEL_VERSIONS = (*VERSIONS, "bow", "c600")
-"""What the account knows besides: names of chips whose architecture is the Mk2's."""
+"""With further chips that the cost report knows, whose architecture is the Mk2's."""
 
 
 LEAST = {"scheduling.maximum_scheduler_search_space_size": 1}
-"""The least values of integers for which it is not 0."""
+"""The least values of integer options where it is not 0."""
 
 
 def normalise_selection(config: OptionTree) -> None:
-    """Turns a single number of `auto_select_ipus` or `select_ipus` into a list, in place."""
+    """Replaces a single number in `auto_select_ipus` or `select_ipus` by a list, in place."""
     for name in ("auto_select_ipus", "select_ipus"):
         value = getattr(config, name)
         setattr(config, name, [value] if isinstance(value, int) else list(value))
@@ -59,7 +59,7 @@ def validate(config: OptionTree, on_ipu_model: bool) -> None:
 
 
 def validate_least(config: OptionTree) -> None:
-    """Numbers of bytes, tiles and steps are not negative."""
+    """Raises ConfigurationError for negative numbers of bytes, tiles or steps."""
     values = dict(config._items())
     for name, value in values.items():
         if type(value) is int and value < LEAST.get(name, 0):
@@ -67,7 +67,7 @@ def validate_least(config: OptionTree) -> None:
 
 
 def validate_selection(config: OptionTree, on_ipu_model: bool) -> None:
-    """Refuses two ways of selection at once, empty devices, and Ids that are not there or twice there."""
+    """Raises ConfigurationError for both kinds of selection at once, empty devices, and missing or repeated Ids."""
     automatic, chosen = _selection(config)
     if automatic and chosen:
         raise ConfigurationError(
@@ -99,7 +99,7 @@ def validate_selection(config: OptionTree, on_ipu_model: bool) -> None:
 
 
 def validate_device_connection(config: OptionTree) -> None:
-    """A device that is never attached cannot be asked for its version."""
+    """Raises ConfigurationError for a version that is unknown, or missing for a device that is never attached."""
     connection = config.device_connection
     detached = connection.type in (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER)
     allowed = VERSIONS if detached else ("", *VERSIONS)
@@ -111,7 +111,7 @@ def validate_device_connection(config: OptionTree) -> None:
 
 
 def validate_io_tiles(config: OptionTree) -> None:
-    """I/O operations need I/O tiles, and distributed batch norms go without them."""
+    """Raises ConfigurationError for I/O operations without I/O tiles, and for distributed batch norms with them."""
     tiles, group = config.io_tiles, config.norms.experimental.distributed_batch_norm_replica_group_size
     if tiles.num_io_tiles < 0:
         raise ConfigurationError(f"Expected io_tiles.num_io_tiles to be 0 or more. Received: {tiles.num_io_tiles}.")
@@ -138,7 +138,7 @@ def validate_io_tiles(config: OptionTree) -> None:
 
 
 def validate_distribution(config: OptionTree, on_ipu_model: bool) -> None:
-    """A process index lies within the number of processes, and processes share hardware only."""
+    """Raises ConfigurationError for a process index out of range, several processes, or processes on the IPU model."""
     distribution = config.experimental.multi_replica_distribution
     count, index = distribution.process_count, distribution.process_index
     if count < 0 or not 0 <= index < max(count, 1):
@@ -160,7 +160,7 @@ def validate_distribution(config: OptionTree, on_ipu_model: bool) -> None:
 
 
 def validate_flags(config: OptionTree) -> None:
-    """Every key of a dictionary of option flags is one that its library has."""
+    """Raises ConfigurationError for a key of a dictionary of option flags that its library lacks."""
     values = dict(config._items())
     for name, library in (LIBRARIES | REPORTS).items():
         check_flags(name, values.get(name, {}), library)

@@ -1,1 +1,1 @@
-"""The names that users see: what modules list, and what those say that do not exist here."""
+"""The public names: those that modules list, and the messages for names that do not exist here."""

@@ -1,4 +1,4 @@
-"""Documented names that do not exist here, and what to use instead; a module's own entry is for the rest of it."""
+"""Documented names that do not exist here, and their replacements; a module's own entry is for the rest of it."""
 
 _KERAS_MODEL = "a Keras model made in an IPUStrategy's scope, and its fit, evaluate and predict"
 _REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStrategy"

@@ -1,15 +1,15 @@
-"""What names raise that do not exist; each is what Python raises for the same statement."""
+"""Errors for names that do not exist; each is of the class that Python raises for the same statement."""
 
 from engine.errors import IPUError
 
 
 class MissingName(IPUError, AttributeError):
-    """`module.name` where there is none."""
+    """`module.name` does not exist."""
 
 
 class MissingImport(IPUError, ImportError):
-    """`from module import name` where there is none."""
+    """The name in `from module import name` does not exist."""
 
 
 class MissingModule(IPUError, ModuleNotFoundError):
-    """`import module.name`, or `from module.name import ...`, where there is no such module."""
+    """The module in `import module.name` or `from module.name import ...` does not exist."""

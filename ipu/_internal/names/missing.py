@@ -1,4 +1,4 @@
-"""What is said of a name that does not exist: as the user typed it, and what to use instead."""
+"""Messages for names that do not exist: the name as the user typed it, and its replacement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipu._internal.names.typed import typed_name
 
 KERAS = ("keras.ipu", "tf_keras.ipu", "tensorflow.keras.ipu", "tf.keras.ipu", "keras_ext")
 SHOWN = {"keras_ext": "keras.ipu"}
-"""How a package is called whose own name no document has."""
+"""Documented names of packages whose own names are not documented."""
 
 
 def missing_name(module: str, names: Iterable[str], name: str, frame: FrameType) -> MissingName | MissingImport:
@@ -31,7 +31,7 @@ def missing_name(module: str, names: Iterable[str], name: str, frame: FrameType)
 
 
 def documented_name(name: str) -> str:
-    """The name in the tables of what is not here, whichever way `name` takes to it."""
+    """The key of `name` in the tables of missing names, whatever the path to it."""
     for keras in KERAS:
         if name == keras or name.startswith(f"{keras}."):
             name = "ipu.keras" + name[len(keras) :]
@@ -39,7 +39,7 @@ def documented_name(name: str) -> str:
 
 
 def message(typed: str, documented: str, module: str = "", names: Iterable[str] = (), name: str = "") -> str:
-    """What the error says of a name that was `typed`, in the tables under `documented`."""
+    """The error message for a name that was `typed`, in the tables under `documented`."""
     is_typed = documented_name(typed) == documented
     where = typed if is_typed else f"{typed} ({documented})"
     parts = documented.split(".")

@@ -1,4 +1,4 @@
-"""`__getattr__` and `__dir__` of public modules: documented names are listed, missing ones say what to use."""
+"""`__getattr__` and `__dir__` of public modules: documented names are listed, missing ones name a replacement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 HERE = frozenset({"_ipu_hook", "ipu", "ipu._internal.names.namespace"})
-"""Modules whose functions stand between a user's statement and `attribute`."""
+"""Modules whose frames are between a user's statement and `attribute`."""
 
 
 def public_names(
@@ -17,8 +17,8 @@ def public_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for the module of that name.
 
-    `names` are the documented ones. Those among `homes`, by the modules that define them, are imported when used, and
-    so are submodules.
+    `names` are the documented ones. Those in `homes`, which maps them to their modules, are imported when used, and so
+    are submodules.
     """
     listed = sorted(names)
 
@@ -32,7 +32,7 @@ def public_names(
 
 
 def attribute(module: str, names: Iterable[str], homes: Mapping[str, str], name: str) -> Any:
-    """What a module's `__getattr__` returns for `name`; to be called by that alone.
+    """Result of a module's `__getattr__` for `name`; only that may call it.
 
     Raises MissingName, an AttributeError, or in `from module import name` MissingImport, an ImportError.
     """
@@ -42,7 +42,7 @@ def attribute(module: str, names: Iterable[str], homes: Mapping[str, str], name:
         raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
     if hasattr(sys.modules[module], "__path__") and find_spec(f"{module}.{name}") is not None:
         return import_module(f"{module}.{name}")
-    from ipu._internal.names.missing import missing_name  # only for who needs it
+    from ipu._internal.names.missing import missing_name  # on demand
 
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") in HERE:
