@@ -15,7 +15,7 @@ from engine.profile.vertices import kind_of
 from engine.program.program import ComputeSet, Program
 
 WORTH_PLANNING = 1 / 50
-"""Products whose plan takes less of a tile's memory than this are not planned again."""
+"""Products whose plan takes less than this fraction of a tile's memory are not replanned."""
 
 
 class Batches:
@@ -29,7 +29,7 @@ class Batches:
         self._variables = {tuple(sorted(b.shape.dimensions)) for b in program.variables.values()}
 
     def has_rows(self, dimensions: tuple[int, ...]) -> bool:
-        """Whether an array of these dimensions has rows of the batch: not if a variable has the same dimensions."""
+        """Whether an array of these dimensions has rows of the batch; False if a variable has the same dimensions."""
         if not dimensions or not self.size or tuple(sorted(dimensions)) in self._variables:
             return False
         return self.size in dimensions or dimensions[0] % self.size == 0

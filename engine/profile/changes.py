@@ -41,8 +41,8 @@ class Lever:
 class Change:
     """Changes with which a program is estimated; the default is none.
 
-    `batch` is the smaller batch, or with `accumulates` the micro-batch of gradient accumulation; 0 for the batch as it
-    is. `assumptions` replace those of the cost report; None keeps them.
+    `batch` is the smaller batch, or with `accumulates` the micro-batch of gradient accumulation; 0 keeps the batch.
+    `assumptions` replace those of the cost report; None keeps them.
     """
 
     batch: int = 0
@@ -66,7 +66,7 @@ class Estimator:
         self._scaled: dict[tuple[Assumptions, int], list[LiveRange]] = {}
 
     def alone(self) -> list[Lever]:
-        """Each change by itself."""
+        """The applicable changes, each by itself."""
         changes: list[Change | None] = [self.smaller_batch(Change())]
         if self.accumulates:
             changes.append(self.smaller_batch(Change(accumulates=True)))

@@ -84,12 +84,12 @@ class TileShares:
 
     @property
     def results(self) -> np.ndarray:
-        """Elements of the output."""
+        """Number of output elements."""
         return self.groups * self.rows * self.outputs
 
     @property
     def kernel(self) -> np.ndarray:
-        """Elements of the kernel."""
+        """Number of kernel elements."""
         return self.groups * self.outputs * self.inputs * product(self.taps, like=self.inputs)
 
     def source(self, size: ConvolutionSize) -> np.ndarray:

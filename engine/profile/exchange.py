@@ -107,7 +107,7 @@ def reads_of(compute_set: ComputeSet, loop: FusedLoop) -> list[Reach]:
 def footprint(points: int, extents: list[int], moves: list[bool]) -> int:
     """Elements of an array that `points` consecutive points of a loop nest access.
 
-    `moves` says for each loop, outermost first, whether it moves along the array.
+    `moves` is True for each loop, outermost first, along which the array has a stride.
     """
     elements, most = 1, points
     for extent, moving in zip(reversed(extents), reversed(moves), strict=True):

@@ -1,4 +1,4 @@
-"""Whether a program fits into tile memory, and the error that says why not and what would help."""
+"""Check that a program fits into tile memory, and the error with the reason and the changes that would help."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Cost of each layer of a step and bytes between layers, from the cost report of the unsplit program, by name scopes.
 
-The step has been traced with a stage for each call of a layer: scope k is that of layer k.
+The step is traced with a stage for each call of a layer: scope k is that of layer k.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from engine.program.program import Buffer
 
 @dataclass(frozen=True, slots=True)
 class LiveTensor:
-    """An array on a chip: `bytes` in all, alive from compute set `first` to `last`, both included.
+    """An array on a chip: `bytes` in all, live from compute set `first` to `last`, both included.
 
     `name` is readable, `layer` the Keras layer (or the optimizer, or the loss) in it, maybe empty. An `always_live`
     array lives from compute set 0 to the last one. `category` is one of CATEGORIES.

@@ -62,7 +62,7 @@ def layout_of(buffer: Buffer, partition: Partition | None, units: int) -> Layout
 
 @dataclass(frozen=True, slots=True)
 class TileMapping:
-    """Bytes on `tiles` neighbours of a ring of tiles: `per_tile` on each, `last_tile` on the last of them.
+    """Bytes on `tiles` consecutive tiles of a ring: `per_tile` on each, `last_tile` on the last of them.
 
     The ring consists of `ring` tiles of the chip from number `origin` on; `start` counts from `origin`.
     """

@@ -14,7 +14,7 @@ class EstimatedOptimizations:
 
     Args:
         minimum_remote_bytes: arrays of fewer bytes stay on the tiles when the rest is offloaded.
-        merge_infeeds: one sync for all arrays of an infeed's element, in place of one for each.
+        merge_infeeds: one sync for all arrays of an infeed's element, instead of one for each.
         combine_lookups: look-ups in one table that do not depend on each other are planned as one.
         combine_products: products that share an operand, and do not depend on each other, are planned as one.
         replace_dynamic_slices: dynamic slices and their updates along one dimension are planned as look-ups of rows,

@@ -18,7 +18,7 @@ MOST_IO_TILES = 192
 
 
 OPTIMIZER_STATE_VARIABLES, GRADIENT_ACCUMULATORS = "optimizer state variables", "gradient accumulators"
-"""What can be offloaded (offload_weight_update_variables, offload_gradient_accumulation_buffers)."""
+"""Kinds of arrays that can be offloaded (offload_weight_update_variables, offload_gradient_accumulation_buffers)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class Assumptions:
     """Assumptions of a cost report.
 
     Args:
-        partials_type: of fp16 products, "f32" (Poplar's default) or "f16".
+        partials_type: type of partial sums of fp16 products, "f32" (Poplar's default) or "f16".
         available_memory_proportion: fraction of each tile's memory for a plan's temporary bytes, above 0 (0.6).
-        convolution_partials_type: of convolutions; None for `partials_type`.
-        convolution_memory_proportion: of convolutions; None for `available_memory_proportion`.
-        slice_memory_proportion: of embedding look-ups; None for `available_memory_proportion`.
+        convolution_partials_type: the same of convolutions; None for `partials_type`.
+        convolution_memory_proportion: the same of convolutions; None for `available_memory_proportion`.
+        slice_memory_proportion: the same of embedding look-ups; None for `available_memory_proportion`.
         layers: (layer, options) for products and convolutions of a layer, which override all above; the layer is named
             as in the cost report. A name that ends in "/" matches every op_name that contains it.
         triangular_solve_block, cholesky_block: sizes of the blocks, each processed on one tile; None for the cheapest.
-        io_tiles: tiles that compute nothing and hold the buffers of streams instead; even, at most 192.
+        io_tiles: number of tiles that do not compute and hold stream buffers instead; even, at most 192.
         io_tile_memory_proportion: fraction of an I/O tile's memory that may hold stream data (0.9).
-        overlapped_io: whether transfers from and to the host run beside compute (place_ops_on_io_tiles).
+        overlapped_io: whether transfers from and to the host are concurrent with compute (place_ops_on_io_tiles).
         stack_bytes: of a tile's supervisor and of each of its workers; None for the estimate in data/memory.toml.
         code_bytes: whether estimates of code and vertex state count as memory.
         offloaded: kinds of arrays that are kept in streaming memory and are on the tiles only while used, of

@@ -199,7 +199,7 @@ class _Accounting:
         return ["backward" if in_gradient_scope(each.op_name) else "recompute" for each in stretch.compute_sets]
 
     def _planning(self, stretch: Stretch) -> list[Assumptions]:
-        """The options with which each compute set of a stretch is planned."""
+        """The options for planning each compute set of a stretch."""
         kinds, stage = self._kinds(stretch), stretch.step.stage
         found = {kind: with_library_options(self.assumptions, self.options.of(kind, stage)) for kind in set(kinds)}
         return [found[kind] for kind in kinds]

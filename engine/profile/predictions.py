@@ -1,4 +1,4 @@
-"""Predictions for numbers of replicas, which prompts and notebooks show as a table."""
+"""Predictions for several numbers of replicas, which prompts and notebooks show as a table."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class ScheduleTiming:
         return sum(cost.cycles for cost in self.critical)
 
     def busy(self, *, update: bool) -> dict[int, int]:
-        """The cycles in which each IPU works, with or without its update."""
+        """Busy cycles of each IPU, with or without its update."""
         found = dict.fromkeys((row.ipu for row in self.rows), 0)
         for row in self.rows:
             if update or row.kind != "update":
@@ -38,7 +38,7 @@ class ScheduleTiming:
 def lay_out(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> ScheduleTiming:
     """The rows of a schedule slot by slot: all IPUs sync at a slot's end, so it is as long as its longest row.
 
-    A part that `costs` lacks takes no time.
+    A part without an entry in `costs` takes no cycles.
     """
 
     def cost(kind: Kind, stage: int) -> PartCost:

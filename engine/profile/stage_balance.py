@@ -185,7 +185,7 @@ class Balancer:
         )
 
     def layout(self, balance: Balance) -> ScheduleTiming:
-        """The stages' schedule in time, without the update."""
+        """The schedule of the stages in time, without the update."""
         costs = {(k, s.stage): PartCost(k, s.stage, s.cycles(k)) for s in balance.stages for k in PARTS}
         return lay_out(balance.schedule, costs)
 

@@ -55,7 +55,7 @@ def _row(opcode: str) -> dict[str, Any] | None:
 
 
 def is_listed(opcode: str) -> bool:
-    """Whether the table has a row for an opcode, or engine.profile.factorization plans it."""
+    """Whether an opcode has a row in the table, or a plan in engine.profile.factorization."""
     return _row(opcode) is not None or opcode in LINEAR_ALGEBRA
 
 

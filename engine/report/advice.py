@@ -14,7 +14,7 @@ from engine.report.pipeline_advice import bubble_advice, link_advice
 
 SENTENCES = 3
 FEW_TILES = 0.25
-"""A compute set on fewer of the tiles leaves most of the chip idle."""
+"""Compute sets on a smaller fraction of the tiles leave most of the chip idle."""
 SCALAR_BYTES = 64
 """Compute sets of at most this many bytes count steps or advance seeds, and do not grow with batch or layers."""
 UPDATE = " update of "

@@ -45,7 +45,7 @@ class Report(Shown):
         return json.dumps(self.data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
     def html(self) -> str:
-        """One page that needs no other file. Raises ConfigurationError without the packages of the extra `report`."""
+        """One self-contained page. Raises ConfigurationError without the packages of the extra `report`."""
         return page(self.data)
 
     def text(self) -> str:
@@ -53,7 +53,7 @@ class Report(Shown):
         return text(self.data)
 
     def perfetto(self) -> str:
-        """Chrome's trace-event format, as JSON."""
+        """The trace in Chrome's trace-event format, as JSON."""
         return json.dumps(trace(self.data), separators=(",", ":"), ensure_ascii=False)
 
     def save(self, path: str | Path) -> list[Path]:
@@ -126,7 +126,7 @@ def make_report(
         replicas: chips that run the same program.
         assumptions: library options and I/O tiles; None for Poplar's defaults.
         feeding: measurements of a run's queues.
-        seeds: of random generators, by name.
+        seeds: seeds of random generators, by name.
         chips: names of the chips to compare.
     """
     assumed = assumptions or Assumptions()

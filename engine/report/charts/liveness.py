@@ -82,7 +82,7 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def live_tensors(data: dict[str, Any]) -> dict[str, Any] | None:
-    """A bar for each tensor that takes much memory for long, from its first compute set to its last."""
+    """A bar from first to last compute set for the TENSORS tensors with the largest bytes times lifetime."""
     # Exchange buffers live for one compute set only: their bars would be invisible.
     found = [t for t in data["liveness"]["tensors"] if not t["always_live"] and t["category"] != "exchange buffers"]
     chosen = sorted(found, key=lambda t: -t["bytes"] * (t["last"] - t["first"] + 1))[:TENSORS]
