@@ -1,4 +1,4 @@
-"""How many micro-batches make an update, and how their gradients are reduced."""
+"""The number of micro-batches in an update, and the reduction of their gradients."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Reduction = Literal["sum", "mean", "running_mean"]
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """How many micro-batches make an update: `steps` in each of `replicas`.
+    """The micro-batches of one update: `steps` in each of `replicas`.
 
     A replica's gradients are reduced by `reduction`, then summed over replicas. Micro-batch i belongs to replica
-    i % replicas. `together` replicas, which are consecutive and divide all, make their micro-batches at the same time,
-    as statistics of batch normalisations are over them.
+    i % replicas. `together` consecutive replicas (a divisor of `replicas`) run their micro-batches in one iteration,
+    because statistics of batch normalisation are over them.
     """
 
     steps: int = 1
@@ -24,5 +24,5 @@ class Accumulation:
 
     @property
     def micro_batches(self) -> int:
-        """The micro-batches of one update."""
+        """The number of micro-batches in one update."""
         return self.steps * self.replicas

@@ -1,4 +1,4 @@
-"""Checks that loops which accumulate gradients make whole updates, and takes the marks that say so out."""
+"""Checks that loops which accumulate gradients run for whole updates, and removes the marks that say so."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from engine.passes.simplify_arithmetic import simplify_arithmetic
 def without_accumulation_turns(module: Module) -> Module:
     """The module without marks.
 
-    Raises StepCountError for gradients that are accumulated outside of a loop, or in one of which the number of turns
-    is known and is no multiple of the number of batches in an update.
+    Raises StepCountError for gradients that are accumulated outside of a loop, or in one whose number of iterations
+    is known and not a multiple of the number of batches in an update.
     """
     found = [i for c in module.computations() for i in c.instructions if _is_mark(i)]
     if not found:
         return module
-    # TensorFlow's conditions are what they mean only when they have been simplified.
+    # TensorFlow's conditions mean what they say only once simplified.
     plain = run_passes(module, (inline_calls, constant_folding, simplify_arithmetic))
     _check(plain.entry, None, TripCounts(plain), set())
     return rewrite(module, lambda _, each: each.operands[0] if _is_mark(each) else None)
@@ -33,7 +33,7 @@ def _is_mark(instruction: Instruction) -> bool:
 
 
 def _check(computation: Computation, loop: Instruction | None, counts: TripCounts, seen: set[Computation]) -> None:
-    """Checks the marks of a computation that runs in each turn of a loop, or outside of all."""
+    """Checks the marks of a computation that runs in each iteration of `loop`, or outside of all loops."""
     for instruction in computation.instructions:
         if _is_mark(instruction):
             batches = config_of(instruction)["num_mini_batches"]

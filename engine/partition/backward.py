@@ -1,8 +1,8 @@
-"""Which instructions of a step are of its backward pass, and whose gradients those are that have no stage's scope.
+"""Instructions of a step's backward pass, and the stages of those gradients that have no stage's scope.
 
-The scope of gradients is `gradient_tape` or `gradients`. What was traced in a stage's scope outside of it is forward:
-so are loops that TensorFlow extends, once gradients are asked for, by lists of what those need, made in their scope.
-The backward pass of a `tf.function` is a call of its own, and only what that takes tells whose it is.
+The scope of gradients is `gradient_tape` or `gradients`. Operations traced in a stage's scope outside of it are
+forward: so are loops to which TensorFlow, once gradients are requested, adds lists of the values these need, in the
+loops' scope. The backward pass of a `tf.function` is a call of its own, and only its operands tell its stage.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from engine.ir import Instruction
 from engine.ir.module import topological
 
 STAGE = "ipu_stage_"
-"""What begins the name of a stage's scope; its number follows."""
+"""Prefix of the name of a stage's scope; its number follows."""
 STAGE_SCOPE = re.compile(rf"(?:^|/){STAGE}(\d+)(?:_\d+)?(?=/|$)")
 _GRADIENT_SCOPE = re.compile(r"(?:^|/)gradient(?:_tape|s)(?:_\d+)?(?=/|$)")
 _CALL = re.compile(r"(?:^|.*?/)(?:Stateful)?PartitionedCall(?:_\d+)?(?=/)")
 
 
 def stage_in(op_name: str) -> int | None:
-    """The stage in whose scope a name lies."""
+    """The stage in whose scope a name is, None outside of all."""
     found = STAGE_SCOPE.findall(op_name)
     return int(found[-1]) if found else None
 
@@ -32,15 +32,15 @@ def in_gradient_scope(op_name: str) -> bool:
 
 
 def is_forward_of_a_stage(op_name: str) -> bool:
-    """Whether a name is that of an operation of a stage's layers; gradients that a layer itself takes are."""
+    """Whether a name is that of an operation of a stage's layers; gradients taken inside a layer count too."""
     stage, gradient = STAGE_SCOPE.search(op_name), _GRADIENT_SCOPE.search(op_name)
     return stage is not None and (gradient is None or stage.start() < gradient.start())
 
 
 def backward_pass(needed: Sequence[Instruction], results: Iterable[Instruction]) -> set[Instruction]:
-    """What belongs to the gradients: by its scope, or because it follows from such.
+    """The instructions that belong to the gradients: by scope, or because they depend on such instructions.
 
-    `needed` is in an order in which operands come first, `results` are what a step makes besides gradients.
+    `needed` is in an order in which operands come first, `results` are the step's results other than gradients.
     """
     labelled = [i for i in needed if is_forward_of_a_stage(i.op_name)]
     stages_own, after = set(labelled), set[Instruction]()
@@ -52,9 +52,9 @@ def backward_pass(needed: Sequence[Instruction], results: Iterable[Instruction])
 
 
 def stages_of_calls(needed: Iterable[Instruction], backward: set[Instruction]) -> Mapping[Instruction, int]:
-    """The stage of each instruction in the backward pass of a called function, where no scope tells it.
+    """The stage of each instruction in the backward pass of a called function, where no scope gives it.
 
-    It is the last of those whose forward values the call takes.
+    It is the last of the stages whose forward values the call takes.
     """
     calls: dict[str, list[Instruction]] = {}
     for i in needed:
@@ -73,7 +73,7 @@ def stages_of_calls(needed: Iterable[Instruction], backward: set[Instruction]) -
 
 
 def _taken(members: Iterable[Instruction]) -> set[Instruction]:
-    """What a call takes, through tuples and their elements, to which passes give no names."""
+    """The operands of a call, looking through unnamed instructions: tuples and their elements, added by passes."""
     found, pending = set[Instruction](), list(members)
     while pending:
         new = [operand for operand in pending.pop().operands if operand not in found]

@@ -1,6 +1,6 @@
 """Batch normalisation over groups of replicas: its sums over a batch become sums over the batches of a group.
 
-A statistic is a cross-replica sum that says so, `is_statistic`. It is all-reduced in the forward and in the backward
+A statistic is a cross-replica sum marked as one (see `is_statistic`). It is all-reduced in the forward and backward
 pass; the gradients of scale and offset are those of the replica's own batch.
 """
 
@@ -21,14 +21,14 @@ from engine.passes.splats import splat_value
 
 TRAINING = ("batch-norm-training", "batch-norm-grad")
 VARIANCE = 2
-"""The variance's place among the results of batch-norm-training."""
+"""Tuple index of the variance among the results of batch-norm-training."""
 
 
 def over_groups(module: Module, group: int) -> Module:
-    """The module with the statistics of batch-norm-training and -grad of `group` replicas together."""
+    """The module with the statistics of batch-norm-training and -grad taken over groups of `group` replicas."""
     if group == 1 or not any(i.opcode in TRAINING for c in module.computations() for i in c.instructions):
         return module
-    # Unbiased variances first: afterwards nothing says whose they are.
+    # Unbiased variances first: afterwards their source is no longer known.
     module = rewrite(module, lambda _, each: _unbiased(each, group) if each.opcode == "multiply" else None)
     return inline_calls(rewrite(module, lambda _, each: _expanded(each, group) if each.opcode in TRAINING else None))
 
@@ -44,17 +44,17 @@ def is_statistic(instruction: Instruction) -> bool:
 
 
 def group_of(module: Module) -> int:
-    """How many replicas have statistics together, 1 for a module without any."""
+    """The number of replicas that share statistics, 1 for a module without any."""
     return max((config_of(i)["replica_group_size"] for i in statistics(module)), default=1)
 
 
 def for_one(module: Module) -> Module:
-    """The module of one replica without the others: what it computes, without the exchange."""
+    """The module of one replica alone: the same computation without the exchange."""
     return rewrite(module, lambda _, each: each.operands[0] if is_statistic(each) else None)
 
 
 class _OverGroup(Normalization):
-    """The same where means are over the batches of a group."""
+    """Normalisation whose means are over the batches of a group."""
 
     def __init__(self, instruction: Instruction, group: int) -> None:
         super().__init__(instruction)
@@ -79,7 +79,7 @@ def _expanded(instruction: Instruction, group: int) -> Instruction:
 
 
 def _unbiased(product: Instruction, group: int) -> Instruction | None:
-    """TensorFlow's n / (n - 1) times a variance of n elements, for those of the group."""
+    """TensorFlow's n / (n - 1) times a variance of n elements, with the n of the whole group."""
     for variance, factor in (product.operands, product.operands[::-1]):
         if variance.opcode != "get-tuple-element" or variance["tuple_index"] != VARIANCE:
             continue

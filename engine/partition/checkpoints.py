@@ -1,7 +1,7 @@
-"""Marks of `recomputation_checkpoint`: what they keep of a stage is stored, where its backward part recomputes.
+"""Marks of `recomputation_checkpoint`: values stored although the backward part recomputes the rest of its stage.
 
-A mark is a custom call that hands on its operand. An imported module has its marks taken out; what computes a marked
-value has the frontend attribute CHECKPOINT instead, which passes leave alone.
+A mark is a custom call that returns its operand. An imported module has its marks removed; the source of a marked
+value has the frontend attribute CHECKPOINT instead, which passes keep.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from engine.passes.running import run_passes
 
 
 def with_checkpoints(module: Module) -> Module:
-    """The module without marks, the sources of marked values noted; the same module if it has no marks."""
+    """The module without marks, the sources of marked values annotated; the same module if it has no marks."""
     if not any(_is_mark(i) for c in module.computations() for i in c.instructions):
         return module
-    # A value that is marked inside a function may come from outside of it.
+    # A value that is marked inside a function may be computed outside of it.
     module = run_passes(module, (inline_calls,))
     kept = {_source(i) for c in module.computations() for i in c.instructions if _is_mark(i)}
 
@@ -37,7 +37,7 @@ def _is_mark(instruction: Instruction) -> bool:
 
 
 def _source(mark: Instruction) -> Instruction:
-    """What computes a marked value: to move it again costs less than to store it twice."""
+    """The instruction that computes a marked value; moving data again costs less than storing it twice."""
     found = mark.operands[0]
     while found.operands and (_is_mark(found) or found.opcode in RECOMPUTED):
         found = found.operands[0]

@@ -1,4 +1,4 @@
-"""What collectives are when all replicas are in one program: sums, concatenations and slices over the copies."""
+"""Collectives where all replicas are in one program: sums, concatenations and slices over the copies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Copies = Sequence[Instruction]
 def meet(b: Builder, collective: Instruction, copies: Copies) -> list[Instruction]:
     """Each replica's result of a collective of all replicas' operands, in the order of the replicas.
 
-    Raises ConfigurationError if the replicas cannot be divided into groups as asked, or for an unknown operation.
+    Raises ConfigurationError if the replicas cannot be divided into the requested groups, or for an unknown operation.
     """
     config, replicas = config_of(collective), len(copies)
     target = target_of(collective)
@@ -115,11 +115,11 @@ OPERATIONS: dict[str, tuple[str, Callable[[Builder, Instruction], Instruction] |
     "LOGICAL_OR": ("or", _is_true),
     "SQUARE_ADD": ("add", _square),
 }
-"""The operations of reduce-scatter: what combines two copies, and what is made of each of them before."""
+"""The operations of reduce-scatter: the opcode that combines two copies, and the function applied to each before."""
 
 
 def _reduce_scatter(b: Builder, collective: Instruction, operation: str, copies: Copies) -> list[Instruction]:
-    """Replica r has slice r of what the operands are reduced to; LOCAL takes the slice from its own operand."""
+    """Replica r has slice r of the reduced operands; LOCAL takes the slice from its own operand."""
     if operation == "LOCAL":
         wholes = list(copies)
     else:

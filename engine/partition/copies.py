@@ -11,22 +11,22 @@ from engine.passes.rewriting import Names, changed
 
 
 class Copies:
-    """Copies what is asked for, once, around instructions that stand for others already (parameters, say)."""
+    """Copies instructions on demand, once each; some are replaced by given instructions (parameters, say)."""
 
     def __init__(self, builder: Builder, stands: dict[Instruction, Instruction]) -> None:
         self._builder = builder
         self._new = stands
 
     def known(self) -> Collection[Instruction]:
-        """What others stand for by now."""
+        """The instructions that have a copy or a replacement so far."""
         return self._new.keys()
 
     def stand_for(self, instruction: Instruction, other: Instruction) -> None:
-        """Makes another instruction stand for one that has not been copied."""
+        """Replaces an instruction that has not been copied by another one."""
         self._new[instruction] = other
 
     def of(self, instruction: Instruction) -> Instruction:
-        """What stands for an instruction."""
+        """The copy or the replacement of an instruction, its operands copied before it."""
         pending, needed = [instruction], set()
         while pending:
             each = pending.pop()
@@ -35,7 +35,7 @@ class Copies:
                 pending += each.operands
         for each in topological([instruction]) if needed else ():
             if each in needed:
-                # New objects, even if nothing changes: no instruction belongs to two computations.
+                # New objects, even if nothing changes: no instruction may belong to two computations.
                 copy = changed(each, operands=[self._new[operand] for operand in each.operands])
                 self._builder.instructions.append(copy)
                 self._new[each] = copy
@@ -43,7 +43,7 @@ class Copies:
 
 
 def with_own_names(computation: Computation) -> Computation:
-    """The computation, each instruction with a name of its own."""
+    """The computation, with unique names of instructions."""
     names = Names(())
     new: dict[Instruction, Instruction] = {}
     for instruction in computation.instructions:

@@ -1,4 +1,4 @@
-"""What each part of a pipeline computes, and the values that cross from one part to later ones."""
+"""Plans of a pipeline's parts: what each computes, and the values that cross from one part to later ones."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from engine.partition.stages import FEED, Placement
 RECOMPUTED = NOT_STORED - SOURCES - {"get-tuple-element"}
 """Opcodes that cost less to recompute than to store."""
 CHECKPOINT = "RECOMPUTATION_CHECKPOINT"
-"""The frontend attribute of what is stored where the rest of its stage is recomputed."""
+"""The frontend attribute of values that are stored where the rest of their stage is recomputed."""
 
 
 @dataclass(eq=False, slots=True)
 class PartPlan:
-    """One part: forward or backward of a stage.
+    """Plan of one part: forward or backward of a stage.
 
-    `reads` are values and variables of earlier positions; `feeds` and `shared` the parameters that it needs besides,
-    `variables` those, with their numbers, that are updated here; `copied` is what it computes, in order. It makes
-    `crossings` (variables among them: their old values), the marked gradients `marks`, the new values of `states`
-    (parameter numbers), and `last`. What stands in a plan for a value that is computed again is in `stands_for`.
+    `reads` are values and variables of earlier positions; `feeds` and `shared` the other parameters that it needs,
+    `variables` the parameters, with their numbers, that are updated here; `copied` is what it computes, in order. Its
+    results are `crossings` (old values of variables too), the marked gradients `marks`, the new values of `states`
+    (parameter numbers), and `last`. `stands_for` maps a recomputed value to its replacement in this plan.
     """
 
     position: int
@@ -45,8 +45,8 @@ class PartPlan:
 def plan_parts(
     module: Module, roles: Sequence[str], parts: Cut, placement: Placement, *, recompute: Recomputation = "none"
 ) -> list[PartPlan]:
-    """The parts by position. With recomputation backward parts run their stage's forward part again; if that happens
-    together with backpropagation, from the checkpoints on.
+    """The parts by position. With recomputation backward parts run their stage's forward part again,
+    "with_backpropagation" from the checkpoints on.
 
     Raises UnsupportedOperation for tuples that cross as a whole.
     """
@@ -92,7 +92,7 @@ def plan_parts(
 
 
 class _Walk:
-    """From results to what they are computed from, as far as one part computes it."""
+    """Walk from results to their operands, as far as one part computes them."""
 
     def __init__(
         self, position: int, placed: dict[Instruction, int], again: int | None, from_checkpoints: bool
@@ -129,9 +129,9 @@ class _Walk:
 
 
 def demanded(roots: Iterable[Instruction], computed: Sequence[Instruction]) -> list[Instruction]:
-    """What is computed for some roots, each instruction right before the first that needs it.
+    """The instructions of `computed` that some roots need, each right before its first user.
 
-    Roots that are gradients come in the order of backpropagation: what lies before a checkpoint is recomputed last.
+    Roots that are gradients come in the order of backpropagation: values before a checkpoint are recomputed last.
     """
     among, found = set(computed), dict[Instruction, None]()
     for root in roots:
@@ -151,7 +151,7 @@ def is_checkpoint(instruction: Instruction) -> bool:
 
 
 def costs_nothing(instruction: Instruction) -> bool:
-    """Whether to compute something again takes less than to store it."""
+    """Whether recomputing a value costs less than storing it."""
     if instruction.opcode == "convert":
         return instruction.operands[0].array_shape.bytes <= instruction.array_shape.bytes
     return instruction.opcode in RECOMPUTED

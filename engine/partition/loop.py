@@ -18,10 +18,10 @@ from engine.partition.together import CopiesTogether
 
 
 class MicroBatchLoop:
-    """Adds the loop to the entry computation; afterwards its results are here.
+    """Adds the loop to the entry computation and holds its results.
 
-    `reduced` has what stands for each mark, `last` what stands for values of the last micro-batch, `moved` the new
-    value of each variable by its parameter's number, or of all its replicas' rows.
+    `reduced` has the replacement of each mark, `last` those of values of the last micro-batch, `moved` the new value of
+    each variable by its parameter's number, or of all its replicas' rows.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class MicroBatchLoop:
     def _copies(
         self, body: _LoopBody, given: Mapping[Instruction, int], states: Mapping[int, int], rows: Collection[int]
     ) -> Callable[[int, Instruction], Instruction]:
-        """Gives what stands for an instruction in the k-th of an iteration's micro-batches."""
+        """A function that gives the copy of an instruction in the k-th of an iteration's micro-batches."""
         parameters, elements = self.module.entry.parameters, {p: body.element(place) for p, place in given.items()}
         stands = []
         for k, micro_batch in enumerate(body.micro_batches):
@@ -98,7 +98,7 @@ class MicroBatchLoop:
         return self.roles[parameter["parameter_number"]] == "feed"
 
     def _add(self, initial: Instruction) -> int:
-        """A further element of the loop's state; returns its place."""
+        """Adds an element to the loop's state; returns its index."""
         self.initial.append(initial)
         return len(self.initial) - 1
 
@@ -121,7 +121,7 @@ class MicroBatchLoop:
 
 
 class _LoopBody:
-    """The body of the loop, and where its iteration finds its data."""
+    """The body of the loop, its state and its micro-batches."""
 
     def __init__(self, shape: TupleShape, accumulation: Accumulation, counter: int) -> None:
         self.builder = Builder("micro_batch")

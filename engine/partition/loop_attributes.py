@@ -1,4 +1,4 @@
-"""What loops over micro-batches tell the passes and the lowering."""
+"""Attributes of loops over micro-batches, for the passes and the lowering."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Cuts a training step where its gradients enter the optimizer.
 
-A mark is a custom call that hands on its operand, a gradient. What marks need, and all that differs from micro-batch
-to micro-batch, is the gradient part; what becomes of the variables because of a mark is the update part.
+A mark is a custom call that returns its operand, a gradient. The gradient part is all that marks need and all that
+differs from micro-batch to micro-batch; the update part computes new variables from the marks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.ir.module import topological
 
 GRADIENT = "ipu.gradient"
 """The target of a mark's custom call. Its backend_config is JSON: the names "variable" and "accumulator" (a type), and
-whether the marked is a "total", a sum whatever the reduction of gradients is."""
+whether its operand is a "total", summed whatever the reduction of gradients is."""
 
 
 def is_mark(instruction: Instruction) -> bool:
@@ -25,9 +25,9 @@ def is_mark(instruction: Instruction) -> bool:
 
 
 def mark_config(variable: str, accumulator: str | None, total: bool = False) -> str:
-    """The backend_config of a mark: whose gradient it is, and the accumulator's element type if another is asked.
+    """The backend_config of a mark: the gradient's variable, and the accumulator's element type if not the gradient's.
 
-    A `total` is no gradient but anything else that is summed over micro-batches.
+    A `total` is not a gradient but another value that is summed over micro-batches.
     """
     return json.dumps({"variable": variable, "accumulator": accumulator, "total": total})
 
@@ -43,16 +43,16 @@ def accumulator_of(mark: Instruction) -> str:
 
 
 def is_total(mark: Instruction) -> bool:
-    """Whether the marked is summed whatever the reduction of gradients is."""
+    """Whether the mark's operand is summed whatever the reduction of gradients is."""
     return bool(json.loads(mark["backend_config"])["total"])
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A step's two parts; parameters and results have the numbers they have in the module.
+    """The two parts of a step; parameters and results have their numbers in the module.
 
-    `moving` has the new value of each variable that the gradient part updates, `updates` that of the others;
-    `outputs` the results that are no variable's; `last` the values of the gradient part that outputs are made of.
+    `moving` has the new value of each variable that the gradient part updates, `updates` that of the others; `outputs`
+    the results that belong to no variable; `last` the values of the gradient part that outputs are computed from.
     """
 
     marks: tuple[Instruction, ...]
@@ -65,10 +65,10 @@ class Cut:
 def cut(
     module: Module, roles: Sequence[str], once: Collection[int], names: Mapping[int, str], *, training: bool = True
 ) -> Cut:
-    """Cuts a module that has been inlined.
+    """Cuts a module whose calls have been inlined.
 
     `once` are the numbers of parameters that only the optimizer updates, with or without a gradient (its count of
-    steps); `names` those of variables, for messages. Only what is not `training` may be without marks. Raises
+    steps); `names` those of variables, for messages. A step without marks is allowed only if not `training`. Raises
     ConfigurationError for steps that cannot be cut.
     """
     marks = _marks(module)
@@ -112,7 +112,7 @@ def _require_marks(marks: Collection[Instruction]) -> None:
 
 
 def users_of(module: Module, sources: Iterable[Instruction], *, beyond_marks: bool = True) -> set[Instruction]:
-    """The sources and all that depends on them."""
+    """The sources and all instructions that depend on them."""
     found = set(sources)
     for instruction in module.entry.instructions:
         if not beyond_marks and is_mark(instruction):
@@ -134,7 +134,7 @@ def _refuse_gradients_after_updates(marks: Iterable[Instruction], after: set[Ins
 
 
 def frontier(roots: Iterable[Instruction], varying: set[Instruction]) -> list[Instruction]:
-    """What the roots take from the gradient part, other than through marks."""
+    """The values that the roots take from the gradient part, other than through marks."""
     found: dict[Instruction, None] = {}
     pending = list(roots)
     seen = set(pending)

@@ -1,4 +1,4 @@
-"""One micro-batch's data in a loop over all: its rows of feeds, its replica's variables, its part of a sum."""
+"""One micro-batch's data in a loop over all: its rows of feeds, its replica's variables, its term of a sum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MicroBatch:
         self._replica: Instruction | None = None
 
     def feed(self, array: Instruction, parameter: Instruction) -> Instruction:
-        """The rows for a parameter of one micro-batch, of an array for all."""
+        """The rows of one micro-batch, shaped like `parameter`, of an array with the rows of all."""
         dimensions = parameter.array_shape.dimensions
         rows = dimensions[0] if dimensions else 1
         start = self._builder.multiply(self.index, self._builder.constant(rows, INDEX))
@@ -31,29 +31,29 @@ class MicroBatch:
         return self.taken(rows, self.replica)
 
     def with_row(self, rows: Instruction, value: Instruction) -> Instruction:
-        """All replicas' values of a variable, this one's new."""
+        """All replicas' values of a variable, with this one's replaced."""
         return self.put(rows, self.replica, value)
 
     def taken(self, rows: Instruction, number: Instruction) -> Instruction:
-        """The element of an array along its first dimension."""
+        """Element `number` of an array along its first dimension, without that dimension."""
         dimensions = rows.array_shape.dimensions[1:]
         return self._builder.reshape(self._slice(rows, number, (1, *dimensions)), dimensions)
 
     def put(self, rows: Instruction, number: Instruction, value: Instruction) -> Instruction:
-        """An array with an element along its first dimension replaced."""
+        """An array with element `number` along its first dimension replaced."""
         row = self._builder.reshape(value, (1, *value.array_shape.dimensions))
         starts = self._starts(number, rows)
         return self._builder.instruction("dynamic-update-slice", rows.shape, (rows, row, *starts))
 
     @property
     def replica(self) -> Instruction:
-        """The number of the replica whose micro-batch it is."""
+        """The number of this micro-batch's replica."""
         if self._replica is None:
             self._replica = self._builder.elementwise("remainder", self.index, self._replicas())
         return self._replica
 
     def accumulated(self, mark: Instruction, total: Instruction, gradient: Instruction) -> Instruction:
-        """What a mark has so far with this one's part: gradients by `reduction` over steps, the sum over replicas."""
+        """A mark's total with this micro-batch added: by `reduction` over steps, summed over replicas."""
         b = self._builder
         element_type, dimensions = total.array_shape.element_type, total.array_shape.dimensions
         if gradient.array_shape.element_type != element_type:
@@ -65,7 +65,7 @@ class MicroBatch:
             step = b.divide(self.index, self._replicas())
             count = b.convert(b.add(step, b.constant(1, INDEX)), "f32")
             gradient = b.divide(gradient, self._spread(count, total))
-            # All replicas' means are in one sum: it shrinks once for each round of replicas.
+            # One sum holds all replicas' means: it is scaled once for each round of replicas.
             one = b.constant(1.0)
             first = b.compare(self.replica, b.constant(0, INDEX), "EQ")
             kept = b.select(first, b.divide(b.subtract(count, one), count), one)

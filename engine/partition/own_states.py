@@ -1,6 +1,6 @@
-"""Variables whose next values depend on nothing but variables: counts, and states of random number generators.
+"""Variables whose next values depend on variables alone: counts, and states of random number generators.
 
-All their changes can be made at once, in the first stage that reads one, however many stages take numbers from them.
+All their updates can be computed at once, in the first stage that reads one, however many stages read them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from engine.ir import Instruction
 from engine.ir.module import topological
 
 NOWHERE = 10**6
-"""The position of what nobody reads."""
+"""The position of a value without readers."""
 
 
 def owners_by_themselves(
@@ -21,11 +21,11 @@ def owners_by_themselves(
     latest: Mapping[Instruction, int],
     acting: Set[Instruction] = frozenset(),
 ) -> dict[Instruction, int]:
-    """The position of each such variable and of all that its next value is computed from.
+    """The position of each such variable and of all instructions that compute its next value.
 
     `varying` is in an order in which operands come first, `owned` has each variable's next value, `latest` the
-    position at which each instruction's value is read first, or NOWHERE. Those of `acting` do more than compute: what
-    an infeed gives does not depend on its token alone.
+    position at which each instruction's value is first read, or NOWHERE. Instructions in `acting` have side effects:
+    the result of an infeed does not depend on its token alone.
     """
     own = _own(varying, owned, acting)
     chains = {v: [i for i in topological([owned[v]]) if i in own] + [v] for v in owned if v in own}
@@ -50,7 +50,7 @@ def owners_by_themselves(
 def _own(
     varying: Sequence[Instruction], owned: Mapping[Instruction, Instruction], acting: Set[Instruction]
 ) -> set[Instruction]:
-    """What depends on such variables alone."""
+    """The instructions that depend on such variables alone."""
     kept = dict(owned)
     while True:
         own: set[Instruction] = set()

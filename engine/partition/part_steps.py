@@ -1,8 +1,8 @@
-"""Each part of a pipeline as a step of its own, for those who look at parts: what it takes, computes and makes.
+"""Each part of a pipeline as a step of its own, for reports on parts: its inputs, computation and results.
 
-The engine runs all parts in one loop; a chip has a program for each. Parameters and results have keys, by which the
-steps of one IPU know what they share: ("feed", n) and ("variable", n) by the module's parameters, ("accumulator", mark)
-for a gradient's sum, ("value", instruction) for what another part has computed.
+The engine runs all parts in one loop; a chip has a program for each. Parameters and results have keys that identify
+what the steps of one IPU share: ("feed", n) and ("variable", n) by the module's parameters, ("accumulator", mark) for a
+gradient's sum, ("value", instruction) for a value that another part has computed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from engine.passes.rewriting import changed
 
 Key = tuple[str, Any]
 SMALL = 1024
-"""Elements of what stages tell one another of their gradients."""
+"""Most elements of a value computed from gradients that one stage sends another."""
 ACCUMULATE = "Accumulate"
-"""The operation, in op_names, of the sum of gradients over micro-batches."""
+"""The operation, in op_names, that sums gradients over micro-batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartStep:
     """A stage's forward or backward for one micro-batch, or its update. `keys` and `made` are those of parameters and
-    results; what is made of a variable or an accumulator takes its place."""
+    results; a result computed from a variable or an accumulator has the same key, and replaces it."""
 
     kind: Literal["forward", "backward", "update"]
     stage: int
@@ -45,7 +45,7 @@ class PartStep:
 def part_steps(
     module: Module, roles: Sequence[str], parts: Cut, placement: Placement, plans: Sequence[PartPlan]
 ) -> list[PartStep]:
-    """The steps of all parts that compute anything, in the order of positions, and then the updates."""
+    """The steps of all parts that have results, in the order of positions, and then the updates."""
     steps = [_Step(module, roles, parts).of_plan(plan, placement) for plan in plans if _makes_anything(plan)]
     updates = taken(parts.updates, set(parts.marks))
     stages = _stages_of(updates, module, parts, placement)
@@ -59,9 +59,9 @@ def part_steps(
 
 
 def update_stages(module: Module, parts: Cut, placement: Placement) -> dict[int, int]:
-    """The stage in which the optimizer updates each variable: where the gradient of its size comes from.
+    """The stage in which the optimizer updates each variable: the one that computes the gradient of its size.
 
-    What is updated without any gradient (a count of steps) belongs to stage 0.
+    A variable updated without any gradient (a count of steps) belongs to stage 0.
     """
     return _stages_of(taken(parts.updates, set(parts.marks)), module, parts, placement)
 
@@ -80,7 +80,7 @@ def stage_of_mark(mark: Instruction, placement: Placement) -> int:
 
 
 def _foreign(values: Mapping[int, Instruction], stage: int, parts: Cut, placement: Placement) -> set[Instruction]:
-    """What a stage's updates take of other stages' gradients: small arrays made of those alone (a norm, say)."""
+    """Values of other stages' gradients that a stage's updates read: small arrays of those alone (a norm, say)."""
     stages: dict[Instruction, set[int]] = {}
     marks = set(parts.marks)
     for each in up_to(values.values(), marks):
@@ -151,7 +151,7 @@ class _Step:
         return self._step("forward" if forward else "backward", placement.stage(plan.position))
 
     def of_updates(self, stage: int, values: Mapping[int, Instruction], foreign: set[Instruction]) -> PartStep:
-        """The step of new values, given what other stages compute for them."""
+        """The step that computes new values, given the values that other stages compute for them."""
         marks, new = set(self.parts.marks), dict[Instruction, Instruction]()
         updated = [self.parameters[number] for number in values]
         for each in dict.fromkeys([*up_to(values.values(), marks | foreign), *updated]):
@@ -171,7 +171,7 @@ class _Step:
         return self._step("update", stage)
 
     def _accumulate(self, mark: Instruction, gradient: Instruction) -> None:
-        """Adds a gradient to those of the micro-batches before."""
+        """Adds a gradient to the sum over the previous micro-batches."""
         shape, before = mark.array_shape.with_type(accumulator_of(mark)), len(self.builder.instructions)
         total = self._parameter(("accumulator", mark), shape, "variable", mark)
         if gradient.array_shape != shape:
@@ -203,6 +203,6 @@ class _Step:
 
 
 def _beside(op_name: str) -> str:
-    """The name of the sum of a gradient, in the layer in which that is computed."""
+    """The op_name of a gradient's sum, in the layer that computes the gradient."""
     layer = list(takewhile(lambda part: not part[:1].isupper(), op_name.split("/"))) if op_name else ["gradient_tape"]
     return "/".join([*layer, ACCUMULATE])

@@ -1,4 +1,4 @@
-"""Turns a step with stages into a pipeline: the parts of many micro-batches in the order of a schedule, one update."""
+"""Builds a pipeline from a step with stages: parts of many micro-batches in the order of a schedule, one update."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from engine.passes.running import run_passes
 
 @dataclass(frozen=True, slots=True)
 class Pipelining:
-    """How a step becomes a pipeline (Graphcore's documentation, "Pipelined training").
+    """Options of a pipeline (Graphcore's documentation, "Pipelined training").
 
-    `steps` is the gradient accumulation count of each replica, or of inference the micro-batches of an execution;
-    `device_mapping` has for each stage its IPU, or a list of those of its concurrent parts; `recomputation_mode` a
+    `steps` is the gradient accumulation count of each replica, or for inference the micro-batches of an execution;
+    `device_mapping` has for each stage its IPU, or a list of those of its concurrent parts; `recomputation_mode` is a
     name of `RecomputationMode`, None where recomputation is not allowed. With `accumulate_outputs` the results of an
-    update's micro-batches are summed, otherwise training returns the last one's. `option` is what users call `steps`.
-    `empty_stages` says that stages may compute nothing. `storage` moves data on the chip and `options` are those of its
-    libraries; neither changes this program.
+    update's micro-batches are summed, otherwise training returns the last one's. `option` names `steps` in messages.
+    With `empty_stages` stages may compute nothing. `storage` says where the chip keeps data and `options` are those of
+    its libraries; neither changes this program.
     """
 
     stages: int
@@ -53,7 +53,7 @@ class Pipelining:
         """The schedule of one replica.
 
         Raises ConfigurationError for options that contradict each other, UnsupportedOperation for what no schedule
-        does, AccumulationStepError for counts without whole periods.
+        supports, AccumulationStepError for counts without whole periods.
         """
         devices = devices_of(self.stages, self.device_mapping)
         check_pipeline(self.schedule, self.stages, devices, training=training)
@@ -64,7 +64,7 @@ class Pipelining:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSource:
-    """The step of one micro-batch that a pipeline has been made of, cut into parts and placed in stages."""
+    """The step of one micro-batch that a pipeline was built from, cut into parts and assigned to stages."""
 
     module: Module
     roles: tuple[str, ...]
@@ -72,13 +72,13 @@ class PipelineSource:
     placement: Placement
 
     def plans(self, recompute: Recomputation) -> list[PartPlan]:
-        """What each part computes, by position; with recomputation backward parts run their forward part again."""
+        """The plan of each part, by position; with recomputation backward parts run their forward part again."""
         return plan_parts(self.module, self.roles, self.parts, self.placement, recompute=recompute)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipelined(Repeated):
-    """A step that is a pipeline, like `Repeated`: its schedule, what it keeps where, what it was made of."""
+    """A step that is a pipeline, like `Repeated`: its schedule, its report on stored values, its source."""
 
     schedule: Schedule
     report: PipelineReport
@@ -141,12 +141,12 @@ def pipelined(
     metrics: Collection[int],
     names: Mapping[int, str],
 ) -> Pipelined:
-    """The pipeline of a module that has been inlined and cut into `parts`. Raises ConfigurationError as `pipeline`."""
+    """The pipeline of a module that is inlined and cut into `parts`. Raises ConfigurationError as `pipeline`."""
     accumulation = Accumulation(pipelining.steps, pipelining.replicas, pipelining.reduction)
     in_turn = schedule.kind == "Sequential"
     empty = pipelining.empty_stages
     placement = place(module, roles, parts, pipelining.stages, in_turn=in_turn, empty_stages=empty, names=names)
-    # One micro-batch at a time stores nothing for others: recomputation would only cost time there.
+    # One micro-batch at a time stores nothing for others: recomputation would only cost time.
     recompute = "none" if in_turn else schedule.recomputation
     plans = plan_parts(module, roles, parts, placement, recompute=recompute)
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)

@@ -1,8 +1,9 @@
-"""The loop over a pipeline's schedule: a turn is one period, in which each part that has a micro-batch runs once.
+"""The loop over a pipeline's schedule: an iteration is one period, in which each part with a micro-batch runs once.
 
 In the ramps at the beginning and at the end some parts have none: each is a branch, taken or not. Values that cross to
-later parts wait in rings for as many turns as the schedule says. Where a micro-batch goes through all parts in one
-turn there are neither branches nor rings. Replicas take turns, so each keeps to the schedule.
+later parts wait in ring buffers for as many iterations as the schedule says. Where a micro-batch goes through all parts
+in one iteration there are neither branches nor rings. Iterations alternate between replicas, so each keeps to the
+schedule.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from engine.partition.schedule import Part, Schedule
 from engine.passes.conditionals import STAYS
 
 SMALL_BYTES = 1 << 16
-"""Copying or keeping so much costs less than to wait for other workers."""
+"""Copying or keeping so many bytes costs less than waiting for other workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A part as the loop runs it, `delay` turns after a micro-batch's beginning; replicas' turns count one by one."""
+    """A part as the loop runs it, `delay` iterations after a micro-batch's start, counted over all replicas."""
 
     part: Part
     plan: PartPlan
@@ -39,18 +40,19 @@ class Item:
 
 
 def items_of(schedule: Schedule, plans: Mapping[Part, PartPlan], replicas: int) -> list[Item]:
-    """The parts in the order of a turn.
+    """The parts in the order in which an iteration runs them.
 
-    Of parts that share a slot those come first that read what the others make: it need not be kept for them.
+    Of parts that share a slot, readers come before writers of the values they read: no extra copy is kept for them.
     """
     ordered = sorted(plans, key=lambda part: (part.start % schedule.period, -schedule.position(part)))
     return [Item(part, plans[part], schedule.turn_of(part) * replicas) for part in ordered]
 
 
 def waiting(items: Sequence[Item]) -> dict[Instruction, int]:
-    """For each value that crosses, of how many micro-batches it is kept at most until all have read it.
+    """The largest number of micro-batches for which each crossing value is kept until all parts have read it.
 
-    A place that is read may be written later in the same turn. Small values have one more: workers would have to meet.
+    A slot may be written later in the iteration that reads it. Small values have one slot more, which costs
+    less than to synchronise workers.
     """
     order = {item: number for number, item in enumerate(items)}
     writers = {value: item for item in items for value in item.plan.crossings}
@@ -64,7 +66,7 @@ def waiting(items: Sequence[Item]) -> dict[Instruction, int]:
 
 
 class PipelineLoop:
-    """Adds the loop to the entry computation; afterwards its results are here, as in `MicroBatchLoop`."""
+    """Adds the loop to the entry computation and holds its results, as `MicroBatchLoop` does."""
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class PipelineLoop:
         self.moved = {number: entry.get_tuple_element(loop, place) for number, place in places.states.items()}
 
     def _add(self, initial: Instruction) -> int:
-        """A further element of the loop's state; returns its place."""
+        """Adds an element to the loop's state; returns its index."""
         self.initial.append(initial)
         return len(self.initial) - 1
 
@@ -124,7 +126,7 @@ class PipelineLoop:
         return self.entry.splat(np.zeros((), shape.dtype), (*leading, *shape.dimensions), shape.element_type)
 
     def _add_crossings(self) -> None:
-        """A ring serves all readers of its value; one that all of them read before the next comes has no ring."""
+        """One ring per value serves all its readers; a value that all read before the next is written needs no ring."""
         places, waits = self.places, waiting(self.items)
         places.depths = {value: depth for value, depth in waits.items() if depth > 1}
         for value in waits:
@@ -164,7 +166,7 @@ class PipelineLoop:
         return self.entry.instruction("while", shape, (initial,), called, **attributes_of_loop(self.module))
 
     def _branch(self, body: Builder, item: Item, index: Instruction, elements: dict[int, Instruction]) -> None:
-        """Runs a part if it has a micro-batch in this turn; `elements` have their values after it."""
+        """Runs a part if it has a micro-batch in this iteration; afterwards `elements` has the new values."""
         changing = self.places.changing(item.plan)
         constant = [self.places.given[p] for p in (*item.plan.feeds, *item.plan.shared)]
         micro_batch = body.subtract(index, body.constant(item.delay, INDEX)) if item.delay else index
@@ -186,7 +188,7 @@ class PipelineLoop:
             elements[place] = body.get_tuple_element(done, k)
 
     def _has_one(self, body: Builder, item: Item, index: Instruction) -> Instruction:
-        """Whether delay <= turn < delay + micro-batches."""
+        """Whether delay <= iteration < delay + micro-batches."""
         end = self.total + item.delay
         before_end = body.compare(index, body.constant(end, INDEX), "LT")
         if not item.delay:

@@ -1,4 +1,4 @@
-"""One part of a pipeline for one micro-batch: from the loop's state before it to what it changes there."""
+"""One part of a pipeline for one micro-batch: from the loop's state before it to the elements it changes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.passes.rewriting import changed
 
 Outputs = Literal["last", "all", "sum"]
-"""What becomes of the micro-batches' results: the last one's, all with a leading axis, or their sum."""
+"""Treatment of the micro-batches' results: the last one's, all with a leading axis, or their sum."""
 
 
 @dataclass(slots=True)
 class Places:
-    """Where in the loop's state everything is; `rows` are the variables of replicas.
+    """Indices in the loop's state; `rows` are the variables of replicas.
 
-    A value that all have read before that of the next micro-batch comes waits in one of the `holders`, others in rings
-    of `depths`.
+    A value that all parts have read before the next micro-batch's is written is in one of the `holders`, others in
+    rings of `depths` slots.
     """
 
     outputs: Outputs
@@ -36,7 +36,7 @@ class Places:
     holders: dict[Instruction, int] = field(default_factory=dict)
 
     def changing(self, plan: PartPlan) -> list[int]:
-        """What a part reads or writes and some part changes."""
+        """Indices of the elements that a part reads or writes and some part changes."""
         waiting = self.holders | self.rings
         places = [waiting[value] for value in (*plan.crossings, *plan.reads) if value in waiting]
         places += [self.gradients[mark] for mark in plan.marks]
@@ -57,7 +57,7 @@ def add_part(
 ) -> dict[int, Instruction]:
     """Adds a part's instructions; returns the new values of the elements that it changes.
 
-    `crossed` has the values that come from earlier parts of the same turn, and gets those that this one makes.
+    `crossed` has the values that come from earlier parts of the same iteration, and gets those that this one computes.
     """
     new = {p: elements[places.given[p]] for p in plan.shared}
     new |= {p: turn.feed(elements[places.given[p]], p) for p in plan.feeds}

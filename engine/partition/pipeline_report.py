@@ -1,4 +1,4 @@
-"""What a pipeline keeps on each IPU while it runs and in streaming memory, and how long its IPUs wait."""
+"""The data that a pipeline keeps on each IPU and in streaming memory while it runs, and its IPUs' idle time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from engine.partition.storage import Storage, share
 
 @dataclass(frozen=True, slots=True)
 class StageAccount:
-    """One stage: `micro_batches` are those whose activations it holds at most, `activation_bytes` those of one.
+    """One stage: it holds activations of at most `micro_batches`, `activation_bytes` for each.
 
-    `stashed_bytes` wait at most for its backward part, `arriving_bytes` lie between it and other stages. `contents`
-    are its variables and buffers. Of all that `tile_bytes` are on the tiles of one replica and `streaming_bytes` in
-    its streaming memory.
+    At most `stashed_bytes` wait for its backward part, `arriving_bytes` are buffered between it and other stages.
+    `contents` are its variables and buffers. Of the sum, `tile_bytes` are on the tiles of one replica and
+    `streaming_bytes` in its streaming memory.
     """
 
     stage: int
@@ -37,9 +37,9 @@ class StageAccount:
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport:
-    """What one replica of a pipeline stores, and for each IPU the share of the slots in which it waits.
+    """Bytes that one replica of a pipeline stores, and for each IPU the fraction of slots in which it is idle.
 
-    `transfers` are those that options of its storage add to the schedule.
+    `transfers` are those that its storage options add to the schedule.
     """
 
     schedule: str
@@ -51,21 +51,21 @@ class PipelineReport:
 
     @property
     def bytes_by_ipu(self) -> dict[int, int]:
-        """What waits on each IPU; the parts of concurrent stages are taken to store alike."""
+        """Bytes that wait on each IPU; the parts of concurrent stages are assumed to store equal amounts."""
         return self._by_ipu([stage.stashed_bytes + stage.arriving_bytes for stage in self.stages])
 
     @property
     def tile_bytes_by_ipu(self) -> dict[int, int]:
-        """What lies on the tiles of each IPU, with variables and buffers."""
+        """Bytes on the tiles of each IPU, variables and buffers included."""
         return self._by_ipu([stage.tile_bytes for stage in self.stages])
 
     @property
     def streaming_bytes_by_ipu(self) -> dict[int, int]:
-        """What lies in the streaming memory of each IPU."""
+        """Bytes in the streaming memory of each IPU."""
         return self._by_ipu([stage.streaming_bytes for stage in self.stages])
 
     def table(self) -> str:
-        """The account as text: a line for each stage, one for each IPU."""
+        """The report as text: a line for each stage, one for each IPU."""
         lines = [f"Pipeline schedule: {self.schedule}, {self.slots} slots"]
         columns = ("bytes of one", "stashed", "arriving", "weights", "optimizer", "accumulators", "output sums")
         lines.append(" ".join(["stage", "    IPU", " held", *(f"{column:>14}" for column in columns)]))
@@ -106,7 +106,7 @@ def report_on(
     storage: Storage,
     replicas: int,
 ) -> PipelineReport:
-    """The account of a schedule's parts. An activation that several stages need waits on the IPUs of each."""
+    """The report on a schedule's parts. An activation that several stages need is counted on the IPUs of each."""
     contents = contents_of_stages(schedule, placement, plans, roles, cut)
     accounts = []
     for stage, ipus in enumerate(schedule.devices):
@@ -125,11 +125,11 @@ def report_on(
 def _waiting(
     schedule: Schedule, placement: Placement, plans: Sequence[PartPlan], stage: int
 ) -> tuple[list[Instruction], dict[Instruction, int]]:
-    """What waits for the backward part of a stage, and with its depth what comes to the stage from others."""
+    """The values stored for the backward part of a stage, and, with depths, those from other stages."""
     parts = {schedule.position(part): part for part in schedule.parts if part.kind != "recompute"}
 
     def crossing(plan: PartPlan) -> list[Instruction]:
-        """What comes from other parts. One micro-batch at a time reads variables where they lie."""
+        """The values read from other parts. One micro-batch at a time reads variables where they are stored."""
         return [v for v in plan.reads if schedule.kind != "Sequential" or v.opcode != "parameter"]
 
     backward = plans[2 * schedule.stages - 1 - stage]
@@ -144,9 +144,9 @@ def _waiting(
 
 
 def _divided(storage: Storage, replicas: int, one: int, depth: int, held: StageContents) -> tuple[int, int]:
-    """The bytes of a stage on the tiles and in streaming memory, but for what lies between stages.
+    """The bytes of a stage on the tiles and in streaming memory, without buffers between stages.
 
-    What is offloaded is on the tiles while it is worked on, which is not counted but for one micro-batch's activations.
+    Offloaded data is on the tiles while in use, which is counted only for the activations of one micro-batch.
     """
     weights = share(held.weights, replicas, storage.replicated_weight_sharding)
     state = share(held.optimizer_state, replicas, storage.replicated_optimizer_state_sharding)

@@ -1,4 +1,4 @@
-"""What options of a pipeline's storage make it move: rows of a schedule's own, beside those of its parts."""
+"""Transfers that a pipeline's storage options add to its schedule, as rows beside those of its parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kept = Literal["activations", "weights", "optimizer state", "accumulators"]
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What one IPU moves in a slot: loads and gathers before its part runs, stores after it."""
+    """A transfer of one IPU in a slot, `bytes` long: loads and gathers precede its part, stores follow it."""
 
     slot: int
     ipu: int
@@ -35,7 +35,7 @@ def transfers(
     contents: Sequence[StageContents],
     activation_bytes: Sequence[int],
 ) -> Iterator[Transfer]:
-    """The transfers of one execution on one replica, in the order of the schedule's rows. Concurrent parts share."""
+    """The transfers of one execution on one replica, in the order of its rows; concurrent parts split them."""
     depths = schedule.stash_depths()
     first_back = "recompute" if schedule.recomputation == "then_backpropagate" else "backward"
 

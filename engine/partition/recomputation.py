@@ -1,4 +1,4 @@
-"""Recomputation as a part of its own: what a backward part would compute again of its stage's forward part."""
+"""Recomputation as a part of its own: the values of its stage's forward part that a backward part would recompute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.passes.rewriting import changed
 def plans_by_part(
     schedule: Schedule, plans: Sequence[PartPlan], position: Mapping[Instruction, int], cut: Cut
 ) -> dict[Part, PartPlan]:
-    """What each part of a schedule computes, given the plans by position. Recomputations of nothing are left out."""
+    """The plan of each part of a schedule, given the plans by position; recomputations of nothing are omitted."""
     found = {part: plans[schedule.position(part)] for part in schedule.parts if part.kind != "recompute"}
     for part in schedule.parts:
         if part.kind == "recompute":
@@ -24,10 +24,10 @@ def plans_by_part(
 
 
 def split(plan: PartPlan, position: Mapping[Instruction, int], forward: int, cut: Cut) -> tuple[PartPlan, PartPlan]:
-    """The recomputation in a backward part's plan, and what is left of that, which reads its results.
+    """The recomputation in a backward part's plan, and the rest of the plan, which reads its results.
 
-    `forward` is the position that is computed again. Results have other instructions in their place, as the forward
-    part may have kept the same values for somebody else.
+    `forward` is the position that is recomputed. New instructions stand for the results, since the forward part may
+    keep the same values for another part.
     """
     computed = (i for i in plan.copied if isinstance(i.shape, Shape) and not costs_nothing(i))
     again = {i for i in computed if position.get(i) == forward}
@@ -47,7 +47,7 @@ def split(plan: PartPlan, position: Mapping[Instruction, int], forward: int, cut
 
 
 def _needed(plan: PartPlan, roots: Iterable[Instruction], stop: Set[Instruction]) -> set[Instruction]:
-    """What a plan computes or reads for some of its values; not what those in `stop` are made of."""
+    """The instructions a plan computes or reads for some of its values, without the operands of those in `stop`."""
     copied, found = set(plan.copied), set[Instruction]()
     pending = list(roots)
     while pending:

@@ -1,4 +1,4 @@
-"""Turns a training step into one that takes many micro-batches, reduces their gradients and updates once."""
+"""Builds from a training step one that takes many micro-batches, reduces their gradients and updates once."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from engine.passes.running import Pass, run_passes
 from engine.passes.simplify_shapes import simplify_shapes
 
 BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)
-"""Passes that bring marks and updates to light: TensorFlow puts reshapes around every assignment."""
+"""Passes that expose marks and updates: TensorFlow puts reshapes around every assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
     """A step of several micro-batches.
 
-    Parameters have the numbers of the original step's, feeds as many times the rows (a scalar becomes a vector). New
-    variables come after them, [replicas, ...]: `rows` says of which variables they are the replicas' own values.
+    Parameters have the numbers of the original step's, feeds the rows of all micro-batches (a scalar becomes a vector).
+    New variables come after them, [replicas, ...]: the replicas' own values of the variables numbered `rows`.
     """
 
     module: Module
@@ -73,7 +73,7 @@ def _check_statistics(module: Module) -> None:
 
 
 class Loop(Protocol):
-    """Adds a loop to an entry computation; afterwards its results are here, as `MicroBatchLoop` describes them."""
+    """Adds a loop to an entry computation and holds its results, as `MicroBatchLoop` describes them."""
 
     reduced: dict[Instruction, Instruction]
     last: dict[Instruction, Instruction]
@@ -94,7 +94,7 @@ class Repetition:
         self.entry = Builder(module.entry.name)
 
     def run(self, loop: Loop) -> Repeated:
-        """The step around a loop that has been made for `entry`."""
+        """The step around a loop that has been built for `entry`."""
         old = self.module.entry.parameters
         parameters = [self.entry.parameter_of(self._parameter_shape(p)) for p in old]
         for new, parameter in zip(parameters, old, strict=True):
@@ -119,7 +119,7 @@ class Repetition:
         return Repeated(Module(self.module.name, computation, {**aliases, **new_aliases}), roles, self.rows)
 
     def _first(self, rows: Instruction) -> Instruction:
-        """Replica 0's row, which is what the host sees."""
+        """Replica 0's row, which the host reads."""
         dimensions = rows.array_shape.dimensions[1:]
         row = self.entry.slice(rows, (0, 1), *((0, size) for size in dimensions))
         return self.entry.reshape(row, dimensions)

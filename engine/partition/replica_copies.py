@@ -1,4 +1,4 @@
-"""Copies the instructions of one replica for all of them, into a computation that is being built."""
+"""Copies the instructions of one replica for all replicas, into a computation that is being built."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from engine.partition.uniformity import Differing, LoopKinds, Uniformity, elemen
 from engine.passes.rewriting import changed
 
 FOLD = 0x9E3779B97F4A7C15
-"""Replica r's random numbers are those of the key, xor r times this odd number (2**64 over the golden ratio)."""
+"""Replica r's random numbers are those of the key xor (r times this odd number), 2**64 over the golden ratio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,20 @@ class Held:
     copies: tuple[Instruction, ...]
 
     def of(self, place: int) -> Instruction:
-        """The copy of the replica at a place."""
+        """The copy of the replica at an index."""
         return self.copies[place if len(self.copies) > 1 else 0]
 
     def only(self, place: int) -> Held:
-        """The same for one replica alone."""
+        """The same for the replica at one index alone."""
         return Held(self.kind, (self.of(place),))
 
 
 Value = list[Held]
-"""The leaves of an instruction's value, one for an array."""
+"""The leaves of an instruction's value; an array has one."""
 
 
 class ReplicaCopies:
-    """Copies computations for some of the replicas: for all, or for one where control flow parts them."""
+    """Copies computations for some of the replicas: for all, or for one where control flow diverges."""
 
     def __init__(self, builder: Builder, uniformity: Uniformity, replicas: tuple[int, ...]) -> None:
         self.b, self.uniformity, self.replicas = builder, uniformity, replicas
@@ -87,7 +87,7 @@ class ReplicaCopies:
                 return self._device_operation(instruction, operands)
         return self._copied(instruction, operands)
 
-    # Anything that only computes
+    # Instructions without side effects
 
     def _copied(self, instruction: Instruction, operands: Sequence[Value]) -> Value:
         kinds = self.uniformity.after(instruction, [tuple(leaf.kind for leaf in value) for value in operands])
@@ -125,7 +125,7 @@ class ReplicaCopies:
     # Random numbers
 
     def _random_bits(self, instruction: Instruction, operands: list[Value]) -> Value:
-        """Replicas that share a variable's state draw from keys of their own; the new state is replica 0's."""
+        """Replicas that share a variable's state draw with keys of their own; the new state is replica 0's."""
         (state,) = operands[0]
         if state.kind is not Differing.STATE or self.uniformity.replicas == 1:
             return self._copied(instruction, operands)
@@ -137,7 +137,7 @@ class ReplicaCopies:
         return [Held(Differing.STATE, (following,)), Held(Differing.VARYING, bits)]
 
     def _folded(self, state: Instruction, replica: int) -> Instruction:
-        """The state with a replica's key, which is its first word; folding twice is folding not at all."""
+        """The state with a replica's key xor-ed into its first word; folding twice restores the state."""
         if replica == 0:
             return state
         words = np.zeros(state.array_shape.dimensions, state.array_shape.dtype)
@@ -162,12 +162,12 @@ class ReplicaCopies:
         (operand,) = operands[0]
         copies = meet(self.b, instruction, [operand.of(replica) for replica in self.replicas])
         (kind,) = self.uniformity.after(instruction, [(operand.kind,)])
-        # Where groups of fewer replicas were given one value, they have one result too.
+        # Where groups of fewer replicas got one value, they have one result too.
         copies = copies if kind is Differing.VARYING else copies[:1]
         return [Held(kind, tuple(copies))]
 
     def _outfeed(self, instruction: Instruction, operands: list[Value]) -> Value:
-        """One row of all replicas, along a new first dimension if there are more than one."""
+        """One row of all replicas, stacked along a new first dimension if there are more than one."""
         *leaves, (token,) = operands
         if len(self.replicas) == 1:
             taken = [leaf.of(0) for (leaf,) in leaves]
@@ -177,7 +177,7 @@ class ReplicaCopies:
         return [Held(Differing.STATE, (each,)) for each in self._leaves(call)]
 
     def _in_turn(self, instruction: Instruction, operands: list[Value]) -> Value:
-        """Each replica's execution takes the token of the one before."""
+        """Each replica's execution takes the token of the previous one."""
         *leaves, (token,) = operands
         following, results = token.of(0), []
         for place in range(len(self.replicas)):
@@ -244,7 +244,7 @@ class ReplicaCopies:
         return _regrouped(self.b, made, results)
 
     def _inside(self, computation: Computation, value: Value, shape: AnyShape) -> tuple[Builder, Value]:
-        """A computation's copies in a builder of its own, whose one parameter has all copies of a value."""
+        """A computation's copies in a builder of its own, whose only parameter has all copies of a value."""
         builder = Builder(computation.name)
         inner = _regrouped(builder, builder.parameter_of(shape), value)
         found = ReplicaCopies(builder, self.uniformity, self.replicas).run(computation, [inner])
@@ -254,7 +254,7 @@ class ReplicaCopies:
         return self.b.tuple(*(copy for leaf in value for copy in leaf.copies))
 
     def _as_kinds(self, value: Value, kinds: Sequence[Differing]) -> Value:
-        """The leaves with a copy for each replica where the kind asks for it."""
+        """The leaves with a copy for each replica where the kind requires it."""
         assert all(leaf.kind <= kind for leaf, kind in zip(value, kinds, strict=True))
         return [
             Held(kind, tuple(leaf.of(place) for place in range(len(self.replicas) if kind is Differing.VARYING else 1)))
@@ -263,7 +263,7 @@ class ReplicaCopies:
 
 
 def _regrouped(b: Builder, flat: Instruction, like: Value) -> Value:
-    """The elements of a flat tuple, as leaves with as many copies as those of a value."""
+    """The elements of a flat tuple, as leaves with as many copies as those of `like`."""
     value, index = [], 0
     for leaf in like:
         copies = tuple(b.get_tuple_element(flat, index + place) for place in range(len(leaf.copies)))
@@ -273,7 +273,7 @@ def _regrouped(b: Builder, flat: Instruction, like: Value) -> Value:
 
 
 def _side_by_side(kinds: LoopKinds, initial: Value, each: Sequence[Value]) -> Value:
-    """The results of loops that ran for each replica: what turns hand on is what it was before."""
+    """The results of loops that ran for each replica; a leaf that does not vary keeps its initial value."""
     value = []
     for leaf, kind in enumerate(kinds.results):
         varies = kind is Differing.VARYING

@@ -1,4 +1,4 @@
-"""Which state of a training step replicas share, and of which each has its own."""
+"""The state of a training step that replicas share, and the state that each has its own copy of."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Kind = Literal["shared", "rows"]
 def kinds_of(
     module: Module, parts: Cut, replicas: int, metrics: Collection[int], names: Mapping[int, str]
 ) -> dict[int, Kind]:
-    """How replicas hold each variable that the gradient part updates.
+    """The storage kind of each variable that the gradient part updates.
 
-    A metric to which is added is shared, so it is exact over all replicas; a random state too, from which each replica
-    in turn takes the next numbers. Of all else (moving statistics, counts of steps) each replica has a row.
+    A metric that is only added to is shared, so it is exact over all replicas; so is a random state, from which
+    replicas draw one after another. Of all others (moving statistics, counts of steps) each replica has a row.
     Raises ConfigurationError for metrics that are updated otherwise.
     """
     kinds: dict[int, Kind] = {}
@@ -41,7 +41,7 @@ def kinds_of(
 
 
 def _is_sum(parameter: Instruction, value: Instruction) -> bool:
-    """Whether an update adds what does not depend on the variable (or leaves it alone)."""
+    """Whether an update adds a term that does not depend on the variable (or leaves it unchanged)."""
     if value is parameter:
         return True
     if value.opcode != "add" or value.operands.count(parameter) != 1:

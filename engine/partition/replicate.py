@@ -1,4 +1,4 @@
-"""Turns a program of one replica into one of R replicas: copies of what differs, one of what does not."""
+"""Builds from a program of one replica one of R replicas: copies of what differs, one of what does not."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Replicated:
     """A program of several replicas.
 
     Parameters and results have the numbers of the original program's; a result that differs between replicas is
-    replica 0's. New variables come after them, [replicas, ...]: `rows` says of which variables they are the replicas'
-    own values.
+    replica 0's. New variables come after them, [replicas, ...]: the replicas' own values of the
+    variables numbered `rows`.
     """
 
     module: Module
@@ -40,15 +40,15 @@ class Replicated:
 def replicate(
     module: Module, roles: Sequence[str], replicas: int, names: Mapping[int, str] | None = None
 ) -> Replicated:
-    """The program that does what `replicas` replicas of `module` do, which meet at collectives.
+    """The program that does what `replicas` replicas of `module` do, which synchronise at collectives.
 
     Arguments ("feed") and constants are the same for all replicas, elements of infeeds are not: replica r takes each
-    R-th, beginning with the r-th. Of a variable whose new value may differ between replicas, each replica has its own.
-    An outfeed hands over rows [replicas, ...] of all replicas if there are more than one. Replicas draw different
-    random numbers where the generator's state is a variable's, and the same ones where it is made of constants and
+    R-th, beginning with the r-th. A variable whose new value may differ between replicas has a value for each replica.
+    An outfeed enqueues rows [replicas, ...] of all replicas if there are more than one. Replicas draw different
+    random numbers where the generator's state is a variable's, the same ones where it is computed from constants and
     arguments. `names` are those of variables, for printouts.
     Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
-    that only some replicas enter; StepCountError for gradients accumulated in a loop of other numbers of turns.
+    that only some replicas enter; StepCountError for gradients accumulated in a loop of a wrong number of iterations.
     """
     if replicas < 1:
         raise ConfigurationError(f"Expected at least 1 replica. Received: {replicas}. Nearest: 1.")
@@ -87,7 +87,7 @@ class _Replication:
         return Replicated(Module(self.module.name, computation, aliases), roles, rows)
 
     def _rows(self, number: int, variable: Instruction) -> Held:
-        """The replicas' own values of a variable: the rows of a further one."""
+        """The replicas' own values of a variable: the rows of a new parameter."""
         shape = variable.array_shape
         parameter = self.entry.parameter_of(shape.with_dimensions((self.replicas, *shape.dimensions)))
         parameter.name, parameter.op_name = f"{variable.name}.rows", self.names.get(number, variable.op_name)

@@ -1,7 +1,7 @@
-"""Pipeline schedules as data: in which slot of time which IPU runs which part of which micro-batch.
+"""Pipeline schedules as data: in which time slot which IPU runs which part of which micro-batch.
 
-All three schedules are periodic: a part (forward, recompute or backward of a stage) runs once in each period, and
-micro-batch m's turn of it comes m periods after micro-batch 0's. A slot is as long as its longest row.
+All three schedules are periodic: a part (forward, recompute or backward of a stage) runs once in each period, for
+micro-batch m exactly m periods after micro-batch 0. A slot is as long as its longest row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 ScheduleKind = Literal["Grouped", "Interleaved", "Sequential"]
 """Names of `PipelineSchedule` (Graphcore's documentation, "Pipelined training")."""
 Recomputation = Literal["none", "then_backpropagate", "with_backpropagation"]
-"""Forward parts that run again before their backward parts: not, in rows of their own, or within the backward row."""
+"""Whether forward parts run again before their backward parts: not, in rows of their own, or in the backward row."""
 Kind = Literal["forward", "recompute", "backward", "update"]
 Devices = tuple[tuple[int, ...], ...]
 """For each stage the IPUs it is on: one, or one for each of its concurrent parts."""
@@ -21,7 +21,7 @@ Devices = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one IPU does in one slot. The update has no micro-batch."""
+    """The part that one IPU runs in one slot. The update has no micro-batch."""
 
     slot: int
     ipu: int
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stage's forward, recompute or backward: micro-batch 0's runs at `start`, in slots of which some stay empty."""
+    """A stage's forward, recompute or backward: micro-batch 0's runs at `start`, in slots that may be empty."""
 
     kind: Kind
     stage: int
@@ -55,7 +55,7 @@ class Schedule:
 
     @property
     def slots(self) -> int:
-        """The slots of one execution, with those of the update."""
+        """The number of slots of one execution, those of the update included."""
         return self.rows[-1].slot + 1
 
     @property
@@ -68,27 +68,27 @@ class Schedule:
         return next(part for part in self.parts if (part.kind, part.stage) == (kind, stage))
 
     def position(self, part: Part) -> int:
-        """A part's place in a micro-batch's way: forward through the stages, and back."""
+        """The index of a part in a micro-batch's path: forward through the stages, and back."""
         return part.stage if part.kind == "forward" else 2 * self.stages - 1 - part.stage
 
     def turn_of(self, part: Part) -> int:
-        """How many periods micro-batch 0's turn of a part comes after the beginning."""
+        """The number of periods from the start to micro-batch 0's run of a part."""
         return part.start // self.period
 
     def depth(self, writer: Part, reader: Part) -> int:
-        """How many micro-batches' values from one part are kept at most until another has read them."""
+        """The largest number of micro-batches whose values from one part are kept until another has read them."""
         return (reader.start - writer.start) // self.period + 1
 
     def stash_depths(self) -> tuple[int, ...]:
-        """For each stage the micro-batches whose activations its IPU holds at most, that in work included."""
+        """For each stage the largest number of micro-batches whose activations its IPU holds, with the current one."""
         if not self.training:
             return (0,) * self.stages
         return tuple(self.depth(self.part("forward", s), self.part("backward", s)) for s in range(self.stages))
 
     def bubbles(self, durations: Mapping[tuple[Kind, int], float] | None = None) -> dict[int, float]:
-        """For each IPU the share of the time, the update apart, in which it waits.
+        """For each IPU the fraction of the time, without the update, in which it is idle.
 
-        `durations` are those of (kind, stage); every row takes as long as any other where they are not given.
+        `durations` are those of (kind, stage), in any unit; without them all rows take the same time.
         """
         longest: dict[int, float] = {}
         busy = dict.fromkeys(self.ipus, 0.0)
@@ -102,7 +102,7 @@ class Schedule:
 
 
 def devices_of(stages: int, device_mapping: Sequence[int | Sequence[int]] | None) -> Devices:
-    """For each stage its IPUs, by default the one of its number."""
+    """The IPUs of each stage; by default stage k is on IPU k."""
     mapping = range(stages) if device_mapping is None else device_mapping
     return tuple((each,) if isinstance(each, int) else tuple(each) for each in mapping)
 
@@ -115,7 +115,7 @@ def make_schedule(
     training: bool,
     recomputation: Recomputation = "none",
 ) -> Schedule:
-    """The schedule of one execution on one replica. Its arguments have been checked (`check_pipeline`)."""
+    """The schedule of one execution on one replica, from arguments that `check_pipeline` has accepted."""
     recomputes = training and recomputation == "then_backpropagate"
     make = {"Grouped": _grouped, "Interleaved": _interleaved, "Sequential": _sequential}[kind]
     period, parts = make(devices, training, recomputes)
@@ -128,7 +128,7 @@ def make_schedule(
 
 
 def _grouped(devices: Devices, training: bool, recomputes: bool) -> tuple[int, list[Part]]:
-    """All IPUs go forward, then all backward. An IPU of several stages takes them one after the other."""
+    """All IPUs run forward, then all backward. An IPU with several stages runs them one after the other."""
     stages = len(devices)
     lanes, width = _lanes(devices)
     period = width * (1 + training + recomputes)
@@ -144,7 +144,7 @@ def _grouped(devices: Devices, training: bool, recomputes: bool) -> tuple[int, l
 
 
 def _interleaved(devices: Devices, training: bool, recomputes: bool) -> tuple[int, list[Part]]:
-    """Each IPU goes forward and backward in turn: its neighbours go the other way at that time."""
+    """Each IPU alternates between forward and backward, its neighbours the other way round."""
     if not training:
         return _grouped(devices, training, recomputes)
     stages, period = len(devices), 3 if recomputes else 2
@@ -166,7 +166,7 @@ def _sequential(devices: Devices, training: bool, recomputes: bool) -> tuple[int
 
 
 def _lanes(devices: Devices) -> tuple[list[int], int]:
-    """For each stage the number of the slot, among those in which all IPUs do the like, that it takes."""
+    """For each stage its slot number among the slots in which all IPUs run the same kind of part, and their count."""
     taken: dict[int, int] = {}
     lanes = []
     for ipus in devices:
@@ -177,7 +177,7 @@ def _lanes(devices: Devices) -> tuple[list[int], int]:
 
 
 def _rows(devices: Devices, micro_batches: int, period: int, parts: Sequence[Part]) -> list[Row]:
-    """The rows in order, slots in which no IPU has anything to do left out."""
+    """The rows in order, without slots in which all IPUs are idle."""
     items = [(part.start + period * m, part, m) for part in parts for m in range(micro_batches)]
     numbers = {slot: number for number, slot in enumerate(sorted({slot for slot, _, _ in items}))}
     return [

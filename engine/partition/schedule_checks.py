@@ -1,4 +1,4 @@
-"""What a pipeline may be asked for, and what its schedule must keep to."""
+"""Checks of a pipeline's options, and of the invariants of its schedule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODES: dict[str, Recomputation] = {
 
 
 def check_pipeline(kind: ScheduleKind, stages: int, devices: Devices, *, training: bool) -> None:
-    """Raises ConfigurationError for a mapping that does not fit, UnsupportedOperation for what no IPU program does."""
+    """Raises ConfigurationError for wrong options, UnsupportedOperation if Interleaved training shares an IPU."""
     if kind not in get_args(ScheduleKind):
         names = ", ".join(get_args(ScheduleKind))
         raise ConfigurationError(f"Expected one of the pipeline schedules {names}. Received: {kind!r}.")
@@ -47,9 +47,9 @@ def _mapping(devices: Devices) -> list[int | list[int]]:
 
 
 def recomputation_of(mode: RecomputationMode | None, kind: ScheduleKind) -> Recomputation:
-    """How a schedule recomputes in one of Graphcore's modes; None for not at all.
+    """The recomputation of a schedule in one of Graphcore's modes; None for none.
 
-    Raises UnsupportedOperation for modes that a schedule does not have, ConfigurationError for unknown ones.
+    Raises UnsupportedOperation for modes that the schedule does not support, ConfigurationError for unknown ones.
     """
     if mode is None:
         return "none"
@@ -68,7 +68,7 @@ def recomputation_of(mode: RecomputationMode | None, kind: ScheduleKind) -> Reco
 
 
 def legal_count(kind: ScheduleKind, devices: Devices, *, training: bool) -> int:
-    """The number whose multiples are legal counts of micro-batches."""
+    """The number whose multiples are the legal counts of micro-batches."""
     if kind == "Sequential":
         return 1
     if kind == "Grouped":
@@ -95,7 +95,7 @@ def check_count(kind: ScheduleKind, devices: Devices, micro_batches: int, *, tra
 
 
 def verify_schedule(schedule: Schedule) -> None:
-    """Raises InternalError unless each part runs once for each micro-batch, where and when it can."""
+    """Raises InternalError unless each part runs once for each micro-batch, in order and on its IPUs."""
     slots, stages = _slots(schedule), range(schedule.stages)
     order: list[tuple[Kind, int]] = [("forward", stage) for stage in stages]
     for stage in reversed(stages if schedule.training else ()):
@@ -106,7 +106,7 @@ def verify_schedule(schedule: Schedule) -> None:
     updates: set[tuple[Kind, int, int | None]] = {("update", stage, None) for stage in stages if schedule.training}
     _require(set(slots) == expected | updates, "each part runs once")
     for micro_batch in micro_batches:
-        # Between a recomputation and the gradients of the stage behind there is no order.
+        # Recomputations are not ordered against the gradients of later stages.
         for kind in ("recompute", "backward"):
             when = [slots[*part, micro_batch] for part in order if part[0] != kind]
             _require(when == sorted(set(when)), f"order of micro-batch {micro_batch}")
@@ -119,7 +119,7 @@ def verify_schedule(schedule: Schedule) -> None:
 
 
 def _slots(schedule: Schedule) -> dict[tuple[Kind, int, int | None], int]:
-    """When each part of each micro-batch runs, the same on all its IPUs."""
+    """The slot in which each part of each micro-batch runs, the same on all its IPUs."""
     found: dict[tuple[Kind, int, int | None], list[Row]] = {}
     places: set[tuple[int, int]] = set()
     for row in schedule.rows:

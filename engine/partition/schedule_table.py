@@ -23,7 +23,7 @@ class ScheduleRows(list[Row], Shown):
 
     @classmethod
     def of(cls, schedule: Schedule) -> ScheduleRows:
-        """The rows of a schedule, with a title that says what it is."""
+        """The rows of a schedule, with a title that describes it."""
         return cls(
             schedule.rows,
             f"{schedule.kind} schedule, {schedule.stages} stages on {len(schedule.ipus)} IPUs, "
@@ -31,7 +31,7 @@ class ScheduleRows(list[Row], Shown):
         )
 
     def table(self, width: int | None = WIDTH) -> str:
-        """As many slots as there is room for in `width` characters; all of them for None."""
+        """The table with as many slots as fit into `width` characters; with all of them for None."""
         if not self:
             return "[]"
         ipus, slots = sorted({row.ipu for row in self}), max(row.slot for row in self) + 1

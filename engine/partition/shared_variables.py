@@ -1,4 +1,4 @@
-"""Variables are where the stages that use them are: stages that share one must be on the same IPUs."""
+"""Variables are on the IPUs of the stages that use them: stages that share one must be on the same IPUs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from engine.partition.stages import stage_of
 
 
 def check_shared_variables(pipelined: Pipelined, names: Mapping[int, str]) -> None:
-    """Raises ConfigurationError for a weight that operations of two stages take, which are on different IPUs.
+    """Raises ConfigurationError for a weight that operations of two stages on different IPUs read.
 
-    What each micro-batch changes, as states of random numbers, is not meant, nor what no stage's scope names, as a
-    loss of regularisation. `names` are those of variables by their parameter's number.
+    Variables that each micro-batch changes (states of random numbers) are exempt, and so are uses outside of all
+    stages' scopes (a regularisation loss). `names` are those of variables by their parameter's number.
     """
     source, devices = pipelined.source, pipelined.schedule.devices
     first_use: dict[Instruction, int] = {}

@@ -16,7 +16,7 @@ from engine.partition.stages import Placement
 class StageContents:
     """Bytes of one stage: `weights` stay the same during an execution, `states` change with each micro-batch,
     `optimizer_state` is used by the update alone. `accumulators` are of gradients in the type they are summed in,
-    `output_sums` of accumulated outputs. What several stages use is the first one's.
+    `output_sums` of accumulated outputs. A variable of several stages counts for the first.
     """
 
     weights: int
@@ -59,7 +59,7 @@ def is_state(parameter: Instruction, cut: Cut) -> bool:
 def _optimizer_state(
     stages: int, cut: Cut, counted: set[Instruction], stage_of_mark: Mapping[Instruction, int]
 ) -> list[int]:
-    """Variables of the update alone are where the gradients are that change them; others of the update in stage 0."""
+    """The bytes of variables of the update alone, in the stage of their gradients; those without any in stage 0."""
     sizes = [0] * stages
     for number, value in cut.updates.items():
         parameters, marks = _sources(value)

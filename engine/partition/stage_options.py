@@ -1,4 +1,4 @@
-"""Options of Poplar's libraries for single parts of a pipeline: PipelineStageOptions, as an account takes them."""
+"""Options of Poplar's libraries for single parts of a pipeline: PipelineStageOptions, as a cost report takes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StageOptions:
 
 
 def stage_options_from(plain: Mapping[str, Any]) -> StageOptions:
-    """The options that `dataclasses.asdict`, and maybe JSON, has made plain."""
+    """The options from a plain mapping, as from `dataclasses.asdict`, also after a round trip through JSON."""
     return StageOptions(
         tuple(library_options_from(each) for each in plain["forward"]),
         tuple(library_options_from(each) for each in plain["backward"]),
@@ -51,5 +51,5 @@ def stage_options_from(plain: Mapping[str, Any]) -> StageOptions:
 
 
 def library_options_from(plain: Mapping[str, Sequence[Sequence[str]]]) -> LibraryOptions:
-    """The options of one part that have been made plain in the same way."""
+    """The options of one part from a plain mapping of the same form."""
     return LibraryOptions(**{name: tuple((flag, value) for flag, value in flags) for name, flags in plain.items()})

@@ -11,11 +11,11 @@ from engine.passes.running import Pass
 
 BEFORE_STAGES: tuple[Pass, ...] = (
     *BEFORE,
-    # Arrays cross from stage to stage, not tuples: TensorFlow's lists, which loops keep for their gradients, are such.
+    # Arrays, not tuples, cross between stages; the lists that TensorFlow's loops keep for their gradients are tuples.
     flatten_loop_states,
     inline_calls,
     dead_code,
-    # Weights that loops only read are taken from the variables, so they need not be kept for each micro-batch.
+    # Weights that loops only read come from the variables, so they are not kept for each micro-batch.
     prune_loop_states,
     inline_calls,
     dead_code,

@@ -1,9 +1,9 @@
-"""Places each instruction of a step in a stage of a pipeline, by the name scopes that were traced with it.
+"""Assigns each instruction of a step to a stage of a pipeline, by the name scopes that were traced with it.
 
 A stage's scope is a component `ipu_stage_<k>` of the op_name (TensorFlow adds `_<n>` to one entered again); that of
 gradients is `gradient_tape` or `gradients`. Positions 0 to N - 1 are the stages' forward parts, N to 2N - 1 their
 backward parts, the last stage's first: within a micro-batch values only flow to the same or to later positions.
-What has no scope goes where its value is read, or where it is computed from more than it is.
+An instruction without a scope goes where its value is read, or to its operands if those are larger than its result.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from engine.partition.marks import Cut, is_mark, is_total
 from engine.partition.own_states import NOWHERE, owners_by_themselves
 
 FEED = -1
-"""The position of feeds: each part takes its rows itself."""
-"""Opcodes that do something else each time they run."""
+"""The position of feeds: each part slices its rows itself."""
 
 
 def stage_of(instruction: Instruction) -> int | None:
-    """The stage in whose scope an instruction was traced."""
+    """The stage in whose scope an instruction was traced, None outside of all."""
     return stage_in(instruction.op_name)
 
 
 @contextmanager
 def restaged(module: Module, stages: Mapping[int, int]) -> Iterator[None]:
-    """The instructions of a module's entry are in the scopes of other stages within: stage k in that of `stages[k]`."""
+    """Puts the instructions of a module's entry into other stages' scopes within: those of stage k into `stages[k]`."""
     before = {each: each.op_name for each in module.entry.instructions}
     for each, name in before.items():
         each.op_name = STAGE_SCOPE.sub(lambda found: _renumbered(found, stages), name)
@@ -50,8 +49,8 @@ def _renumbered(found: Match[str], stages: Mapping[int, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where what differs from micro-batch to micro-batch is computed, in the module's order; what is not here is the
-    same for all. A variable that the gradient part updates is where its new value is."""
+    """The position of each value that differs from micro-batch to micro-batch, in the module's order; others are the
+    same for all. A variable that the gradient part updates has the position of its new value."""
 
     stages: int
     position: dict[Instruction, int]
@@ -73,8 +72,8 @@ def place(
 ) -> Placement:
     """The positions of a module that has been inlined and cut.
 
-    `in_turn` says that a micro-batch only begins when the one before is through, so variables may change anywhere.
-    Raises ConfigurationError for scopes of stages that do not exist or, without `empty_stages`, hold nothing, and for
+    `in_turn` says that a micro-batch only begins when the previous one has finished, so variables may change anywhere.
+    Raises ConfigurationError for scopes of stages that do not exist or, without `empty_stages`, are empty, and for
     values or variables that an earlier stage would need from a later one.
     """
     placing = _Placing(module, roles, parts, stages, in_turn, names or {})
@@ -128,7 +127,7 @@ class _Placing:
         return Placement(self.stages, position)
 
     def check_scopes(self, empty_stages: bool) -> None:
-        """Raises ConfigurationError for scopes of stages beyond the last, and for stages without any."""
+        """Raises ConfigurationError for scopes of stages beyond the last, and for stages without instructions."""
         found = {stage: i for i in self.needed if (stage := stage_of(i)) is not None}
         beyond = [stage for stage in found if stage >= self.stages]
         if beyond:
@@ -151,7 +150,7 @@ class _Placing:
             )
 
     def _backward(self) -> set[Instruction]:
-        """What belongs to the gradients: by its scope, or because it follows from such. Without marks, nothing."""
+        """The instructions of the gradients: by scope, or as users of such. Without marks, none."""
         if all(is_total(mark) for mark in self.parts.marks):
             return set()
         return backward_pass(self.needed, (*self.parts.moving.values(), *self.parts.last))
@@ -170,7 +169,7 @@ class _Placing:
         return latest
 
     def _sweep(self, fixed: Mapping[Instruction, int], owners: Mapping[Instruction, int]) -> dict[Instruction, int]:
-        """Positions in the module's order: `owners` are those of variables, which nothing reads earlier."""
+        """Positions in the module's order: `owners` are those of variables, before which no instruction reads them."""
         position: dict[Instruction, int] = {}
         for i in self.varying:
             operands = [operand for operand in i.operands if operand in position]
@@ -193,7 +192,7 @@ class _Placing:
         return position
 
     def _gathers(self, instruction: Instruction) -> bool:
-        """Whether less crosses to its readers if it is computed where its operands are (a sum of gradients, say)."""
+        """Whether computing it at its operands sends fewer bytes to its readers (a sum of gradients, say)."""
         taken = [operand for operand in dict.fromkeys(instruction.operands) if operand in self.varying]
         sizes = [sum(shape.bytes for shape in each.tuple_shapes) for each in (*taken, instruction)]
         return sum(sizes[:-1]) > sizes[-1]
@@ -217,7 +216,7 @@ class _Placing:
         )
 
     def _refuse_late_states(self, position: Mapping[Instruction, int], fixed: Mapping[Instruction, int]) -> None:
-        """What was put off for a variable's sake may only serve variables."""
+        """Only variables may depend on instructions that were delayed for a variable."""
         states = set(self.parts.moving.values())
         others = set(topological([*(m.operands[0] for m in self.parts.marks), *self.parts.last]))
         for i, wanted in self.wanted.items():
@@ -234,7 +233,7 @@ class _Placing:
 
 
 def _layer(instruction: Instruction) -> str:
-    """The scope after the stage's, which is the layer's."""
+    """The scope after the stage's, which is the layer's, quoted for messages."""
     match = STAGE_SCOPE.search(instruction.op_name)
     rest = instruction.op_name[match.end() :].strip("/") if match else ""
     return repr(rest.rsplit("/", 1)[0] or instruction.op_name)

@@ -1,7 +1,7 @@
 """Where a pipeline keeps its data on a chip: on the tiles, in streaming memory, divided among replicas.
 
-Options of Graphcore's `pipeline()` say so. They change what the account of a pipeline has where, and what its schedule
-has to move; the engine executes the same program with all of them.
+Options of Graphcore's `pipeline()` choose it. They change where the cost report counts a pipeline's data and which
+transfers its schedule has; the engine executes the same program with all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The options that move data; None, where TensorFlow for IPUs decides by itself, leaves them on the tiles.
+    """The options that move data; None, where TensorFlow for IPUs decides itself, leaves them on the tiles.
 
     Optimizer state is divided only where it is offloaded, and weights are offloaded only where they are divided.
     """
@@ -35,5 +35,5 @@ class Storage:
 
 
 def share(size: int, replicas: int, divided: bool | None) -> int:
-    """The bytes that one replica keeps of what is divided among all, or not."""
+    """The bytes that one replica keeps of `size`, rounded up if it is divided among all replicas."""
     return -(-size // replicas) if divided else size

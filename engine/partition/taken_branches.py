@@ -1,4 +1,4 @@
-"""Updates as they are when they are made: what a condition guards is in its place, as an account counts it."""
+"""Updates as they are when their condition holds: conditionals are replaced by a branch, for cost reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.passes.rewriting import changed
 
 
 def up_to(roots: Iterable[Instruction], ends: Collection[Instruction]) -> list[Instruction]:
-    """What roots depend on, operands first, with the ends but without what those are made of."""
+    """The instructions that roots depend on, operands first, with the ends but without the ends' operands."""
     found: dict[Instruction, None] = {}
     stack = [(root, False) for root in roots]
     while stack:
@@ -26,8 +26,8 @@ def up_to(roots: Iterable[Instruction], ends: Collection[Instruction]) -> list[I
 def taken(values: Mapping[int, Instruction], ends: Collection[Instruction]) -> dict[int, Instruction]:
     """The values with the results of the longer branch in place of those of each `conditional`.
 
-    An optimizer that scales losses updates all variables in one branch, if all gradients are finite: without it each
-    update depends on its own gradient alone. Instructions without a condition before them, and those of `ends`, the
+    An optimizer with loss scaling updates all variables in one branch, if all gradients are finite: without it each
+    update depends on its own gradient alone. Instructions that depend on no conditional, and those of `ends`, the
     gradients, stay the same objects.
     """
     new: dict[Instruction, Instruction] = {}

@@ -1,4 +1,4 @@
-"""Copies of a gradient part for the micro-batches of several replicas, which wait for each other at collectives."""
+"""Copies of a gradient part for the micro-batches of several replicas, which synchronise at collectives."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from engine.partition.collectives import meet
 from engine.passes.rewriting import changed
 
 Wanted = tuple[int, Instruction]
-"""An instruction, and the place of the replica in its group."""
+"""The index of a replica in its group, and an instruction."""
 
 
 class CopiesTogether:
-    """Copies what is asked for, once for each replica, around what stands for parameters already.
+    """Copies instructions on demand, once for each replica; parameters have replacements already.
 
-    `stands` has that for each replica. Of variables that replicas share, `states` has the new values by parameter:
-    what one replica makes of such a variable the next one takes.
+    `stands` has those of each replica. `states` has the new values of variables that replicas share, by parameter: each
+    replica reads the value that the previous one computed.
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class CopiesTogether:
         self._builder, self._new, self._states = builder, stands, states
 
     def of(self, place: int, instruction: Instruction) -> Instruction:
-        """What stands for an instruction of one replica.
+        """The copy of an instruction for the replica at index `place`.
 
-        Raises ConfigurationError where a statistic needs what another replica makes of the statistic first.
+        Raises ConfigurationError where a statistic depends on a value that another replica computes from the statistic.
         """
         pending: list[Wanted] = [(place, instruction)]
         begun: set[Wanted] = set()

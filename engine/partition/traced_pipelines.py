@@ -1,7 +1,7 @@
 """Makes pipelines of loops that were traced as such: the body, one micro-batch, becomes the execution of a schedule.
 
-The body holds a mark of the target PIPELINE_TURN whose configuration is that of the pipeline. What the body reads and
-writes of the loop's state are variables of the pipeline; those that change once in each execution are marked, too.
+The body holds a mark of the target PIPELINE_TURN whose configuration is the pipeline's. The elements of the loop's
+state are variables of the pipeline; those that change once in each execution are marked too.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def pipeline_config(pipelining: Pipelining, training: bool) -> str:
 
 
 def with_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
-    """The module with its pipelines, and each of these, in the module's order.
+    """The module with its pipelines, and a list of them in the module's order.
 
-    Raises ConfigurationError for loops that cannot be cut into their stages, or are inside another pipeline, and all
-    that `Pipelining.make_schedule` raises.
+    Raises ConfigurationError for loops that cannot be cut into their stages, or are inside another pipeline, and the
+    errors of `Pipelining.make_schedule`.
     """
     if not any(_is_turn(i) for c in module.computations() for i in c.instructions):
         return module, []
@@ -63,7 +63,7 @@ class _Body:
         self.pipelined, self._numbers = made, numbers
 
     def body(self, old: Computation) -> Computation:
-        """The computation in place of the old one."""
+        """The computation that replaces the old one."""
         builder = Builder(old.name)
         state = builder.parameter_of(old.parameters[0].shape)
         elements = [builder.get_tuple_element(state, k) for k in range(len(state.tuple_shapes))]
@@ -113,7 +113,7 @@ def _as_module(body: Computation) -> Module:
 
 
 def _with_results(module: Module, numbers: list[int]) -> Module:
-    """The module that gives the new values of these variables only, without marks of pipelines."""
+    """The module with only the new values of the variables `numbers` as results, without marks of pipelines."""
     entry = module.entry
     root = Builder().tuple(*(module.results[k] for k in numbers))
     instructions = [i for i in entry.instructions if i is not entry.root]

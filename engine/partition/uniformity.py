@@ -1,4 +1,4 @@
-"""Which values are the same on all replicas: an analysis to a fixed point through loops and conditions."""
+"""Values that are the same on all replicas: an analysis to a fixed point through loops and conditions."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ GATHERING = frozenset({ALL_GATHER, CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM})
 
 
 class Differing(IntEnum):
-    """How far a value may differ between replicas; what is computed from several values is of the greatest kind."""
+    """How far a value may differ between replicas; a result has the greatest kind of its operands."""
 
     FIXED = 0
-    """The same, and made of constants and arguments alone."""
+    """The same, and computed from constants and arguments alone."""
     STATE = 1
-    """The same, and made of variables too."""
+    """The same, and computed from variables too."""
     VARYING = 2
 
 
@@ -40,14 +40,14 @@ Kinds = tuple[Differing, ...]
 
 
 def leaf_shapes(shape: AnyShape) -> list[Shape]:
-    """The arrays in a shape, in order, tuples in tuples too."""
+    """The arrays in a shape, in order, those of nested tuples included."""
     if isinstance(shape, Shape):
         return [shape]
     return [leaf for element in shape.elements for leaf in leaf_shapes(element)]
 
 
 def element_range(shape: AnyShape, index: int) -> slice:
-    """Where the leaves of a tuple's element stand among the tuple's."""
+    """The range of a tuple element's leaves among the leaves of the tuple."""
     assert isinstance(shape, TupleShape)
     start = sum(len(leaf_shapes(element)) for element in shape.elements[:index])
     return slice(start, start + len(leaf_shapes(shape.elements[index])))
@@ -55,9 +55,9 @@ def element_range(shape: AnyShape, index: int) -> slice:
 
 @dataclass(frozen=True, slots=True)
 class LoopKinds:
-    """The kinds of a loop's state during its turns, and those of its results.
+    """The kinds of a loop's state during its iterations, and those of its results.
 
-    If the number of turns differs between replicas (`divergent`), so does all that turns change.
+    If the number of iterations differs between replicas (`divergent`), so does all that iterations change.
     """
 
     state: Kinds
@@ -66,12 +66,12 @@ class LoopKinds:
 
 
 class Uniformity:
-    """The analysis of one module for a number of replicas; results are kept for each computation and its kinds."""
+    """The analysis of one module for a number of replicas; results are cached by computation and argument kinds."""
 
     def __init__(self, replicas: int) -> None:
         self.replicas = replicas
         self.different = Differing.VARYING if replicas > 1 else Differing.STATE
-        """What the replicas' numbers, elements and random numbers are."""
+        """The kind of replica indices, infeed elements and random numbers."""
         self._computations: dict[tuple[Computation, Kinds], Kinds] = {}
         self._loops: dict[tuple[Instruction, Kinds], LoopKinds] = {}
 
@@ -105,7 +105,7 @@ class Uniformity:
         return self._computations[key]
 
     def loop(self, loop: Instruction, initial: Kinds) -> LoopKinds:
-        """What holds in each turn of a `while`, given the kinds of its initial state."""
+        """The kinds that hold in each iteration of a `while`, given those of its initial state."""
         key = (loop, initial)
         if key not in self._loops:
             self._loops[key] = self._loop(loop, initial)
@@ -183,7 +183,7 @@ class Uniformity:
 
 
 def is_ordered(instruction: Instruction) -> bool:
-    """Whether a custom call takes a token as its last operand and has the next one as its last result."""
+    """Whether a custom call takes a token, an s32 scalar, as last operand and returns the next one as last result."""
     if instruction.opcode != "custom-call" or not instruction.get("custom_call_has_side_effect", False):
         return False
     shapes = leaf_shapes(instruction.shape)
@@ -192,7 +192,7 @@ def is_ordered(instruction: Instruction) -> bool:
 
 
 def passed_on(body: Computation) -> set[int]:
-    """The leaves of a loop's state that a turn hands on as they are."""
+    """The leaves of a loop's state that an iteration passes on unchanged."""
     origins: dict[Instruction, list[int | None]] = {}
     for instruction in body.instructions:
         match instruction.opcode:

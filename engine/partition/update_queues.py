@@ -1,4 +1,4 @@
-"""Outfeeds of an update, which is made once for all replicas: each replica enqueues, as on a chip."""
+"""Outfeeds of an update, which runs once for all replicas: each replica enqueues, as on a chip."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from engine.passes.rewriting import changed
 
 
 def enqueue_for_replicas(builder: Builder, copies: Copies, updates: Iterable[Instruction], replicas: int) -> None:
-    """Adds each outfeed that updates depend on as often as there are replicas, to a computation being built.
+    """Adds each outfeed that updates depend on once for each replica, to a computation being built.
 
-    `copies` has what stands for the results of the gradient part already, which the update part begins with.
+    `copies` already has the results of the gradient part, on which the update part depends.
     """
     if replicas == 1:
         return
