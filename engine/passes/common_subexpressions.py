@@ -12,11 +12,11 @@ from engine.ir.properties import is_commutative, is_repeatable
 from engine.passes.rewriting import Visit, changed, rewrite_each
 
 HINTS = frozenset({"frontend_attributes"})
-"""Attributes that do not bear on the result."""
+"""Attributes that do not affect the result."""
 
 
 def common_subexpressions(module: Module) -> Module:
-    """Keeps the first of equal instructions. Random numbers and what has side effects equal nothing else."""
+    """Keeps the first of equal instructions. Random numbers and instructions with side effects are never merged."""
     computations = _Computations()
     return rewrite_each(module, lambda _: _visit_for(computations))
 
@@ -66,7 +66,7 @@ def _frozen(value: Any) -> Hashable:
 
 
 class _Computations:
-    """One computation for all of equal structure, whatever its instructions' names."""
+    """One computation for all of equal structure, whatever the names of their instructions."""
 
     def __init__(self) -> None:
         self._by_structure: dict[Hashable, Computation] = {}

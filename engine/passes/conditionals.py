@@ -1,9 +1,9 @@
 """`conditional` becomes the selection between the results of all its branches.
 
-Branches are pure, so computing those that are not taken changes nothing but time; on a BSP machine, where every tile
-runs the same program, it saves the host's decision. Branches that hold loops or draw random numbers stay branches,
-chosen by predicates: a branch index becomes one comparison for each branch but the last. So do two of which one has
-much to do and the other nearly nothing, as in an update of weights that waits for the last of several batches.
+Branches are pure, so computing those not taken costs only time; on a BSP machine, where every tile runs the same
+program, it saves a decision on the host. Branches that contain loops or draw random numbers stay branches, chosen by
+predicates: a branch index becomes one comparison for each branch but the last. So do pairs of branches of which one
+does much work and the other almost none, as in a weight update that waits for the last of several batches.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from engine.passes.rewriting import RuleSet, make, rewrite
 
 RULES = RuleSet()
 STAYS = "stays_a_branch"
-"""The attribute of conditionals that are there to save work: what is not taken is not done."""
+"""The attribute of conditionals that exist to save work: a branch that is not taken is not computed."""
 LARGE = 2**16
-"""Elements from which on work is worth a decision, if the other branch has less than 1/16 of them."""
+"""Elements from which on a branch justifies a decision, if the other one has less than 1/16 of them."""
 FREE = NOT_STORED | {"copy"}
-"""They cost nothing; of these, simplify_shapes drops copies."""
+"""Opcodes without cost; simplify_shapes drops the copies among them."""
 STAYS_A_BRANCH = EFFECTS | opcodes_of("random") | {"while", "custom-call"}
 
 
 def conditionals_to_selects(module: Module) -> Module:
-    """Every conditional whose branches only compute, with its branches in line."""
+    """Every conditional whose branches only compute becomes a select, its branches inlined."""
     return inline_calls(rewrite(module, RULES))
 
 
@@ -52,7 +52,7 @@ def select_between_branches(instruction: Instruction) -> Instruction | None:
 
 
 def _by_predicates(instruction: Instruction) -> Instruction:
-    """A branch index as a chain of two-way conditionals; out of range, the last branch is left."""
+    """A branch index as a chain of two-way conditionals; an index out of range takes the last branch."""
     choice, *arguments = instruction.operands
     return _choose(instruction, choice, list(instruction.called), arguments, 0)
 
@@ -60,7 +60,7 @@ def _by_predicates(instruction: Instruction) -> Instruction:
 def _choose(
     like: Instruction, choice: Instruction, branches: list[Computation], arguments: list[Instruction], number: int
 ) -> Instruction:
-    """Among branches `number` and above. The second way takes the index and the arguments that are left."""
+    """The choice among branches from `number` on. The second branch takes the index and the remaining arguments."""
     if len(branches) == 1:
         return make(like, "call", like.shape, arguments, called=(branches[0],))
     rest = make(like, "tuple", TupleShape((choice.shape, *(a.shape for a in arguments[1:]))), (choice, *arguments[1:]))
@@ -75,7 +75,7 @@ def _choose(
 
 
 def _computation(name: str, root: Instruction) -> Computation:
-    """All that a root needs, operands first, under names of their own."""
+    """The computation of a root: all that it depends on, operands first, under names of its own."""
     instructions: dict[Instruction, None] = {}
     stack = [root]
     while stack:
@@ -107,7 +107,7 @@ def _is_worth_a_decision(one: Computation, other: Computation) -> bool:
 
 
 def _work(branch: Computation) -> int:
-    """The elements that a branch computes, or sums over."""
+    """The elements that a branch computes, or reduces."""
     work = 0
     for instruction in branch.instructions:
         if instruction.opcode not in FREE:
@@ -118,7 +118,7 @@ def _work(branch: Computation) -> int:
 
 
 def _select(like: Instruction, taken: Instruction, yes: Instruction, no: Instruction, shape: AnyShape) -> Instruction:
-    """The selection for an array, or element by element for a tuple."""
+    """The select for an array, or element by element for a tuple."""
     if isinstance(shape, TupleShape):
         parts = []
         for number, element in enumerate(shape.elements):

@@ -1,4 +1,4 @@
-"""Computes what depends on constants alone, with the op definitions.
+"""Evaluates instructions that depend on constants alone, with the op definitions.
 
 An array of equal elements is folded through its one value and stays a broadcast, however large it is.
 """
@@ -16,11 +16,11 @@ from engine.passes.rewriting import changed, rewrite
 from engine.passes.splats import splat_value
 
 LARGEST_RESULT = 4096
-"""Elements of a folded result: a larger one is cheaper to compute than to keep."""
+"""Elements of a folded result: recomputing a larger one costs less than storing it."""
 LARGEST_OPERAND = 65536
-"""Elements of all operands that are folded. Chosen by hand."""
+"""Largest sum of the elements of folded operands. Chosen by hand."""
 FOLDED = (ELEMENTWISE | DATA_MOVEMENT | {"reduce", "dot"}) - {"broadcast"}
-"""A broadcast of a constant stays as it is: rules recognise it, and it takes no memory."""
+"""A broadcast of a constant is kept: rules recognise it, and it needs no memory."""
 
 
 def constant_folding(module: Module) -> Module:
@@ -42,7 +42,7 @@ def _fold(_: Instruction, instruction: Instruction) -> Instruction | None:
 
 
 def _as_splat(instruction: Instruction) -> Instruction | None:
-    """A literal of equal elements becomes a broadcast, which rules recognise and no one need store."""
+    """A literal of equal elements becomes a broadcast, which rules recognise and which needs no storage."""
     literal: np.ndarray = instruction["literal"]
     if literal.size < 2:
         return None

@@ -1,4 +1,4 @@
-"""Makes the few instructions that rules are built from, in the place of another one (`like`)."""
+"""Builds the few instructions that rules use, in place of another one (`like`)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def constant(like: Instruction, literal: np.ndarray, shape: Shape) -> Instructio
 
 
 def splat_of(like: Instruction, value: np.ndarray, shape: Shape) -> Instruction:
-    """A constant of any shape all of whose elements have one value (a rank-0 array)."""
+    """A constant of any shape all of whose elements have one value, given as a rank-0 array of the shape's dtype."""
     if shape.elements == 1:
         return constant(like, value.reshape(shape.dimensions), shape)
     return broadcast(like, constant(like, value, shape.with_dimensions(())), shape.dimensions, ())
 
 
 def reshape(like: Instruction, operand: Instruction, dimensions: Sequence[int]) -> Instruction:
-    """The operand itself if it has these dimensions already."""
+    """The operand with these dimensions; the operand itself if it has them already."""
     shape = operand.array_shape.with_dimensions(tuple(dimensions))
     return operand if shape == operand.shape else make(like, "reshape", shape, (operand,))
 
 
 def transpose(like: Instruction, operand: Instruction, permutation: Sequence[int]) -> Instruction:
-    """The operand itself if the permutation moves nothing."""
+    """The transposed operand; the operand itself if the permutation is the identity."""
     permutation = tuple(permutation)
     if permutation == tuple(range(len(permutation))):
         return operand
@@ -41,15 +41,15 @@ def transpose(like: Instruction, operand: Instruction, permutation: Sequence[int
 def broadcast(
     like: Instruction, operand: Instruction, dimensions: Sequence[int], mapping: Sequence[int]
 ) -> Instruction:
-    """`mapping[i]` is the dimension of the result that the operand's dimension i becomes."""
+    """The broadcast operand; `mapping[i]` is the dimension of the result that the operand's dimension i becomes."""
     shape = operand.array_shape.with_dimensions(tuple(dimensions))
     return make(like, "broadcast", shape, (operand,), dimensions=tuple(mapping))
 
 
 def slice_of(like: Instruction, operand: Instruction, slices: Sequence[SliceDimension]) -> Instruction:
-    """The operand itself if the slice is the whole of it."""
+    """The sliced operand; the operand itself if the slice is the whole of it."""
     shape = operand.array_shape.with_dimensions(tuple(-(-(s.limit - s.start) // s.stride) for s in slices))
-    # A slice that keeps every size keeps every element: strides are positive and limits stay inside.
+    # A slice that keeps every size keeps every element: strides are positive and limits are in bounds.
     return operand if shape == operand.shape else make(like, "slice", shape, (operand,), slice_dimensions=tuple(slices))
 
 

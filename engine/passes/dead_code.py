@@ -1,4 +1,4 @@
-"""Drops the instructions that neither the root nor anything with a side effect needs."""
+"""Removes the instructions that neither the root nor one with a side effect depends on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine.passes.rewriting import changed
 
 
 def dead_code(module: Module) -> Module:
-    """Keeps every parameter, whether it is used or not: a computation's signature does not change."""
+    """The module without dead code; every parameter is kept, since a computation's signature does not change."""
     new: dict[Computation, Computation] = {}
     for computation in module.computations():
         new[computation] = _without_dead_code(computation, new)

@@ -1,4 +1,4 @@
-"""What becomes of dynamic sizes in each operation."""
+"""Rules for the dynamic sizes of each operation's result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.ir.opcodes import ELEMENTWISE
 from engine.passes.dynamic_dimensions import Resolver, Sizes, on, refused, resolve_dynamic_dimensions
 from engine.passes.rewriting import changed
 
-# From here it comes with its rules.
+# Imported from here, it has its rules registered.
 __all__ = ["resolve_dynamic_dimensions"]
 Resolved = tuple[Instruction, Sizes]
 
@@ -19,7 +19,7 @@ Resolved = tuple[Instruction, Sizes]
 def _set(made: Resolver, instruction: Instruction) -> Resolved:
     operand, size = instruction.operands
     (dimension,) = instruction["dimensions"]
-    # A copy: the operand itself keeps the sizes that it has.
+    # A copy, since the operand keeps its own sizes.
     copied = made.make("copy", operand.shape, operand)
     return copied, {**made.sizes_of(operand), dimension: size}
 
@@ -83,7 +83,7 @@ def _sort(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("tuple")
 def _tuple(made: Resolver, instruction: Instruction) -> Resolved:
-    """Of arrays that all have the same sizes."""
+    """A tuple of arrays that all have the same sizes."""
     first, *others = (made.sizes_of(operand) for operand in instruction.operands)
     if any(sizes != first for sizes in others):
         raise refused(instruction, min({d for sizes in (first, *others) for d in sizes}))
@@ -112,7 +112,7 @@ def _reshape(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("dynamic-reshape")
 def _dynamic_reshape(made: Resolver, instruction: Instruction) -> Resolved:
-    """The sizes among its operands follow from those of the array."""
+    """The operands that give sizes are ignored: the sizes follow from those of the array."""
     array = instruction.operands[0]
     reshaped = made.make("reshape", instruction.shape, array)
     return reshaped, _reshape(made, changed(reshaped, operands=(array,)))[1]
@@ -120,7 +120,7 @@ def _dynamic_reshape(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("reduce")
 def _reduce(made: Resolver, instruction: Instruction) -> Resolved:
-    """What does not count becomes the initial value, which a reduction may take any number of times."""
+    """Elements beyond the size become the initial value, which a reduction may take any number of times."""
     half = len(instruction.operands) // 2
     arrays, starts = instruction.operands[:half], instruction.operands[half:]
     sizes, reduced = made.sizes_of(*arrays), set(instruction["dimensions"])
@@ -132,7 +132,7 @@ def _reduce(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("dot")
 def _dot(made: Resolver, instruction: Instruction) -> Resolved:
-    """What does not count becomes zero where it would be summed over."""
+    """Elements beyond the size become zero where they would be summed over."""
     numbers = instruction["dot_dimension_numbers"]
     sides = (
         (numbers.lhs_contracting_dimensions, numbers.lhs_batch_dimensions),
@@ -157,7 +157,7 @@ def _dot(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("gather")
 def _gather(made: Resolver, instruction: Instruction) -> Resolved:
-    """Indices beyond their size fetch some row or other; the operand is fetched whole or one by one."""
+    """Indices beyond their size fetch arbitrary rows; a dynamic dimension is fetched whole or one index at a time."""
     numbers, slices = instruction["gather_dimension_numbers"], instruction["gather_slice_sizes"]
     operand, indices = instruction.operands
     own, of_indices = made.sizes_of(operand), made.sizes_of(indices)
@@ -176,7 +176,7 @@ def _gather(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("scatter")
 def _scatter(made: Resolver, instruction: Instruction) -> Resolved:
-    """What does not count is scattered to index -1, where nothing is."""
+    """Updates beyond the size are scattered to index -1, which is out of bounds."""
     numbers, count = instruction["scatter_dimension_numbers"], len(instruction.operands) // 2
     arrays, indices = instruction.operands[:count], instruction.operands[count]
     updates = instruction.operands[count + 1 :]
@@ -211,7 +211,7 @@ def _without(dimensions: Iterable[int], others: Sequence[int]) -> list[int]:
 
 
 def _other_than(instruction: Instruction, sizes: Sizes, dimensions: Sequence[int]) -> Sizes:
-    """The sizes, none of which may belong to one of these dimensions."""
+    """The sizes; raises UnsupportedOperation if one belongs to one of these dimensions."""
     for d in dimensions:
         if d in sizes:
             raise refused(instruction, d)
@@ -219,16 +219,16 @@ def _other_than(instruction: Instruction, sizes: Sizes, dimensions: Sequence[int
 
 
 def _whole(made: Resolver, instruction: Instruction, kept: Sequence[int]) -> Sizes:
-    """The operand's sizes, where all of each dynamic dimension is kept."""
+    """The operand's sizes, if all of each dynamic dimension is kept."""
     operand = instruction.operands[0]
     sizes = made.sizes_of(operand)
     return _other_than(instruction, sizes, [d for d in sizes if kept[d] != operand.array_shape.dimensions[d]])
 
 
 def place_after_reshape(before: Sequence[int], after: Sequence[int], d: int) -> tuple[int, int, int] | None:
-    """Where dimension d goes, and the factor and the divisor of its size; None if what counts would be scattered.
+    """The new index of dimension d, and factor and divisor of its size; None if valid elements would be scattered.
 
-    What counts stays together at the start where d is the first of the dimensions it is merged with or split into.
+    Valid elements stay contiguous at the start if d is the first of the dimensions it is merged with or split into.
     """
     if tuple(before[: d + 1]) == tuple(after[: d + 1]):
         return d, 1, 1
@@ -246,7 +246,7 @@ def place_after_reshape(before: Sequence[int], after: Sequence[int], d: int) -> 
 
 
 def _merged(before: Sequence[int], after: Sequence[int], d: int, new: int) -> tuple[int, int, int] | None:
-    """Dimension d and whole dimensions behind it, as one."""
+    """Dimension d merged with whole dimensions after it."""
     factor = after[new] // before[d]
     for end in range(d + 1, len(before) + 1):
         if math.prod(before[d + 1 : end]) == factor:

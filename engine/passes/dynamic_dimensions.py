@@ -1,8 +1,8 @@
-"""Makes dimensions whose size is known only at run time static: the size stands beside the array, as a scalar.
+"""Makes dimensions whose size is known only at run time static: the size becomes a scalar beside the array.
 
-XLA gives such an array its bound as its shape, and `set-dimension-size` says how much of it counts (tf.where,
-boolean_mask and slices whose size is computed end in one). Here the whole of it is computed; what lies beyond the size
-is arbitrary, and rules see to it that it never reaches anything that counts.
+XLA gives such an array its bound as its shape, and `set-dimension-size` says how much of it is valid (tf.where,
+boolean_mask and slices of computed size end in one). Here the whole array is computed; elements beyond the size are
+arbitrary, and rules keep them from affecting valid ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.passes.inline_calls import inline_calls
 from engine.passes.rewriting import Names, changed, make
 
 Sizes = dict[int, Instruction]
-"""For each dynamic dimension of an array (or of all arrays of a tuple) its size, an s32 scalar."""
+"""The sizes of an array's dynamic dimensions (or of those of all arrays of a tuple), s32 scalars."""
 
 
 def resolve_dynamic_dimensions(module: Module) -> Module:
@@ -57,7 +57,7 @@ class Resolver:
         return Computation(self.computation.name, self.instructions, root)
 
     def resolve(self, before: Instruction, instruction: Instruction) -> Instruction:
-        """What stands for an instruction whose operands are new; its sizes are noted."""
+        """The replacement of an instruction that has new operands; its sizes are recorded."""
         self.like = instruction
         if not any(self.sizes.get(operand) for operand in instruction.operands):
             if instruction.opcode != "set-dimension-size":
@@ -68,7 +68,7 @@ class Resolver:
             raise refused(instruction, next(iter(self.sizes[operand])))
         result, sizes = rule(self, instruction)
         kept = self.keep(before, result) if result is instruction else result
-        # Nothing lies beyond the size of a dimension without elements, or of one that has all it may have.
+        # No element is beyond the size of an empty dimension, or of one whose size is its bound.
         bounds = kept.tuple_shapes[0].dimensions
         self.sizes[kept] = {d: size for d, size in sizes.items() if not _is_full(bounds[d], size)}
         return kept
@@ -79,11 +79,11 @@ class Resolver:
         return kept
 
     def sizes_of(self, *operands: Instruction) -> Sizes:
-        """Those of arrays of one shape, taken together: XLA has equal sizes wherever several are dynamic."""
+        """The sizes of arrays of one shape, merged: XLA has equal sizes wherever several are dynamic."""
         return {d: size for operand in operands for d, size in self.sizes.get(operand, {}).items()}
 
     def make(self, opcode: str, shape: AnyShape, *operands: Instruction, **attributes: Any) -> Instruction:
-        """A new instruction in the place of the one being resolved."""
+        """A new instruction in place of the one being resolved."""
         made = make(self.like, opcode, shape, operands, **attributes)
         made = self.names.settle(made, made)
         self.instructions.append(made)
@@ -107,7 +107,7 @@ class Resolver:
         return self.make("broadcast", shape, scalar, dimensions=())
 
     def masked(self, operand: Instruction, sizes: Sizes, fill: Instruction) -> Instruction:
-        """The operand with a scalar in place of all that lies beyond the sizes."""
+        """The operand with the scalar `fill` in place of all elements beyond the sizes."""
         dimensions = operand.array_shape.dimensions
         for dimension, size in sizes.items():
             places = self.make("iota", Shape("s32", dimensions), iota_dimension=dimension)
@@ -118,7 +118,7 @@ class Resolver:
 
 
 Rule = Callable[[Resolver, Instruction], tuple[Instruction, Sizes]]
-"""Returns what stands for an instruction, itself or an instruction that `make` made, and its sizes."""
+"""Returns the replacement of an instruction, itself or one built by `make`, and its sizes."""
 RULES: dict[str, Rule] = {}
 
 

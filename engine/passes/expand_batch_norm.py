@@ -1,7 +1,7 @@
 """batch-norm-training, -inference and -grad as sums, products and broadcasts.
 
-Halves are computed in f32. The variance is the mean square of what has the mean taken off already (two passes
-over the data), so that a large mean costs no digits.
+16-bit floats are computed in f32. The variance is the mean square of the centred operand (two passes
+over the data), so that a large mean costs no precision.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def expand_batch_norm(module: Module) -> Module:
 
 
 class Normalization:
-    """Makes instructions in the place of one batch-norm instruction, in the type that it is computed in."""
+    """Builds instructions in place of one batch-norm instruction, in the type that it is computed in."""
 
     def __init__(self, instruction: Instruction) -> None:
         self.like = instruction
@@ -46,22 +46,22 @@ class Normalization:
         return construct.elementwise(self.like, opcode, *operands)
 
     def spread(self, vector: Instruction) -> Instruction:
-        """A value for each feature, at all elements of the feature."""
+        """A vector with a value for each feature, broadcast to all elements of the feature."""
         return construct.broadcast(self.like, vector, self.shape.dimensions, (self.feature,))
 
     def number(self, value: float) -> Instruction:
-        """A constant for each feature."""
+        """A constant vector with a value for each feature."""
         return construct.splat_of(self.like, np.array(value, self.shape.dtype), self.features)
 
     def sum(self, operand: Instruction) -> Instruction:
-        """Over all dimensions but the features."""
+        """The sum over all dimensions but the features."""
         zero = construct.constant(self.like, np.array(0, self.shape.dtype), self.shape.with_dimensions(()))
         dimensions = tuple(d for d in range(self.shape.rank) if d != self.feature)
         body = binary_computation("add", self.element_type)
         return make(self.like, "reduce", self.features, (operand, zero), (body,), dimensions=dimensions)
 
     def together(self, own: Instruction) -> Instruction:
-        """The sum of a statistic over all that is normalised together, from that over the operand."""
+        """The sum of a statistic over all that is normalised together, from the sum over the operand."""
         return own
 
     def mean(self, operand: Instruction) -> Instruction:
@@ -81,7 +81,7 @@ class Normalization:
         return self.apply("add", self.apply("multiply", centred, self.spread(factor)), self.spread(offset))
 
     def results(self, *values: Instruction) -> Instruction:
-        """The tuple, in the types of the instruction's results."""
+        """The tuple of the values, converted to the types of the instruction's results."""
         assert isinstance(self.like.shape, TupleShape)
         types = [shape.element_type for shape in self.like.tuple_shapes]
         parts = [self.converted(value, kind) for value, kind in zip(values, types, strict=True)]
@@ -105,7 +105,7 @@ def training(made: Normalization) -> Instruction:
 
 @RULES.on("batch-norm-inference")
 def expand_inference(instruction: Instruction) -> Instruction:
-    """The operand, normalised with a mean and a variance that are given."""
+    """The operand, normalised with a given mean and variance."""
     made = Normalization(instruction)
     operand, scale, offset, mean, variance = (made.widened(o) for o in instruction.operands)
     result = made.normalized(made.centred(operand, mean), scale, offset, variance)
@@ -114,12 +114,12 @@ def expand_inference(instruction: Instruction) -> Instruction:
 
 @RULES.on("batch-norm-grad")
 def expand_gradient(instruction: Instruction) -> Instruction:
-    """Of (operand, scale, mean, variance, gradient): the gradients of operand, scale and offset."""
+    """From (operand, scale, mean, variance, gradient): the gradients of operand, scale and offset."""
     return gradients(Normalization(instruction))
 
 
 def gradients(made: Normalization) -> Instruction:
-    """The results of batch-norm-grad; those of scale and offset are of the operand alone."""
+    """The results of batch-norm-grad; the gradients of scale and offset are of the operand alone."""
     operand, scale, mean, variance, gradient = (made.widened(o) for o in made.like.operands)
     inverse = made.apply("divide", made.number(1), made.deviation(variance))
     centred = made.centred(operand, mean)

@@ -1,6 +1,6 @@
-"""Rules that keep a result only in exact arithmetic, for programs compiled with fast math.
+"""Rules that are exact only in real arithmetic, for programs compiled with fast math.
 
-NaN, infinities, signed zeros and the rounding of each operation are not kept. Real floating-point numbers only.
+NaN, infinities, signed zeros and the rounding of each operation are not preserved. Floating-point types only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RULES = RuleSet()
 
 @RULES.on("divide")
 def divide(instruction: Instruction) -> Instruction | None:
-    """By itself; and by what has fewer elements: the reciprocal of each of these is taken once, and multiplied by."""
+    """Division by itself is 1; by a broadcast, a product with the reciprocals of its fewer elements."""
     x, y = instruction.operands
     if not is_float(x):
         return None
@@ -42,7 +42,7 @@ def divide(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("subtract")
 def subtract(instruction: Instruction) -> Instruction | None:
-    """A number from itself, and zero."""
+    """A value minus itself is 0; minus zero is the value."""
     x, y = instruction.operands
     if not is_float(x):
         return None
@@ -52,7 +52,7 @@ def subtract(instruction: Instruction) -> Instruction | None:
 @RULES.on("add")
 @either_order
 def add(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """Zero; and two constants one after the other, which are one."""
+    """Adding zero; and adding two constants in turn, which become one."""
     if is_float(x) and is_splat_of(other, 0):
         return x
     return _reassociated(instruction, x, other, np.add, _is_finite)
@@ -61,7 +61,7 @@ def add(instruction: Instruction, x: Instruction, other: Instruction) -> Instruc
 @RULES.on("multiply")
 @either_order
 def multiply(instruction: Instruction, x: Instruction, factor: Instruction) -> Instruction | None:
-    """By zero; and by two constants one after the other, which are one."""
+    """Multiplying by zero; and by two constants in turn, which become one."""
     if is_float(x) and is_splat_of(factor, 0):
         return factor
     return _reassociated(instruction, x, factor, np.multiply, _has_reciprocals)
@@ -101,7 +101,7 @@ def _is_finite(value: np.ndarray) -> bool:
 
 
 def _has_reciprocals(literal: np.ndarray) -> bool:
-    """Whether the reciprocal of each element is an ordinary number."""
+    """Whether the reciprocal of each element is finite and not 0."""
     wide = np.asarray(literal, np.float64)
     with np.errstate(all="ignore"):
         inverse = np.asarray(1 / wide).astype(literal.dtype).astype(np.float64)

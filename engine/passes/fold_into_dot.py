@@ -1,4 +1,4 @@
-"""Folds transposes, reversals, padding and sums over batches into the dots and convolutions they feed or follow."""
+"""Folds transposes, reversals, padding and sums over batches into the dots and convolutions before or after them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RULES = RuleSet(dot.RULES, convolution.RULES)
 
 
 def fold_into_dot(module: Module) -> Module:
-    """Only a dot or convolution that nothing else reads takes on a transpose, or a sum, of its result."""
+    """Folds a transpose or sum of a dot's or convolution's result only if the product has no other reader."""
     return rewrite(rewrite_each(module, _fold_results), RULES)
 
 

@@ -1,8 +1,8 @@
-"""Elementwise fusion: instructions over the same loops become one `fusion`, one codelet, one trip through memory.
+"""Elementwise fusion: instructions over the same loops become one `fusion`, one codelet, one pass over memory.
 
-Walking from users to operands, an instruction joins the group of its users where they share its loops; with users in
-several groups it joins as many as it can without a cycle. What a group needs from outside through moves alone
-(broadcast, transpose, slice ...) is read in place.
+Walking from users to operands, an instruction joins the group of its users if they share its loops; with users in
+several groups it joins as many as it can without a cycle. Inputs of a group that reach it through data movement alone
+(broadcast, transpose, slice ...) are read in place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fuse(module: Module) -> Module:
 
 
 def fuse_computation(computation: Computation, callees: dict[Computation, Computation]) -> Computation:
-    """One computation with its groups fused; what it calls is replaced by `callees`."""
+    """One computation with its groups fused; `callees` replace the computations it calls."""
     groups = Groups(computation)
     users = computation.users()
     for instruction in reversed(computation.instructions):
@@ -38,7 +38,7 @@ def fuse_computation(computation: Computation, callees: dict[Computation, Comput
 
 
 def _is_read_in_place(instruction: Instruction, users: dict[Instruction, list[Instruction]]) -> bool:
-    """A conversion that is only read through moves costs less again and again than a buffer."""
+    """Recomputing a conversion that is only read through data movement costs less than a buffer."""
     readers = users[instruction]
     return (
         instruction.opcode == "convert"

@@ -1,4 +1,4 @@
-"""Which instructions may live inside a generated codelet, and in which loops."""
+"""Instructions that a generated codelet may contain, and the loops they need."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ BODY_EXTRAS = TUPLES | {"parameter", "constant"}
 
 
 def is_scalar_constant(instruction: Instruction) -> bool:
-    """A constant of one element, of any rank."""
+    """Whether it is a constant of one element, of any rank."""
     return instruction.opcode == "constant" and isinstance(instruction.shape, Shape) and instruction.shape.elements == 1
 
 
 def is_elementwise(instruction: Instruction) -> bool:
-    """An operation on one point of arrays of one shape, of types the lanes know."""
+    """Whether it computes each point from the same point of arrays of one shape, of types the lanes support."""
     if instruction.opcode not in EMITTERS or instruction.opcode == "copy":
         return is_unit_reshape(instruction)
     if not all(isinstance(o.shape, Shape) for o in (instruction, *instruction.operands)):
@@ -32,7 +32,7 @@ def is_elementwise(instruction: Instruction) -> bool:
 
 
 def is_unit_reshape(instruction: Instruction) -> bool:
-    """A reshape (or copy) that only adds or drops dimensions of size 1: the same loops serve both sides."""
+    """Whether a reshape (or copy) only adds or drops dimensions of size 1: the same loops serve both sides."""
     if instruction.opcode not in ("reshape", "copy") or not isinstance(instruction.shape, Shape):
         return False
     operand = instruction.operands[0].shape
@@ -40,7 +40,7 @@ def is_unit_reshape(instruction: Instruction) -> bool:
 
 
 def is_reduction(instruction: Instruction) -> bool:
-    """A reduce whose body and types the lanes know, over arrays that are not empty."""
+    """Whether it is a reduce whose body and types the lanes support, over non-empty arrays."""
     if instruction.opcode != "reduce" or instruction.operands[0].array_shape.elements == 0:
         return False
     known = all(o.array_shape.element_type in ITEM_BYTES for o in instruction.operands)
@@ -48,12 +48,12 @@ def is_reduction(instruction: Instruction) -> bool:
 
 
 def is_scalar_body(body: Computation) -> bool:
-    """A body that works on scalars alone, with operations the lanes know."""
+    """Whether a body works on scalars alone, with operations the lanes support."""
     return all(i.opcode in BODY_EXTRAS or is_elementwise(i) for i in body.instructions)
 
 
 def is_moving(instruction: Instruction) -> bool:
-    """An instruction that a codelet can see through: it only says where elements come from, by an affine map."""
+    """Whether a codelet can look through it: it only maps result elements to operand elements, by an affine map."""
     if instruction.opcode not in AFFINE or not isinstance(instruction.shape, Shape):
         return False
     if instruction.shape.element_type not in ITEM_BYTES:
@@ -69,7 +69,7 @@ def loops_of(instruction: Instruction) -> tuple[int, ...]:
 
 
 def reduced_loops(reduce: Instruction) -> tuple[bool, ...]:
-    """For each loop of a reduce whether it is reduced."""
+    """For each loop of a reduce, whether it is reduced."""
     shape = reduce.operands[0].array_shape
     dimensions = set(reduce["dimensions"])
     return tuple(d in dimensions for d, size in enumerate(shape.dimensions) if size != 1)
