@@ -1,1 +1,1 @@
-"""Passes over programs that are the host's alone: the program that the device model accounts for is without them."""
+"""Program passes for the host only: the program that the device model estimates is without them."""

@@ -1,4 +1,4 @@
-"""All passes over programs that are the host's alone, in the order they run."""
+"""All program passes for the host only, in the order they run."""
 
 from __future__ import annotations
 

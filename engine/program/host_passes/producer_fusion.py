@@ -1,8 +1,8 @@
 """Producers fused into their consumers: each unit of a product is followed at once by the unit that reads its result.
 
-The weight gradient of a dense layer goes to its optimizer so, piece by piece, without ever being in memory as a whole.
-It is a matter of the host's caches: the program that the device model accounts for has the two compute sets.
-A product of a long k is left alone: what its units share, packed once for all of them, is worth more.
+The weight gradient of a dense layer thus goes to its optimizer slice by slice, never stored as a whole. This is for the
+host's caches only: the program that the device model estimates keeps the two compute sets. A product of a long k is
+left alone: operands that its units share, packed once for all of them, are worth more.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 
 MOST_PIECE_BYTES = 1 << 17
-"""What a unit may forward, to be still in the cache when it is read."""
+"""Bytes that a unit may forward for them to be still in the cache when read."""
 LEAST_BYTES = 1 << 17
 """Arrays below this stay in a near cache anyway."""
 LONGEST_K = 256
-"""What a product adds up, for its units to share nothing that is worth packing once."""
+"""Longest k for which a product's units share nothing worth packing once."""
 
 
 def fuse_producers(program: Program) -> Program:
@@ -39,7 +39,7 @@ def fuse_producers(program: Program) -> Program:
 
 
 def _producer(rewriter: ProgramRewriter, span: Span, at: int) -> int | None:
-    """The compute set whose units can be followed by those of compute set `at`, which alone reads `span`'s buffer."""
+    """The compute set whose units those of compute set `at` can follow, if only `at` reads `span`'s buffer."""
     buffer, uses = span.buffer, rewriter.uses
     if buffer.kind != "arena" or buffer.permanent or buffer.shape.bytes < LEAST_BYTES or not _piece_bytes(span):
         return None
@@ -52,7 +52,7 @@ def _producer(rewriter: ProgramRewriter, span: Span, at: int) -> int | None:
 
 
 def _fit(producer: ComputeSet, consumer: ComputeSet, span: Span) -> bool:
-    """Whether unit by unit the consumer can follow the producer, and no unit touches what another one does."""
+    """Whether the consumer can follow the producer unit by unit, and no unit touches what another one does."""
     if producer.units != consumer.units or producer.units < 2 or producer.one_worker or consumer.one_worker:
         return False
     if producer.overwrites or consumer.overwrites or not _shares_nothing(producer):
@@ -61,7 +61,7 @@ def _fit(producer: ComputeSet, consumer: ComputeSet, span: Span) -> bool:
         0
     ].partition != span.partition:
         return False
-    # Each of the two reaches the buffer, which goes through scratch, by one address.
+    # Each of the two accesses the buffer, which is replaced by scratch, through one address.
     reached = [[a.offset for a in each.work.addresses if a.buffer is span.buffer] for each in (producer, consumer)]
     if reached != [[0], [0]] or [s.buffer for s in consumer.reads].count(span.buffer) != 1:
         return False
@@ -79,7 +79,7 @@ def _shares_nothing(producer: ComputeSet) -> bool:
 
 
 def _piece_bytes(span: Span) -> int:
-    """The bytes of each unit's piece, if the pieces lie one after the other and are small; else 0."""
+    """The bytes of each unit's slice, if the slices are contiguous in order and small; else 0."""
     partition, shape = span.partition, span.buffer.shape
     if partition is None or partition.inner * partition.extent != shape.elements:
         return 0
@@ -88,7 +88,7 @@ def _piece_bytes(span: Span) -> int:
 
 
 def _may_wait(program: Program, before: int, at: int) -> bool:
-    """Whether compute set `before` may run as late as `at`."""
+    """Whether compute set `before` may be delayed until `at`."""
     if any(before < mark.position <= at for mark in program.marks):
         return False
     producer = program.compute_sets[before]

@@ -1,7 +1,7 @@
-"""Slots of rings read and written where they are stored, instead of in a copy that is taken out or put in.
+"""Slots of rings accessed in place instead of through a copy.
 
-A ring is an array of a loop's state, or what the loop takes its data from. An iteration uses one slot of it, whose
-address is known per iteration: compute sets that read or write a copy of the slot get this address in its place.
+A ring is an array of a loop's state or input. An iteration uses one slot of it, whose address is known per iteration:
+compute sets that read or write a copy of the slot get this address instead.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from engine.program.work.records import Records
 
 
 def elide_slot_copies(program: Program) -> Program:
-    """Gives those who use the copy of a slot the slot itself."""
+    """Replaces copies of slots by the slots themselves in the compute sets that use them."""
     found = [at for at, each in enumerate(program.compute_sets) if _copy_of(each) is not None]
     if not found:
         return program
     rewriter = ProgramRewriter(program)
     for at in found:
-        copy = _copy_of(rewriter.sets[at])  # asked again: a copy of a copy may have been given the slot itself
+        copy = _copy_of(rewriter.sets[at])  # tested again: a copy of a copy may have been given the slot itself
         users = None if copy is None else _users_instead(rewriter, at, copy)
         if copy is not None and users is not None:
             for user in users:
@@ -41,7 +41,7 @@ class _Copy:
 
 
 def _copy_of(each: ComputeSet) -> _Copy | None:
-    """The copy of a whole slot in one piece that a compute set makes, if its address is known per iteration alone."""
+    """The copy of a whole contiguous slot that a compute set makes, if its address is known per iteration alone."""
     if not isinstance(each.work, Records) or each.work.rest or not isinstance(each.work.head, DynamicSlice):
         return None
     slices = each.work.head
@@ -64,12 +64,12 @@ def _users_instead(rewriter: ProgramRewriter, at: int, copy: _Copy) -> list[int]
     if any(first < mark.position <= last for mark in rewriter.program.marks):
         return None
     if copy.into_ring:
-        # The slot has its new value sooner, and its last one must not be missed.
+        # The slot gets its new value earlier, so no reader may still need its last one.
         if users[0] not in writers or users[0] > at or writers[-1] > at:
             return None
         others = uses.users(ring)
     else:
-        # What is read is read later, and must still be there.
+        # The slot is read later, so it must still have its value.
         if list(writers) != [at] or users[0] < at:
             return None
         others = [*uses.writers(ring)]
@@ -81,14 +81,14 @@ def _users_instead(rewriter: ProgramRewriter, at: int, copy: _Copy) -> list[int]
 
 
 def _can_move(compute_set: ComputeSet, copy: _Copy) -> bool:
-    """Whether a compute set finds the box by addresses alone, none of which moves by another count."""
+    """Whether a compute set accesses the box by addresses alone, none of which moves by another counter."""
     found = [a for a in compute_set.work.addresses if a.buffer is copy.box]
     counters = {a.moved.counter for a in (copy.ring, *found) if a.moved is not None}
     return compute_set.overwrites is not copy.box and bool(found) and len(counters) == 1
 
 
 def _at_slot(compute_set: ComputeSet, copy: _Copy) -> ComputeSet:
-    """The compute set with the slot in place of its copy."""
+    """The compute set with the slot instead of its copy."""
     return replace(
         compute_set,
         work=compute_set.work.with_addresses(partial(_in_slot, copy)),
@@ -98,7 +98,7 @@ def _at_slot(compute_set: ComputeSet, copy: _Copy) -> ComputeSet:
 
 
 def _sum(one: ByTurn | None, other: ByTurn | None) -> ByTurn | None:
-    """Both moves by one count."""
+    """The sum of both moves, by one counter."""
     if one is None or other is None:
         return one or other
     return ByTurn(one.counter, tuple(a + b for a, b in zip(one.values, other.values, strict=True)))
@@ -111,7 +111,7 @@ def _in_slot(copy: _Copy, address: Address) -> Address:
 
 
 def _in_ring(span: Span, copy: _Copy) -> Span:
-    """The same part of any slot: pieces that are dealt out alike in each slot stay pieces."""
+    """The same part of any slot: slices that each slot partitions alike remain slices."""
     if span.buffer is not copy.box:
         return span
     partition: Partition | None = span.partition

@@ -1,4 +1,4 @@
-"""Large float32 products as the host runs them: in bfloat16 pieces, where there are matrix registers and it pays."""
+"""Large float32 products as bf16x3 splits, where the host has matrix registers and splitting is faster."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from engine.program.program import ComputeSet, Program
 from engine.program.work.contraction import Contraction
 
 LEAST_MULTIPLY_ADDS = 1 << 23
-"""Smaller products are not worth a look."""
+"""Smaller products are not considered."""
 LEAST_K = 64
-"""Of a contraction: splitting an element is worth several products. Chosen by hand."""
+"""Least k of a contraction: splitting an element costs several products. Chosen by hand."""
 WORTH = 0.8
-"""The share of the time that may be left. Chosen by hand: times are those of a processor that does nothing else."""
+"""Share of the time at which splitting is worth it. Chosen by hand: times are those of an otherwise idle processor."""
 
 
 def split_products(program: Program) -> Program:
-    """Splits the products for which it pays into bfloat16 pieces."""
-    if program.exceptions is not None:  # which must be found in the operands' own products
+    """Splits the products for which it is faster into bfloat16 values."""
+    if program.exceptions is not None:  # which are defined by the operands' own products
         return program
     chosen = {each for each in program.compute_sets if isinstance(each.work, Contraction) and _pays(each.work)}
     if not chosen or not may_use_matrix_registers():
@@ -34,7 +34,7 @@ def _split(product: ComputeSet) -> ComputeSet:
 
 
 def _pays(product: Contraction) -> bool:
-    """Whether splitting both operands takes less than what is saved afterwards."""
+    """Whether splitting both operands takes less time than it saves."""
     _, rows, columns, k = product.size
     size = rows * columns * k
     if not product.is_float32 or size < LEAST_MULTIPLY_ADDS or k < LEAST_K:
@@ -44,12 +44,12 @@ def _pays(product: Contraction) -> bool:
     gathers = product.run_a < k
     cost = costs()
     split_a = rows * k * _times_split(rows, columns, k) * (cost.split + cost.gather * gathers)
-    split_b = 2 * columns * k * cost.split  # by either worker
+    split_b = 2 * columns * k * cost.split  # by each of two workers
     return size * wasted * cost.split_multiply_add + split_a + split_b < WORTH * size * cost.multiply_add
 
 
 def _times_split(rows: int, columns: int, k: int) -> int:
-    """How often rows are split: for each block of columns, but once where half of them, a worker's, are kept."""
+    """Number of times that rows are split: once per block of columns, but once only if a worker's half is kept."""
     block = min(k, K_BLOCK)
     limit = min(MOST_COLUMNS, ELEMENTS // block)
     kept = columns > 2 * limit and rows // 2 * block <= ELEMENTS

@@ -1,8 +1,8 @@
-"""Compute sets fused unit by unit: all of them for one unit before the next, as one compute set.
+"""Compute sets fused unit by unit: all of them run for one unit before the next, as one compute set.
 
-An attention's scores, their exponentials and shares belong to one head of one sample; rows that are normalized, to one
-unit. Run so, a unit's arrays are still in a near cache when the next codelet reads them, and what no other reads
-never becomes memory. It is a matter of the host: the program that the device model accounts for has them one by one.
+An attention's scores, their exponentials and shares belong to one head of one sample; normalized rows belong to one
+unit. A unit's arrays are then still in a near cache when the next codelet reads them, and arrays without other readers
+are never stored in memory. For the host only: the program that the device model estimates has them one by one.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 
 LEAST_BYTES = 1 << 17
-"""Arrays that several touch have to be so large together: smaller ones stay in the cache anyway."""
+"""Bytes of the arrays that several touch, together: smaller ones stay in the cache anyway."""
 MOST_UNIT_BYTES = 1 << 19
-"""What a unit may touch, to be still in the cache."""
+"""Bytes that a unit may touch for them to be still in the cache."""
 MOST_LINKS = 12
-"""Compute sets of a chain. Chosen by hand."""
+"""Most compute sets of a chain. Chosen by hand."""
 FARTHEST = 4
-"""Compute sets between two of a chain that run after it instead."""
+"""Most compute sets between two of a chain that run after it instead."""
 FEWEST_UNITS = 16
-"""Of a chain some of whose compute sets have more units than others, to be shared out as evenly as they were."""
+"""Units of a chain whose compute sets have different numbers of units, to be partitioned as evenly as before."""
 
 
 def fuse_units(program: Program) -> Program:
-    """Fuses compute sets that read pieces of what others of them write, or also read."""
+    """Fuses compute sets that read slices of arrays that others of them write, or also read."""
     if program.exceptions is not None:
         return program
     rewriter = ProgramRewriter(program)
@@ -50,7 +50,7 @@ def fuse_units(program: Program) -> Program:
 
 
 class _Uses:
-    """Which buffers only some compute sets use, whether they say so or not: `engine.debug` runs what does not."""
+    """Buffers that only some compute sets use, by spans or addresses: `engine.debug` runs work where they differ."""
 
     def __init__(self, program: Program) -> None:
         self.sets, self.uses = program.compute_sets, BufferUses(program)
@@ -60,7 +60,7 @@ class _Uses:
                 self.addressed.setdefault(address.buffer, set()).add(at)
 
     def own(self, found: list[int]) -> list[Buffer]:
-        """The arena buffers that these compute sets alone use."""
+        """The arena buffers that only these compute sets use."""
         touched = dict.fromkeys(s.buffer for at in found for s in _spans(self.sets[at]))
         return [b for b in touched if b.kind == "arena" and not self.uses.escapes(b) and self._users(b) <= set(found)]
 
@@ -73,7 +73,7 @@ def _spans(compute_set: ComputeSet) -> list[Span]:
 
 
 def _is_link(compute_set: ComputeSet) -> bool:
-    """Whether a compute set's units do not mind how many of them are run together: a nest, or a product of batches."""
+    """Whether any number of a compute set's units can be run together: a nest, or a batched product."""
     if compute_set.units < 2 or compute_set.one_worker or compute_set.overwrites:
         return False
     if any(a.moved is not None for a in compute_set.work.addresses):
@@ -111,7 +111,7 @@ def _touch(one: ComputeSet, other: ComputeSet) -> bool:
 
 
 def _forwards(sets: list[ComputeSet], found: list[int], new: ComputeSet) -> bool:
-    """Whether a compute set reads pieces of what others write, or also read."""
+    """Whether a compute set reads slices of arrays that others write, or also read."""
     known = {s.buffer for at in found for s in _spans(sets[at]) if s.partition is not None}
     return any(s.partition is not None and s.buffer in known for s in new.reads)
 
@@ -139,7 +139,7 @@ def _is_shared(buffer: Buffer, links: list[ComputeSet]) -> bool:
 
 
 def _of_chain(partition: Partition | None, ratio: int) -> Partition | None:
-    """What a unit of the chain has, which is so many units of a compute set."""
+    """The partition by units of the chain, each of which is `ratio` units of a compute set."""
     return partition if partition is None else replace(partition, grain=partition.grain * ratio)
 
 
@@ -156,7 +156,7 @@ def _unit_bytes(buffer: Buffer, partitions: set[Partition | None]) -> int:
 
 
 def _gain(links: list[ComputeSet]) -> int:
-    """The bytes of arrays that several links touch piece by piece."""
+    """The bytes of arrays that several links touch slice by slice."""
     touched = Counter(b for each in links for b in {s.buffer for s in _spans(each) if s.partition is not None})
     return sum(buffer.shape.bytes for buffer, count in touched.items() if count > 1)
 
@@ -182,7 +182,7 @@ def _fused(links: list[ComputeSet], own: list[Buffer]) -> ComputeSet:
 
 
 def _pieces(links: list[ComputeSet], own: list[Buffer], units: int) -> dict[Buffer, int]:
-    """Of their own buffers those that go through scratch, and the bytes of a unit's piece, one after the other."""
+    """Those of their own buffers that go through scratch, with the bytes of a unit's slice."""
     found: dict[Buffer, int] = {}
     first = {s.buffer: each for each in reversed(links) for s in _spans(each)}
     for buffer in own:

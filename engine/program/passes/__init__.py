@@ -1,1 +1,1 @@
-"""Passes over programs, before the account: named functions from a program to a better one that computes the same."""
+"""Passes over programs, before the cost report: named functions from a program to an equivalent, better one."""

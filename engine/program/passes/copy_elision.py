@@ -1,4 +1,4 @@
-"""New values written straight to where they belong: variables, the state of loops, arrays that are updated in part."""
+"""Copies elided by writing new values in place: variables, the state of loops, arrays that are updated in part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.program.work.fused_loop import FusedLoop
 
 
 def elide_copies(program: Program) -> Program:
-    """Drops each copy of a new value where nothing reads the old value after the new one is begun."""
+    """Drops each copy of a new value where no instruction reads the old value once the new one is begun."""
     rewriter = ProgramRewriter(program)
     for at, copy in enumerate(rewriter.sets):
         if not _is_copy(copy):
@@ -29,7 +29,7 @@ def elide_copies(program: Program) -> Program:
 
 
 def _is_read(uses: BufferUses, buffer: Buffer, begin: int, end: int) -> bool:
-    """Whether compute sets begin <= k < end read a buffer, or a mark before one of them or before `end` does."""
+    """Whether compute sets begin <= k < end, or marks among them and before `end`, read a buffer."""
     return is_any_between(uses.readers(buffer), begin, end) or is_any_between(
         uses.tests.get(buffer, ()), begin, end + 1
     )
@@ -40,14 +40,14 @@ def _is_written(uses: BufferUses, buffer: Buffer, begin: int, end: int) -> bool:
 
 
 def _region(regions: list[Region], at: int, end: int) -> tuple[int, int]:
-    """Where the innermost region around a compute set begins and ends; the whole program where there is none."""
+    """Begin and end of the innermost region around a compute set; the whole program where there is none."""
     around = [r for r in regions if r.begin <= at < r.end]
     innermost = min(around, key=lambda r: r.end - r.begin, default=Region(0, end, repeats=False))
     return innermost.begin, innermost.end
 
 
 def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer) -> bool:
-    """Whether `source` may be stored where `target` is, into which compute set `at` copies it."""
+    """Whether `source` may share the memory of `target`, into which compute set `at` copies it."""
     program, uses = rewriter.program, rewriter.uses
     if source.kind != "arena" or source.permanent or source.shape.bytes != target.shape.bytes:
         return False
@@ -61,13 +61,13 @@ def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
     if target.kind == "variable" and any(r.long and first < r.end for r in program.regions):
         return False  # an interruption may leave the loop, and the step has then not begun
     if target.kind == "variable" and any(m.kind == "leave" and first < m.position for m in program.marks):
-        return False  # so it is where the program waits for the host
+        return False  # likewise where the program waits for the host
     if first >= at:
         return False
     used = _is_read(uses, target, begin, at) or _is_written(uses, target, begin, at)
     if used and any(r.repeats and r.begin <= first < r.end <= at for r in program.regions):
         return False
-    # The old value must not be missed, and the new one must stay.
+    # No reader may miss the old value, and the new one must not be overwritten.
     if _is_missed(rewriter, at, source, target) or _is_written(uses, target, begin, at):
         return False
     if users[-1] > at and _is_written(uses, target, at + 1, end):
@@ -77,9 +77,9 @@ def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
 
 
 def _is_missed(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer) -> bool:
-    """Whether the old value of `target` is read, before compute set `at`, where the new one may have been begun.
+    """Whether the old value of `target` is read, before compute set `at`, after the new one may have been begun.
 
-    A branch that keeps the old value copies it; that copy will be one of the target onto itself.
+    A branch that keeps the old value copies it; that copy becomes one of the target onto itself.
     """
     sets, uses = rewriter.sets, rewriter.uses
     writers = uses.writers(source)
@@ -96,7 +96,7 @@ def _is_missed(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
 
 
 def _exclude(program: Program, one: int, later: int) -> bool:
-    """Whether two compute sets are in the two branches of a conditional: a jump leads from the one past the other."""
+    """Whether two compute sets are in the two branches of a conditional: a jump leads from the first past the other."""
     labels = {mark.label: mark.position for mark in program.marks if mark.kind == "label"}
     jumps = {(m.position, labels[m.label]) for m in program.marks if m.kind == "jump" and not m.when}
     regions = [r for r in program.regions if not r.repeats]
@@ -106,7 +106,7 @@ def _exclude(program: Program, one: int, later: int) -> bool:
 
 
 def _reads_where_it_writes(writer: ComputeSet, source: Buffer, target: Buffer) -> bool:
-    """A nest that reads the old value of exactly the element it writes, or a codelet that may write over it."""
+    """Whether a nest reads the old value of exactly the element it writes, or a codelet may write in place."""
     loop = writer.work
     if writer.overwrites is target:
         return sum(span.buffer is target for span in writer.reads) == 1
@@ -119,12 +119,12 @@ def _reads_where_it_writes(writer: ComputeSet, source: Buffer, target: Buffer) -
 
 
 def _is_copy(compute_set: ComputeSet) -> bool:
-    """A whole array copied."""
+    """Whether a compute set copies a whole array."""
     return isinstance(compute_set.work, Copy) and compute_set.work.purpose is not Purpose.LAYOUT
 
 
 def _moved(compute_set: ComputeSet, source: Buffer, target: Buffer) -> ComputeSet:
-    """The compute set with `target` in place of `source`."""
+    """The compute set with `target` instead of `source`."""
 
     def swapped(buffer: Buffer) -> Buffer:
         return target if buffer is source else buffer

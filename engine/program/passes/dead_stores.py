@@ -1,4 +1,4 @@
-"""Compute sets whose results nothing reads: counts and predicates that the workers know by themselves."""
+"""Elimination of compute sets whose results have no readers: counts and predicates that workers know by themselves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.program.work.records import has_codelet
 
 
 def eliminate_dead_stores(program: Program) -> Program:
-    """Drops what leads to no output, variable, queue or decision; a buffer is read if it is so at any time."""
+    """Drops compute sets that lead to no output, variable, queue or decision; a buffer read at any time is read."""
     rewriter = ProgramRewriter(program)
     sets, uses = rewriter.sets, rewriter.uses
     pending = [at for at, each in enumerate(sets) if not _only_computes(each) or _is_seen(each, uses)]
@@ -28,7 +28,7 @@ def eliminate_dead_stores(program: Program) -> Program:
 
 
 def _is_seen(compute_set: ComputeSet, uses: BufferUses) -> bool:
-    """Whether more than compute sets see a result."""
+    """Whether a result has uses other than by compute sets."""
     return any(uses.escapes(s.buffer) or s.buffer.kind != "arena" for s in compute_set.writes)
 
 

@@ -1,4 +1,4 @@
-"""Makes a program look for floating-point exceptions: its nests by themselves, behind other codelets a judge."""
+"""Adds checks for floating-point exceptions to a program: within its nests, and after other codelets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.records import Records
 
 COMPUTING = REDUCTIONS | LINEAR_ALGEBRA
-"""What codelets do that are no nests, beside products: everything else moves or compares."""
+"""Opcodes that compute in codelets other than nests, besides products: all others move or compare."""
 UNIT_ELEMENTS = 1 << 14
 
 
@@ -53,24 +53,24 @@ def check_exceptions(program: Program) -> Program:
 
 
 class _Recording:
-    """The record in the making."""
+    """The record under construction."""
 
     def __init__(self) -> None:
-        # A constant has memory of its own, at an address that stays; here the program writes to it.
+        # A constant has its own memory, at a fixed address; here the program writes to it.
         self.buffer = Buffer("floating-point exceptions", Shape("s64", (1,)), "constant", value=np.zeros(1, np.int64))
         self.words = 0
         self.counters: list[tuple[int, Origin]] = []
         self.stops: list[int] = []
 
     def take(self, words: int) -> int:
-        """The first of so many more words."""
+        """Reserves `words` more words, and returns the first."""
         at, self.words = self.words, self.words + words
         self.stops.append(at)
         return at
 
 
 def _checked(compute_set: ComputeSet, loop: FusedLoop, wanted: tuple[str, ...], record: _Recording) -> ComputeSet:
-    """The compute set with a nest that checks by itself."""
+    """The compute set with a nest that checks its own operations."""
     nest = loop.nest
     raising = [
         (number, node.operation.opcode)
@@ -103,7 +103,7 @@ def _opcode(effort: Effort) -> str:
 
 
 def _judges(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording) -> list[ComputeSet]:
-    """What looks at the result: by the same pieces, so that each worker finds what it has just written."""
+    """Checks of the result: with the same partition, so that each worker checks what it has just written."""
     results = [span for span in compute_set.writes if span.buffer.shape.element_type in FLOATS]
     if len(results) != 1 or not results[0].buffer.shape.elements:
         return []

@@ -10,7 +10,7 @@ from engine.program.work.fused_loop import FusedLoop
 
 
 def hoist_loop_invariants(program: Program) -> Program:
-    """Of loops that are known to run at least one iteration, the inner ones first."""
+    """Hoists out of loops that are known to run at least one iteration, inner ones first."""
     for number in range(len(program.regions)):
         region = program.regions[number]
         label = _label_of(program.marks, region) if region.repeats and region.turns else None
@@ -21,7 +21,7 @@ def hoist_loop_invariants(program: Program) -> Program:
 
 
 def _label_of(marks: list[Mark], region: Region) -> int | None:
-    """Where in the list of marks a loop that counts its turns begins."""
+    """Index in the list of marks at which a loop that counts its iterations begins."""
     ends = {mark.label for mark in marks if mark.kind == "repeat" and mark.position == region.end}
     begins = [k for k, m in enumerate(marks) if m.kind == "label" and m.label in ends and m.position == region.begin]
     return begins[0] if len(begins) == 1 else None
@@ -43,9 +43,9 @@ def _invariant(program: Program, region: Region) -> list[int]:
 
 
 def _may_precede(compute_set: ComputeSet, at: int, inside: range, uses: BufferUses) -> bool:
-    """Whether a compute set's results may come before the loop: it alone writes them, and they are read after it.
+    """Whether a compute set may run before the loop: it alone writes its results, and no reader precedes it.
 
-    Fused loops do what their spans say and nothing else; other work may count iterations, or draw new numbers in each.
+    Fused loops do only what their spans say; other work may count iterations, or draw new numbers in each.
     """
     if not isinstance(compute_set.work, FusedLoop):
         return False
@@ -63,14 +63,14 @@ def _hoisted(program: Program, number: int, label: int, invariant: list[int]) ->
     rest = [sets[at] for at in range(begin, end) if at not in set(invariant)]
 
     def moved(position: int) -> int:
-        """Where what stood before a compute set of the loop stands now."""
+        """The new position of a mark or region bound."""
         return position + sum(at >= position for at in invariant)
 
     return replace(
         program,
         compute_sets=[*sets[:begin], *(sets[at] for at in invariant), *rest, *sets[end:]],
         marks=[replace(m, position=moved(m.position)) if k >= label else m for k, m in enumerate(program.marks)],
-        # Regions follow those inside them, and a loop has two: what is further behind lies around it.
+        # Regions follow those inside them, and a loop has two: later ones enclose it.
         regions=[
             replace(r, begin=moved(r.begin), end=moved(r.end))
             if k <= number + 1 and begin <= r.begin and r.end <= end

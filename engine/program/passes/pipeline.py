@@ -1,4 +1,4 @@
-"""All passes over programs that the account sees, in the order they run."""
+"""All passes over programs that the cost report sees, in the order they run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Gradients of embedding tables that never become memory: rows are added up where the optimizer reads their sums.
+"""Gradients of embedding tables that are never stored in memory: rows are summed where the optimizer reads them.
 
 Three compute sets (zeros; a scatter-add of rows into them; a nest that reads the sums, as Adam's does) become two: the
-rows are sorted by chunks of the table, and chunk by chunk they are added up in scratch and the nest runs on the chunk.
+rows are sorted by chunks of the table, then for each chunk they are summed in scratch and the nest runs on it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from engine.program.work.records import Records
 from engine.program.work.row_sums import SummedRows
 
 CHUNK_BYTES = 16384
-"""Sums of one unit: with what the nest reads besides, they stay in the nearest cache."""
+"""Bytes of one unit's sums: with the other operands of the nest, they fit in the nearest cache."""
 LEAST_BYTES = 1 << 15
-"""Tables below this cost so little that a sort would not pay."""
+"""Tables below this cost so little that a sort would not pay off."""
 FEWEST_CHUNKS = 16
 
 
 @dataclass(eq=False, slots=True)
 class RowScatter(ComputeSet):
-    """A scatter; `named` says how many whole rows of f32 it adds to a table, by row number, 0 if it does not."""
+    """A scatter; `named` is the number of whole f32 rows that it adds to a table by row number, 0 if it does not."""
 
     named: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where the row of position p lies: p // repeat * outer + p % repeat * inner bytes into a buffer."""
+    """The row of position p starts p // repeat * outer + p % repeat * inner bytes into a buffer."""
 
     buffer: Buffer
     repeat: int
@@ -45,7 +45,7 @@ class _Rows:
 
 
 def fuse_row_sums(program: Program) -> Program:
-    """Fuses every scatter of rows into zeros into the fused loop that alone reads the sums, each its own element."""
+    """Fuses each scatter of rows into zeros with the fused loop that alone reads the sums, each its own element."""
     found = [at for at, each in enumerate(program.compute_sets) if isinstance(each, RowScatter) and each.named]
     if not found or program.exceptions is not None:
         return program
@@ -86,13 +86,13 @@ def _rewrite(rewriter: ProgramRewriter, at: int) -> None:
 
 
 def _writer(uses: BufferUses, buffer: Buffer) -> int | None:
-    """The one compute set that writes an arena buffer."""
+    """The only compute set that writes an arena buffer."""
     writers = uses.writers(buffer)
     return writers[0] if len(writers) == 1 and buffer.kind == "arena" and not buffer.permanent else None
 
 
 def _is_zero_fill(compute_set: ComputeSet) -> bool:
-    """A nest that stores +0 everywhere."""
+    """Whether a compute set is a nest that stores +0 everywhere."""
     loop = compute_set.work
     if not isinstance(loop, FusedLoop) or loop.nest.reductions or len(loop.nest.stores) != 1:
         return False
@@ -108,7 +108,7 @@ def _is_zero_fill(compute_set: ComputeSet) -> bool:
 
 
 def _reading_loop(reader: ComputeSet, table: Buffer) -> FusedLoop | None:
-    """The fused loop without reductions that reads the table of sums by one address, if the reader is one."""
+    """The reader's fused loop, if it has no reductions and reads the table of sums by one address."""
     loop = reader.work
     if not isinstance(loop, FusedLoop) or loop.nest.reductions or any(s.buffer is table for s in reader.writes):
         return None
@@ -116,7 +116,7 @@ def _reading_loop(reader: ComputeSet, table: Buffer) -> FusedLoop | None:
 
 
 def _rows(rewriter: ProgramRewriter, scatter: RowScatter, updates: Buffer, at: int) -> tuple[_Rows, int, list[int]]:
-    """Where the rows are stored, since which compute set, and the compute set that would only repeat them."""
+    """Address of the rows, the compute set from which they are there, and the one that would only repeat them."""
     width = updates.shape.bytes // scatter.named
     plain = _Rows(updates, 1, width, 0), at, list[int]()
     uses = rewriter.uses
@@ -142,21 +142,21 @@ def _rows(rewriter: ProgramRewriter, scatter: RowScatter, updates: Buffer, at: i
 
 
 def _keeps(rewriter: ProgramRewriter, buffer: Buffer, begin: int, end: int) -> bool:
-    """Whether a buffer stays as it is from a compute set up to and with another, and both run equally often."""
+    """Whether a buffer is unchanged from one compute set through another, and both run equally often."""
     if any(begin < mark.position <= end for mark in rewriter.program.marks):
         return False
     return not is_any_between(rewriter.uses.writers(buffer), begin + 1, end + 1)
 
 
 def _shift(table: Shape) -> int:
-    """A chunk has two to this power of rows."""
+    """The binary logarithm of a chunk's number of rows."""
     rows, row_bytes = table.dimensions[0], table.bytes // table.dimensions[0]
     most = max(1, min(CHUNK_BYTES // row_bytes, rows // FEWEST_CHUNKS))
     return most.bit_length() - 1
 
 
 def _grain(reader: ComputeSet, table: Buffer, chunk_rows: int) -> int | None:
-    """The piece of its loop that the nest must take so that a unit is one chunk."""
+    """The nest's grain for which a unit is one chunk; None if there is none."""
     partition = next(span.partition for span in reader.reads if span.buffer is table)
     width = table.shape.elements // table.shape.dimensions[0]
     if partition is None or partition.inner * partition.extent != table.shape.elements:
@@ -201,7 +201,7 @@ def _fused(
     shift: int,
     grain: int,
 ) -> ComputeSet:
-    """The reader with the sums made in scratch."""
+    """The reader with the sums computed in scratch."""
     ends, entries = sorted_rows
     width = table.shape.elements // table.shape.dimensions[0]
     work = SummedRows(

@@ -1,4 +1,4 @@
-"""What the vertices of a compute set do, as typed data; it becomes words when an executable is made."""
+"""Work of a compute set's vertices, as typed data; it is encoded as words when an executable is built."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.program.buffer import Address, Buffer
 
 
 class Addressed:
-    """A frozen dataclass that has addresses among its fields, or in tuples of such."""
+    """A frozen dataclass with addresses among its fields, or in tuples of such."""
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -24,7 +24,7 @@ class Addressed:
         return tuple(addresses_in(self))
 
     def with_addresses(self, change: Callable[[Address], Address]) -> Self:
-        """The same with every address replaced by what `change` makes of it."""
+        """A copy with every address replaced by what `change` returns for it."""
         return _changed(self, change)
 
 
@@ -40,7 +40,7 @@ def addresses_in(value: object) -> list[Address]:
 
 
 def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
-    """The value itself where nothing changes."""
+    """The changed value; the value itself where nothing changes."""
     if isinstance(value, Address):
         return change(value)
     if isinstance(value, Addressed):
@@ -56,7 +56,7 @@ def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Relocation(Addressed):
-    """Parameter word number `word` gets an address."""
+    """Word number `word` of the parameter block gets an address."""
 
     word: int
     address: Address
@@ -64,10 +64,10 @@ class Relocation(Addressed):
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A codelet and its parameter block, int64 [words], which whoever asked for it owns and points at its memory.
+    """A codelet and its parameter block, int64 [words], which the caller owns and relocates.
 
     `keep` are tables that words point to. `calls` are codelets that this one calls, with the words that have their
-    addresses. `scratch_bytes` is what each worker needs besides the executor's own.
+    addresses. `scratch_bytes` is the space each worker needs besides the executor's own.
     """
 
     codelet: Any
@@ -86,13 +86,13 @@ class Encoded:
         calls: tuple[tuple[int, Any], ...] = (),
         inside: Sequence[Self] = (),
     ) -> Self:
-        """That of a block of records, whose relocations are addresses; it has the `parts` of blocks `inside`."""
+        """Encodes a block of records, whose relocations are addresses; it has the `parts` of blocks `inside`."""
         relocations = tuple(Relocation(word, address) for word, address in block.relocations)
         keep = (*block.keep, *(table for each in inside for table in each.keep))
         return cls(codelet, block.words, relocations, scratch_bytes, keep, calls)
 
     def parts(self, private: Container[Buffer] = ()) -> list[Any]:
-        """Its words as a part of another block: an address where one is missing, but for those of `private` buffers."""
+        """Its words as a part of another block: addresses where they are relocated, except in `private` buffers."""
         found: list[Any] = self.words.tolist()
         for relocation in self.relocations:
             if relocation.address.buffer not in private:
@@ -100,12 +100,12 @@ class Encoded:
         return found
 
     def words_of(self, buffer: Buffer) -> list[int]:
-        """The numbers of the words that get addresses in a buffer."""
+        """The indices of the words that get addresses in a buffer."""
         return [each.word for each in self.relocations if each.address.buffer is buffer]
 
 
 class Footprint(NamedTuple):
-    """Bytes begin <= b < end behind an address that all units together read, or write."""
+    """Bytes begin <= b < end from an address that all units together read, or write."""
 
     address: Address
     begin: int
@@ -114,7 +114,7 @@ class Footprint(NamedTuple):
 
 
 class Work(Addressed):
-    """What the vertices of a compute set do: sizes, and operands by address. Each kind is a frozen dataclass."""
+    """The task of a compute set's vertices: sizes, and operands by address. Each kind is a frozen dataclass."""
 
     __slots__ = ()
 
@@ -130,13 +130,13 @@ class Work(Addressed):
 
     @property
     def unit_count(self) -> int | None:
-        """How many units there are, if that follows from the sizes."""
+        """Number of units, if it follows from the sizes."""
         return None
 
     def footprints(self) -> Iterator[Footprint]:
-        """What is known of the bytes that are reached; nothing, unless a kind says more."""
+        """Known byte ranges that are accessed; none, unless a kind defines them."""
         return iter(())
 
     def encode(self) -> Encoded:
-        """The codelet and a parameter block of its own, with zeros in place of addresses of buffers."""
+        """The codelet and a parameter block of its own, with zeros for addresses of buffers."""
         raise NotImplementedError

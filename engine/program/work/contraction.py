@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How a contraction is cut into units: rows, columns and k of one."""
+    """Sizes of one unit of a contraction: rows, columns and k."""
 
     rows: int
     columns: int
@@ -31,8 +31,8 @@ class Contraction(Work):
     """C[row_c[m] + n * size] = sum over k of A[row_a[m] + k_a[k]] * B[k_b[k] + n * stride_b], n below `columns`.
 
     The offsets of a batch are added to the three addresses. A and B have elements of `operand_type`, C of
-    `result_type`. Where k is cut, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
-    each float32 is split into three bfloat16, which matrix registers multiply.
+    `result_type`. Where k is split, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
+    each float32 is split into three bfloat16 values, which matrix registers multiply.
     """
 
     a: Address
@@ -60,17 +60,17 @@ class Contraction(Work):
 
     @property
     def splits(self) -> int:
-        """How many partial sums there are of each element of C."""
+        """Number of partial sums of each element of C."""
         return max(1, -(-len(self.k_a) // self.grid.k))
 
     @property
     def unit_count(self) -> int:
-        """How many units do it; 0 if C has no elements."""
+        """Number of units; 0 if C has no elements."""
         batches, rows, columns, _ = self.size
         return batches * -(-rows // self.grid.rows) * -(-columns // self.grid.columns) * self.splits
 
     def footprints(self) -> Iterator[Footprint]:
-        """From the first to the last element of each array."""
+        """Footprints from the first to the last element of each array."""
         wide = Shape(self.result_type).dtype.itemsize
         pitches = [self.partial_pitch * k for k in (0, self.splits - 1)]
         arrays: tuple[tuple[Address, tuple[Offsets, ...], list[int], int], ...] = (
@@ -86,17 +86,17 @@ class Contraction(Work):
 
     @property
     def is_float32(self) -> bool:
-        """Whether it multiplies float32 as they are."""
+        """Whether it multiplies float32 without splitting."""
         return self.operand_type == self.result_type == "f32" and not self.bf16x3
 
     @property
     def run_a(self) -> int:
-        """So many elements of A along k lie next to each other, again and again."""
+        """Length of the contiguous runs of elements of A along k."""
         return run_of(self.k_a.table, self._item)
 
     @property
     def turned(self) -> str:
-        """The operands, "a" and "b", whose elements along k do not lie next to each other."""
+        """The operands, of "a" and "b", whose elements along k are not contiguous."""
         item = Shape(self.result_type).dtype.itemsize
         tables = {"a": self.k_a.table, "b": self.k_b.table}
         return "".join(name for name, table in tables.items() if len(table) > 1 and table[1] - table[0] != item)
@@ -106,7 +106,7 @@ class Contraction(Work):
         return Shape(self.operand_type).dtype.itemsize
 
     def encode(self) -> Encoded:
-        """The block of `contract_fields`; batches have tables where there are several."""
+        """The block of `contract_fields`; batches have tables if there are several."""
         batches = self.batch_a, self.batch_b, self.batch_c
         batch_a, batch_b, batch_c = (each.table if len(each) > 1 else None for each in batches)
         record = contract_record(
@@ -132,7 +132,7 @@ class Contraction(Work):
         return Encoded.of(codelet, block(record), scratch_bytes)
 
     def _codelet(self) -> tuple[Codelet, int]:
-        """The codelet, and its bytes of scratch: they load the compiler, and depend on the processor."""
+        """The codelet, and its bytes of scratch: their imports load the compiler, and depend on the processor."""
         if self.bf16x3:
             from engine.codelets.contract_pieces import contract_pieces, contract_pieces_scratch_bytes
 

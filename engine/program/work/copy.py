@@ -1,4 +1,4 @@
-"""Copies of arrays, which say what they are for."""
+"""Copies of arrays, with their purpose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.program.work.fused_loop import FusedLoop
 
 
 class Purpose(Enum):
-    """What a copy is for."""
+    """The purpose of a copy."""
 
     LAYOUT = "layout"
     """Another layout, or a part of another array."""

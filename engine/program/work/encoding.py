@@ -1,4 +1,4 @@
-"""The encoded form of work as it is run: behind a codelet that moves the addresses which move per iteration."""
+"""The encoding of work as it is run: wrapped in a codelet that updates the addresses which move per iteration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.program.work.base import Encoded, Work
 
 
 def encoded(work: Work) -> Encoded:
-    """The codelet and parameter block of work, which moves by itself the addresses that move."""
+    """The codelet and parameter block of work, which updates by itself the addresses that move."""
     inner = work.encode()
     moved = [(r.word, r.address.moved) for r in inner.relocations if r.address.moved is not None]
     if not moved:

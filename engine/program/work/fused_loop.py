@@ -1,4 +1,4 @@
-"""Fused elementwise work and reductions: a loop nest with its extents, and the arrays as its loops reach them."""
+"""Fused elementwise work and reductions: a loop nest with its extents, and the arrays as its loops access them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Strided(Addressed):
 
 @dataclass(frozen=True, slots=True)
 class Count(Addressed):
-    """What an Index node counts: where it starts, and its step along each loop."""
+    """The values of an Index node: the start, and the step along each loop."""
 
     start: int
     strides: tuple[int, ...]
@@ -33,10 +33,10 @@ class Count(Addressed):
 
 @dataclass(frozen=True, slots=True)
 class FusedLoop(Work):
-    """A nest run over `extents`, whose units have pieces of `grain` of its loop number `nest.partition`.
+    """A nest run over `extents`, whose units have slices of `grain` of its loop number `nest.partition`.
 
     `operands` are those of the nest's accesses, by number. `record` is where exceptions are counted, in a nest that
-    looks for them.
+    checks for them.
     """
 
     nest: Nest
@@ -52,16 +52,16 @@ class FusedLoop(Work):
 
     @property
     def points(self) -> int:
-        """How often the innermost body runs."""
+        """Number of executions of the innermost body."""
         return prod(self.extents)
 
     @property
     def unit_count(self) -> int:
-        """The pieces of the loop that is partitioned."""
+        """Number of slices of the partitioned loop."""
         return -(-self.extents[self.nest.partition] // self.grain)
 
     def footprints(self) -> Iterator[Footprint]:
-        """From the first to the last element of each array."""
+        """Footprints from the first to the last element of each array."""
         written = self.written
         for number, operand in enumerate(self.operands):
             if isinstance(operand, Strided):
@@ -82,7 +82,7 @@ class FusedLoop(Work):
         return [o for o in self.operands if isinstance(o, Strided) and o.address.buffer is buffer]
 
     def encode(self) -> Encoded:
-        """The block that Nest describes."""
+        """The block as `Nest` defines it."""
         words = [self.grain, *self.extents]
         relocations = []
         for operand in self.operands:

@@ -1,4 +1,4 @@
-"""Tables of byte offsets, which never change."""
+"""Immutable tables of byte offsets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Offsets:
-    """Byte offsets, int64 [count]; equal where the numbers are."""
+    """Byte offsets, int64 [count]; equal if the numbers are."""
 
     __slots__ = ("table",)
 

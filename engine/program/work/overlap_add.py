@@ -1,4 +1,4 @@
-"""Convolutions as products of input positions with all taps, which are added where they overlap in the output."""
+"""Convolutions as products of input positions with all taps, which are summed where they overlap in the output."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from engine.program.work.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class OverlapAdd(Work):
-    """One image a unit. `positions` are the byte offsets of its input positions, `inputs` those of input features.
+    """One image per unit. `positions` are the byte offsets of its input positions, `inputs` those of input features.
 
     The kernel is packed as [input feature, taps, output feature]. `window`, `sources` (input positions) and `field`
-    (output positions) go by the one or two spatial dimensions. Strides are in bytes: from image to image of the
-    input and of the output, and between rows and positions of the output, whose features lie next to each other.
+    (output positions) are by the one or two spatial dimensions. Strides are in bytes: from image to image of the
+    input and of the output, and between rows and positions of the output, whose features are contiguous.
     """
 
     input: Address
@@ -101,7 +101,7 @@ def whole_vectors(elements: int) -> int:
 
 
 def _reaching(window: WindowDimension, size: int, outputs: int, position: int, tap: int) -> tuple[np.ndarray, ...]:
-    """Where each output's list begins, and the lists: bytes to the products of the inputs and taps that reach it."""
+    """Starts of each output's list, and the lists: byte offsets of the products of inputs and taps that it sums."""
     starts, offsets = [0], []
     for output in range(outputs):
         for number in range(window.size):

@@ -1,4 +1,4 @@
-"""Work of a codelet whose parameter block is records: they say what its vertices do, by the names of their fields."""
+"""Work of a codelet whose parameter block consists of records, with named fields that define its vertices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.program.work.base import Encoded, Work
 
 @dataclass(frozen=True, slots=True)
 class Records(Work):
-    """The record `head`, and what follows it in the block: records and plain words. Their addresses are Address.
+    """The record `head`, then the rest of the block: records and plain words. Their addresses are Address.
 
     `calls` are codelets that this one calls, with the words that have their addresses.
     """
@@ -26,7 +26,7 @@ class Records(Work):
 
     @classmethod
     def of(cls, codelet: Any, parts: Iterable[Part], **named: Any) -> Self:
-        """The work of the parts of a block, of which the first is a record."""
+        """Builds work from the parts of a block, of which the first is a record."""
         head, *rest = parts
         flat = [each for part in rest for each in ((part,) if isinstance(part, Record) else part)]
         return cls(codelet, head, tuple(flat), **named)
@@ -42,7 +42,7 @@ class Records(Work):
         return tuple(value for value in (*self.head.flat(), *_flat(self.rest)) if isinstance(value, Address))
 
     def with_addresses(self, change: Callable[[Address], Address]) -> Self:
-        """The same with every address replaced by what `change` makes of it."""
+        """A copy with every address replaced by what `change` returns for it."""
 
         def changed(value: Any) -> Any:
             if isinstance(value, Record):
@@ -62,5 +62,5 @@ def _flat(parts: Iterable[Any]) -> Iterable[Any]:
 
 
 def has_codelet(work: Work, *codelets: Any) -> bool:
-    """Whether work is that of one of these codelets."""
+    """Whether work runs one of these codelets."""
     return isinstance(work, Records) and work.codelet in codelets

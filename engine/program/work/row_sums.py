@@ -1,4 +1,4 @@
-"""A fused loop that reads sums of rows, which are added up in scratch right before it runs on them."""
+"""A fused loop that reads sums of rows, which are computed in scratch right before it runs on them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from engine.program.work.fused_loop import FusedLoop
 
 @dataclass(frozen=True, slots=True)
 class SummedRows(Work):
-    """`reader` runs on the chunks of a table of float32 sums, `table`, that never becomes memory.
+    """`reader` runs on the chunks of a table of float32 sums, `table`, that is never stored in memory.
 
-    A row has `width` elements, a chunk `chunk_bytes`. The row to add that has position p lies
-    p // repeat * outer + p % repeat * inner bytes after `updates`; `ends` and `entries` are what `sort_rows` makes.
+    A row has `width` elements, a chunk `chunk_bytes`. The row to add that has position p starts
+    p // repeat * outer + p % repeat * inner bytes after `updates`; `ends` and `entries` are written by `sort_rows`.
     """
 
     reader: FusedLoop
@@ -34,12 +34,12 @@ class SummedRows(Work):
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Those of the reader but for the table, and those of the rows."""
+        """Those of the reader except the table, and those of the rows."""
         own = [a for a in addresses_in(self.reader) if a.buffer is not self.table]
         return (*own, self.ends, self.entries, self.updates)
 
     def footprints(self) -> Iterator[Footprint]:
-        """Those of the works in it, but for what never becomes memory."""
+        """Those of the reader, except for the table in scratch."""
         return (each for each in self.reader.footprints() if each.address.buffer is not self.table)
 
     def encode(self) -> Encoded:

@@ -16,7 +16,7 @@ LINE = 64
 
 @dataclass(frozen=True, slots=True)
 class ChainedWork(Addressed):
-    """Work of so many `units`, `ratio` of them in one of the chain."""
+    """Work of `units` units, `ratio` of them in one of the chain."""
 
     work: Work
     ratio: int
@@ -25,26 +25,26 @@ class ChainedWork(Addressed):
 
 @dataclass(frozen=True, slots=True)
 class UnitChain(Work):
-    """`own` are buffers that the links alone use, and the bytes of a unit's piece: in scratch, never in memory."""
+    """`own` are buffers that only the links use, and the bytes of a unit's slice: in scratch, never in memory."""
 
     links: tuple[ChainedWork, ...]
     own: tuple[tuple[Buffer, int], ...] = ()
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Those of the links but for their own buffers."""
+        """Those of the links except their own buffers."""
         own = {buffer for buffer, _ in self.own}
         return tuple(a for a in addresses_in(self.links) if a.buffer not in own)
 
     def footprints(self) -> Iterator[Footprint]:
-        """Those of the works in it, but for what never becomes memory."""
+        """Those of the links, except for buffers in scratch."""
         own = {buffer for buffer, _ in self.own}
         return (
             f for work in (link.work for link in self.links) for f in work.footprints() if f.address.buffer not in own
         )
 
     def encode(self) -> Encoded:
-        """The head of `chain`: its links and pieces of scratch; then the parameter blocks of all links."""
+        """The head of `chain`: its links and slices of scratch; then the parameter blocks of all links."""
         blocks = [link.work.encode() for link in self.links]
         starts = [0, *accumulate(len(each.words) for each in blocks)]
         offsets, room = dict[Buffer, int](), 0
