@@ -10,10 +10,10 @@ STAGE_NAMES = (
     "PipelineStage",
     "SequentialLayerPipelineStageAssignment",
 )
-"""Names of `extensions` that stand here, too."""
+"""Names of `extensions` that are also exported here."""
 
 REMOVED_MODELS = ("IPUModel", "IPUSequential", "Model", "PipelineModel", "PipelineSequential", "Sequential")
-"""Classes that raise an error when they are used, for models that old releases had here."""
+"""Classes that raise an error when they are used, in place of models of old releases."""
 
 __getattr__, __dir__ = public_names(
     __name__,

@@ -1,4 +1,4 @@
-"""What `fit` accumulates before each update of a model."""
+"""Micro-batches that `fit` accumulates before each update of a model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from keras_ext.types import KerasModel
 
 
 def accumulation_of(model: KerasModel) -> Accumulation:
-    """What `fit` accumulates before each update of a model, in the configuration in force."""
+    """The accumulation of each update of `fit`, in the configuration in force; raises as `accumulation_with`."""
     return accumulation_with(model, pipelining_of(model, training=True))
 
 
 def accumulation_with(model: KerasModel, pipelining: Any) -> Accumulation:
-    """The same where it is known how the model is pipelined while it trains."""
+    """`accumulation_of` given the model's pipelining in training, None without stages.
+
+    Raises ConfigurationError for an optimizer that overrides `minimize`.
+    """
     _check_minimize(model, pipelining is not None)
     if pipelining is not None:
         return pipeline_accumulation(model, pipelining)
@@ -37,7 +40,7 @@ def accumulator_type_of(model: KerasModel) -> AccumulatorType:
 
 
 def storage_of(model: KerasModel) -> Storage:
-    """What a chip would keep in streaming memory while the model trains."""
+    """The data that a chip would keep in streaming memory while the model trains."""
     return placed(checked_storage(option(model, ARGUMENTS, {})), accumulates=(option(model, STEPS) or 1) > 1)
 
 

@@ -1,4 +1,4 @@
-"""`set_gradient_accumulation_options`: how many batches' gradients each replica accumulates before an update."""
+"""`set_gradient_accumulation_options`: the number of batches whose gradients a replica accumulates for an update."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AccumulationOptions(Extension):
         and applied once. The reduction is "sum", "mean" or "running_mean". Of the further arguments `dtype` is the type
         gradients are accumulated in: one for all, or a function of the variable; an optimizer with an apply_gradients
         or update_step of its own is given gradients in it. `offload_weight_update_variables` and
-        `replicated_optimizer_state_sharding` change the cost report alone: the optimizer's state lies in remote
+        `replicated_optimizer_state_sharding` change the cost report alone: the optimizer's state is in remote
         memory, and its transfers take cycles, unless the first is False (training a model, section 6.7).
 
         Raises ConfigurationError, a ValueError, for arguments out of range and for those that Keras fills in.
@@ -83,7 +83,10 @@ def checked_steps(steps: object) -> int | None:
 
 
 def checked_reduction(method: object) -> Reduction:
-    """A name in any case, a member of GradientAccumulationReductionMethod or its value."""
+    """The reduction of a name in any case, a member of GradientAccumulationReductionMethod or its value.
+
+    Raises ConfigurationError for all else.
+    """
     name = getattr(method, "name", method)
     if is_integer(name) and 0 <= name < len(REDUCTIONS):
         return REDUCTIONS[int(name)]

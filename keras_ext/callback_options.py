@@ -17,18 +17,18 @@ class CallbackOptions(Extension):
     SAVED: ClassVar[dict[str, Any]] = {ASYNCHRONOUS: False}
 
     def set_asynchronous_callbacks(self: KerasModel, asynchronous: bool = False) -> None:
-        """Says when `fit`, `evaluate` and `predict` call batch callbacks: after each step, or once an execution.
+        """Sets whether `fit`, `evaluate` and `predict` call batch callbacks after each step or once an execution.
 
         Asynchronous callbacks are called in order from a thread of their own while the engine goes on. A step takes a
         batch in each replica and has one call, with the metrics of all replicas, or their predictions in the order of
         the data; `params["steps"]`, progress bars and `steps_per_execution` count these steps, too. Steps that
         accumulate gradients are reported one by one, too, with logs of their own, before the update; only where logs
-        are made of updated variables, they are the update's for all its steps. A callback that looks at a variable of
+        depend on updated variables, they are the update's for all its steps. A callback that reads a variable of
         the model (`get_weights()`, the learning rate, `ModelCheckpoint` with `save_freq`) waits for the end of the
-        execution and sees the value after it; meanwhile the engine goes on, whatever `buffer_depth` is. An exception or
-        `model.stop_training` ends the execution after a whole step, with accumulation or stages after a whole update;
-        steps that were complete by then are still reported, but for an exception, and for other steps of the same
-        update.
+        execution and sees the value after it; meanwhile the engine continues, whatever `buffer_depth` is. An exception
+        or `model.stop_training` ends the execution after a whole step, with accumulation or stages after a whole
+        update; steps that were complete by then are still reported, but for an exception, and for other steps of the
+        same update.
 
         Raises ConfigurationError for anything but a bool.
         """

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 SHORTEST_SLEEP, LONGEST_SLEEP = 5e-5, 1e-3
-"""Seconds between two looks at the engine: doubled while there is nothing new."""
+"""Seconds between two polls of the engine: doubled while no step completes."""
 
 Report = Callable[[list[np.ndarray]], Any]
-"""Takes the results of a step, each with an axis of the engine's steps in it; says whether the run is to stop."""
+"""Takes the results of a step, each with a leading axis of the engine's steps; returns whether the run is to stop."""
 
 
 class CallbackThread:
     """Observes one call of the engine, and reports its steps in order, each once it is complete.
 
     `together` of the engine's steps are one step to report; the engine waits while `depth` of those have not been
-    taken, unless that is 0. It does not wait for a report that itself waits for the engine, to look at a variable.
+    taken, unless that is 0. It does not wait for a report that itself waits for the engine, to read a variable.
     """
 
     def __init__(self, report: Report, depth: int = 0, together: int = 1) -> None:
@@ -48,12 +48,12 @@ class CallbackThread:
         self._thread.start()
 
     def end(self, completed: int) -> None:
-        """The engine has ended: what it has completed will be reported, and no more."""
+        """Notes that the engine has ended: the steps it has completed will be reported, and no more."""
         self.waits = self._call.waits()
         self._ended.set()
 
     def finish(self) -> None:
-        """Waits until all is reported; raises what a callback raised. An interruption drops the steps not reported."""
+        """Waits until all is reported; re-raises a callback's error. An interruption drops the steps not reported."""
         try:
             self._thread.join()
         except BaseException:
@@ -69,7 +69,7 @@ class CallbackThread:
             self._thread.join()
 
     def _run(self) -> None:
-        # The scope of a strategy belongs to a thread.
+        # A strategy's scope is thread-local.
         with contextlib.nullcontext() if self._strategy is None else self._strategy.scope():
             try:
                 with while_waiting(self._go_on):
@@ -79,14 +79,14 @@ class CallbackThread:
                 self._call.stop()
 
     def _go_on(self) -> None:
-        """A report waits for the end of an execution, which may be the one it is about."""
+        """Lets the engine continue: a report waits for the end of an execution, which may be its own."""
         if not self._ended.is_set():
             self._call.go_on()
 
     def _follow(self) -> None:
         reported, sleep = 0, SHORTEST_SLEEP
         while not self._abandoned.is_set():
-            ended = self._ended.is_set()  # asked first: what is complete then was complete before
+            ended = self._ended.is_set()  # read first: no step completes after it is set
             completed = self._call.completed() // self._together
             for step in range(reported, completed):
                 if self._abandoned.is_set():
@@ -95,7 +95,7 @@ class CallbackThread:
                 if self._report([result[first:end] for result in self._call.results]) and not self.stopped:
                     self.stopped = True
                     self._call.stop()
-                self._call.taken(end)  # after `stop`: an engine that waits goes on with this
+                self._call.taken(end)  # after `stop`: this wakes an engine that waits
             if ended:
                 return
             sleep = SHORTEST_SLEEP if completed > reported else min(2 * sleep, LONGEST_SLEEP)

@@ -1,4 +1,4 @@
-"""What a real chip would do with a model that has run here: memory per tile, cycles, does it fit."""
+"""Estimates of a real chip for a model that has run here: memory per tile, cycles, whether it fits."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from keras_ext.types import KerasModel
 
 
 def chip_account(model: KerasModel, mode: Mode = "train") -> Account:
-    """The account of the program that the last `fit` ("train"), `evaluate` ("test") or `predict` ran.
+    """The cost report of the program that the last `fit` ("train"), `evaluate` ("test") or `predict` ran.
 
-    That of a pipeline has all its IPUs as `pipeline`, and fits if each of them holds what is on it.
+    That of a pipeline has all its IPUs as `pipeline`, and fits if each of them has the memory for its stages.
 
     Raises ConfigurationError when the model has not run in this mode inside an IPUStrategy.
     """
@@ -42,7 +42,7 @@ def _latest(model: KerasModel, mode: Mode) -> TracedProgram:
 
 
 def chip_summary(model: KerasModel, mode: Mode = "train") -> str:
-    """The account as a table of about twenty lines, 88 columns wide."""
+    """The cost report as a table of about twenty lines, 88 columns wide; raises as `chip_account`."""
     return summary(chip_account(model, mode))
 
 
@@ -52,10 +52,10 @@ def chip_scaling(
     replicas: Iterable[int] = POWERS_OF_TWO,
     kind: Literal["weak", "strong"] = "weak",
 ) -> Predictions:
-    """What the program of `chip_account` would do on each number of replicas, by calculation; 1 to 1,024 by default.
+    """Estimates of the program of `chip_account` for each number of replicas; 1 to 1,024 by default.
 
     A replica of a pipeline has several IPUs. "weak" keeps each replica's micro-batches, "strong" the batch of the first
-    number. The tuple of `engine.profile.Prediction` shows itself as a table, with what it assumes. Raises as
+    number. The tuple of `engine.profile.Prediction` prints as a table, with its assumptions. Raises as
     `chip_account`, and ConfigurationError for numbers of replicas below 1.
     """
     found, program = chip_account(model, mode), _latest(model, mode)

@@ -1,4 +1,4 @@
-"""Switches for finding faults."""
+"""Switches for debugging."""
 
 from ipu._internal.compiler.program import use_definitions
 

@@ -1,19 +1,19 @@
-"""Errors that only Keras programs can meet."""
+"""Errors that only Keras programs raise."""
 
 from engine.errors import ConfigurationError, UnsupportedOperation
 
 
 class EagerExecutionError(ConfigurationError, RuntimeError):
-    """A model of the strategy was told to run eagerly, which the engine cannot."""
+    """A model of the strategy was told to run eagerly, which the engine does not support."""
 
 
 class RaggedInput(UnsupportedOperation, ValueError):
-    """Rows of different lengths, which neither an IPU nor Keras' own layers take."""
+    """Rows of different lengths, which neither an IPU nor Keras' own layers accept."""
 
 
 class IncompleteConfig(ConfigurationError, RuntimeError):
-    """A model's class leaves options out of its config that it would need to come back as it was."""
+    """A model's class leaves options out of its config that are needed to restore the model."""
 
 
 class RemovedName(ConfigurationError, RuntimeError):
-    """Something of an old release that has been replaced; the message says by what."""
+    """A name of an old release that has been replaced; the message names the replacement."""

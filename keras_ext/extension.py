@@ -11,7 +11,7 @@ from keras_ext.types import KerasModel
 
 
 class ExtensionKind(type):
-    """Makes the models that an extension serves its instances: of its own class and of those it derives from."""
+    """Makes models instances of their extension class and of its bases, for isinstance."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         extensions = (extension_of(instance) for extension_of in _served)
@@ -19,33 +19,33 @@ class ExtensionKind(type):
 
 
 class Extension(metaclass=ExtensionKind):
-    """Base of what gives models methods: every public method of a subclass in `extensions.KINDS` is injected.
+    """Base of the classes that inject methods into models: every public one of those given to `install`.
 
-    Such a method is called with the model as `self`. Options live in `options_of(model)` under the names they have
-    in the model's config.
+    Such a method is called with the model as `self`. Options are stored in `options_of(model)` under their names in
+    the model's config.
     """
 
     SAVED: ClassVar[dict[str, Any]] = {}
-    """Options that the model's config keeps, with their defaults; a value is what JSON can hold."""
+    """Options that the model's config keeps, with their defaults; values are JSON-serialisable."""
 
     COMPUTED: ClassVar[dict[str, Callable[[Any], Any]]] = {}
-    """What gives options that the model's config keeps where nobody set them; None for none."""
+    """Functions of the model that compute options of its config which are not set; they return None for none."""
 
     UNSAVED: ClassVar[tuple[str, ...]] = ()
-    """Options that saving leaves out and says so."""
+    """Options that saving leaves out, with a log message."""
 
 
 _served: list[Callable[[Any], type[Extension] | None]] = []
-"""What tells the extension of a model, one for each framework."""
+"""Functions that return the extension of a model, one for each framework."""
 
 
 def options_of(model: KerasModel) -> dict[str, Any]:
-    """The model's options as far as they have been set; not an attribute that Keras tracks."""
+    """The model's options that have been set; not an attribute that Keras tracks."""
     return vars(model).setdefault("_ipu_options", {})
 
 
 def option(model: KerasModel, name: str, default: Any = None) -> Any:
-    """One of the model's options."""
+    """One of the model's options; `default` where it is not set."""
     return vars(model).get("_ipu_options", {}).get(name, default)
 
 
@@ -79,10 +79,10 @@ class InjectedMethod:
 def install(
     model_class: type, kinds: Mapping[type, type[Extension]], strategy_attribute: str
 ) -> Callable[[Any], type[Extension] | None]:
-    """Injects the methods into one framework's models; returns what tells a model's extension, None outside a scope.
+    """Injects the methods into one framework's models; returns the function from a model to its extension.
 
-    `kinds` says the extension of each class of models, special ones first; `strategy_attribute` is the attribute in
-    which a model keeps the strategy it was created under.
+    That gives None for a model created outside a strategy's scope. `kinds` has the extension of each class of models,
+    subclasses first; `strategy_attribute` is the attribute in which a model keeps the strategy it was created under.
     """
 
     def extension_of(model: KerasModel) -> type[Extension] | None:

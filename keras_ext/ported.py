@@ -1,4 +1,4 @@
-"""Classes of `ipu.keras` that TensorFlow 2.4 no longer has: they can be imported, and say what to write instead."""
+"""Classes of `ipu.keras` that TensorFlow 2.4 no longer has: importable; creating one raises and names a replacement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPLACEMENTS = {
     "PipelineModel": f"tensorflow.keras.Model, with ipu.keras.PipelineStage or the model's {_STAGES}",
     "PipelineSequential": f"tensorflow.keras.Sequential and its {_STAGES}",
 }
-"""What to use instead of each class."""
+"""The replacement of each class."""
 
 PIPELINING_ARGUMENTS = (
     "device_mapping",
@@ -36,10 +36,10 @@ PIPELINING_ARGUMENTS = (
 
 
 class RemovedModel:
-    """Base of the removed classes, which can be subclassed, as old programs do."""
+    """Base of the removed classes, which old programs may subclass."""
 
     def __new__(cls, *args: object, **kwargs: object) -> NoReturn:
-        """Raises RemovedName, a RuntimeError, with what takes the place of the class and of each argument."""
+        """Raises RemovedName, a RuntimeError, which names the replacement of the class and of each argument."""
         name = next(base.__name__ for base in cls.__mro__ if base in REMOVED.values())
         hints = filter(None, (_hint(argument, name.startswith("Pipeline")) for argument in kwargs))
         raise RemovedName(
@@ -68,7 +68,7 @@ REMOVED = {name: _removed_class(name) for name in REPLACEMENTS}
 
 
 def __getattr__(name: str) -> type[RemovedModel]:
-    """The removed class of that name."""
+    """The removed class of that name; raises AttributeError for other names."""
     if name in REMOVED:
         return REMOVED[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,7 +33,7 @@ from keras_ext.types import KerasOptimizer
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """What a step of several batches depends on; `metric_variables` gives TensorFlow's, once it is traced.
+    """Properties that a step of several batches is compiled for; `metric_variables` gives TensorFlow's after tracing.
 
     With `streaming` each micro-batch's results are reported while others are under way.
     """
@@ -48,7 +48,7 @@ class Updates:
 
 
 class ProgramCache:
-    """Programs by batch signature and updates. Dies with the function that owns it; Keras drops that at `compile()`."""
+    """Programs by batch signature and updates. Freed with the function that owns it, which `compile()` drops."""
 
     def __init__(self) -> None:
         self._programs: dict[Any, TracedProgram] = {}
@@ -56,16 +56,16 @@ class ProgramCache:
         self._system_version: int | None = None
 
     def latest(self) -> TracedProgram | None:
-        """The program made last."""
+        """The program compiled last; None before the first."""
         return next(reversed(self._programs.values()), None)
 
     def latest_signature(self) -> BatchSignature | None:
-        """The batch signature of the program made last."""
+        """The batch signature of the program compiled last; None before the first."""
         return next((signature for signature, _ in reversed(self._programs)), None)
 
     def other_than(self, signature: BatchSignature) -> BatchSignature | None:
-        """The signature of the last program made, if there is one but none for `signature`."""
-        signatures = [known for known, _ in list(self._programs)]  # another thread may make a program meanwhile
+        """The signature of the program compiled last, if there is one but none for `signature`."""
+        signatures = [known for known, _ in list(self._programs)]  # another thread may add a program meanwhile
         return None if signature in signatures or not signatures else signatures[-1]
 
     def get(
@@ -76,7 +76,7 @@ class ProgramCache:
         replicas: int,
         updates: Updates | None = None,
     ) -> TracedProgram:
-        """The program of `step` for batches of `signature`, which replicas take in turn, made now if there is none.
+        """The program of `step` for batches of `signature`, which replicas take in turn, compiled on a miss.
 
         With `updates` a step of the program takes the batches of one update.
         Raises UnsupportedOperation for a step that XLA or the engine cannot compile, ConfigurationError for one that
@@ -96,7 +96,10 @@ class ProgramCache:
 def compile_step(
     step: Callable[[Any], Any], signature: BatchSignature, replicas: int, updates: Updates | None = None
 ) -> TracedProgram:
-    """Traces a step that takes one nested batch, and compiles it, or the step that makes one of `updates`."""
+    """Traces a step that takes one nested batch, and compiles it, or with `updates` the step of one update.
+
+    Raises as `ProgramCache.get`.
+    """
     flat_step, specs = _flat(step, signature)
     if updates is None:
         return TracedProgram(without_groups(alone(trace_step(flat_step, specs), replicas)))
@@ -104,7 +107,7 @@ def compile_step(
         try:
             return _compile_updates(flat_step, specs, replicas, updates)
         except ConfigurationError:
-            # Logs that are made of updated variables are there once for each update.
+            # Logs that depend on updated variables exist once for each update.
             updates = replace(updates, streaming=False)
     return _compile_updates(flat_step, specs, replicas, updates)
 
@@ -141,7 +144,7 @@ def _compile_updates(
 
 
 def graph_of_step(step: Callable[[Any], Any], signature: BatchSignature) -> tf.Graph:
-    """TensorFlow's graph of a step that takes one nested batch, traced for this."""
+    """TensorFlow's graph of a step that takes one nested batch, traced for each call."""
     return graph_of(*_flat(step, signature))
 
 
@@ -156,7 +159,7 @@ def _flat(step: Callable[[Any], Any], signature: BatchSignature) -> tuple[Callab
 
 
 def engine_pipelining(pipelining: ModelPipelining, accumulation: Accumulation) -> EnginePipelining:
-    """What the engine is asked for."""
+    """The engine's form of a model's pipelining."""
     return EnginePipelining(
         len(pipelining.devices),
         accumulation.steps,
@@ -165,7 +168,7 @@ def engine_pipelining(pipelining: ModelPipelining, accumulation: Accumulation) -
         accumulation.replicas,
         accumulation.reduction,
         pipelining.recomputation_mode,
-        # Each stage has layers, which was checked, but these may compute nothing (a Dropout at inference, a Flatten).
+        # Each stage has layers, as checked, but these may compute nothing (a Dropout at inference, a Flatten).
         empty_stages=True,
         storage=pipelining.storage,
         options=pipelining.options,

@@ -1,4 +1,4 @@
-"""Keras' progress bars: which of them stands on a line without an end, so that a notice can end it first."""
+"""Keras' progress bars: notes whether one is on an unfinished line, so that a notice can end the line first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def install(bar: type[KerasProgbar]) -> None:
 
 
 def end_line() -> None:
-    """Ends the line of a bar that is not full; the bar is drawn again, below, with its next step."""
+    """Ends the line of a bar that is not full; its next step draws the bar on a new line."""
     global _open
     if _open:
         _open = False

@@ -48,7 +48,7 @@ class QueueOptions(Extension):
         """Sets the options of the outfeed queues of `fit`, `evaluate` and `predict`.
 
         `buffer_depth` is the number of steps whose results wait for asynchronous callbacks before the engine does,
-        but for a callback that looks at a variable, and so waits for the engine.
+        except for a callback that reads a variable, and so waits for the engine.
         Raises ConfigurationError, a ValueError, for arguments that IPUOutfeedQueue lacks or that Keras fills in.
         """
         _check_names(kwargs, OUTFEED_ARGUMENTS, OUTFEED_SET_BY_KERAS, "IPUOutfeedQueue")
@@ -59,13 +59,13 @@ class QueueOptions(Extension):
 
 
 def prefetch_depth(model: KerasModel) -> int | None:
-    """For how many executions a model's data are to be prepared ahead; None where it was not said."""
+    """The number of executions for which a model's data are prepared ahead; None where it is not set."""
     options = option(model, INFEED, {})
     return options["prefetch_depth"] or DEFAULT_PREFETCH_DEPTH if "prefetch_depth" in options else None
 
 
 def buffer_depth(model: KerasModel) -> int | None:
-    """How many steps' results may wait for callbacks; None, where it was not set, means all of an execution."""
+    """The number of steps whose results may wait for callbacks; None (not set) means all of an execution."""
     return option(model, OUTFEED, {}).get("buffer_depth")
 
 
@@ -111,5 +111,5 @@ def _check_flag(received: dict[str, Any], name: str) -> None:
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """NumPy's integers as Python's, which JSON can hold."""
+    """Options with NumPy's integers as Python's, for JSON."""
     return {name: int(value) if is_integer(value) else value for name, value in options.items()}

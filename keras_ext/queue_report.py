@@ -1,4 +1,4 @@
-"""How full the queues of a run were: how often the engine waited for data, and for callbacks to take results."""
+"""Waits of a run at its queues: of the engine for data, and for callbacks to take results."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ READY_SECONDS = 1e-3
 
 @dataclass
 class QueueReport:
-    """The account of one `fit`, `evaluate` or `predict`. Keras 3 fetches the data of `predict` itself: not counted."""
+    """Queue waits of one `fit`, `evaluate` or `predict`. Keras 3 fetches the data of `predict` itself: not counted."""
 
     executions: int = 0
-    """How often data were fetched for the engine."""
+    """Number of times data were fetched for the engine."""
     infeed_waits: int = 0
-    """How often they were not ready."""
+    """Number of times they were not ready."""
     infeed_seconds: float = 0.0
-    """How long fetching them took in all."""
+    """Seconds that fetching them took in all."""
     outfeed_waits: int = 0
-    """How often the engine waited because `buffer_depth` steps' results had not been taken by callbacks."""
+    """Number of times the engine waited because callbacks had not taken the results of `buffer_depth` steps."""
 
     @contextmanager
     def fetching(self) -> Iterator[None]:
-        """Counts one fetching of data."""
+        """Counts and times one fetch of data."""
         start = time.perf_counter()
         yield
         seconds = time.perf_counter() - start

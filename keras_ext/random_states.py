@@ -1,4 +1,4 @@
-"""The states of everything random that a fit draws from and its place in the data: for backups."""
+"""The states of all random generators of a fit and its position in the data: for backups."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ NUMPY = ("numpy_key", "numpy_position", "numpy_has_gauss", "numpy_gauss")
 def random_states(generators: Sequence[Any]) -> dict[str, np.ndarray]:
     """Copies of the states: those of `generators`, Keras' variables of equal shape, of the engine, and of NumPy.
 
-    Also, as PLACE, the position of the fit under way in its data, if they are of tf.data. NumPy's global generator says
-    the order of shuffled arrays; it is left out if it has been replaced by another kind.
+    Also, as PLACE, the position of the fit under way in its data, if they are of tf.data. NumPy's global generator
+    gives the order of shuffled arrays; it is left out if it has been replaced by another kind.
     """
     states = {GENERATORS: np.array([np.asarray(state) for state in generators])}
     states |= {ENGINE: RNG_STATE.read(), ROUNDINGS: ROUNDING_STATE.read()}
@@ -31,7 +31,7 @@ def random_states(generators: Sequence[Any]) -> dict[str, np.ndarray]:
 
 
 def restore_random_states(states: Mapping[str, np.ndarray], generators: Sequence[Any]) -> None:
-    """Sets the states again; raises ConfigurationError for another number of generators than there were."""
+    """Restores the states; raises ConfigurationError for a number of generators other than at the backup."""
     if len(states[GENERATORS]) != len(generators):
         raise ConfigurationError(
             f"Expected a model with as many random layers as the one that was backed up: {len(states[GENERATORS])} "

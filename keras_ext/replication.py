@@ -1,4 +1,4 @@
-"""Automatic data parallelism: how many replicas a model has, and how they share the batches of a data set."""
+"""Automatic data parallelism: the number of a model's replicas, and how they divide the batches of a data set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ipus: ContextVar[int] = ContextVar("IPUs that each replica takes", default=1)
 
 @contextmanager
 def ipus_of_replica(ipus: int) -> Iterator[None]:
-    """Each replica of the model that runs within takes that many IPUs."""
+    """Within, each replica of the model that runs takes that many IPUs."""
     before = _ipus.set(ipus)
     try:
         yield
@@ -31,7 +31,7 @@ def ipus_of_replica(ipus: int) -> Iterator[None]:
 
 
 def replicas_of(strategy: tf.distribute.Strategy) -> int:
-    """How many replicas the models of a strategy have in the configuration in force: one IPU each, or as said.
+    """The number of replicas of a strategy's models in the configuration in force, by the IPUs of `ipus_of_replica`.
 
     Raises ConfigurationError when the strategy's device is not configured, or its IPUs do not divide among replicas.
     """
@@ -39,9 +39,9 @@ def replicas_of(strategy: tf.distribute.Strategy) -> int:
 
 
 def steps_per_replica(batches: int | None, replicas: int) -> int | None:
-    """How many steps each replica makes with a number of batches; None if that is not known.
+    """The number of steps each replica makes with a number of batches; None or negative if that is not known.
 
-    Says so when batches are left over; raises StepCountError when there are too few for all replicas.
+    Logs a warning when batches are left over; raises StepCountError when there are too few for all replicas.
     """
     if batches is None or batches < 0 or replicas == 1:
         return batches
@@ -52,7 +52,7 @@ def steps_per_replica(batches: int | None, replicas: int) -> int | None:
 
 
 def refuse_partial_batch(partial: tuple[int, int] | None, cause: str) -> None:
-    """Raises StepCountError for data whose last batch has `partial[0]` rows and the others `partial[1]`, if it has."""
+    """Raises StepCountError unless `partial` is None: the rows of the partial last batch, and of the others."""
     if partial is not None:
         raise _partial_batch_error(*partial, cause)
 
@@ -98,7 +98,7 @@ def _notice_dropped(dropped: int, batches: int, replicas: int) -> None:
 
 
 class ReplicatedBatches:
-    """An epoch whose batches go to replicas in turn: a step is one batch for each."""
+    """An epoch whose batches go to replicas in turn (round robin): a step is one batch for each."""
 
     def __init__(self, source: Iterable[Any], replicas: int) -> None:
         self._source = source
@@ -109,7 +109,7 @@ class ReplicatedBatches:
 
 
 class ReplicaIterator(FeedIterator):
-    """One pass. Iterating gives `Batches`, one batch for each replica."""
+    """One pass. Iterating gives a `BatchSource`, one batch for each replica."""
 
     def __init__(self, source: Iterator[Any], replicas: int) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""The `fit`, `evaluate` or `predict` under way, which what opens its data asks for the model's options."""
+"""The `fit`, `evaluate` or `predict` under way, from which the code that opens its data gets the model's options."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MODES = {"fit": "train", "evaluate": "test", "predict": "predict"}
 
 @dataclass
 class MethodRun:
-    """One call of a method of MODES; `opened` says whether its own data have been opened, as validation data are later.
+    """One call of a method of MODES; `opened` says whether its own data have been opened; validation data follow later.
 
-    `passes` are those over the data of a fit, if tf.data gives them their order.
+    `passes` are those over the data of a fit, if tf.data orders them.
     """
 
     model: Any
@@ -37,7 +37,7 @@ class MethodRun:
     passes: DataPasses | None = None
 
     def accumulation(self) -> Accumulation:
-        """How the batches of its data are accumulated.
+        """The accumulation of the batches of its data.
 
         Raises ConfigurationError for an optimizer that cannot be used with the model's accumulation.
         """
@@ -48,13 +48,13 @@ _run: ContextVar[MethodRun | None] = ContextVar("run under way", default=None)
 
 
 def executions_ahead() -> int | None:
-    """For how many executions the run under way is to prepare data ahead; None where nobody said."""
+    """The number of executions for which the run under way is to prepare data ahead; None where it is not set."""
     run = _run.get()
     return None if run is None else prefetch_depth(run.model)
 
 
 def opening() -> MethodRun | None:
-    """The run under way if the data that are opened now are its own; None for others, as those of a validation."""
+    """The run under way if the data that are opened now are its own; None for others, such as validation data."""
     run = _run.get()
     if run is None or run.opened:
         return None
@@ -63,13 +63,13 @@ def opening() -> MethodRun | None:
 
 
 def passes_of_training() -> DataPasses | None:
-    """The passes over the data of the fit under way; None where nothing says their order, or in another thread."""
+    """The passes over the data of the fit under way; None unless they are of tf.data, and in another thread."""
     run = _run.get()
     return None if run is None else run.passes
 
 
 def install(model_class: type, strategy_serves: Callable[[Any], bool]) -> None:
-    """Lets the methods of one framework's models, where they are ours, be runs, of which each has a queue report."""
+    """Wraps the methods of one framework's models: for a strategy's models each call is a run with a queue report."""
     for method, mode in MODES.items():
         setattr(model_class, method, _running(getattr(model_class, method), mode, strategy_serves))
 

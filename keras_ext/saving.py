@@ -1,4 +1,4 @@
-"""Options in configs: they are kept with what is saved, come back in a strategy's scope and are ignored outside one."""
+"""Options in configs: they are saved with the model, restored in a strategy's scope and ignored outside one."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def unsaved_names(extension: type[Extension]) -> frozenset[str]:
 
 
 def computed_options(extension: type[Extension]) -> list[tuple[str, Callable[[Any], Any]]]:
-    """The options that are computed where nobody set them, by name."""
+    """The options that are computed if they are not set, with their names."""
     return [pair for base in extension.__mro__ for pair in vars(base).get("COMPUTED", {}).items()]
 
 
 class ConfigKeeper:
-    """Wraps the methods of one framework through which configs of models go."""
+    """Wraps the methods of one framework that write, read or copy configs of models."""
 
     def __init__(self, extension_of: ExtensionOf, extensions: list[type[Extension]]) -> None:
         self._extension_of = extension_of
@@ -51,7 +51,7 @@ class ConfigKeeper:
         cloning._clone_functional_model = self.cloning(cloning._clone_functional_model)
 
     def saved(self, model: KerasModel) -> dict[str, Any]:
-        """The model's options that a config keeps, as far as they are set; {} for a model of no strategy."""
+        """The model's options that a config keeps, if they are set or computed; {} for a model of no strategy."""
         extension = self._extension_of(model)
         if extension is None:
             return {}
@@ -74,7 +74,7 @@ class ConfigKeeper:
 
     @staticmethod
     def _tell_unsaved(model: KerasModel, extension: type[Extension]) -> None:
-        """Says once for each model which options its config leaves out."""
+        """Logs once for each model which options its config leaves out."""
         told = _told_unsaved.setdefault(model, set())
         left_out = sorted(name for name in unsaved_names(extension) - told if options_of(model).get(name))
         if left_out:
@@ -110,7 +110,7 @@ class ConfigKeeper:
         return classmethod(from_config_with_options)
 
     def constructing(self, init: Callable[..., None]) -> Callable[..., None]:
-        """`__init__` for those whose own `from_config` passes all of the config to the constructor."""
+        """`__init__` for classes whose own `from_config` passes all of the config to the constructor."""
 
         @functools.wraps(init)
         def init_with_options(model: KerasModel, *args: object, **kwargs: object) -> None:
@@ -151,5 +151,5 @@ class ConfigKeeper:
         try:
             return model.get_config()
         except NotImplementedError:
-            # Formats that need a config say so; the others keep none, and no options.
+            # Formats that need a config raise an error themselves; the others keep neither config nor options.
             return self.saved(model)

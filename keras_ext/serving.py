@@ -1,4 +1,4 @@
-"""`export_for_ipu_serving`: what an exported Keras model computes, for which inputs."""
+"""`export_for_ipu_serving`: the step and the input specs of an exported Keras model."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class ServingExport(Extension):
         postprocessing_step_signature: Nest = None,
         purge_export_dir: bool = False,
     ) -> Callable[..., Any]:
-        """Exports what `predict` computes as a SavedModel that also holds a compiled program; see
+        """Exports the step of `predict` as a SavedModel that also contains a compiled program; see
         `ipu.serving.export_single_step` for the directory, the steps around it and the names (Keras API; Keras with
         IPUs, section 19.9).
 
         The model must be built. One batch is `batch_size` samples (an int or a scalar tensor), whatever batch size the
-        model was made with, or what the model's inputs say if that is None. Inputs have the
-        names of the model's; later changes of weights change nothing. The number of iterations is
-        `steps_per_execution` of `compile`; with pipeline stages the schedule must be able to take it.
+        model was built with, or that of the model's inputs if it is None. Inputs have the
+        names of the model's; later changes of weights have no effect. The number of iterations is
+        `steps_per_execution` of `compile`; with pipeline stages it must be legal for the schedule.
 
         Returns a tf.function that runs the exported program on the engine. It returns a dict of tensors by
         `output_names`, or a list of tensors if these are None.
 
         Raises ConfigurationError, a ValueError, for a model that is not built or lacks a batch size, for a directory
         that is not empty and for names and steps that do not fit; StepCountError, also one, for a number of
-        iterations that the schedule cannot take; UnsupportedOperation for what an IPU cannot run.
+        iterations that is illegal for the schedule; UnsupportedOperation for operations that an IPU cannot run.
         """
         check_directory(export_dir, purge_export_dir)
         structure, specs = model_inputs(self, batch_size)
@@ -85,7 +85,7 @@ def model_inputs(model: KerasModel, batch_size: int | None) -> tuple[Any, tuple[
 
 
 def _symbolic_inputs(model: KerasModel) -> tuple[Any, list[str]]:
-    """Of functional and sequential models: the inputs that Keras made symbols for."""
+    """Specs and names of a functional or sequential model's symbolic inputs."""
     inner = getattr(model, "_functional", None) or model
     structure = getattr(inner, "_inputs_struct", None)
     structure = getattr(inner, "_nested_inputs", None) if structure is None else structure
@@ -105,7 +105,7 @@ def _layer_name(tensor: Tensor) -> str:
 
 
 def _built_inputs(model: KerasModel) -> tuple[Any, list[str]]:
-    """Of subclasses of `Model`: the shapes `build` was given, under the name of the parameter of `call`."""
+    """Specs of the shapes given to `build` of a subclass of `Model`, named after the parameter of `call`."""
     shapes = _build_shapes(model) if model.built else None
     if shapes is None:
         raise ConfigurationError(
@@ -157,7 +157,7 @@ def _with_batch(model: KerasModel, spec: tf.TensorSpec, name: str, batch_size: i
 
 
 def _predicting(model: KerasModel, structure: Nest) -> Callable[..., Any]:
-    """What `predict` computes for one batch, as a function of the flat inputs."""
+    """The step of `predict` for one batch, as a function of the flat inputs."""
 
     def predict_step(*tensors: tf.Tensor) -> Any:
         inputs = tf.nest.pack_sequence_as(structure, tensors)

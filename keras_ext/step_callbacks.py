@@ -11,13 +11,13 @@ from keras_ext.pipelining.outfeed import has_accumulated_logs
 from keras_ext.types import KerasCallbackList, KerasModel, Logs
 
 STOPS = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}
-"""The model's attribute with which callbacks end a run."""
+"""The model's attribute by which callbacks end a run, for each mode."""
 
 Dispatch = Callable[[Any, int, Any], None]
 
 
 class StepCallbacks:
-    """The batch callbacks of one execution, whose first step a callback list has begun."""
+    """The batch callbacks of one execution; the callback list has already begun its first step."""
 
     def __init__(
         self, callback_list: KerasCallbackList, model: KerasModel, mode: str, first: int, begin: Dispatch, end: Dispatch
@@ -28,7 +28,7 @@ class StepCallbacks:
         self.taken = False
 
     def report(self, logs: Logs, steps: int = 1) -> bool:
-        """Calls the callbacks at the end of the next steps, which share logs; whether they want the run to stop."""
+        """Calls the callbacks at the end of the next steps, which share logs; returns whether the run is to stop."""
         for _ in range(steps):
             if self._next > self._first:
                 self._begin(self._list, self._next, None)
@@ -51,15 +51,15 @@ def note_steps(model: KerasModel, mode: str, steps: int) -> None:
 
 
 def _last_step(model: KerasModel, mode: str, first: int, last: int) -> int:
-    """The number of an execution's last step: what the execution noted, else what the framework says."""
+    """The number of an execution's last step: as the execution noted, else the framework's `last`."""
     made = vars(model).get("_ipu_steps_made", {}).pop(mode, None)
     return last if made is None else first + made - 1
 
 
 def install(callback_list: type, direct: str = "") -> None:
-    """Lets the batch methods of a framework's callback list know of asynchronous callbacks and of short executions.
+    """Wraps the batch methods of a framework's callback list for asynchronous callbacks and short executions.
 
-    `direct` stands before the names of the methods that end a batch in the calling thread.
+    `direct` is the prefix of the names of the methods that end a batch in the calling thread.
     """
     for mode in STOPS:
         begin, end = f"on_{mode}_batch_begin", f"on_{mode}_batch_end"

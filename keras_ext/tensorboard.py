@@ -1,4 +1,4 @@
-"""The callback TensorBoard with `write_graph`: models of a strategy have no tf.function whose graph it could write."""
+"""The callback TensorBoard with `write_graph`: models of a strategy have no tf.function with a graph to write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keras_ext.types import KerasTensorBoard, Logs
 
 
 def install(callback: type[KerasTensorBoard]) -> None:
-    """Lets a framework's TensorBoard write the graph of a training step that the engine runs, in the first epoch."""
+    """Wraps a framework's TensorBoard: in the first epoch it writes the graph of a training step of the engine."""
     write, end_epoch = callback._write_keras_model_train_graph, callback.on_epoch_end
 
     @functools.wraps(write)

@@ -1,4 +1,4 @@
-"""The functions Keras calls for each execution: they feed, run and unpack; a program does the rest."""
+"""The functions Keras calls for each execution: they feed a program, run it and unpack its results."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ _noticed: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Framework(Protocol):
-    """What a file in `frameworks` knows about its models."""
+    """The interface of a file in `frameworks` to its models."""
 
     def prepare(self, model: KerasModel, batch: Batch) -> None:
-        """Builds what a step needs, given specs of the arrays of a nested batch, as `fit` does before it traces."""
+        """Builds the variables of a step for a nested batch of specs, as `fit` does before it traces."""
 
     def step(self, model: KerasModel, mode: Mode, data: Batch) -> Any:
         """Traces one step of `mode` on the nested batch `data`."""
 
     def steps_per_execution(self, model: KerasModel) -> int:
-        """How many steps one call runs."""
+        """The number of steps that one call runs."""
 
     def optimizer(self, model: KerasModel) -> Any:
-        """The object whose replacement makes programs useless."""
+        """The optimizer, whose replacement invalidates programs."""
 
     def metric_variables(self, model: KerasModel) -> list[Any]:
         """TensorFlow's variables behind the model's metrics."""
 
 
 class Asked(NamedTuple):
-    """What the model's options say, asked once in each execution; what evaluations accumulate depends on their data."""
+    """The model's options, read once in each execution. `accumulation` is None in inference: it depends on the data."""
 
     pipelining: ModelPipelining | None
     accumulation: Accumulation | None
 
 
 class StepFunction:
-    """Runs the steps of one mode of one model, which it refers to weakly so that the model can die."""
+    """Runs the steps of one mode of one model, to which it has a weak reference so that the model can be freed."""
 
     def __init__(self, framework: Framework, model: KerasModel, mode: Mode) -> None:
         self._framework = framework
@@ -76,7 +76,7 @@ class StepFunction:
 
     @property
     def framework(self) -> Framework:
-        """What knows the model's steps."""
+        """The interface to the model's framework."""
         return self._framework
 
     @property
@@ -98,8 +98,8 @@ class StepFunction:
     def program_for(self, x: Nest = None, y: Nest = None, batch_size: int | None = None) -> TracedProgram:
         """The program for batches of the shapes of `x` and `y`, compiled if need be, and not run.
 
-        They are arrays or `tf.TensorSpec`s; what is None follows from the model. Raises ConfigurationError for shapes
-        that are not known, and what compiling raises.
+        They are arrays or `tf.TensorSpec`s; None is inferred from the model. Raises ConfigurationError for shapes
+        that are not known, and the compiler's errors.
         """
         model = self.model
         batch = batch_specs(model, x, y, batch_size, self._mode != "predict")
@@ -112,7 +112,10 @@ class StepFunction:
     def program(
         self, batches: BatchSource, callbacks: StepCallbacks | None = None, asked: Asked | None = None
     ) -> TracedProgram:
-        """The program for these batches, and for callbacks of each step if there are some."""
+        """The program for these batches, and for callbacks of each step if there are any; compiled if need be.
+
+        Raises OutOfTileMemory for one that does not fit, and the compiler's errors.
+        """
         model = self.model
         known = self._programs.other_than(batches.signature)
         if known is not None:
@@ -121,7 +124,7 @@ class StepFunction:
         try:
             replicas = replicas_of(model.distribute_strategy)
             optimizer = self._framework.optimizer(model)
-            with self._tracing:  # two threads that need one program make it once
+            with self._tracing:  # two threads that need one program compile it once
                 program = self._programs.get(batches.signature, optimizer, self._step, replicas, updates)
         except OutOfTileMemory as error:
             failures.tell(model, error)
@@ -143,7 +146,7 @@ class StepFunction:
         return Asked(pipelining, accumulation_with(model, pipelining) if training else None)
 
     def _updates(self, batches: BatchSource, observed: bool, asked: Asked) -> Updates | None:
-        """What makes a step of the program take several batches; None where it takes one."""
+        """The updates for which a step of the program takes several batches; None where it takes one."""
         model, framework, training = self.model, self._framework, self._mode == "train"
         pipelining, accumulation = asked
         if accumulation is None:
@@ -152,18 +155,18 @@ class StepFunction:
             return None
         accumulator_type = (accumulator_type_of if pipelining is None else accumulator_type_of_pipeline)(model)
         metrics, storage = (lambda: framework.metric_variables(model)), storage_of(model)
-        # Of replicas without stages and accumulation an update is one step, whose results are those of the engine's.
+        # Without stages and accumulation an update is one step of all replicas, with the results of the engine's step.
         streaming = observed and (pipelining is not None or (training and accumulation.steps > 1))
         return Updates(accumulation, accumulator_type, pipelining, metrics, storage, streaming, training)
 
     def _logs(self, program: TracedProgram, results: list[np.ndarray]) -> Any:
-        """What callbacks are told of a step, given its results with an axis of the engine's steps in it."""
+        """The logs of a step for callbacks, given its results with an axis of the engine's steps."""
         raise NotImplementedError
 
     def _run_reporting(
         self, program: TracedProgram, batches: BatchSource, callbacks: StepCallbacks
     ) -> tuple[list[np.ndarray], bool]:
-        """Runs steps while a thread calls the callbacks of each; the results of those made, and whether told to stop.
+        """Runs steps while a thread calls the callbacks of each; the results of those run, and whether one stopped it.
 
         Raises what a callback raises, after a whole step.
         """
@@ -187,7 +190,7 @@ class StepFunction:
 
 
 def _notice_reload(model: KerasModel, known: BatchSignature, new: BatchSignature) -> None:
-    """Says once for each model that the configured chip would pay for what is free here."""
+    """Warns once for each model that the configured chip would have to reload its program; here it is free."""
     if model in _noticed or not current_system().configured:
         return
     _noticed.add(model)
@@ -206,14 +209,14 @@ class EpochFunction(StepFunction):
     _told: tuple[Any, object] | None = None
 
     def has_told(self, logs: Logs) -> bool:
-        """Whether a step has told these logs, and the metrics' variables are as it left them."""
+        """Whether a step returned these logs, and the metrics' variables have not changed since."""
         if self._told is None or self._told[0] is not logs:
             return False
         variables = self._framework.metric_variables(self.model)
         return all(getattr(variable, "written_by", None) is self._told[1] for variable in variables)
 
     def __call__(self, iterator: Iterator[Any]) -> Any:
-        """Feeds from an iterator of batches; raises StopIteration when it has none left."""
+        """Feeds steps from an iterator of batches; raises StopIteration when it has none left."""
         self._told = None
         callbacks = take_callbacks(self.model, self._mode)
         with queue_report(self.model, self._mode).fetching():
@@ -253,7 +256,7 @@ class PredictFunction(StepFunction):
         return program.pack([tf.convert_to_tensor(column) for column in columns])
 
     def arrays(self, data: list[Any]) -> Any:
-        """The same as NumPy arrays, for those who want no tensors."""
+        """The outputs as NumPy arrays, for callers that need no tensors."""
         program, columns = self._run(data)
         return program.pack(columns)
 
@@ -282,7 +285,7 @@ class PredictFunction(StepFunction):
 
 
 def _log(result: np.ndarray) -> Any:
-    """Keras makes Python numbers of scalar logs; anything larger reaches callbacks as a tensor."""
+    """Keras converts scalar logs to Python numbers; larger ones reach callbacks as tensors."""
     return result if result.ndim == 0 else tf.convert_to_tensor(result)
 
 

@@ -12,11 +12,11 @@ Nest: TypeAlias = Any
 Batch: TypeAlias = Nest
 """x, (x,), (x, y) or (x, y, sample_weight): nests of tensors, arrays or specs whose first axis is the batch's."""
 Logs: TypeAlias = Nest
-"""What a step reports to callbacks: scalars by the names of metrics; of `predict` the outputs; None before a step."""
+"""The report of a step to callbacks: scalars by the names of metrics; of `predict` the outputs; None before a step."""
 Tensor: TypeAlias = Any
-"""A tensor, a symbolic one of a Keras, a variable or an array: has `shape` and `dtype`."""
+"""A tensor, a symbolic tensor of either Keras, a variable or an array: has `shape` and `dtype`."""
 Config: TypeAlias = Any
-"""What `get_config` returns: a dictionary of what JSON can hold, but for models that bring a form of their own."""
+"""The result of `get_config`: a JSON-serialisable dictionary, but for models with a form of their own."""
 
 
 class KerasNode(Protocol):
@@ -46,7 +46,7 @@ class KerasOptimizer(Protocol):
 
 
 class KerasModel(KerasLayer, Protocol):
-    """A model; a graph is a functional one. What only some have is asked for by `getattr`."""
+    """A model; a graph is a functional one. Attributes that only some have are read by `getattr`."""
 
     layers: Sequence[Any]
     inputs: Nest
@@ -59,13 +59,13 @@ class KerasModel(KerasLayer, Protocol):
     distribute_strategy: tf.distribute.Strategy
 
     def call(self, inputs: Nest, *, training: bool | None = None, mask: Nest = None) -> Nest:
-        """What the model computes."""
+        """The model's outputs for `inputs`."""
 
     def predict_step(self, data: Batch) -> Nest:
-        """What `predict` computes for one batch."""
+        """The outputs of `predict` for one batch."""
 
     def get_config(self) -> dict[str, Config]:
-        """What the model is made from. Raises NotImplementedError for one without."""
+        """The configuration the model can be rebuilt from. Raises NotImplementedError for a model without."""
 
 
 class KerasProgbar(Protocol):
@@ -96,4 +96,4 @@ class KerasTensorBoard(Protocol):
         """Writes the graph of a training step."""
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Writes what an epoch has told."""
+        """Writes the logs of an epoch."""

@@ -1,4 +1,4 @@
-"""Batches of a training run as whole updates: what is checked before it begins, and while it runs."""
+"""Batches of a training run as whole updates: checks before it begins, and while it runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_executions(steps: int | None, per_execution: int, accumulation: Accumu
 
 
 def as_updates(taken: list[BatchSource], accumulation: Accumulation) -> list[BatchSource]:
-    """The same feeds, counted in updates.
+    """The same feeds, with `steps` counted in updates.
 
     Raises StepCountError for batches of several shapes, AccumulationStepError for steps that `accumulation` does not
     divide.

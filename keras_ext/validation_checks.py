@@ -1,4 +1,4 @@
-"""Whether the validation data of a `fit` suit its replicas, told before the first epoch and not after it."""
+"""Checks that the validation data of a `fit` suit its replicas, before the first epoch and not after it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ USUAL_BATCH = 32
 
 
 def check_validation(fit: Mapping[str, Any], replicas: int) -> None:
-    """Raises StepCountError for a partial batch, or fewer batches than `replicas`, in what `fit` was called with.
+    """Raises StepCountError for a partial batch, or fewer batches than `replicas`, in the arguments of `fit`.
 
-    Arrays and tf.data sets are looked at. Others are checked when they are read.
+    Checks arrays and tf.data sets. Others are checked when they are read.
     """
     data, steps = fit.get("validation_data"), fit.get("validation_steps")
     if replicas == 1 or data is None:

@@ -1,1 +1,1 @@
-"""Where an epoch's batches come from, and how they become feeds."""
+"""Sources of an epoch's batches, and their conversion to feeds."""

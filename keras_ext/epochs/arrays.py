@@ -1,4 +1,4 @@
-"""Turns whatever a data set yields into arrays the engine can read."""
+"""Converts the elements of a data set into arrays the engine can read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_ext.types import Nest
 def as_array(value: Nest) -> np.ndarray | None:
     """A C-contiguous array in native byte order, without a copy where possible; None for an absent optional.
 
-    Sparse tensors and SciPy's sparse arrays are made dense: programs for an IPU have no others.
+    Sparse tensors and SciPy's sparse arrays are made dense: programs for an IPU have dense arrays only.
     Raises RaggedInput, also a ValueError, for ragged tensors, and UnsupportedOperation for strings and objects.
     """
     if isinstance(value, tf.experimental.Optional):
@@ -41,7 +41,7 @@ def as_array(value: Nest) -> np.ndarray | None:
 
 
 def joined(arrays: list[np.ndarray]) -> np.ndarray:
-    """Batches one after the other along their first axis; scalars become rows.
+    """Batches concatenated along their first axis; scalars become rows.
 
     Neighbouring slices of one array, as an unshuffled epoch yields them, are joined without copying.
     """

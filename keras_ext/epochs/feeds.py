@@ -1,4 +1,4 @@
-"""Batches as the engine takes them: a row feed for each array, for several steps of one shape."""
+"""Batches in the engine's form: a row feed for each array, for several steps of one shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keras_ext.types import Nest
 
 @dataclass(frozen=True, slots=True)
 class BatchSignature:
-    """What a program depends on: the nesting of a batch, and the shape and dtype of each of its arrays."""
+    """The properties of a batch that a program depends on: its nesting, and the shape and dtype of each array."""
 
     layout: BatchStructure
     shapes: tuple[tuple[int, ...], ...]
@@ -57,7 +57,7 @@ class FeedIterator(ABC):
 
 
 class RowBatches:
-    """An epoch over host arrays: each iterator draws its own order of rows.
+    """An epoch over host arrays of at least one axis: each iterator draws its own order of rows.
 
     `shuffle` True permutes all rows, "batch" only those within each batch, False keeps their order.
     Raises ValueError when there are no rows.
@@ -121,7 +121,7 @@ class RowIterator(FeedIterator):
 
     def _span(self, steps: int, batch_size: int) -> BatchSource:
         if self._position == 0:
-            # Not when made: Keras makes iterators it never uses.
+            # Not in the constructor: Keras creates iterators it never uses.
             self._order = self._batches.permutation()
         span = slice(self._position, self._position + steps * batch_size)
         self._position = span.stop
@@ -148,7 +148,7 @@ def take(iterator: Iterator[Any], limit: int) -> list[BatchSource]:
 
 
 def together(parts: list[BatchSource]) -> BatchSource:
-    """Parts of one signature as one."""
+    """Parts of one signature joined into one."""
     if len(parts) == 1:
         return parts[0]
     columns = zip(*(part.feeds for part in parts), strict=True)

@@ -1,4 +1,4 @@
-"""Whether a tf.data set ends with a batch of fewer rows than the others, found without reading it."""
+"""Checks whether a tf.data set ends with a batch of fewer rows than the others, without reading it."""
 
 from __future__ import annotations
 

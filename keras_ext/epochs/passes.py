@@ -1,4 +1,4 @@
-"""Passes over a tf.data set that are counted, so that a resumed fit takes the data an uninterrupted one would."""
+"""Counted passes over a tf.data set, so that a resumed fit takes the same data as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keras_ext.epochs.feeds import BatchSource, FeedIterator, take
 class DataPasses:
     """An iterable over `source`. tf.data draws the order of a pass when it is opened, one pass after the other.
 
-    `goes_on` says whether an epoch goes on with the pass of the epoch before it; if not, `unused` passes are opened
+    `goes_on` says whether an epoch continues the pass of the epoch before it; if not, `unused` passes are opened
     before that of the first epoch.
     """
 
@@ -34,11 +34,11 @@ class DataPasses:
         return self._latest
 
     def position(self) -> tuple[int, int]:
-        """How many passes have been opened, and what has been taken from the last."""
+        """The number of passes opened, and of batches (or steps of all replicas) taken from the last."""
         return self._opened, 0 if self._latest is None else self._latest.taken
 
     def resume(self, opened: int, taken: int) -> None:
-        """Before the first epoch: goes to a position that was taken at the end of an epoch."""
+        """Goes, before the first epoch, to a `position` recorded at the end of an epoch."""
         for _ in range(opened if self._goes_on else opened - self._unused):
             self._open()
         if self._goes_on and self._latest is not None:

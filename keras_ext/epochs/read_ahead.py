@@ -10,7 +10,7 @@ from ipu._internal.config.system import current_system
 from keras_ext.epochs.feeds import BatchSource, FeedIterator, take
 
 PATIENCE = 1.0
-"""Seconds that an interruption waits for a batch that is being made; the thread ends after it anyway."""
+"""Seconds that an interruption waits for a batch that is being read; the thread ends after it anyway."""
 
 
 class ReadAhead:
@@ -25,16 +25,16 @@ class ReadAhead:
         return self._latest
 
     def close(self) -> None:
-        """Ends the reading of the latest epoch; waits a little for the batch that is being made."""
+        """Ends the reading of the latest epoch; waits up to PATIENCE for the batch that is being read."""
         if self._latest is not None:
             self._latest.close()
 
 
 class ReadAheadIterator(FeedIterator):
-    """One pass over a Python iterator: while one group of batches is computed with, a thread reads the next.
+    """One pass over a Python iterator: while the engine computes with one group of batches, a thread reads the next.
 
-    Without IPUConfig.optimizations.prefetch_data_streams it is read when it is asked for.
-    Each group has a thread of its own that ends with it, so there is none when nobody asks for more.
+    Without IPUConfig.optimizations.prefetch_data_streams groups are read on demand.
+    Each group has a thread of its own that ends with it, so there is none when the caller takes no more.
     """
 
     def __init__(self, source: Iterator[Any]) -> None:
@@ -48,7 +48,7 @@ class ReadAheadIterator(FeedIterator):
     def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left.
 
-        Raises what the iterator raises, when its turn comes.
+        Raises the iterator's error when the group in which it occurred is taken.
         """
         if self._closed:
             raise StopIteration
@@ -60,7 +60,7 @@ class ReadAheadIterator(FeedIterator):
         return taken
 
     def close(self) -> None:
-        """Reads no more; waits a little for the batch that is being made."""
+        """Reads no more; waits up to PATIENCE for the batch that is being read."""
         self._closed = True
         group, self._group = self._group, None
         if group is not None:
@@ -68,7 +68,7 @@ class ReadAheadIterator(FeedIterator):
 
 
 class _Group:
-    """Some batches that a thread reads."""
+    """Up to `limit` batches that a thread reads."""
 
     def __init__(self, source: Iterator[Any], limit: int) -> None:
         self._source, self._limit = source, limit
@@ -93,7 +93,7 @@ class _Group:
             yield batch
 
     def batches(self) -> list[BatchSource]:
-        """What was read, when it is; raises what the iterator raised."""
+        """The batches, once they are read; re-raises the iterator's error."""
         try:
             self._thread.join()
         except BaseException:
@@ -104,6 +104,6 @@ class _Group:
         return self._batches
 
     def cancel(self) -> None:
-        """Ends the thread after the batch that it is making, and waits a little for that."""
+        """Ends the thread after the batch that it is reading, and waits up to PATIENCE for that."""
         self._cancelled = True
         self._thread.join(PATIENCE)

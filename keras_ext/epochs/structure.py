@@ -11,7 +11,7 @@ from keras_ext.types import Nest
 
 @dataclass(frozen=True, slots=True)
 class BatchStructure:
-    """How a batch is nested: a container's type, keys and children; `kind` None is a missing value."""
+    """The nesting of a batch: a container's type, keys and children; `kind` None is a missing value."""
 
     kind: type | None
     keys: tuple[Any, ...] = ()
@@ -30,7 +30,7 @@ class BatchStructure:
 
 
 class BatchLeaf:
-    """The kind of a layout that stands for one array."""
+    """The kind of a layout that represents one array."""
 
 
 LEAF = BatchStructure(BatchLeaf)
@@ -38,7 +38,7 @@ MISSING = BatchStructure(None)
 
 
 def flatten(value: Nest, convert: Callable[[Any], Any]) -> tuple[list[Any], BatchStructure]:
-    """The leaves of a nested value, each converted, and the layout to put them together again."""
+    """The leaves of a nested value, each converted, and the layout to rebuild it from them."""
     leaves: list[Any] = []
     return leaves, _flatten(value, convert, leaves)
 

@@ -1,4 +1,4 @@
-"""tf.data sets whose batches are put together inside tf.data: Python touches one tensor for each execution."""
+"""tf.data sets whose batches are joined inside tf.data: Python touches one tensor for each execution."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from keras_ext.epochs.structure import BatchStructure, flatten
 from keras_ext.types import Nest
 
 MOST_BYTES = 2**26
-"""Larger super-batches are taken in pieces: two of them are in memory, besides what the data set prefetches."""
+"""Larger super-batches are split: two of them are in memory, besides the data set's own prefetching."""
 MOST_ROWS_GUESSED = 256
 """The rows assumed for a batch whose size tf.data does not know."""
 
 
 def super_batches(dataset: tf.data.Dataset, steps: int, executions_ahead: int | None = None) -> Iterable[Any]:
-    """An iterable over the batches of `dataset` whose iterators `take` up to `steps` of them at the price of one.
+    """An iterable over the batches of `dataset` whose iterators `take` up to `steps` of them at the cost of one.
 
     The data of `executions_ahead` times `steps` are prepared ahead, those of one super-batch if it is None. The
-    batches come as they are where a super-batch has no advantage (one step at a time) or tf.data cannot make one:
+    batches are not joined where a super-batch has no advantage (one step at a time) or tf.data cannot build one:
     for anything but tensors of numbers with at most the first dimension unknown.
     """
     if not isinstance(dataset, tf.data.Dataset):
@@ -37,7 +37,7 @@ def super_batches(dataset: tf.data.Dataset, steps: int, executions_ahead: int | 
 
 
 def _together(dataset: tf.data.Dataset, steps: int) -> int:
-    """How many batches to put together: the largest divisor of `steps` that is not too large in bytes, at least 1."""
+    """Number of batches to join: the largest divisor of `steps` with at most MOST_BYTES, at least 1."""
     specs = tf.nest.flatten(dataset.element_spec)
     if not specs or not all(_is_regular(spec) for spec in specs):
         return 1
@@ -122,7 +122,7 @@ def _run(
 
 
 SCALAR = -1
-"""In place of a length: one row for each step, without an axis of its own."""
+"""In place of a length: one row for each step, without a batch axis."""
 
 
 def _column(stacked: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The documented names of `keras.ipu.extensions`: which methods each kind of model gets, and pipeline stages."""
+"""The documented names of `keras.ipu.extensions`: the methods of each kind of model, and pipeline stages."""
 
 from __future__ import annotations
 

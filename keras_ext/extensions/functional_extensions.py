@@ -1,4 +1,4 @@
-"""`keras.ipu.extensions.functional_extensions`: what functional models get."""
+"""`keras.ipu.extensions.functional_extensions`: the extension of functional models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 class FunctionalExtension(ModelExtension):
-    """The methods of a functional model created inside an IPUStrategy, its instance (Keras API, 25.1)."""
+    """The methods of functional models created inside an IPUStrategy, which are its instances (Keras API, 25.1)."""
 
 
 __getattr__, __dir__ = public_names(__name__, __all__)

@@ -1,4 +1,4 @@
-"""`keras.ipu.extensions.model_extensions`: what models get that are neither functional nor sequential."""
+"""`keras.ipu.extensions.model_extensions`: the extension of models that are neither functional nor sequential."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ModelExtension(
 ):
     """The methods of models created inside an IPUStrategy, all of which are instances (Keras API, section 25.1).
 
-    A further group of options is one more base class.
+    Each base class is one group of options.
     """
 
 

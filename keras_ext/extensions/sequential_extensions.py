@@ -1,4 +1,4 @@
-"""`keras.ipu.extensions.sequential_extensions`: what sequential models get."""
+"""`keras.ipu.extensions.sequential_extensions`: the extension of sequential models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 class SequentialExtension(ModelExtension):
-    """The methods of a `Sequential` model created inside an IPUStrategy, its instance (Keras API, 25.1)."""
+    """The methods of `Sequential` models created inside an IPUStrategy, which are its instances (Keras API, 25.1)."""
 
 
 __getattr__, __dir__ = public_names(__name__, __all__)

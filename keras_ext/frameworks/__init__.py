@@ -1,1 +1,1 @@
-"""One file for each Keras, all with the same functions."""
+"""The parts that differ between Keras 3 and tf_keras: files named after either, and those they share."""

@@ -1,4 +1,4 @@
-"""What the files for the single Keras versions share."""
+"""Code shared by the files of both Keras versions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KerasFunction = Callable[..., Any]
 
 
 def serves(strategy: object) -> bool:
-    """Whether Keras models of this strategy are ours."""
+    """Whether Keras models of this strategy run on the engine."""
     return isinstance(strategy, IPUStrategyV1) and strategy.serves_keras
 
 
 def plain_outside(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-    """The strategy for a model created outside any: it stays plain when it is fitted inside a scope."""
+    """The strategy for a model created outside any, which stays plain when it is fitted inside a scope."""
     return strategy.without_keras_extensions() if serves(strategy) else strategy
 
 
@@ -55,5 +55,5 @@ def with_plain_steps(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def dense(gradient: Tensor) -> Any:
-    """In a step for the engine: IndexedSlices as a tensor. Their size is known only at run time, and rows repeat."""
+    """IndexedSlices as a tensor in a step for the engine: their size is known only at run time, and rows repeat."""
     return tf.convert_to_tensor(gradient) if tracing() and isinstance(gradient, tf.IndexedSlices) else gradient

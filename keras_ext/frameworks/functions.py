@@ -1,4 +1,4 @@
-"""The train, test and predict functions of models, in place of those that Keras makes."""
+"""The train, test and predict functions of models, in place of Keras' own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _making = threading.RLock()
 def make_functions(
     model_class: type, framework: Framework, predict: type[PredictFunction], strategy_attribute: str
 ) -> None:
-    """Wraps the methods that make functions of one framework's models; `predict` is the class of predict functions.
+    """Wraps the methods `make_*_function` of one framework's models; `predict` is the class of predict functions.
 
     `strategy_attribute` is the attribute in which a model keeps the strategy it was created under.
     """
@@ -31,7 +31,7 @@ def make_functions(
 def _making_ours(
     mode: str, make: Callable[[Any], Any], original: KerasFunction, strategy_attribute: str
 ) -> KerasFunction:
-    """`original`, which makes a model's function of `mode`; for models of ours `make` does, of the model."""
+    """`original`, which makes a model's function of `mode`; for models of an IPUStrategy `make(model)` does."""
     attribute = f"{mode}_function"
 
     @functools.wraps(original)

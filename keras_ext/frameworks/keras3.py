@@ -1,4 +1,4 @@
-"""Everything that knows Keras 3: where its trainer is hooked, what a step is, how its data arrives."""
+"""The interface to Keras 3: hooks into its trainer, its steps and its data."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _building = threading.RLock()
 
 
 class Keras3:
-    """How the framework-blind parts ask about a Keras 3 model."""
+    """The framework-independent parts' interface to a Keras 3 model."""
 
     def prepare(self, model: keras.Model, batch: Batch) -> None:
         """Builds metrics, loss and optimizer for specs of a batch."""
@@ -73,7 +73,7 @@ class Keras3:
             return strategy.run(getattr(model, f"{mode}_step"), args=(data,))
 
     def steps_per_execution(self, model: keras.Model) -> int:
-        """The number given to `compile`."""
+        """The value given to `compile`."""
         return model.steps_per_execution
 
     def optimizer(self, model: keras.Model) -> Any:
@@ -86,14 +86,14 @@ class Keras3:
 
 
 class IPUEpochIterator(EpochIterator):
-    """Keras' bookkeeping of epochs and steps, around data that Keras puts into no tf.data pipeline."""
+    """Keras' bookkeeping of epochs and steps, for data that do not pass through a tf.data pipeline of Keras."""
 
     steps_per_epoch: int | None
     _num_batches: int | None
 
     def __init__(self, distribute_strategy: tf.distribute.Strategy | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._data: Any = None  # iterable, or the adapter that is
+        self._data: Any = None  # an iterable, or the adapter where each epoch asks it for another one
         self._passes: DataPasses | None = None
         self._replicas = replicas_of(distribute_strategy)
         # Keras counts the batches of all replicas here, and the steps of each everywhere else.
@@ -115,12 +115,12 @@ class IPUEpochIterator(EpochIterator):
         return (rows, adapter.batch_size) if rows else None
 
     def _steps_of_a_pass(self) -> int | None:
-        """The steps that end with a last execution; None if Keras' epochs are of whole executions, or of any length."""
+        """The steps after which data end; None if Keras' epochs are of whole executions, or of any length."""
         steps = self._num_batches
         return None if steps is None or 0 < (self.steps_per_epoch or 0) < steps else steps
 
     def reset(self) -> None:
-        """Makes ready for the next run."""
+        """Prepares for the next run."""
         super().reset()
         self._count_steps()
 
@@ -144,7 +144,7 @@ class IPUEpochIterator(EpochIterator):
 
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
-        """Keras' end of an epoch; an error or interruption also ends the reading of data for steps to come."""
+        """Keras' end of an epoch; an error or interruption also ends the reading of data for later steps."""
         with super().catch_stop_iteration():
             try:
                 yield
@@ -172,7 +172,7 @@ class IPUEpochIterator(EpochIterator):
 
 
 def _batches(adapter: DataAdapter, steps: int) -> Iterable[Any]:
-    """What to iterate for an epoch of `steps` at once; the adapter itself stands for "ask it again for each epoch"."""
+    """The iterable of an epoch, `steps` at once; the adapter itself where each epoch needs a new iterator of it."""
     if isinstance(adapter, ArrayDataAdapter):
         rows = tree.map_structure(_whole_array, _sliceable(adapter._inputs), none_is_leaf=False)
         return RowBatches(tree.lists_to_tuples(rows), adapter._batch_size, adapter._shuffle)
@@ -220,7 +220,7 @@ def install() -> None:
     BaseOptimizer.apply = once(applying_lists(_optimizer_variables, ("update_step",))(BaseOptimizer.apply))
     kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}
     keep_options(ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values())))
-    # Ending a batch, Keras hands callbacks that allow it to several threads.
+    # At the end of a batch, Keras runs callbacks that allow it in several threads.
     step_callbacks.install(CallbackList, direct="_")
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)
@@ -234,7 +234,7 @@ def install() -> None:
 
 
 def _without_tensors(original: KerasFunction) -> KerasFunction:
-    """Keras makes tensors of the results and arrays of the tensors: for one batch that costs more than the model."""
+    """Keras converts results to tensors and these to arrays: for one batch that costs more than the model."""
 
     @functools.wraps(original)
     def predict_on_batch(self: keras.Model, x: Nest) -> Any:
@@ -248,7 +248,7 @@ def _without_tensors(original: KerasFunction) -> KerasFunction:
 
 
 def _compiling_in_scope(original: KerasFunction) -> KerasFunction:
-    """Metrics that `compile` makes belong on the device, wherever it is called."""
+    """Metrics that `compile` creates belong on the device, wherever it is called."""
 
     @functools.wraps(original)
     def compile(self: keras.Model, *arguments: object, **named: object) -> None:
@@ -262,7 +262,7 @@ def _compiling_in_scope(original: KerasFunction) -> KerasFunction:
 
 
 def _building_once(original: KerasFunction) -> KerasFunction:
-    """Keras starts an epoch here to see one batch, whenever it evaluates; a built model needs none."""
+    """Keras starts an epoch here to get one batch, whenever it evaluates; a built model needs none."""
 
     @functools.wraps(original)
     def maybe_symbolic_build(
@@ -298,7 +298,7 @@ def _is_built(model: keras.Model) -> bool:
 
 
 def _adopt_optimizer(model: keras.Model) -> None:
-    """An optimizer remembers the strategy it was made under, and refuses to work under the one in use."""
+    """An optimizer keeps the strategy it was created under, and raises under another one."""
     optimizer, strategy = model.optimizer, model.distribute_strategy
     while optimizer is not None:
         if optimizer._distribution_strategy.extended is not strategy.extended:

@@ -1,4 +1,4 @@
-"""Keras 3's BackupAndRestore, which keeps no state of seed generators: backups of models of ours have them as well."""
+"""Keras 3's BackupAndRestore, which keeps no state of seed generators: backups of a strategy's models have them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keras_ext.random_states import random_states, restore_random_states
 from keras_ext.types import KerasModel
 
 GROUP = "ipu_random_states"
-"""In the file of weights, where Keras looks for nothing."""
+"""A group in the file of weights, which Keras does not read."""
 GLOBAL = "has_global_generator"
 
 
@@ -49,7 +49,7 @@ def _loading(original: KerasFunction) -> KerasFunction:
         if not serves(self.model._distribute_strategy) or not os.path.exists(self._weights_path):
             return
         with h5py.File(self._weights_path, "r") as file:
-            if GROUP in file:  # plain Keras writes files without
+            if GROUP in file:  # files of plain Keras have no such group
                 group = file[GROUP]
                 states = {name: state[()] for name, state in group.items()}
                 restore_random_states(states, _generators(self.model, bool(group.attrs[GLOBAL])))
@@ -58,7 +58,7 @@ def _loading(original: KerasFunction) -> KerasFunction:
 
 
 def _generators(model: KerasModel, has_global: bool) -> list[Any]:
-    """The states of the model's seed generators, each once, and of the one behind random numbers without a seed."""
+    """The states of the model's seed generators, each once, and of the global one, for numbers without a seed."""
     generators = [generator for layer in model._flatten_layers() for generator in layer._seed_generators]
     if has_global:
         generators.append(global_seed_generator())

@@ -1,4 +1,4 @@
-"""Which shapes Keras 3 builds a model with, given data: the number of rows stays open where batches may differ."""
+"""Shapes with which Keras 3 builds a model, given data: the number of rows stays open where batches may differ."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from keras_ext.types import Batch, Tensor
 
 
 def building_batch(model: keras.Model, adapter: DataAdapter, batch: Batch) -> Any:
-    """What to build `model` with for data whose first batch is `batch`.
+    """The batch to build `model` with for data whose first batch is `batch`.
 
     A Sequential model keeps the shape it is built with, so it gets KerasTensors of [None, ...] if the last batch may
-    be smaller, as it does from Keras outside a strategy. Other models may ask in their `call` how many rows there are.
+    be smaller, as it does from Keras outside a strategy. Other models may read the number of rows in their `call`.
     """
     if not isinstance(model, keras.Sequential) or not _rows_vary(adapter):
         return batch

@@ -1,4 +1,4 @@
-"""Graphs of Keras 3 models, and how their calls come into the name scopes of stages."""
+"""Graphs of Keras 3 models, with their calls in the name scopes of stages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Keras3Graphs(FrameworkGraphs):
             model.build(tuple(inputs.shape))
 
     def trace(self, model: Model, inputs: Nest, training: bool | None) -> Any:
-        """The graph of what `call` of a subclass does with `inputs`."""
+        """The graph of `call` of a subclass for `inputs`."""
         symbols = _symbols(inputs)
         named = {"training": training} if model._call_has_training_arg and training is not None else {}
         return Functional(symbols, type(model).call(model, symbols, **named))
@@ -57,7 +57,7 @@ class Keras3Graphs(FrameworkGraphs):
 
     @contextlib.contextmanager
     def running(self, graph: Functional, stages: Stages) -> Iterator[None]:
-        """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""
+        """Within, each call of `graph` in a traced step is in the name scope of its stage."""
 
         def run(
             inputs: Nest, operation_fn: Callable[[Any], Any] = lambda op: op, call_fn: Callable[..., Any] | None = None
@@ -101,7 +101,7 @@ def _input_like(value: Tensor) -> Any:
 
 
 def install() -> None:
-    """Wraps what makes layers, calls and models, at class level."""
+    """Wraps the constructors of layers, calls and models, and `build`, at class level."""
     graphs.register(Model, Keras3Graphs(Sequential, Functional))
     inside_layer_call.append(lambda: global_state.get_global_attribute("current_call_ctx") is not None)
     Operation.__init__ = noting_stages(Operation.__init__)
@@ -114,7 +114,7 @@ def install() -> None:
 
 
 def _ignoring_itself(init: KerasFunction) -> KerasFunction:
-    """Programs for IPUs say `super().__init__(self)`, which earlier releases of Keras took."""
+    """Programs for IPUs call `super().__init__(self)`, which earlier releases of Keras accepted."""
 
     @functools.wraps(init)
     def init_model(self: Model, *arguments: object, **named: object) -> None:
@@ -124,7 +124,7 @@ def _ignoring_itself(init: KerasFunction) -> KerasFunction:
 
 
 def _tracing_shapes(build: KerasFunction) -> KerasFunction:
-    """`build` of a subclass, which Keras leaves to its users, traces `call` in a strategy."""
+    """Makes `build` of a subclass, which Keras leaves to its users, trace `call` in a strategy."""
 
     @functools.wraps(build)
     def build_model(self: Model, input_shape: Nest) -> None:
@@ -132,7 +132,7 @@ def _tracing_shapes(build: KerasFunction) -> KerasFunction:
         if not is_subclass or not serves(getattr(self, "_distribute_strategy", None)):
             build(self, input_shape)
         elif vars(self).get(_CALLED):
-            # The shape is that of the first argument only, and calling a model needs no graph.
+            # The shape is of the first argument only, and a call of a model needs no graph.
             if may_have_stages(self):
                 try_trace_subclass(self, input_shape)
         elif might_have_unbuilt_state(self) or may_have_stages(self):
@@ -145,7 +145,7 @@ def _tracing_shapes(build: KerasFunction) -> KerasFunction:
 
 
 def _noting_calls(maybe_build: KerasFunction) -> KerasFunction:
-    """Where Keras' own `__call__` builds what is called, and not its user."""
+    """Marks models that Keras' own `__call__` builds, and not its user."""
 
     @functools.wraps(maybe_build)
     def build_called(self: Model, *arguments: object, **named: object) -> None:
@@ -156,7 +156,7 @@ def _noting_calls(maybe_build: KerasFunction) -> KerasFunction:
 
 
 def _with_shapes(get_build_config: KerasFunction) -> KerasFunction:
-    """What a model was built with, as shapes: files cannot hold `keras.Input`s."""
+    """The build config as shapes: files cannot contain `keras.Input`s."""
 
     @functools.wraps(get_build_config)
     def get_config(self: Model) -> Any:
@@ -175,7 +175,7 @@ def _as_shapes(value: Nest) -> Any:
 
 
 def _tracing_config(build_from_config: KerasFunction) -> KerasFunction:
-    """A subclass with stages that comes back from a file has its graph again."""
+    """Traces the graph of a subclass with stages again when it is loaded from a file."""
 
     @functools.wraps(build_from_config)
     def build_model(self: Model, config: Config) -> None:

@@ -1,4 +1,4 @@
-"""Layers of Keras 3 whose shapes XLA does not know, in a form in which it does."""
+"""Layers of Keras 3 whose shapes XLA cannot infer, rewritten with static shapes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from keras_ext.types import Nest, Tensor
 
 
 def install() -> None:
-    """Wraps the layers at class level; elsewhere than in a step of the engine they do what they did."""
+    """Wraps the layers at class level; outside a step of the engine they behave as before."""
     RandomCrop.transform_images = _with_static_size(RandomCrop.transform_images)
     BatchNormalization._moments = _over_groups(BatchNormalization._moments)
 
 
 def _over_groups(original: KerasFunction) -> KerasFunction:
-    """Mean and variance over the batches of a group of replicas, where the configuration has groups."""
+    """Wraps `_moments`: mean and variance over the batches of a group of replicas, where groups are configured."""
 
     @functools.wraps(original)
     def moments(self: BatchNormalization, inputs: Nest, mask: Nest) -> Any:
@@ -37,9 +37,9 @@ def _over_groups(original: KerasFunction) -> KerasFunction:
 
 
 def _with_static_size(original: KerasFunction) -> KerasFunction:
-    """Keras slices from `start` to `start + size`, which XLA takes for a size known only at run time.
+    """Keras slices from `start` to `start + size`, whose size XLA takes to be dynamic.
 
-    Then Keras resizes to the size that it has, and XLA would scale the bound, which is the whole image.
+    Keras then resizes to the size that the slice has already, and XLA would scale its bound, the whole image.
     """
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""The logs of an epoch of Keras 3: what its last step has told, where asking the metrics again would give the same."""
+"""The logs of an epoch of Keras 3: those of its last step, where computing the metrics again gives the same."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from keras_ext.training import EpochFunction
 from keras_ext.types import Logs
 
 STEPS = ("train_step", "test_step", "compute_metrics", "get_metrics_result", "metrics")
-"""What decides which logs a step tells: Keras' own end with the results of all metrics."""
+"""The methods that decide the logs of a step: Keras' own return the results of all metrics."""
 
 
 def install() -> None:
-    """Wraps the question for an epoch's logs at class level: TensorFlow takes milliseconds to compute them."""
+    """Wraps the getter of an epoch's logs at class level: TensorFlow takes milliseconds to compute them."""
     Trainer._get_metrics_result_or_logs = _told(Trainer._get_metrics_result_or_logs)
 
 
@@ -32,7 +32,7 @@ def _told(original: KerasFunction) -> KerasFunction:
 
 
 def _are_results(model: keras.Model, logs: Logs) -> bool:
-    """Whether logs are the results of Keras' own metrics, whose variables nobody has changed since."""
+    """Whether logs are the results of Keras' own metrics, whose variables have not changed since."""
     functions = (getattr(model, f"{mode}_function", None) for mode in ("train", "test"))
     if not any(isinstance(each, EpochFunction) and each.has_told(logs) for each in functions):
         return False
@@ -41,6 +41,6 @@ def _are_results(model: keras.Model, logs: Logs) -> bool:
 
 
 def _is_known(metric: keras.Metric) -> bool:
-    """Whether a metric, and those it is made of, are Keras' own, whose results follow from their variables alone."""
+    """Whether a metric, and its parts, are Keras' own, whose results depend on their variables alone."""
     parts = getattr(metric, "metrics", ())
     return type(metric).__module__.startswith("keras.") and all(_is_known(part) for part in parts)

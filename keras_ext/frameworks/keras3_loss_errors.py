@@ -1,4 +1,4 @@
-"""What the loss of a Keras 3 model says of labels that do not fit its outputs, where Keras asks metrics first."""
+"""Errors of a Keras 3 model's loss for labels that do not fit its outputs, where Keras calls the metrics first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from keras_ext.types import Batch, Tensor
 
 
 def error_of_loss(model: keras.Model, batch: Batch) -> ValueError | None:
-    """What the model's loss says of a batch, None if it takes it, and for a model without a loss.
+    """The error of the model's loss for a batch; None if there is none, and for a model without a loss.
 
-    Where Keras builds nothing beforehand it computes the loss first; here it would ask metrics, which know less.
+    Where Keras builds nothing beforehand it computes the loss first; here metrics would raise first, less clearly.
     """
     if batch is None or model._compile_loss is None:
         return None

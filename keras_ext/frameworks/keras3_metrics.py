@@ -22,7 +22,7 @@ def install() -> None:
 
 
 def _on_device(original: KerasFunction, *names: str) -> KerasFunction:
-    """Sets the variables of these names, or all, to zero, as Keras does at the start of each epoch and each batch."""
+    """Wraps a reset to zero the variables of these names, or all; Keras resets at the start of each epoch and batch."""
 
     @functools.wraps(original)
     def reset_state(self: Metric) -> None:

@@ -1,4 +1,4 @@
-"""Where configs of Keras 3 models are written and read."""
+"""Options in the configs of Keras 3 models."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from keras_ext.saving import ConfigKeeper
 
 
 def keep_options(keeper: ConfigKeeper) -> None:
-    """Wraps them at class level, once."""
+    """Wraps the methods that write and read configs, at class level, once."""
     keeper.wrap(Sequential, Functional, Model, cloning)

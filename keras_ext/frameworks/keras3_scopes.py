@@ -1,7 +1,7 @@
-"""Name scopes of Keras 3's layers as the layers are called: operations of `dense` lie in `dense`, not in `dense_1`.
+"""Name scopes of Keras 3's layers, named as the layers: operations of `dense` are in `dense`, not in `dense_1`.
 
-Keras enters a layer's scope twice for each call, and TensorFlow numbers a scope of a name that it has seen: what an
-error or a report then says of `dense_1` may be of `dense`. While a step is traced a layer comes back to its own scope.
+Keras enters a layer's scope twice for each call, and TensorFlow numbers a scope whose name it has seen: `dense_1` in
+an error or a report may then be `dense`. While a step is traced a layer re-enters its own scope.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _tracing = threading.local()
 
 @contextlib.contextmanager
 def own_scopes() -> Iterator[None]:
-    """Within, on this thread, a layer that is called again in a scope enters the same scope again."""
+    """Within, on this thread, a layer that is called again in a scope re-enters the same scope."""
     before = getattr(_tracing, "entered", None)
     _tracing.entered = {}
     try:
@@ -31,7 +31,7 @@ def own_scopes() -> Iterator[None]:
 
 
 def install() -> None:
-    """Makes Keras' scopes ask; without `own_scopes` they are as they were."""
+    """Wraps Keras' scopes, once; outside `own_scopes` they behave as before."""
     original = core.name_scope.__enter__
     if getattr(original, "_ipu_installed", False):
         return

@@ -1,4 +1,4 @@
-"""Everything that knows tf_keras: where its models are hooked, what a step is, how predictions are asked for."""
+"""The interface to tf_keras: hooks into its models, its steps and its predictions."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ OPTIMIZERS = {
     loss_scale_optimizer.LossScaleOptimizer: (),
     loss_scale_optimizer.LossScaleOptimizerV3: (),
 }
-"""The classes whose methods apply gradients, and what an optimizer overrides that updates one variable its own way."""
+"""Classes whose methods apply gradients, and the methods that custom optimizers override to update one variable."""
 
 
 class TFKeras:
-    """How the framework-blind parts ask about a tf_keras model."""
+    """The framework-independent parts' interface to a tf_keras model."""
 
     def prepare(self, model: Model, batch: Batch) -> None:
-        """Nothing: tf_keras builds what a step needs when the step is traced."""
+        """Does nothing: tf_keras builds the variables of a step when the step is traced."""
 
     def step(self, model: Model, mode: Mode, data: Batch) -> Any:
         """Traces one step of the model, in its strategy, and counts it, as Keras does."""
@@ -76,7 +76,7 @@ class TFKeras:
             return strategy.run(counted_step, args=(data,))
 
     def steps_per_execution(self, model: Model) -> int:
-        """The number given to `compile`, less at the end of an epoch."""
+        """The value given to `compile`, less at the end of an epoch."""
         steps = model._steps_per_execution
         return 1 if steps is None else int(steps.numpy())
 
@@ -90,7 +90,7 @@ class TFKeras:
 
 
 class PredictIteratorFunction(PredictFunction):
-    """The predict function of a Keras that hands over its iterator."""
+    """The predict function of a Keras that passes its iterator."""
 
     def __call__(self, iterator: Iterable[Batch]) -> Any:
         """The outputs of up to `steps_per_execution` batches; StopIteration when there is none left."""
@@ -143,7 +143,7 @@ def _distribute_strategy(model: Model) -> tf.distribute.Strategy:
 
 
 def _adopt_optimizers(structure: Nest, strategy: tf.distribute.Strategy) -> None:
-    """An optimizer remembers the strategy it was made under, and keeps its averages with that one."""
+    """An optimizer keeps the strategy it was created under, and updates its averages with that one."""
     for outer in tf.nest.flatten(structure):
         optimizer = getattr(outer, "inner_optimizer", outer)
         if isinstance(optimizer, optimizers.Optimizer):
@@ -168,7 +168,7 @@ def _choosing_batch(original: KerasFunction) -> KerasFunction:
 
 
 def _variables(optimizer: KerasOptimizer) -> list[Any]:
-    """An optimizer's own, whatever its generation; those that Keras does not list are attributes (Nadam has one)."""
+    """An optimizer's variables, of any generation; those that Keras does not list are attributes (Nadam has one)."""
     inner = getattr(optimizer, "optimizer", optimizer)  # TensorFlow 1's
     listed = getattr(inner, "variables", ())
     unlisted = [value for value in vars(inner).values() if isinstance(value, tf.Variable)]
@@ -177,9 +177,9 @@ def _variables(optimizer: KerasOptimizer) -> list[Any]:
 
 
 def _without_idle_velocities(original: KerasFunction) -> KerasFunction:
-    """Without momentum, Keras stores each step as a velocity, though the next one multiplies it by zero.
+    """Without momentum, Keras stores each step as a velocity, though the next step multiplies it by zero.
 
-    That alone would touch all of an embedding's table. Here these velocities stay zero.
+    That store alone would touch all of an embedding's table. Here these velocities stay zero.
     """
 
     @functools.wraps(original)
@@ -193,7 +193,7 @@ def _without_idle_velocities(original: KerasFunction) -> KerasFunction:
 
 
 def _over_groups(original: KerasFunction) -> KerasFunction:
-    """Mean and variance over the batches of a group of replicas, where the configuration has groups."""
+    """Wraps moments: mean and variance over the batches of a group of replicas, where groups are configured."""
 
     @functools.wraps(original)
     def moments(
@@ -208,7 +208,7 @@ def _over_groups(original: KerasFunction) -> KerasFunction:
 
 
 def _supporting_loss_scaling(original: KerasFunction) -> KerasFunction:
-    """Keras knows the strategies that do by their class; ours says it."""
+    """Keras recognises strategies that support loss scaling by class; ours has an attribute."""
 
     @functools.wraps(original)
     def strategy_supports_loss_scaling() -> bool:

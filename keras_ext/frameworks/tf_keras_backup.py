@@ -1,4 +1,4 @@
-"""tf_keras' BackupAndRestore for models of ours: its checkpoints get the random states that no variable holds."""
+"""tf_keras' BackupAndRestore for a strategy's models: checkpoints also get random states that are in no variable."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from keras_ext.random_states import random_states, restore_random_states
 from keras_ext.types import Logs
 
 SUFFIX = ".random_states.npz"
-"""Of a file beside those of the checkpoint, after its name."""
+"""Suffix, after the checkpoint's name, of a file beside those of the checkpoint."""
 
 
 def install() -> None:
-    """Wraps the callback, and what it saves with, at class level."""
+    """Wraps the callback, and the WorkerTrainingState it saves with, at class level."""
     BackupAndRestore.on_train_begin = _with_our_strategy(BackupAndRestore.on_train_begin)
     WorkerTrainingState.back_up = _saving(WorkerTrainingState.back_up)
     WorkerTrainingState.restore = _restoring(WorkerTrainingState.restore)
 
 
 def _with_our_strategy(on_train_begin: KerasFunction) -> KerasFunction:
-    """The callback has a list of the strategies it works with."""
+    """Adds IPUStrategyV1 to the callback's list of supported strategies."""
 
     @functools.wraps(on_train_begin)
     def begin(callback: BackupAndRestore, logs: Logs = None) -> None:

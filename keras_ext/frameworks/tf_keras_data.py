@@ -1,4 +1,4 @@
-"""How tf_keras' data arrives: arrays go to the engine as rows, everything else through Keras' tf.data pipelines."""
+"""Data of tf_keras: arrays go to the engine as rows, everything else through Keras' tf.data pipelines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARRAY_ADAPTERS = (data_adapter.TensorLikeDataAdapter, data_adapter.ListsOfScalar
 
 
 class ArrayRows:
-    """Arrays of equal length, nested as a batch is, with class weights turned into sample weights.
+    """Arrays of equal length, nested as a batch is, with class weights converted to sample weights.
 
     Raises ValueError when the lengths differ.
     """
@@ -40,14 +40,14 @@ class ArrayRows:
 
 
 def _with_class_weights(structure: Nest, class_weight: dict) -> Any:
-    """Raises ValueError for several outputs, and for classes that are not 0 to n - 1."""
+    """Adds class weights as sample weights. Raises ValueError for several outputs, and for classes not 0 to n - 1."""
     x, *others = structure
     tensors = tf.nest.map_structure(tf.convert_to_tensor, others)
     return data_adapter._make_class_weight_map_fn(class_weight)(x, *tensors)
 
 
 def _as_keras_would(value: Nest) -> Any:
-    """Keras turns a pandas series into a column, and NumPy's floats into its own float type."""
+    """Keras converts a pandas series to a column, and NumPy's floats to its own float type."""
     if data_adapter._is_pandas_series(value):
         value = np.expand_dims(value.to_numpy(), axis=-1)
     if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.floating):
@@ -91,11 +91,11 @@ class RepeatedRowBatches(RowBatches):
 
 
 class RowsAdapter(data_adapter.DataAdapter):
-    """Keras' adapter for `Rows`, which only our handlers make."""
+    """Keras' adapter for `ArrayRows`, which only our handlers create."""
 
     @staticmethod
     def can_handle(x: Nest, y: Nest = None) -> bool:
-        """Whether `x` is `Rows`."""
+        """Whether `x` is `ArrayRows`."""
         return isinstance(x, ArrayRows)
 
     def __init__(
@@ -115,15 +115,15 @@ class RowsAdapter(data_adapter.DataAdapter):
         self._dataset = RepeatedRowBatches(x.structure, self._batch_size, shuffle, epochs)
 
     def get_dataset(self) -> RowBatches:
-        """What to iterate for all epochs."""
+        """The iterable of all epochs."""
         return self._dataset
 
     def get_size(self) -> int:
-        """The batches of one pass, the partial one included."""
+        """The number of batches of one pass, the partial one included."""
         return -(-self._dataset.rows // self._batch_size)
 
     def batch_size(self) -> int:
-        """The rows of a full batch."""
+        """The number of rows of a full batch."""
         return self._batch_size
 
     def has_partial_batch(self) -> bool:
@@ -131,16 +131,16 @@ class RowsAdapter(data_adapter.DataAdapter):
         return self._dataset.rows % self._batch_size > 0
 
     def partial_batch_size(self) -> int | None:
-        """The rows of the last batch where they are fewer."""
+        """The number of rows of the last batch where they are fewer; else None."""
         return self._dataset.rows % self._batch_size or None
 
     def partial_batch(self) -> tuple[int, int] | None:
-        """The rows of the last batch, if they are fewer, and of the others."""
+        """The rows of the last batch, if they are fewer, and of the others; else None."""
         rows = self.partial_batch_size()
         return None if rows is None else (rows, self._batch_size)
 
     def should_recreate_iterator(self) -> bool:
-        """No: with `steps_per_epoch` an epoch goes on where the last one stopped."""
+        """False: with `steps_per_epoch` an epoch continues where the last one stopped."""
         return False
 
 
@@ -178,7 +178,7 @@ class IPUDataHandler(data_adapter.DataHandler):
 
 
 def data_handler(x: Nest, y: Nest = None, *, model: KerasModel, **arguments: Any) -> data_adapter.DataHandler:
-    """Keras' handler of epochs and steps for a model of ours; raises ValueError when there are no data."""
+    """Keras' handler of epochs and steps for a strategy's model; raises ValueError when there are no data."""
     if data_adapter.select_data_adapter(x, y) in ARRAY_ADAPTERS:
         weights = arguments.pop("sample_weight", None), arguments.pop("class_weight", None)
         if _is_list(x):
@@ -201,6 +201,6 @@ def _is_list(x: Nest) -> bool:
 def single_batch(
     x: Nest, y: Nest = None, sample_weight: Nest = None, class_weight: dict[int, float] | None = None
 ) -> Iterator[Any]:
-    """An iterator over one batch of all the rows, which keeps a batch of inputs alone a tuple."""
+    """An iterator over one batch of all the rows; a batch of inputs alone is a tuple, too."""
     structure = ArrayRows(x, y, sample_weight, class_weight).structure
     return iter([structure if isinstance(structure, tuple) else (structure,)])

@@ -1,4 +1,4 @@
-"""Graphs of tf_keras models, and how their calls come into the name scopes of stages."""
+"""Graphs of tf_keras models, with their calls in the name scopes of stages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TFKerasGraphs(FrameworkGraphs):
             model._build_graph_network_for_inferred_shape(inputs.shape, inputs.dtype)
 
     def trace(self, model: Model, inputs: Nest, training: bool | None) -> Any:
-        """The graph of what `call` of a subclass does with `inputs`."""
+        """The graph of `call` of a subclass for `inputs`."""
         symbols = _symbols(inputs)
         named = {"training": training} if model._expects_training_arg and training is not None else {}
         return Functional(symbols, type(model).call(model, symbols, **named))
@@ -55,7 +55,7 @@ class TFKerasGraphs(FrameworkGraphs):
 
     @contextlib.contextmanager
     def running(self, graph: Functional, stages: Stages) -> Iterator[None]:
-        """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""
+        """Within, each call of `graph` in a traced step is in the name scope of its stage."""
 
         def run(inputs: Nest, training: bool | None = None, mask: Nest = None) -> Any:
             if not tracing():
@@ -69,7 +69,7 @@ class TFKerasGraphs(FrameworkGraphs):
 
 @contextlib.contextmanager
 def _layers_in(scopes: StageScopes, stages: Mapping[int, Where], graph: Functional) -> Iterator[None]:
-    """Keras calls `node.layer`: within, that is one which enters the stage's scope first."""
+    """Keras calls `node.layer`: within, it is a wrapper that enters the stage's scope first."""
     nodes = [node for nodes in graph._nodes_by_depth.values() for node in nodes if id(node) in stages]
     layers = [node.layer for node in nodes]
     try:
@@ -95,7 +95,7 @@ def _symbols(inputs: Nest) -> Any:
 
 
 def install() -> None:
-    """Wraps what makes layers, calls and models, at class level."""
+    """Wraps the constructors of layers and calls, and `build`, at class level."""
     graphs.register(Model, TFKerasGraphs(Sequential, Functional))
     inside_layer_call.append(lambda: bool(base_layer_utils.call_context().in_call))
     base_layer.Layer.__init__ = noting_stages(base_layer.Layer.__init__)
@@ -104,7 +104,7 @@ def install() -> None:
 
 
 def _tracing_shapes(build: KerasFunction) -> KerasFunction:
-    """`build` of a subclass also traces `call` in a strategy, for shapes or for `Input`s."""
+    """Makes `build` of a subclass also trace `call` in a strategy, for shapes or for `Input`s."""
 
     @functools.wraps(build)
     def build_model(self: Model, input_shape: Nest) -> None:

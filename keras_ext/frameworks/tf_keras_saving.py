@@ -1,4 +1,4 @@
-"""Where configs of tf_keras models are written and read."""
+"""Options in the configs of tf_keras models."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from keras_ext.saving import ConfigKeeper
 
 
 def keep_options(keeper: ConfigKeeper) -> None:
-    """Wraps them at class level, once."""
+    """Wraps the methods that write and read configs, at class level, once."""
     keeper.wrap(Sequential, Functional, Model, cloning)
     KerasObjectLoader._reconstruct_model = _reconstructing(keeper, KerasObjectLoader._reconstruct_model)
 
 
 def _reconstructing(keeper: ConfigKeeper, original: KerasFunction) -> KerasFunction:
-    """SavedModels of sequential and functional models go past `from_config`."""
+    """Restores options: SavedModels of sequential and functional models are loaded without `from_config`."""
 
     @functools.wraps(original)
     def reconstruct_model(self: KerasObjectLoader, model_id: int, model: Model, layers: list[Any]) -> None:

@@ -1,7 +1,7 @@
-"""The methods with which optimizers apply gradients: what they are given while a step is traced is marked.
+"""The methods by which optimizers apply gradients: while a step is traced, their gradients are marked.
 
-The engine reduces marked gradients over the micro-batches of an update. So the outermost method is the one that marks,
-be it Keras' own or a user's override: each sees the gradients of a whole update, once, in the dtype of accumulators.
+The engine reduces marked gradients over the micro-batches of an update. So the outermost method marks them, Keras'
+own or a user's override: each sees the gradients of a whole update, once, in the dtype of accumulators.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keras_ext.frameworks.common import KerasFunction, dense
 from keras_ext.types import KerasOptimizer, Tensor
 
 KERAS = ("keras.", "tf_keras.", "tensorflow.")
-"""Beginnings of the names of modules whose classes are not users'."""
+"""Prefixes of the modules whose classes are not users'."""
 _WRAPPED = "_ipu_marks_gradients"
 Wrap = Callable[[KerasFunction], KerasFunction]
 VariablesOf = Callable[[Any], Iterable[Any]]
@@ -27,20 +27,21 @@ VariablesOf = Callable[[Any], Iterable[Any]]
 def updating(
     optimizer: KerasOptimizer, gradients: Sequence[Any], variables: Sequence[Any], variables_of: VariablesOf
 ) -> Iterator[list[Any]]:
-    """What a method of an optimizer takes in place of the gradients that it was given, one for each of `variables`."""
+    """The marked gradients that a method of an optimizer takes in place of its own, one for each of `variables`."""
     given = [dense(gradient) for gradient in gradients]
     with optimizing() as marks:
         if marks is not None:
             given = [mark_gradient(marks, gradient, v) for gradient, v in zip(given, variables, strict=True)]
         yield given
-    # Keras 3 has TensorFlow's variable behind its own.
+    # Keras 3 wraps TensorFlow's variable in its own.
     note_updated_once(getattr(each, "_value", each) for each in (*variables_of(optimizer), *variables))
 
 
 def applying_pairs(variables_of: VariablesOf, takes: tuple[str, ...] = ()) -> Wrap:
     """Wraps methods (self, grads_and_vars, ...).
 
-    `takes` names the methods that update one variable, if the method wrapped casts gradients for those of Keras.
+    `takes` names the methods that update one variable, if the wrapped method casts gradients to the variables' dtypes
+    unless one of these is a user's.
     """
 
     def wrap(apply: KerasFunction) -> KerasFunction:
@@ -82,7 +83,7 @@ def applying_lists(variables_of: VariablesOf, takes: tuple[str, ...] = ()) -> Wr
 
 
 def wrap_overrides(base: type, name: str, wrap: Wrap) -> None:
-    """Wraps a method at class level, once, in all classes derived from `base` that have one of their own."""
+    """Wraps a method at class level, once, in all classes derived from `base` that define it."""
     for kind in _derived(base):
         own = vars(kind).get(name)
         if inspect.isfunction(own) and not hasattr(own, _WRAPPED):
@@ -90,13 +91,13 @@ def wrap_overrides(base: type, name: str, wrap: Wrap) -> None:
 
 
 def once(method: KerasFunction) -> KerasFunction:
-    """The method, which `wrap_overrides` then leaves as it is."""
+    """Marks a method so that `wrap_overrides` does not wrap it, and returns it."""
     setattr(method, _WRAPPED, True)
     return method
 
 
 def users_own(kind: type, name: str) -> bool:
-    """Whether a class takes a method from one that is not Keras' or TensorFlow's."""
+    """Whether a class inherits a method from a class that is not Keras' or TensorFlow's, or defines it."""
     owner = next((base for base in kind.__mro__ if name in vars(base)), None)
     return owner is not None and not owner.__module__.startswith(KERAS)
 
@@ -111,7 +112,7 @@ def _derived(base: type) -> Iterator[type]:
 def _cast(
     optimizer: KerasOptimizer, gradients: list[Any], variables: Sequence[Any], takes: tuple[str, ...]
 ) -> list[Any]:
-    """The gradients as the optimizer's update of one variable takes them: a user's takes the accumulators' dtype."""
+    """The gradients in the dtype of the optimizer's update of one variable: a user's takes the accumulators' dtype."""
     if not takes or any(users_own(type(optimizer), name) for name in takes):
         return gradients
     return [as_of_variable(gradient, variable) for gradient, variable in zip(gradients, variables, strict=True)]

@@ -1,1 +1,1 @@
-"""Pipelining of Keras models: which layer is in which stage, with which options, and how stages are scheduled."""
+"""Pipelining of Keras models: assignment of layers to stages, options, and schedules."""

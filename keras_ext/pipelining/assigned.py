@@ -1,4 +1,4 @@
-"""The stages that are in force for a model: those that were set, or else those of PipelineStage scopes."""
+"""The stages in force for a model: those that were set, or else those of PipelineStage scopes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from keras_ext.types import KerasLayer, KerasModel
 logger = logging.getLogger("ipu")
 ASSIGNMENT = "pipeline_stage_assignment"
 NOT_PIPELINED: list[Any] = []
-"""The value of the option after a reset, which also outweighs PipelineStage scopes."""
+"""The value of the option after a reset, which also overrides PipelineStage scopes."""
 _ASSIGNED_LAYERS = "_ipu_assigned_layers"
 _HAS_NOTED = "_ipu_has_noted_stages"
 
@@ -32,13 +32,13 @@ def is_pipelined(model: KerasModel) -> bool:
 
 
 def may_have_stages(model: KerasModel) -> bool:
-    """Whether a subclass of `Model` that has not been traced has stages, or may turn out to have when it is."""
+    """Whether a subclass of `Model` that has not been traced has stages, or may have some once it is."""
     explicit = option(model, ASSIGNMENT)
     return opens_stages(model) if explicit is None else bool(explicit)
 
 
 def is_without_stages(model: KerasModel) -> bool:
-    """Whether it was said that the model has no stages, whatever scopes say."""
+    """Whether the model was set to have no stages, whatever its scopes."""
     explicit = option(model, ASSIGNMENT)
     return explicit is not None and not explicit
 
@@ -57,7 +57,7 @@ def assigned_stages(model: KerasModel) -> tuple[StageTree, ...]:
 
 
 def checked_stages(model: KerasModel) -> tuple[StageTree, ...]:
-    """The stages of a model that is going to run. Raises ConfigurationErrors for layers and for numbers left out."""
+    """The stages of a model about to run. Raises ConfigurationErrors for layers without and stages without layers."""
     trees = assigned_stages(model)
     check_stages(calls_of(model), trees)
     check_runnable(model, trees)
@@ -65,7 +65,7 @@ def checked_stages(model: KerasModel) -> tuple[StageTree, ...]:
 
 
 def noted_assignment(model: KerasModel) -> list[Any] | None:
-    """What PipelineStage scopes say, in the form in which it is saved; None for a model without."""
+    """The stages of PipelineStage scopes, in the form in which they are saved; None for a model without."""
     if option(model, ASSIGNMENT) is not None or not is_pipelined(model):
         return None
     trees = assigned_stages(model)
@@ -73,18 +73,18 @@ def noted_assignment(model: KerasModel) -> list[Any] | None:
 
 
 def assign(model: KerasModel, calls: Calls, trees: tuple[StageTree, ...]) -> None:
-    """Puts stages, which have been checked, in force."""
+    """Puts checked stages in force."""
     vars(model)[_ASSIGNED_LAYERS] = _names(model)
     options_of(model)[ASSIGNMENT] = to_saved(calls, trees)
 
 
 def reset(model: KerasModel) -> None:
-    """Makes the model one without stages."""
+    """Removes the model's stages."""
     options_of(model)[ASSIGNMENT] = NOT_PIPELINED
 
 
 def _has_noted(model: KerasModel) -> bool:
-    """Whether there are PipelineStage scopes. Asked often: the answer for a graph, which stays as it is, is kept."""
+    """Whether there are PipelineStage scopes. Called often: the result for a graph, which never changes, is cached."""
     kind = graphs_of(model).kind(model)
     if kind == "sequential":
         return any(noted_stage(layer) is not None or _has_noted_inside(layer) for layer in model.layers)
@@ -101,7 +101,7 @@ def _has_noted_inside(layer: KerasLayer) -> bool:
 
 
 def _is_valid(model: KerasModel, explicit: list[Any]) -> bool:
-    """Whether an assignment still fits; one that does not is dropped, and that is said."""
+    """Whether an assignment still fits; one that does not is dropped, with a log message."""
     if graphs_of(model).kind(model) == "subclass" and subclass_graph(model) is None:
         return True
     fits = vars(model).get(_ASSIGNED_LAYERS, names := _names(model)) == names

@@ -1,4 +1,4 @@
-"""`set_`, `get_` and `reset_pipeline_stage_assignment`: what programs say and are told about stages."""
+"""`set_`, `get_` and `reset_pipeline_stage_assignment`: the methods for a program's stages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StageAssignments(Extension):
     COMPUTED: ClassVar[dict[str, Callable[[Any], Any]]] = {ASSIGNMENT: noted_assignment}
 
     def get_pipeline_stage_assignment(self: KerasModel) -> list[Any]:
-        """The stage of each layer, or of each call of a layer, in the order of execution; changing it changes nothing.
+        """The stage of each layer, or of each call of a layer, in the order of execution; changing it has no effect.
 
         A list of the assignment objects of the model's kind; those of nested models have lists of their own.
         `pipeline_stage` is None where there is no stage. Input layers are left out. Raises RuntimeError for a
@@ -54,9 +54,9 @@ class StageAssignments(Extension):
 
         A list like that of `get_pipeline_stage_assignment()`; a nested model can be assigned like a layer. For a
         `Sequential` model it can be of integers, one for each layer; for a subclass of `Model` one for each element of
-        that list, or for each layer, in the order in which they are called first. None makes the model one without
+        that list, or for each layer, in the order in which they are called first. None removes the model's
         stages. Raises ValueError for anything else: a list of another length or order, a layer without a stage, a
-        stage before that of a layer whose output is taken.
+        stage before that of a layer whose output it takes.
         """
         if pipeline_stage_assignment is None:
             reset(self)
@@ -72,15 +72,15 @@ class StageAssignments(Extension):
         assign(self, calls, trees)
 
     def reset_pipeline_stage_assignment(self: KerasModel) -> None:
-        """Makes the model one without stages."""
+        """Removes the model's stages."""
         reset(self)
 
     def print_pipeline_stage_assignment_summary(
         self: KerasModel, line_length: int | None = None, print_fn: Callable[[str], object] | None = None
     ) -> None:
-        """Prints the stage of each layer as a table, and what each stage holds if all is known.
+        """Prints the stage of each layer as a table, and each stage's parameters and activations if all are known.
 
-        `line_length` is the width of the table, `print_fn` is called with each line in place of `print`.
+        `line_length` is the width of the table in characters, `print_fn` is called with each line in place of `print`.
         """
         calls = calls_of(self)
         print_summary(self, calls, assigned_stages(self), line_length, print_fn)

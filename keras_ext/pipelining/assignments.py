@@ -1,4 +1,4 @@
-"""The objects in which a program reads and says which call of which layer runs in which stage."""
+"""The objects in which a program reads and sets the stage of each call of a layer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from keras_ext.types import KerasLayer, KerasModel, KerasNode
 
 
 class StageAssignment:
-    """What the three kinds share."""
+    """Base of the assignments of all kinds of models."""
 
     def __init__(self, layer: KerasLayer, pipeline_stage: int | None) -> None:
         self._layer = layer
@@ -36,7 +36,7 @@ class StageAssignment:
 
 
 class SequentialLayerPipelineStageAssignment(StageAssignment):
-    """Says in which stage a layer of a `Sequential` model runs.
+    """The stage in which a layer of a `Sequential` model runs.
 
     Args:
         layer: the layer.
@@ -60,12 +60,12 @@ class _InvocationAssignment(StageAssignment):
 
     @property
     def node_index(self) -> int:
-        """Which of the layer's calls in this model it is, from 0."""
+        """The index of the call among the layer's calls in this model, from 0."""
         return self._node_index
 
     @property
     def inbound_layers(self) -> Any:
-        """The layers whose outputs the call takes, in a list; the layer itself if it is one. Tells calls apart."""
+        """The layers whose outputs the call takes, in a list; the layer itself if it is one. Distinguishes calls."""
         inbound = self._inbound
         if inbound is None:
             inbound = inbound_layers(self._layer._inbound_nodes[self._node_index])
@@ -79,27 +79,27 @@ class _InvocationAssignment(StageAssignment):
 
 
 class FunctionalLayerPipelineStageAssignment(_InvocationAssignment):
-    """Says in which stage one of the calls of a layer of a functional model runs.
+    """The stage in which one of the calls of a layer of a functional model runs.
 
     Args:
         layer: the layer.
-        node_index: which of its calls in the model, from 0.
+        node_index: the index of the call among its calls in the model, from 0.
         pipeline_stage: the number of the stage, from 0; None for no stage.
     """
 
 
 class ModelLayerPipelineStageAssignment(_InvocationAssignment):
-    """Says in which stage one of the calls of a layer of a subclass of `Model` runs.
+    """The stage in which one of the calls of a layer of a subclass of `Model` runs.
 
     Args:
         layer: the layer.
-        node_index: which of its calls in the model, from 0.
+        node_index: the index of the call among its calls in the model, from 0.
         pipeline_stage: the number of the stage, from 0; None for no stage.
     """
 
 
 class NestedModelPipelineStageAssignment(StageAssignment):
-    """What the assignments of nested models share: `pipeline_stage_assignments`, one for each of the model's layers.
+    """Base of the assignments of nested models: `pipeline_stage_assignments`, one for each of the model's layers.
 
     `pipeline_stage` is that of all of them, None if they differ.
     """
@@ -131,7 +131,7 @@ class NestedModelPipelineStageAssignment(StageAssignment):
 class SequentialNestedModelPipelineStageAssignment(
     NestedModelPipelineStageAssignment, SequentialLayerPipelineStageAssignment
 ):
-    """Says in which stages the layers of a model run that is a layer of a `Sequential` model.
+    """The stages in which the layers of a model run that is a layer of a `Sequential` model.
 
     Args:
         nested_model: the model.
@@ -147,7 +147,7 @@ class SequentialNestedModelPipelineStageAssignment(
 
 
 class _NestedInvocationAssignment(NestedModelPipelineStageAssignment, _InvocationAssignment):
-    """The same for a call of a nested model in one that is not sequential."""
+    """An assignment of a call of a nested model in one that is not sequential."""
 
     def __init__(self, nested_model: KerasModel, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:
         self._layer, self._node_index, self._inbound = nested_model, node_index, None
@@ -161,21 +161,21 @@ class _NestedInvocationAssignment(NestedModelPipelineStageAssignment, _Invocatio
 
 
 class FunctionalNestedModelPipelineStageAssignment(_NestedInvocationAssignment, FunctionalLayerPipelineStageAssignment):
-    """Says in which stages the layers of a nested model run in one of its calls by a functional model.
+    """The stages in which the layers of a nested model run in one of its calls by a functional model.
 
     Args:
         nested_model: the model.
-        node_index: which of its calls in the outer model, from 0.
+        node_index: the index of the call among its calls in the outer model, from 0.
         pipeline_stage_assignments: an assignment for each of its layers, or of their calls, in order.
     """
 
 
 class ModelNestedModelPipelineStageAssignment(_NestedInvocationAssignment, ModelLayerPipelineStageAssignment):
-    """Says in which stages the layers of a nested model run in one of its calls by a subclass of `Model`.
+    """The stages in which the layers of a nested model run in one of its calls by a subclass of `Model`.
 
     Args:
         nested_model: the model.
-        node_index: which of its calls in the outer model, from 0.
+        node_index: the index of the call among its calls in the outer model, from 0.
         pipeline_stage_assignments: an assignment for each of its layers, or of their calls, in order.
     """
 
@@ -191,5 +191,5 @@ def input_tensors(node: KerasNode) -> list[Any]:
 
 
 def flat_arguments(node: KerasNode) -> list[Any]:
-    """All that a Keras node's layer is called with."""
+    """All arguments of a Keras node's call of its layer."""
     return list(node.arguments._flat_arguments if hasattr(node, "operation") else node._flat_arguments)

@@ -1,4 +1,4 @@
-"""The shapes of a model's batches before it has seen any: from data, from specs, or from how it was built."""
+"""The shapes of a model's batches before any is read: from data, from specs, or from the shapes it was built with."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from keras_ext.pipelining.subclasses import outside_traces, subclass_graph, trac
 from keras_ext.types import KerasModel, Nest, Tensor
 
 BATCH_SIZE = 32
-"""Keras' own, where none is given."""
+"""Keras' own batch size, where none is given."""
 
 
 def batch_specs(model: KerasModel, x: Nest, y: Nest, batch_size: int | None, training: bool) -> tuple[Any, ...]:
     """(x, y), or (x,) where there is no training, as nested `tf.TensorSpec`s of one batch.
 
-    `x` and `y` are arrays, tensors or specs, `x` may be a data set of both. What is None follows from the model.
-    Raises ConfigurationError for a model without shapes, and for losses that do not tell what they take.
+    `x` and `y` are arrays, tensors or specs, `x` may be a data set of both. None is inferred from the model.
+    Raises ConfigurationError for a model without shapes, and for outputs without a loss to infer targets from.
     """
     if isinstance(x, tf.data.Dataset):
         spec = x.element_spec if isinstance(x.element_spec, tuple) else (x.element_spec,)
@@ -56,7 +56,7 @@ def _build(model: KerasModel, inputs: Nest) -> None:
 
 
 def _specs(structure: Nest, batch_size: int | None) -> Any:
-    """Of arrays one batch is taken; of symbols and specs a first size that is not known becomes the batch's."""
+    """Specs of one batch of arrays; in symbols and specs an unknown first size becomes the batch size."""
     return tf.nest.map_structure(lambda leaf: _spec(leaf, batch_size), structure)
 
 
@@ -79,7 +79,7 @@ def _rows(structure: Nest) -> int | None:
 
 
 def _targets(model: KerasModel, graph: KerasModel) -> Any:
-    """What the losses take, as specs: labels for sparse ones, else as the outputs are."""
+    """Specs of the losses' targets: labels for sparse losses, else like the outputs."""
     outputs = graph.output
     losses = getattr(model, "loss", None)
     flat = tf.nest.flatten(outputs)

@@ -1,4 +1,4 @@
-"""A model as a tree of calls of layers: those of nested models, which stages can cut, are inside the model's call."""
+"""A model as a tree of calls of layers: the calls in nested models, which stages can cut, are children of its call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from keras_ext.types import KerasLayer, KerasModel, KerasNode
 class LayerCall:
     """A call of a layer. `node_index` counts the calls of the layer in the model that calls it, from 0.
 
-    `inbound` are the layers whose outputs it takes, `node` is that of Keras, None in a sequential model that is not
+    `inbound` are the layers whose outputs it takes, `node` is Keras' node, None in a sequential model that is not
     built. `inner` are the calls in a nested model that is sequential or functional, or a subclass that opens
     PipelineStages; None for other layers.
     """
@@ -33,13 +33,13 @@ class LayerCall:
 
     @property
     def leaves(self) -> tuple[LayerCall, ...]:
-        """The calls of layers that are no nested models in it: itself, if it has none."""
+        """The calls of layers in it that are no nested models; itself, if it is one."""
         return (self,) if self.inner is None else self.inner.leaves
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls in a model in the order of execution; `inputs` and `outputs` are its symbolic tensors, if it has."""
+    """The calls in a model in the order of execution; `inputs` and `outputs` are its symbolic tensors, if any."""
 
     kind: Kind
     of: tuple[LayerCall, ...]
@@ -87,7 +87,7 @@ def _in_chain(layers: Sequence[Any]) -> Iterator[LayerCall]:
 
 
 def _inner(layer: KerasLayer, node: KerasNode | None) -> Calls | None:
-    """The calls in a nested model that a node calls; None for a layer, and for a model that is in one stage as such."""
+    """The calls in a nested model that a node calls; None for a layer, and for a model that stages cannot cut."""
     if not is_model(layer):
         return None
     if is_subclass(layer):
@@ -98,7 +98,7 @@ def _inner(layer: KerasLayer, node: KerasNode | None) -> Calls | None:
 
 
 def _inner_of_subclass(layer: KerasLayer, node: KerasNode | None) -> Calls | None:
-    """The calls in a subclass of `Model` that opens PipelineStages, traced with what the node gives it."""
+    """The calls in a subclass of `Model` that opens PipelineStages, traced with the node's inputs."""
     if not opens_inside(layer):
         return None
     if subclass_graph(layer) is None and node is not None:
@@ -112,7 +112,7 @@ def _inner_of_subclass(layer: KerasLayer, node: KerasNode | None) -> Calls | Non
 
 
 def has_scopes_inside(layer: KerasLayer) -> bool:
-    """Whether a layer is a subclass of `Model` that opens scopes and has a graph, or a model that has such in it."""
+    """Whether a layer is a subclass of `Model` that opens scopes and has a graph, or a model with such a layer."""
     if not is_model(layer):
         return False
     if is_subclass(layer):

@@ -1,4 +1,4 @@
-"""The Gantt chart of a pipeline's schedule as SVG: a line for each IPU, a column for each slot."""
+"""The Gantt chart of a pipeline's schedule as SVG: a row for each IPU, a column for each slot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLOURS: dict[Kind, tuple[str, str]] = {
     "backward": ("#F2A24B", "#4A2A05"),
     "update": ("#B08BD9", "#2C1247"),
 }
-"""The fill and the text of each kind of row."""
+"""The colours of fill and text for each kind of row."""
 BUBBLE = "#EDEFF2"
 CELL, LINE, GAP = 30, 34, 6
 LEFT, TOP, RIGHT, BOTTOM = 64, 62, 20, 74
@@ -45,7 +45,7 @@ class PipelineChart:
 
 
 def write_chart(schedule: Schedule, name: str, path: str | PathLike[str]) -> PipelineChart:
-    """Writes the chart to a file; raises ConfigurationError for a path that ends otherwise than in .svg or .html."""
+    """Writes the chart to a file; raises ConfigurationError for a path that does not end in .svg or .html."""
     target = Path(path)
     if target.suffix.lower() not in (".svg", ".html"):
         raise ConfigurationError(
@@ -60,7 +60,7 @@ def write_chart(schedule: Schedule, name: str, path: str | PathLike[str]) -> Pip
 
 
 def svg(schedule: Schedule, name: str) -> str:
-    """The chart of a schedule, for a model of that name."""
+    """The chart of a schedule as SVG, for a model of that name; sizes in pixels."""
     cell = max(NARROWEST, min(CELL, WIDEST_CHART // schedule.slots))
     width = max(LEFT + cell * schedule.slots + RIGHT, 560)
     height = TOP + (LINE + GAP) * len(schedule.ipus) + BOTTOM

@@ -1,11 +1,11 @@
-"""What can be wrong with a pipelined model; the second base of each class is what programs for IPUs catch."""
+"""Errors of pipelined models; programs for IPUs catch the second base of each class."""
 
 from engine.errors import ConfigurationError
 
 
 class StageScopeError(ConfigurationError, RuntimeError):
-    """A PipelineStage where none can be: outside an IPUStrategy, or inside another one."""
+    """A PipelineStage in an illegal position: outside an IPUStrategy, or inside another one."""
 
 
 class StageAssignmentError(ConfigurationError, RuntimeError):
-    """A model whose stages cannot be asked for or executed."""
+    """A model whose stages cannot be read or executed."""

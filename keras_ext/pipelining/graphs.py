@@ -1,4 +1,4 @@
-"""A model as a graph of calls of layers, whichever Keras it is of."""
+"""A model of either Keras as a graph of calls of layers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from keras_ext.types import KerasLayer, KerasModel, KerasNode, Nest
 
 Kind = Literal["sequential", "functional", "subclass"]
 Where = int | Callable[[], AbstractContextManager[None]]
-"""The stage of a call; of that of a nested model in several stages what it is called within."""
+"""The stage of a call; for a nested model in several stages a function that opens the context of its call."""
 Stages = Callable[[Any], Mapping[int, Where]]
-"""Gives for a graph where each of its nodes is, by the node's id."""
+"""Function from a graph to the `Where` of each of its nodes, by the node's id."""
 
 
 class Graphs(Protocol):
-    """What a file in `frameworks` knows about the graphs of its models. A graph is a functional model of Keras."""
+    """The interface of a file in `frameworks` to the graphs of its models. A graph is a functional model of Keras."""
 
     def kind(self, model: KerasModel) -> Kind:
         """What sort of model it is."""
@@ -35,7 +35,7 @@ class Graphs(Protocol):
         """Builds a sequential model for `inputs` (tensors or specs), if it is not built."""
 
     def trace(self, model: KerasModel, inputs: Nest, training: bool | None) -> Any:
-        """The graph of what `call` of a subclass does with `inputs`, nested tensors, specs or shapes."""
+        """The graph of `call` of a subclass for `inputs`, nested tensors, specs or shapes."""
 
     def operation(self, node: KerasNode) -> Any:
         """The layer that a node calls."""
@@ -44,14 +44,14 @@ class Graphs(Protocol):
         """The first argument, nested symbolic tensors, with which a node calls its layer."""
 
     def running(self, graph: KerasModel, stages: Stages) -> AbstractContextManager[None]:
-        """Where `graph` runs within while a step is traced, each call is in the name scope of its stage."""
+        """Within, each call of `graph` in a traced step is in the name scope of its stage."""
 
     def run(self, graph: KerasModel, inputs: Nest, training: bool | None, mask: Nest) -> Any:
-        """What the graph does with `inputs`."""
+        """The graph's outputs for `inputs`."""
 
 
 class FrameworkGraphs:
-    """What the graphs of both Keras have in common, given the classes of sequential and functional models."""
+    """Code shared by the graphs of both Keras, given the classes of sequential and functional models."""
 
     def __init__(self, sequential: Any, functional: Any) -> None:
         self._sequential, self._functional = sequential, functional
@@ -67,12 +67,12 @@ class FrameworkGraphs:
         return type(model).call not in (self._sequential.call, self._functional.call)
 
     def run(self, graph: KerasModel, inputs: Nest, training: bool | None, mask: Nest) -> Any:
-        """What the graph does with `inputs`."""
+        """The graph's outputs for `inputs`."""
         return graph.call(inputs, training=training, mask=mask)
 
 
 def is_shape(value: object) -> bool:
-    """Whether a value is a list or tuple of sizes, None among them for those that are not known."""
+    """Whether a value is a list or tuple of sizes, with None for unknown ones."""
     return isinstance(value, list | tuple) and all(size is None or isinstance(size, int) for size in value)
 
 
@@ -80,12 +80,12 @@ _known: list[tuple[type, Graphs]] = []
 
 
 def register(model_class: type, graphs: Graphs) -> None:
-    """Makes models of one framework known."""
+    """Registers the graphs of one framework's models."""
     _known.append((model_class, graphs))
 
 
 def graphs_of(model: KerasModel) -> Graphs:
-    """What knows the graphs of a model."""
+    """The registered graphs of a model's framework."""
     return next(graphs for model_class, graphs in _known if isinstance(model, model_class))
 
 
@@ -96,7 +96,7 @@ def is_model(layer: KerasLayer) -> TypeGuard[KerasModel]:
 
 @contextmanager
 def replaced(holder: object, name: str, value: object) -> Iterator[None]:
-    """An attribute of one object, not of its class, is another within."""
+    """Within, replaces an attribute of one object, not of its class."""
     before = vars(holder).get(name)
     vars(holder)[name] = value
     try:
@@ -133,7 +133,7 @@ def invocations(graphs: Graphs, graph: KerasModel) -> list[Invocation]:
 
 
 def _post_order(outputs: Nest) -> Iterator[Any]:
-    """The nodes behind the outputs of a graph, but its inputs, depth first."""
+    """The nodes that the outputs of a graph depend on, except its inputs, depth first."""
     seen: set[int] = set()
     for tensor in tf.nest.flatten(outputs):
         operation, index = tensor._keras_history[:2]

@@ -13,7 +13,7 @@ from keras_ext.types import KerasModel
 
 
 def are_integers(received: Sequence[Any]) -> bool:
-    """Whether a list is one of integers alone."""
+    """Whether a list is not empty and all its elements are integers."""
     return bool(received) and all(is_integer(each) for each in received)
 
 

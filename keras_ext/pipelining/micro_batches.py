@@ -1,4 +1,4 @@
-"""How many micro-batches the executions of a pipelined model take, found and checked before its data are read."""
+"""The number of micro-batches in executions of a pipelined model, checked before its data are read."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from keras_ext.replication import ipus_of_replica, replicas_of
 from keras_ext.types import KerasModel, Nest, Tensor
 
 BATCH_SIZE = 32
-"""Keras' own, where none is given."""
+"""Keras' own batch size, where none is given."""
 
 
 @contextmanager
 def pipelined_run(model: KerasModel, mode: str, arguments: Mapping[str, Any]) -> Iterator[None]:
-    """A `fit`, `evaluate` or `predict` with these arguments is under way: stages are known, and counts are legal.
+    """Context of a `fit`, `evaluate` or `predict` with these arguments: stages are known, and counts are legal.
 
     Raises ConfigurationErrors for assignments and options that contradict each other, AccumulationStepError for counts.
     """
@@ -49,8 +49,8 @@ def pipelined_run(model: KerasModel, mode: str, arguments: Mapping[str, Any]) ->
 def find_stages(model: KerasModel, arguments: Mapping[str, Any]) -> None:
     """Traces `call` of a subclass of `Model` that has stages, if that has not been done; of others never.
 
-    A sequential model with such inside it is built. Raises StageAssignmentError for a `call` that cannot be traced,
-    and where it is not known with which shapes.
+    Builds a sequential model that contains one. Raises StageAssignmentError for a `call` that cannot be traced,
+    and for unknown shapes.
     """
     if not _lacks_graph(model):
         return
@@ -77,24 +77,24 @@ def _lacks_graph(model: KerasModel) -> bool:
 
 
 def pipeline_accumulation(model: KerasModel, pipelining: ModelPipelining) -> Accumulation:
-    """What `fit` of a pipelined model accumulates before each update."""
+    """The accumulation of each update of `fit` of a pipelined model."""
     replicas = replicas_of_pipeline(model, pipelining)
     return Accumulation(pipelining_steps(model) or 1, replicas, REDUCTIONS[option(model, REDUCTION, 0)])
 
 
 def replicas_of_pipeline(model: KerasModel, pipelining: ModelPipelining) -> int:
-    """How many replicas of a pipeline there are; ConfigurationError if the IPUs do not divide among them."""
+    """The number of replicas of a pipeline; ConfigurationError if the IPUs do not divide among them."""
     with ipus_of_replica(ipus_taken(pipelining)):
         return replicas_of(model.distribute_strategy)
 
 
 def ipus_taken(pipelining: ModelPipelining) -> int:
-    """The IPUs of one replica, as far as IPUs have been configured: a program that has not gets what it needs."""
+    """The number of IPUs of one replica; 1 where no IPUs are configured, as the pipeline then gets all it needs."""
     return pipelining.ipus if current_system().configured else 1
 
 
 def check_pipeline_count(pipelining: ModelPipelining, steps: int, training: bool, what: str) -> None:
-    """Raises AccumulationStepError, with the nearest legal counts, for micro-batches that a schedule cannot take."""
+    """Raises AccumulationStepError, with the nearest legal counts, for micro-batches illegal for a schedule."""
     devices = devices_of(len(pipelining.devices), pipelining.devices)
     check_count(pipelining.schedule, devices, steps, training=training, option=what)
 
@@ -112,7 +112,7 @@ def _check_training(model: KerasModel, pipelining: ModelPipelining) -> None:
 
 
 def _inputs(arguments: Mapping[str, Any]) -> Any:
-    """Specs of what the model is called with in a run; None where only the data say it."""
+    """Specs of the model's inputs in a run; None where they are known only by reading the data."""
     x: Nest = arguments.get("x")
     if isinstance(x, tf.data.Dataset):
         spec = x.element_spec

@@ -1,4 +1,4 @@
-"""Whether a subclass of `Model` opens PipelineStage scopes in its `call`, found before that is traced."""
+"""Checks whether a subclass of `Model` opens PipelineStage scopes in its `call`, before that is traced."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from keras_ext.types import KerasLayer, KerasModel
 NEVER_OPEN = frozenset(
     {"absl", "engine", "ipu", "jax", "keras", "keras_ext", "ml_dtypes", "numpy", "tensorflow", "tf_keras"}
 ) | frozenset(sys.stdlib_module_names)
-"""Packages whose functions open no scopes; others' are looked into. What programs run as is `__main__`."""
+"""Packages whose functions open no scopes; those of others, `__main__` among them, are inspected."""
 
 
 def opens_stages(model: KerasModel) -> bool:
-    """Whether layers of the model were made in scopes, or the code of its class opens some, itself or in functions.
+    """Whether layers of the model were created in scopes, or the code of its class opens some, itself or in functions.
 
-    So are those of subclasses of `Model` inside it. The code is read and not run: names in it are looked up where it
-    was defined. Scopes that are opened out of its sight are found when a step is traced, which is an error then.
+    Subclasses of `Model` inside it are checked, too. The code is inspected and not run: its names are looked up where
+    it was defined. Scopes opened elsewhere are found when a step is traced, which is an error then.
     """
     layers = model._flatten_layers(include_self=False)
     return any(noted_stage(layer) is not None for layer in layers) or _code_opens(model)
 
 
 def opens_inside(layer: KerasLayer) -> TypeGuard[KerasModel]:
-    """Whether a layer is a subclass of `Model` that opens scopes, or made its layers in some, apart from its own."""
+    """Whether a layer is a subclass of `Model` that opens scopes, or has layers created in a scope not its own."""
     if not is_subclass(layer):
         return False
     inner = {noted_stage(each) for each in layer._flatten_layers(include_self=False)}
@@ -54,7 +54,7 @@ def _class_opens(model: KerasModel) -> bool:
 
 
 def _opens(value: object, seen: set[int]) -> bool:
-    """Whether a function, or one that it names, names PipelineStage. Anything else does not."""
+    """Whether a function, or one that it names, names PipelineStage; False for anything else."""
     if value is PipelineStage:
         return True
     function = _function(value)
@@ -68,7 +68,7 @@ def _opens(value: object, seen: set[int]) -> bool:
 
 
 def _function(value: object) -> FunctionType | None:
-    """The function behind what can be called, if it is one to look into."""
+    """The function behind a callable or property, if it is one to inspect."""
     while not isinstance(value, FunctionType):
         if isinstance(value, staticmethod | classmethod | MethodType):
             value = value.__func__
@@ -82,7 +82,7 @@ def _function(value: object) -> FunctionType | None:
 
 
 def _named(names: set[str], variables: dict[str, Any]) -> Iterator[Any]:
-    """What names mean in a module, and in those modules and classes that they name."""
+    """The values of names in a module, and in those modules and classes that they name."""
     for name in names:
         value = variables.get(name)
         yield value

@@ -1,4 +1,4 @@
-"""`set_pipelining_options`: how a model with stages accumulates, where its stages are, how they are scheduled."""
+"""`set_pipelining_options`: accumulation of a model with stages, their IPUs and their schedule."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ACCUMULATE_OUTFEED = "pipelining_accumulate_outfeed"
 ARGUMENTS = "pipelining_kwargs"
 OPTIONS = (ASSIGNMENT, STEPS, DEVICES, ACCUMULATE_OUTFEED, ARGUMENTS)
 KEPT = {training: f"_ipu_pipelining_{training}" for training in (True, False)}
-"""Under these names a model keeps what `pipelining_of` said last."""
+"""The attributes in which a model caches the last result of `pipelining_of`."""
 SET_BY_KERAS = {
     "gradient_accumulation_count": "give gradient_accumulation_steps_per_replica",
     "repeat_count": "it follows from steps_per_execution",
@@ -58,12 +58,12 @@ SET_BY_KERAS = {
     "outfeed_mask": "Keras returns loss and metrics",
     "reduction_method": "give gradient_accumulation_reduction_method",
 }
-"""Arguments of `pipeline()` that a Keras model fills in, and what to do instead."""
+"""Arguments of `pipeline()` that a Keras model fills in, and what to do in their place."""
 
 
 @dataclass(frozen=True)
 class ModelPipelining:
-    """How a model's stages run: the stage of each call of a layer, and the IPU of each stage.
+    """A model's pipelining: the stage of each call of a layer, the IPU of each stage, schedule and options.
 
     `recomputation_mode` is None where activations are kept. `storage` moves data on the chip and `options` are those of
     its libraries; neither changes numbers.
@@ -86,13 +86,13 @@ class ModelPipelining:
 
 
 class _Kept:
-    """An answer, and the objects it depends on; opaque to what looks for layers in a model's attributes."""
+    """A cached result, and the objects it depends on; opaque to Keras' search for layers in a model's attributes."""
 
     def __init__(self, depends_on: list[Any], pipelining: ModelPipelining | None) -> None:
         self._depends_on, self.pipelining = depends_on, pipelining
 
     def is_of(self, objects: list[Any]) -> bool:
-        """Whether it depends on these."""
+        """Whether the result depends on exactly these objects."""
         return len(objects) == len(self._depends_on) and all(map(operator.is_, objects, self._depends_on))
 
 
@@ -145,10 +145,10 @@ class PipeliningOptions(Extension):
 
 
 def pipelining_of(model: KerasModel, training: bool) -> ModelPipelining | None:
-    """How a model runs as a pipeline, None for one without stages; all is checked that can be without data.
+    """The pipelining of a model, None for one without stages; checks all that can be checked without data.
 
-    Asked several times in each execution: what it depends on is replaced, never changed, so the answer is kept until
-    then. Raises ConfigurationErrors for assignments and options that contradict each other.
+    Called several times in each execution: the objects it depends on are replaced, never changed, so the result is
+    cached until then. Raises ConfigurationErrors for assignments and options that contradict each other.
     """
     layers = model.layers if graphs_of(model).kind(model) == "sequential" else [subclass_graph(model)]
     depends_on = [current_system(), *map(options_of(model).get, OPTIONS), *layers]
@@ -157,7 +157,7 @@ def pipelining_of(model: KerasModel, training: bool) -> ModelPipelining | None:
     if kept is not None and kept.is_of(depends_on):
         return kept.pipelining
     pipelining = _pipelining_of(model, training)
-    if getattr(model, "built", False):  # before, there are no weights that stages might share
+    if getattr(model, "built", False):  # stages of a model that is not built have no weights to share yet
         vars(model)[name] = _Kept(depends_on, pipelining)
     return pipelining
 
@@ -187,7 +187,7 @@ def _pipelining_of(model: KerasModel, training: bool) -> ModelPipelining | None:
 
 
 def _device_mapping(model: KerasModel, groups: Sequence[int]) -> tuple[int, ...]:
-    """The IPU of each stage: as it was set, or the next one but for stages that share weights, of one group."""
+    """The IPU of each stage: as set, or the next one, but the same for stages of one group, which share weights."""
     given = option(model, DEVICES)
     if given is None:
         first = [min(other for other, group in enumerate(groups) if group == of_stage) for of_stage in groups]
@@ -216,7 +216,7 @@ def _sharing(calls: Calls, stages: Sequence[int]) -> list[int]:
 
 
 def shared_weights(call: LayerCall) -> list[Any]:
-    """The weights of a layer and of those it holds, and the variables that an operation takes."""
+    """The weights of a layer and of its inner layers, and the variables that an operation takes."""
     taken = [] if call.node is None else flat_arguments(call.node)
     return [*getattr(call.layer, "weights", ()), *(value for value in taken if hasattr(value, "assign"))]
 
@@ -227,12 +227,12 @@ def accumulator_type_of_pipeline(model: KerasModel) -> AccumulatorType:
 
 
 def pipelining_steps(model: KerasModel) -> int | None:
-    """The micro-batches that each replica accumulates; None where it was not said."""
+    """The number of micro-batches that each replica accumulates; None where it is not set."""
     return option(model, STEPS)
 
 
 def outfeed_sum_dtype(model: KerasModel) -> Any:
-    """The type in which logs are summed over micro-batches, or what gives it for a tensor; None for their own."""
+    """The type in which logs are summed over micro-batches, or a function of the tensor; None for their own."""
     return option(model, ARGUMENTS, {}).get("accumulate_outfeed_dtype")
 
 

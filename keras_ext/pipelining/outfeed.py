@@ -1,4 +1,4 @@
-"""`accumulate_outfeed`: logs of an execution that are means over its micro-batches, made on the device."""
+"""`accumulate_outfeed`: logs of an execution that are means over its micro-batches, computed on the device."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def has_accumulated_logs(model: KerasModel, mode: str) -> bool:
 
 
 def accumulated_logs(model: KerasModel, mode: str, logs: Logs, period: int | None) -> Any:
-    """In a step that is traced: the means of its logs over the micro-batches so far.
+    """The means of a step's logs over the micro-batches so far, while the step is traced.
 
-    They begin anew after `period` micro-batches, or where that is None at `begin_execution`.
+    They are reset after `period` micro-batches, or where that is None by `begin_execution`.
     """
     asked = outfeed_sum_dtype(model)
     named = zip(names_of(logs), tf.nest.flatten(logs), strict=True)
@@ -51,7 +51,7 @@ def accumulated_logs(model: KerasModel, mode: str, logs: Logs, period: int | Non
 
 
 def begin_execution(model: KerasModel, mode: str) -> None:
-    """Lets the means of an execution without a period begin anew."""
+    """Resets the means of an execution without a period."""
     counter = vars(model).get(_COUNTERS, {}).get(mode)
     if counter is not None and mode != "train":
         counter.assign(np.float32(0))

@@ -1,4 +1,4 @@
-"""`plan_pipeline`: stages that balance what a chip would take, found before anything has run."""
+"""`plan_pipeline`: stages that balance the estimated cost on a chip, found before anything has run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from engine.profile.pipeline_plan import StagePlan, TracedLayers
 
 MICRO_BATCHES_OF_STAGE = 4
-"""So many micro-batches for each stage, at least, are planned with where nobody says how many."""
+"""The least number of micro-batches for each stage in a plan where the count is not given."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,7 +49,7 @@ class PipelinePlan(Shown):
 
     Attributes:
         stages: the stage of each call of a layer, in the order of execution; those in nested models count one by one.
-        plan: what it is made of: `account`, that of the chip, and `profile`, what layers cost.
+        plan: its parts: `account`, the cost report of the chip, and `profile`, the costs of layers.
     """
 
     model: Any
@@ -63,16 +63,16 @@ class PipelinePlan(Shown):
 
     @property
     def account(self) -> Any:
-        """What the IPUs would make of it: an `engine.profile.Account` with a `pipeline`."""
+        """The cost report for the IPUs: an `engine.profile.Account` with a `pipeline`."""
         return self.plan.account
 
     @property
     def bubble_share(self) -> float:
-        """The mean share of an execution, the update apart, in which an IPU waits."""
+        """The mean share (0 to 1) of an execution, without the update, in which an IPU waits."""
         return self.plan.bubble_share
 
     def table(self) -> str:
-        """The stages one per line: layers, cycles forward and backward, memory of the fullest tile, share of the work;
+        """The stages, one a line: layers, cycles forward and backward, memory of the fullest tile, share of the work;
         then the period and the share of bubbles."""
         return self.plan.table()
 
@@ -82,10 +82,10 @@ class PipelinePlan(Shown):
         depths: Iterable[int] | None = None,
         kind: Literal["weak", "strong"] = "weak",
     ) -> str:
-        """Throughput, share of gradients and memory on 1 to 1,024 replicas (or those given), by calculation.
+        """Estimated throughput, share of gradients and memory on 1 to 1,024 replicas (or those given), as a table.
 
         With `depths` a table for each number of stages, its cuts balanced by estimate. `kind` is "weak" (the batch
-        grows with the replicas) or "strong" (it is kept). The tables end with what they assume. Raises
+        grows with the replicas) or "strong" (it is constant). The tables end with their assumptions. Raises
         ConfigurationError for numbers of replicas below 1, or another kind.
         """
         from engine.profile.scaling import POWERS_OF_TWO, predict, scaling_table, workload_of, workloads_by_depth
@@ -111,7 +111,7 @@ class PipelinePlan(Shown):
     def apply(self, set_options: bool = True) -> None:
         """Assigns the layers to the stages; `fit`, `evaluate` and `predict` run as a pipeline then.
 
-        With `set_options` the micro-batches and the schedule that were planned with are set, too; other options of
+        With `set_options` the number of micro-batches and the schedule of the plan are set, too; other options of
         `set_pipelining_options` stay.
         """
         model = self.model
@@ -145,28 +145,28 @@ class PipelinePlanning(Extension):
         chip: str | Target | None = None,
         print_fn: Callable[[str], Any] | None = print,
     ) -> PipelinePlan:
-        """Proposes which layers go to which of `num_ipus` IPUs, prints the table of stages, and returns the plan.
+        """Proposes an assignment of layers to `num_ipus` IPUs, prints the table of stages, and returns the plan.
 
-        The model's step is traced as `fit` traces it, nothing is run, and what each layer would take on the chip is
+        The model's step is traced as `fit` traces it, nothing is run, and the cost of each layer on the chip is
         estimated. Of all cuts of the layers' order those are chosen with which the pipeline's period is shortest and
         each stage fits into its IPU's tiles. `plan.apply()` puts them in force.
 
         Args:
             num_ipus: the IPUs of a replica, at least 2; each has one stage.
             x, y: data, tf.data.Dataset or `tf.TensorSpec`s (nested as for `fit`) from which shapes are taken. By
-                default x is what the model was built for, and y what its losses take.
-            batch_size: of a micro-batch, where the shapes do not say it; 32 by default.
+                default x has the shapes the model was built for, and y those of its losses' targets.
+            batch_size: samples of a micro-batch, where the shapes do not give it; 32 by default.
             gradient_accumulation_steps_per_replica: micro-batches of an update; as set before, or the fewest that are
                 legal and at least 4 for each stage.
             pipeline_schedule: a `PipelineSchedule`; as set before, or Grouped.
             training: whether for `fit`, or for `predict`; by default the former if the model has been compiled.
             chip: "ipu2" or another, or a Target; that of the configuration by default.
-            print_fn: is called with the table; None prints nothing.
+            print_fn: function called with the table; None prints nothing.
 
         Raises:
-            ConfigurationError, a ValueError: too few layers, options that do not fit together, shapes not known.
-            AccumulationStepError, a ValueError and a RuntimeError: micro-batches that the schedule does not take.
-            OutOfTileMemory: no cut fits; the message has the nearest number of IPUs that would do.
+            ConfigurationError, a ValueError: too few layers, incompatible options, shapes not known.
+            AccumulationStepError, a ValueError and a RuntimeError: a number of micro-batches illegal for the schedule.
+            OutOfTileMemory: no cut fits; the message has the nearest number of IPUs that suffices.
             RuntimeError: a subclass of `Model` that has not been built.
         """
         from engine.profile.pipeline_plan import PlanOptions, plan_stages
@@ -263,7 +263,7 @@ def _numbered(calls: Calls, numbers: Iterator[int]) -> tuple[StageTree, ...]:
 
 
 def _uncut(calls: Calls) -> frozenset[int]:
-    """The places between calls that lie between two that share weights: those must be in one stage."""
+    """The positions between calls that share weights, where no cut is legal: such calls must be in one stage."""
     first: dict[int, int] = {}
     found: set[int] = set()
     for place, call in enumerate(calls.leaves):

@@ -27,7 +27,7 @@ Mode = Literal["train", "test", "predict"]
 
 
 def traced_step(model: KerasModel, mode: Mode, data: Batch, step: Callable[[Any, Mode, Any], Any]) -> Any:
-    """What `step` gives, traced with its stages if the model is pipelined."""
+    """The results of `step`, traced with its stages if the model is pipelined."""
     pipelining = pipelining_of(model, mode == "train")
     if pipelining is None:
         with contextlib.nullcontext() if is_without_stages(model) else refusing_scopes(_unknown_stages(model)):
@@ -64,7 +64,7 @@ def inference_micro_batches(
 def check_batches_of_pipeline(
     model: KerasModel, pipelining: ModelPipelining | None, taken: Sequence[BatchSource]
 ) -> None:
-    """Raises AccumulationStepError for batches of `evaluate` or `predict` that the model's schedule cannot take."""
+    """Raises AccumulationStepError for batches of `evaluate` or `predict` illegal for the model's schedule."""
     if pipelining is None:
         return
     replicas = replicas_of_pipeline(model, pipelining)
@@ -75,7 +75,7 @@ def check_batches_of_pipeline(
 
 @contextlib.contextmanager
 def in_stages(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[None]:
-    """A step of the model that is traced within has its layers' operations in name scopes; elsewhere nothing changes.
+    """Within, a traced step of the model has its layers' operations in name scopes; execution otherwise is unchanged.
 
     `trees` has the stage of each call of a layer, in order.
     """
@@ -109,13 +109,13 @@ def _places(model: KerasModel, graph: KerasModel, trees: Sequence[StageTree]) ->
 
 
 def _of_layers(model: KerasModel, calls: Sequence[Invocation]) -> list[Invocation]:
-    """The calls of a sequential model's own layers; Keras 3 computes masks by operations that no list of layers has."""
+    """The calls of a sequential model's own layers; Keras 3 computes masks by operations that are not in its layers."""
     layers = {id(layer) for layer in model.layers}
     return [call for call in calls if id(call.layer) in layers]
 
 
 def _place(layer: Any, tree: StageTree) -> Where:
-    """Where a layer is called; a model whose scopes would be entered otherwise runs its graph, in one stage too."""
+    """The `Where` of a layer's call; a model with scopes inside runs its graph, even in one stage, to skip them."""
     if not isinstance(tree, tuple) and has_scopes_inside(layer):
         tree = (tree,) * len(calls_of(layer))
     return (lambda: in_stages(layer, tree)) if isinstance(tree, tuple) else tree
@@ -123,7 +123,7 @@ def _place(layer: Any, tree: StageTree) -> Where:
 
 @contextlib.contextmanager
 def _calling_graph(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[None]:
-    """A subclass of `Model` runs the graph of its `call` in place of its `call`."""
+    """Within, a subclass of `Model` runs the graph of its `call` in place of its `call`."""
     graphs, call = graphs_of(model), model.call
 
     @tf.autograph.experimental.do_not_convert

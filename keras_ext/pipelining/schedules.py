@@ -1,4 +1,4 @@
-"""`get_pipeline_schedule` and `plot_pipeline`: the schedule that the engine executed, as rows and as a picture."""
+"""`get_pipeline_schedule` and `plot_pipeline`: the schedule that the engine executed, as rows and as a chart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PipelineSchedules(Extension):
     def get_pipeline_schedule(self: KerasModel, mode: str | None = None) -> list[Row]:
         """The rows (slot, ipu, stage, kind, micro_batch) of one execution of the pipeline that ran last.
 
-        The list shows itself as a table with a line for each IPU.
+        The list prints as a table with a line for each IPU.
 
         `mode` is "train", "test" or "predict" for that of the last `fit`, `evaluate` or `predict`. Raises
         RuntimeError for a model that has not run as a pipeline.
@@ -34,12 +34,12 @@ class PipelineSchedules(Extension):
     def plot_pipeline(
         self: KerasModel, path: str | PathLike[str] = "pipeline.svg", mode: str | None = None
     ) -> PipelineChart:
-        """Draws the schedule that ran last as a Gantt chart, a line for each IPU, to a file of SVG or HTML.
+        """Draws the schedule that ran last as a Gantt chart, a row for each IPU, to a file of SVG or HTML.
 
         Returns the chart, which notebooks show, with its `path`.
 
         `mode` is as for `get_pipeline_schedule`. Raises RuntimeError for a model that has not run as a pipeline,
-        ValueError for a path that ends otherwise than in .svg or .html.
+        ValueError for a path that does not end in .svg or .html.
         """
         return write_chart(schedule_of(self, mode), self.name, path)
 
@@ -58,7 +58,7 @@ def schedule_of(model: KerasModel, mode: str | None = None) -> Schedule:
 
 
 def pipeline_report(model: KerasModel, mode: str | None = None) -> PipelineReport:
-    """What the pipeline that ran last stores on each IPU, and how long its IPUs wait. Raises as `schedule_of`."""
+    """Storage of the pipeline that ran last on each IPU, and the IPUs' waiting times. Raises as `schedule_of`."""
     return _latest_pipeline(model, mode).report
 
 

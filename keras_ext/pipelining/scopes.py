@@ -19,13 +19,13 @@ IN_A_LAYER = (
 
 
 class StageScopes:
-    """The scopes of one run of a graph; entering one again gives the same scope, not a numbered one."""
+    """The scopes of one run of a graph; re-entering one gives the same scope, not a numbered one."""
 
     def __init__(self) -> None:
         self._entered: dict[tuple[str, int], str] = {}
 
     def called_in(self, where: Where, call: Callable[..., Any]) -> Callable[..., Any]:
-        """What calls a layer where it is to be."""
+        """Wraps `call` of a layer to run in its stage or context."""
 
         def called(*arguments: object, **named: object) -> Any:
             with self._stage(where) if isinstance(where, int) else where():
@@ -35,7 +35,7 @@ class StageScopes:
 
     @contextlib.contextmanager
     def _stage(self, stage: int) -> Iterator[None]:
-        """Operations made within have the stage in their names."""
+        """Operations created within have the stage in their names."""
         key = (tf.get_current_name_scope(), stage)
         with tf.name_scope(self._entered.get(key, f"{STAGE}{stage}")) as entered, refusing_scopes(IN_A_LAYER):
             self._entered[key] = entered

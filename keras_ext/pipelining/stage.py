@@ -1,4 +1,4 @@
-"""`PipelineStage`: the scope in which layers are made or called that belong to one stage of a pipeline."""
+"""`PipelineStage`: the scope in which layers of one stage of a pipeline are created or called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keras_ext.pipelining.errors import StageScopeError
 
 _STAGE = "_ipu_pipeline_stage"
 inside_layer_call: list[Callable[[], bool]] = []
-"""Says, for each framework installed, whether this thread is in the call of a layer: its model knows the strategy."""
+"""Predicates, one for each framework: whether this thread is in the call of a layer, whose model has the strategy."""
 
 
 def is_inside_layer() -> bool:
@@ -36,7 +36,7 @@ _scope = _Scope()
 class PipelineStage:
     """A scope within which layers, or calls of layers, are assigned to a stage of a pipeline.
 
-    A layer made in the scope runs in the stage whenever it is called, unless the call is in the scope of another one.
+    A layer created in the scope runs in the stage in all calls, except those in the scope of another stage.
     Keras with IPUs, sections 19.4.2 and 19.4.3.
 
     Args:
@@ -85,7 +85,7 @@ def refusing_scopes(message: str, *, in_layers: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def allowing_scopes() -> Iterator[None]:
-    """PipelineStages can be entered within, whatever `refusing_scopes` said around it."""
+    """Within, PipelineStages can be entered, even inside `refusing_scopes`."""
     before, _scope.refusal = _scope.refusal, None
     try:
         yield
@@ -103,20 +103,20 @@ def checked_stage(stage: object, what: str) -> int:
 
 
 def note_stage(made: object) -> None:
-    """Notes the stage in whose scope a layer, or the call of one (a Keras node), has just been made."""
+    """Notes the stage in whose scope a layer, or the call of one (a Keras node), has just been created."""
     if _scope.stage is not None:
         vars(made)[_STAGE] = _scope.stage
 
 
 def noting_stages(init: Callable[..., None]) -> Callable[..., None]:
-    """The constructor of layers or nodes, which notes the stage in whose scope it makes one."""
+    """Wraps the constructor of layers or nodes to note the stage in whose scope it runs."""
 
     @functools.wraps(init)
     def init_in_stage(self: object, *arguments: object, **named: object) -> None:
         init(self, *arguments, **named)
         note_stage(self)
 
-    init_in_stage.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]  # Keras asks for it
+    init_in_stage.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]  # Keras reads it
     return init_in_stage
 
 

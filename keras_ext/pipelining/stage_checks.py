@@ -1,4 +1,4 @@
-"""What an assignment to stages must be: in the order of execution, without gaps, complete."""
+"""Checks of an assignment to stages: in the order of execution, without gaps, complete."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Source = tuple[int, str] | None
 
 
 def check_stages(calls: Calls, trees: Sequence[StageTree]) -> None:
-    """Raises ConfigurationError for layers without a stage, or in a stage before that of a layer whose output is taken.
+    """Raises ConfigurationError for layers without a stage, or in a stage before that of a layer they take input from.
 
-    Those of a sequential model begin with 0 and go on with the same or the next.
+    Stages of a sequential model begin with 0 and stay or increase by one from layer to layer.
     """
     if calls.kind == "sequential":
         _check_steps(calls, trees, None)
@@ -30,7 +30,7 @@ def check_stages(calls: Calls, trees: Sequence[StageTree]) -> None:
 
 
 def check_runnable(model: KerasModel, trees: Sequence[StageTree]) -> None:
-    """Raises StageAssignmentError for a stage without layers, and for a model that does more than its graph says."""
+    """Raises StageAssignmentError for a stage without layers, and for a sequential or functional model's own `call`."""
     used = {stage for stage in flat(trees) if stage is not None}
     missing = sorted(set(range(max(used) + 1)) - used)
     if missing:
@@ -65,13 +65,13 @@ def _check_steps(calls: Calls, trees: Sequence[StageTree], before: int | None) -
 
 
 def _check_order(calls: Calls, trees: Sequence[StageTree], sources: Sequence[Source]) -> list[Source]:
-    """Returns where the outputs come from, given that of the inputs."""
+    """Returns the sources of the outputs, given those of the inputs."""
     if not calls.inputs:
         given = list(sources)
         for call, tree in zip(calls, trees, strict=True):
             given = _check_call(call, tree, given)
         return given
-    # A nested model may be called with its inputs in another structure than that it was made with.
+    # A nested model may be called with its inputs in another structure than it was built with.
     known = sources if len(sources) == len(calls.inputs) else [_latest(sources)] * len(calls.inputs)
     made = {id(tensor): source for tensor, source in zip(calls.inputs, known, strict=True)}
     for call, tree in zip(calls, trees, strict=True):

@@ -1,4 +1,4 @@
-"""Which stage each call of a model is in: a number, or a tuple for a nested model that is in several stages."""
+"""The stage of each call of a model: a number, or a tuple for a nested model that is in several stages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ StageTree = Any
 
 
 def flat(trees: Sequence[StageTree]) -> Iterator[int | None]:
-    """The numbers in trees, in order."""
+    """The stages in trees, in order; None for calls without one."""
     for tree in trees:
         if isinstance(tree, tuple):
             yield from flat(tree)
@@ -46,10 +46,10 @@ def spread(call: LayerCall, tree: StageTree) -> tuple[StageTree, ...]:
 
 
 def noted(calls: Calls, default: int | None = None) -> tuple[StageTree, ...]:
-    """What PipelineStage scopes say.
+    """The stages of PipelineStage scopes.
 
-    The call of a layer outweighs its construction; that of a nested model outweighs what is in it, which outweighs
-    the nested model's construction.
+    The scope of a layer's call overrides that of its construction; the scope of a nested model's call overrides those
+    inside the model, which override that of its construction.
     """
     return tuple(_noted_of(call, calls.kind != "sequential", default) for call in calls)
 
@@ -64,9 +64,9 @@ def _noted_of(call: LayerCall, by_call: bool, default: int | None) -> StageTree:
 
 
 def completed(calls: Sequence[Any], known: Mapping[int, StageTree]) -> dict[int, StageTree]:
-    """The stages of calls (anything with a Keras `node`) by the id of the node, in an order in which inputs come first.
+    """The stages of calls (anything with a Keras `node`, in topological order) by the id of the node.
 
-    One that is not known is the latest of those whose outputs the call takes, or 0.
+    One that is not known is the latest stage of the nodes whose outputs the call takes, or 0.
     """
     found = dict(known)
     for call in calls:
@@ -77,8 +77,9 @@ def completed(calls: Sequence[Any], known: Mapping[int, StageTree]) -> dict[int,
 
 
 def to_saved(calls: Calls, trees: Sequence[StageTree]) -> list[Any]:
-    """Trees as JSON can hold them: stages in a list for a sequential model, otherwise triples of the number of the
-    layer, as first met, of its call, and the stage. For a nested model in several stages the stage is such a list.
+    """Trees in a form for JSON: a list of stages for a sequential model, otherwise triples of the number of the layer,
+    in the order of first calls, that of its call, and the stage. A nested model in several stages has such a list as
+    its stage.
     """
     stages = [
         to_saved(call.inner, tree) if isinstance(tree, tuple) and call.inner is not None else tree
@@ -90,7 +91,7 @@ def to_saved(calls: Calls, trees: Sequence[StageTree]) -> list[Any]:
 
 
 def from_saved(calls: Calls, saved: Sequence[Any]) -> tuple[StageTree, ...] | None:
-    """The trees again; None if they are those of other calls."""
+    """The trees of `to_saved`'s form; None if they are those of other calls."""
     if calls.kind == "sequential":
         stages = list(saved)
         if len(stages) != len(calls):
@@ -112,6 +113,6 @@ def from_saved(calls: Calls, saved: Sequence[Any]) -> tuple[StageTree, ...] | No
 
 
 def _keys(calls: Calls) -> list[tuple[int, int]]:
-    """For each call the number of its layer, as first met, and which of its calls it is: that can be saved."""
+    """For each call the number of its layer, in the order of first calls, and the index of the call: can be saved."""
     numbers: dict[int, int] = {}
     return [(numbers.setdefault(id(call.layer), len(numbers)), call.node_index) for call in calls]

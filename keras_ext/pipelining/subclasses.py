@@ -1,4 +1,4 @@
-"""Graphs of subclasses of `Model`: what their `call` does with symbolic inputs."""
+"""Graphs of subclasses of `Model`: traces of their `call` with symbolic inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GRAPH, _FAILURE = "_ipu_graph", "_ipu_tracing_failure"
 
 
 class _KeptTrace:
-    """Around a graph that belongs to a model without being a part of it that Keras would save."""
+    """Wraps a graph that a model refers to, so that Keras does not save it as a part of the model."""
 
     def __init__(self, graph: KerasModel) -> None:
         self.graph = graph
@@ -28,7 +28,7 @@ class _KeptTrace:
 
 @contextlib.contextmanager
 def outside_traces(model: KerasModel) -> Iterator[None]:
-    """Layers can be built and called symbolically within, in the model's strategy, whatever is being traced."""
+    """Within, layers can be built and called symbolically in the model's strategy, even while a step is traced."""
     with tf.init_scope(), contextlib.ExitStack() as stack:
         if not tf.distribute.has_strategy() or tf.distribute.in_cross_replica_context():
             stack.enter_context(model.distribute_strategy.scope())
@@ -53,7 +53,7 @@ def trace_subclass(model: KerasModel, inputs: Nest, training: bool | None = None
 
 
 def try_trace_subclass(model: KerasModel, inputs: Nest) -> None:
-    """The same for a model that has no stages so far: a failure is told to who asks for its stages later."""
+    """`trace_subclass` for a model without stages so far: a failure is reported when its stages are read later."""
     try:
         trace_subclass(model, inputs)
     except StageAssignmentError as error:
@@ -61,17 +61,17 @@ def try_trace_subclass(model: KerasModel, inputs: Nest) -> None:
 
 
 def tracing_failure(model: KerasModel) -> str | None:
-    """Why the model has no graph, if `try_trace_subclass` failed."""
+    """The reason the model has no graph, if `try_trace_subclass` failed; else None."""
     return vars(model).get(_FAILURE)
 
 
 def traced_graph(model: KerasModel, inputs: Nest, training: bool | None) -> Any:
-    """The graph without keeping it, for `call` in training or otherwise."""
+    """The graph of `call`, in training or otherwise, not kept. Raises StageAssignmentError as `trace_subclass`."""
     in_a_layer = (
         f"Expected PipelineStage scopes in the call of {type(model).__name__} itself, around calls of its layers. A "
         f"layer is in one stage as a whole, but for models. Open scopes around its call."
     )
-    # Traced again in a step, the model itself is a layer that is called.
+    # When traced again in a step, the model itself is a layer that is called.
     refusing = contextlib.nullcontext() if is_inside_layer() else refusing_scopes(in_a_layer, in_layers=True)
     try:
         with outside_traces(model), refusing, _scopes_in_nested(model), watching_reads(_refuse_read):
@@ -89,7 +89,7 @@ def traced_graph(model: KerasModel, inputs: Nest, training: bool | None) -> Any:
 
 @contextlib.contextmanager
 def _scopes_in_nested(model: KerasModel) -> Iterator[None]:
-    """Subclasses of `Model` inside the model may open scopes, which are asked for in graphs of their own."""
+    """Within, subclasses of `Model` inside the model may open scopes, which are read from graphs of their own."""
     with contextlib.ExitStack() as stack:
         for layer in model._flatten_layers(include_self=False):
             if opens_inside(layer):

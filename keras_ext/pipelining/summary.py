@@ -1,4 +1,4 @@
-"""The table of layers and their stages, and below it what each stage holds."""
+"""The table of layers and their stages, and below it each stage's parameters and activations."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _row(fields: Sequence[str], is_sequential: bool, width: int) -> str:
 
 
 def _contents(calls: Sequence[LayerCall], stages: Sequence[int]) -> list[str]:
-    """For each stage its parameters, each counted once, and the bytes of what its layers put out."""
+    """A line for each stage: its parameters, each counted once, and the bytes of its layers' outputs."""
     lines = []
     for stage in range(max(stages) + 1):
         of_stage = [call for call, its_stage in zip(calls, stages, strict=True) if its_stage == stage]
