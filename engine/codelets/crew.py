@@ -78,7 +78,7 @@ class Member(IntEnum):
 
 
 TEXT_BYTES = 8 * (Member.USAGE - Member.TEXT)
-SWITCHED = 16  # the word of a struct rusage that counts voluntary context switches, ru_nvcsw
+VOLUNTARY, INVOLUNTARY = 16, 17  # the words of a struct rusage that count context switches, ru_nvcsw and ru_nivcsw
 
 
 @inner
@@ -95,10 +95,10 @@ def _member(crew: int, worker: int) -> int:
 
 @inner
 def _switched(crew: int, member: int) -> int:
-    """The number of the calling thread's voluntary context switches."""
+    """The number of the calling thread's context switches: it slept, or another thread took its core."""
     usage = member + 8 * Member.USAGE
     _call(crew, Crew.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
-    return word(usage, SWITCHED)
+    return word(usage, VOLUNTARY) + word(usage, INVOLUNTARY)
 
 
 @inner
