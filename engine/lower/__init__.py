@@ -1,1 +1,1 @@
-"""From instructions to compute sets of vertices."""
+"""Lowering of instructions to compute sets of vertices."""

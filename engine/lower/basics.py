@@ -1,4 +1,4 @@
-"""Lowers what needs no arithmetic: parameters, constants, tuples, moves, pads, concatenations."""
+"""Lowers opcodes without arithmetic: parameters, constants, tuples, moves, pads, concatenations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.program.program import Buffer
 
 @lowering("parameter")
 def lower_parameter(context: Context, instruction: Instruction) -> Value:
-    """A feed, a variable or a constant: the buffer that its role says."""
+    """A feed, a variable or a constant: the buffer for its role."""
     number = instruction["parameter_number"]
     shape = instruction.array_shape
     role = context.roles[number]
@@ -31,20 +31,20 @@ def lower_parameter(context: Context, instruction: Instruction) -> Value:
 
 @lowering("constant")
 def lower_constant(context: Context, instruction: Instruction) -> Value:
-    """Memory that is filled once."""
+    """A buffer that is filled once."""
     literal = np.asarray(instruction["literal"], instruction.array_shape.dtype)
     return Buffer(instruction.name, instruction.array_shape, "constant", value=np.ascontiguousarray(literal))
 
 
 @lowering("tuple")
 def lower_tuple(context: Context, instruction: Instruction) -> Value:
-    """The values of its parts."""
+    """The values of its elements."""
     return tuple(context.value(o) for o in instruction.operands)
 
 
 @lowering("get-tuple-element")
 def lower_get_tuple_element(context: Context, instruction: Instruction) -> Value:
-    """One part of a tuple: nothing moves."""
+    """One element of a tuple: no data moves."""
     value = context.value(instruction.operands[0])
     assert isinstance(value, tuple), instruction
     return value[instruction["tuple_index"]]
@@ -52,13 +52,13 @@ def lower_get_tuple_element(context: Context, instruction: Instruction) -> Value
 
 @lowering("reshape", "optimization-barrier")
 def lower_reshape(context: Context, instruction: Instruction) -> Value:
-    """Row-major order is the same before and after: nothing moves."""
+    """Row-major order is the same before and after: no data moves."""
     return context.value(instruction.operands[0])
 
 
 @lowering("broadcast", "transpose", "slice", "reverse", "copy")
 def lower_move(context: Context, instruction: Instruction) -> Value:
-    """A move that somebody needs as memory of its own."""
+    """A move whose result a reader needs in memory."""
     result = context.result_buffer(instruction)
     view = context.view_of_operand(instruction)
     copy(context, instruction.name, view, whole(result, instruction.array_shape), instruction.op_name)
@@ -67,7 +67,7 @@ def lower_move(context: Context, instruction: Instruction) -> Value:
 
 @lowering("convert")
 def lower_convert(context: Context, instruction: Instruction) -> Value:
-    """A conversion that was to be read in place, by somebody who needs memory after all."""
+    """A conversion, usually read through a view, whose result a reader needs in memory."""
     result = context.result_buffer(instruction)
     source = context.view(instruction.operands[0])
     copy(context, instruction.name, source, whole(result, instruction.array_shape), instruction.op_name)
@@ -76,7 +76,7 @@ def lower_convert(context: Context, instruction: Instruction) -> Value:
 
 @lowering("iota")
 def lower_iota(context: Context, instruction: Instruction) -> Value:
-    """A count that somebody needs as memory."""
+    """An iota whose result a reader needs in memory."""
     result = context.result_buffer(instruction)
     shape = instruction.array_shape
     rank = max(shape.rank, 1)
@@ -94,7 +94,7 @@ def lower_iota(context: Context, instruction: Instruction) -> Value:
 
 @lowering("pad")
 def lower_pad(context: Context, instruction: Instruction) -> Value:
-    """The padding value everywhere, then the operand's elements that stay, at their places."""
+    """The padding value everywhere, then the operand's elements that stay, at their positions."""
     result = context.result_buffer(instruction)
     shape = instruction.array_shape
     operand, value = instruction.operands
@@ -110,7 +110,7 @@ def lower_pad(context: Context, instruction: Instruction) -> Value:
 def padded_place(
     source: View, shape: Shape, config: tuple[PaddingDimension, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], View]:
-    """Where a padded operand's elements go (starts, steps), and the view of those that stay inside."""
+    """Positions of a padded operand's elements (starts, steps), and the view of those that stay inside."""
     starts, steps, firsts, counts = [], [], [], []
     for size, extent, padding in zip(source.shape.dimensions, shape.dimensions, config, strict=True):
         step, low = padding.interior_padding + 1, padding.edge_padding_low
@@ -127,7 +127,7 @@ def padded_place(
 
 @lowering("concatenate")
 def lower_concatenate(context: Context, instruction: Instruction) -> Value:
-    """Each operand copied to its place, if it was not made there."""
+    """Each operand copied to its position, unless it was written there."""
     joined = context.joined.pop(instruction, None)
     result = joined.buffer if joined else context.result_buffer(instruction)
     shape = instruction.array_shape
@@ -147,7 +147,7 @@ def lower_concatenate(context: Context, instruction: Instruction) -> Value:
 
 @lowering("reduce")
 def lower_empty_reduce(context: Context, instruction: Instruction) -> Value:
-    """A reduce over nothing is its initial value; every other reduce is part of a fusion."""
+    """A reduce over no elements is its initial value; every other reduce is part of a fusion."""
     count = len(instruction.operands) // 2
     results = []
     for number, shape in enumerate(instruction.tuple_shapes):

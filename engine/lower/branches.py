@@ -1,4 +1,4 @@
-"""Where the results of a `conditional` lie: state that a branch hands on stays where it is."""
+"""Memory of a `conditional`'s results: state that a branch passes on stays where it is."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from engine.lower.context import Context, Value
 from engine.lower.state import like
 
 PASSES_ON = AFFINE | TUPLES | CONTROL_FLOW
-"""What may hand on memory of an operand, or reads it only when somebody asks."""
+"""Opcodes that may pass on an operand's memory, or read it only on demand."""
 
 
 def branch_results(context: Context, instruction: Instruction, argument: Value) -> Value:
     """The buffers of a conditional's result, given the value of the first branch's argument.
 
-    An element that one branch hands on lies where the argument's element does, if that is the state of the loop around
-    it and nobody reads it after the conditional.
+    An element that one branch passes on shares the argument element's memory, if that is state of the loop around it
+    and no instruction reads it after the conditional.
     """
     results = like(context, instruction.name, instruction.shape)
     body = context.loop_body
@@ -41,7 +41,7 @@ def branch_results(context: Context, instruction: Instruction, argument: Value) 
 
 
 def _handed_on(branch: Computation) -> list[tuple[int, int]]:
-    """Elements of the result that are elements of the argument: their numbers in both."""
+    """Elements of the result that are elements of the argument: their indices in both."""
     root = branch.root
     if root.opcode != "tuple":
         return []
@@ -55,7 +55,7 @@ def _handed_on(branch: Computation) -> list[tuple[int, int]]:
 def _is_free(
     element: Instruction, conditional: Instruction, body: Computation, users: dict[Instruction, list[Instruction]]
 ) -> bool:
-    """Whether a value is memory of the loop's own, from its state or a conditional, and read no later than here."""
+    """Whether a value is the loop's own memory, from its state or a conditional, and not read after the conditional."""
     if element.opcode != "get-tuple-element" or element.operands[0].opcode not in ("parameter", "conditional"):
         return False
     source, number, reader = element.operands[0], element["tuple_index"], conditional.operands[1]

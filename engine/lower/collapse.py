@@ -1,4 +1,4 @@
-"""Fewer, longer loops: neighbours that every array walks through as if they were one become one."""
+"""Fewer, longer loops: neighbouring loops that every array traverses as one are merged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _mergeable(draft: Draft, loop: int) -> bool:
 
 
 def fences_for(draft: Draft, array: Reached, partition: Partition, item: int) -> frozenset[int]:
-    """Where loops must stay apart so that one of them is the partition of an array."""
+    """Loops that must not be merged with the one before, so that one of the loops is the partition of an array."""
     inner, outer = partition.inner * item, partition.inner * partition.extent * item
     fences = set()
     for loop in range(1, len(draft.extents)):
@@ -46,7 +46,7 @@ def fences_for(draft: Draft, array: Reached, partition: Partition, item: int) ->
 
 
 def loop_of(draft: Draft, array: Reached, partition: Partition, item: int) -> int | None:
-    """The parallel loop along which an array's partition runs."""
+    """The parallel loop along which an array's partition runs; None if there is none."""
     for loop, extent in enumerate(draft.extents):
         if array.strides[loop] == partition.inner * item and extent == partition.extent:
             return None if draft.reduced[loop] else loop

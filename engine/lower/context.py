@@ -1,4 +1,4 @@
-"""The state of lowering: which buffer holds each value, and the compute sets so far."""
+"""The state of lowering: the buffer that holds each value, and the compute sets so far."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Value = Buffer | tuple["Value", ...]
 Lowering = Callable[["Context", Instruction], Value]
 LOWERINGS: dict[str, Lowering] = {}
 DEFERRED = AFFINE | SOURCES | TUPLES
-"""Lowered when they are first read: most moves never become memory."""
+"""Lowered when they are first read: most moves need no memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A loop whose number of turns is known, while its body is lowered; each worker counts them in its `counter`.
+    """A loop whose trip count is known, while its body is lowered; each worker counts iterations in its `counter`.
 
-    In a branch, `taken` says in which turns that is, if they are known.
+    In a branch, `taken` says in which iterations it runs, if they are known.
     """
 
     loop: Instruction
@@ -37,21 +37,21 @@ class Turn:
     taken: tuple[bool, ...] | None = None
 
     def where(self, taken: Sequence[bool]) -> Turn:
-        """The same in a branch of the turns for which `taken` holds, and this one's holds."""
+        """The same in a branch of the iterations for which `taken` holds, and this one's holds."""
         before = self.taken or (True,) * self.turns
         return replace(self, taken=tuple(a and b for a, b in zip(before, taken, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The result of a concatenation, and which of its operands are put there by whoever makes them."""
+    """The result of a concatenation, and the operands that their producers write there."""
 
     buffer: Buffer
     there: set[int]
 
 
 def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
-    """Registers a function that turns an instruction into compute sets and returns where its result lies."""
+    """Registers a function that lowers an instruction to compute sets and returns its result's buffers."""
 
     def register(function: Lowering) -> Lowering:
         for opcode in opcodes:
@@ -70,7 +70,7 @@ INSTEAD = {
     "ProductOfElementaryHouseholderReflectors": _FACTOR,
     "Eigh": "Use tf.linalg.svd, which runs (for a positive semidefinite matrix it is the same), or tf.linalg.cholesky.",
 }
-"""What to use in place of a custom call, by its target."""
+"""What to use instead of a custom call, by its target."""
 
 
 class Context:
@@ -100,7 +100,7 @@ class Context:
         self.queues: dict[str, ProgramQueue] = {}
 
     def users(self, instruction: Instruction) -> list[Instruction]:
-        """Who takes an instruction's result as an operand; nobody, of one that a lowering has made."""
+        """The instructions with this one's result as an operand; none for one that a lowering has created."""
         if not self._users:
             for computation in self.module.computations():
                 self._users |= computation.users()
@@ -110,7 +110,7 @@ class Context:
         return Buffer(name, shape, permanent=permanent)
 
     def result_buffer(self, instruction: Instruction, number: int | None = None) -> Buffer:
-        """Where an instruction (or element `number` of its tuple) puts its result: a given target or new memory."""
+        """The buffer of an instruction's result (or of element `number` of its tuple): a given target or a new one."""
         if number is None and instruction in self.targets:
             return self.targets[instruction]
         shape = instruction.array_shape if number is None else instruction.tuple_shapes[number]
@@ -131,7 +131,7 @@ class Context:
                 self.partitions.pop(span.buffer, None)
 
     def new_label(self) -> int:
-        """A number for a place to go to."""
+        """A new label number, for marks."""
         self._labels += 1
         return self._labels
 
@@ -144,12 +144,12 @@ class Context:
         turn: Turn | None = None,
         known: ByTurn | None = None,
     ) -> None:
-        """Steers before whatever is emitted next."""
+        """Adds control flow before the next compute set that is emitted."""
         turns, counter = (turn.turns, turn.counter) if turn is not None else (0, 0)
         self.marks.append(Mark(len(self.compute_sets), kind, label, predicate, when, turns, counter, known))
 
     def value(self, instruction: Instruction) -> Value:
-        """The instruction's value, computed now if it is only a move so far."""
+        """The instruction's value, computed now if it was deferred."""
         if instruction not in self.values:
             self.values[instruction] = self._lower(instruction)
         return self.values[instruction]
@@ -170,7 +170,7 @@ class Context:
         return value
 
     def _note_partials(self, instruction: Instruction, begin: int) -> None:
-        """Notes the type of partial sums that a scope asks for on the products that an instruction has become."""
+        """Records the type of partial sums that a scope requests on the products emitted for an instruction."""
         asked = instruction.get("frontend_attributes", {}).get(PARTIALS_SCOPE)
         if asked not in PARTIALS_TYPES:
             return
@@ -180,7 +180,7 @@ class Context:
 
     @staticmethod
     def unsupported(instruction: Instruction) -> UnsupportedOperation:
-        """The error for an instruction that nothing runs."""
+        """The error for an instruction that has no lowering."""
         origin = f" It comes from {instruction.op_name}." if instruction.op_name else ""
         target = instruction.get("custom_call_target")
         received = f"{instruction.opcode} of {target!r}, a function of XLA's own" if target else instruction.opcode
@@ -191,13 +191,13 @@ class Context:
         )
 
     def view(self, instruction: Instruction) -> View:
-        """The array as a strided view of whatever buffer holds its elements."""
+        """The array as a strided view of the buffer that holds its elements."""
         if instruction in self.values or instruction.opcode not in AFFINE:
             return whole(self.buffer(instruction), instruction.array_shape)
         return self.view_of_operand(instruction)
 
     def view_of_operand(self, instruction: Instruction) -> View:
-        """The result of a move as a view of what it moves, through all moves before it."""
+        """The result of a move as a view of its operand, through all moves before it."""
         seen = instruction.array_shape
         index_map = tuple(loop_index(d, seen.rank) for d in range(seen.rank))
         current = instruction

@@ -1,4 +1,4 @@
-"""Indexed contractions: the one form into which every dot and convolution is brought.
+"""Indexed contractions: the one form to which every dot and convolution is lowered.
 
 C[row, column] = sum over k of A[row, k] * B[k, column], repeated over batches, with tables of byte offsets
 """
@@ -33,12 +33,12 @@ FEW_SPLITS = 4
 SHARE_ELEMENTS = 32_768
 """Elements of a weight that are worth a unit of their own."""
 SHARED_ELEMENTS = 1 << 18
-"""Of B, up to which every worker may have all of it in its cache, from turn to turn of a loop."""
+"""Elements of B up to which each worker may keep all of it in its cache, from iteration to iteration of a loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContractionDraft:
-    """Operands with base offsets, and int64 byte-offset tables; columns lie next to each other in C."""
+    """Operands with base offsets, and int64 byte-offset tables; columns are contiguous in C."""
 
     name: str
     a: Buffer
@@ -59,7 +59,7 @@ class ContractionDraft:
     operand_type: str | None = None
     """The element type of A and B; None: C's."""
     useful_multiply_adds: int | None = None
-    """What the operation asks for, where zeros among the operands take part besides; None: all."""
+    """Multiply-adds of the operation, where zeros among the operands add more; None: all."""
     convolution: ConvolutionSize | None = None
 
     @property
@@ -68,7 +68,7 @@ class ContractionDraft:
 
     @property
     def effort(self) -> int:
-        """The multiply-adds that the operation asks for."""
+        """The multiply-adds of the operation itself."""
         return self.multiply_adds if self.useful_multiply_adds is None else self.useful_multiply_adds
 
 
@@ -81,9 +81,9 @@ def table(*axes: tuple[int, int]) -> np.ndarray:
 
 
 def weight_share(rows: int, columns: int) -> int:
-    """The rows of a weight [rows, columns] that belong to one unit, in every contraction the weight takes part in.
+    """Rows of a weight [rows, columns] that belong to one unit, in every contraction of the weight.
 
-    Whole rows: a worker that owns pieces of rows would have its neighbour's pieces fetched by the processor, too.
+    Whole rows: a worker that owned parts of rows would have the processor prefetch its neighbour's parts, too.
     """
     shares = 2
     while shares < MOST_UNITS and shares * SHARE_ELEMENTS < rows * columns:
@@ -101,7 +101,7 @@ def grid(contraction: ContractionDraft, turn_rows: RowBlocks | None = None) -> G
 
 
 def _even_grid(contraction: ContractionDraft) -> Grid:
-    """Along the rows of the weight where few rows meet one; else along rows, columns or k, for enough units."""
+    """Along the rows of the weight where few rows use it; else along rows, columns or k, for enough units."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
     batches = len(contraction.batch_a)
     whole = Grid(max(rows, 1), max(columns, 1), max(k, 1))
@@ -111,7 +111,7 @@ def _even_grid(contraction: ContractionDraft) -> Grid:
     units += units % 2  # an odd one leaves one of two workers idle
     if batches > 1 and batches >= units // 2:
         return whole
-    # Partial sums are added up over all of C.
+    # Partial sums are added over all of C.
     fills = rows * columns * batches == contraction.c.shape.elements
     if fills and batches == 1 and rows <= FEW_ROWS and contraction.b.kind == "variable":
         return _grid_of_weight(contraction, whole)
@@ -131,19 +131,19 @@ def _even_grid(contraction: ContractionDraft) -> Grid:
 
 
 def _height(rows: int, units: int, step: int) -> int:
-    """A multiple of `step` that cuts rows into at most so many units, an even number of about equal halves."""
+    """Rows per unit, a multiple of `step`: at most `units` units, an even number, of about equal size."""
     most = max(1, min(units, rows // LEAST_HEIGHT) // 2)
     heights = [-(-rows // (2 * pairs * step)) * step for pairs in range(most, max(1, most // 2) - 1, -1)]
-    # An odd number of units is as bad as a last one that lacks rows: one of two workers waits.
+    # An odd number of units is as bad as a last one with fewer rows: one of two workers waits.
     return min(heights, key=lambda height: height * ceil(ceil(rows / height) / 2))
 
 
 def _grid_of_weight(contraction: ContractionDraft, whole: Grid) -> Grid:
-    """Each unit reads its own rows of the weight: pieces of k, or of the columns where the weight is transposed."""
+    """Each unit reads its own rows of the weight: slices of k, or of the columns where the weight is transposed."""
     k, columns = len(contraction.k_a), contraction.columns
     if contraction.stride_b == contraction.b.shape.dtype.itemsize:
         share = weight_share(k, columns)
-        # Partial sums, written and read, should cost less than the weight; halves of the units keep halves of its rows.
+        # Partial sums, written and read, should cost less than the weight; half of the units own half of its rows.
         while -(-k // share) > FEW_SPLITS and -(-k // share) * whole.rows * 4 > k:
             share *= 2
         return Grid(whole.rows, whole.columns, share)
@@ -152,7 +152,10 @@ def _grid_of_weight(contraction: ContractionDraft, whole: Grid) -> Grid:
 
 
 def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
-    """The compute set of a contraction, and one more that adds up partial sums where k is split."""
+    """Emits the compute set of a contraction, and one more that adds partial sums where k is split.
+
+    Raises UnsupportedOperation for element types that cannot be multiplied.
+    """
     shape = contraction.c.shape
     if not shape.elements:
         return
@@ -162,7 +165,7 @@ def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
     operand_type = contraction.operand_type or kind
     pitch = 0
     if split:
-        # Halves are rounded once, after the partial sums are added up: one of these may be out of their range.
+        # 16-bit floats are rounded once, after the partial sums are added: one of these may be out of their range.
         kind = accumulated_in(kind)
         contraction, pitch = _with_results_in(contraction, kind), shape.with_type(kind).bytes
         partial = Shape(kind, (-(-len(contraction.k_a) // cut.k), *shape.dimensions))
@@ -186,7 +189,7 @@ def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
 
 
 def _with_results_in(contraction: ContractionDraft, kind: str) -> ContractionDraft:
-    """The same with C's places those of an array of wider elements."""
+    """The same with C's offsets scaled to an array of wider elements."""
     wider = Shape(kind).dtype.itemsize // contraction.c.shape.dtype.itemsize
     if wider == 1:
         return contraction
@@ -226,7 +229,7 @@ def _work(
 
 
 def _partition(contraction: ContractionDraft, cut: Grid, units: int, splits: int) -> Partition | None:
-    """What each unit owns of C, where C's rows lie one after the other."""
+    """The elements of C that each unit owns, where C's rows are contiguous."""
     item = contraction.c.shape.dtype.itemsize
     rows, columns, batches = len(contraction.row_c), contraction.columns, len(contraction.batch_c)
     if splits > 1:
@@ -245,7 +248,7 @@ def _partition(contraction: ContractionDraft, cut: Grid, units: int, splits: int
 
 
 def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
-    """What each unit reads of A, where units have rows or batches of it, which lie one after the other."""
+    """The elements of A that each unit reads, where units have contiguous rows or batches of it."""
     if cut.columns < contraction.columns or cut.k < len(contraction.k_a):
         return None
     if len(contraction.batch_a) == 1:
@@ -258,7 +261,7 @@ def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
 
 
 def _batches_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
-    """What each unit reads of B, where units have batches of it, which lie one after the other."""
+    """The elements of B that each unit reads, where units have contiguous batches of it."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
     if len(contraction.batch_b) == 1 or cut.rows < rows or cut.columns < columns or cut.k < k:
         return None
@@ -267,7 +270,7 @@ def _batches_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
 
 
 def _pieces(shape: Shape, begins: np.ndarray, inside: np.ndarray, grain: int) -> Partition | None:
-    """Units of so many neighbouring pieces of an array, if each piece has all that is read from where it begins."""
+    """Units of `grain` neighbouring slices of an array, if each slice contains all that is read from its start."""
     pitch, rest = divmod(shape.bytes, len(begins))
     if rest or not bool(np.all(begins == np.arange(len(begins)) * pitch)):
         return None

@@ -1,9 +1,9 @@
-"""Lowers `while` and `conditional`: compute sets that run again or not at all.
+"""Lowers `while` and `conditional`: compute sets that run repeatedly or conditionally.
 
-Predicates on the device steer them; but workers count the turns of a loop by themselves where their number is known,
-and take the branches that the count alone decides on.
-A loop's state has one buffer for each element. The body's new values are copied into it at the end (of these copies,
-the pass elide_copies drops what it can); an element that the body hands on unchanged is not copied.
+Their control flow is by predicates on the device; but workers count the iterations of a loop by themselves where the
+trip count is known, and take the branches that depend on the count alone.
+A loop's state has one buffer for each element. The body's new values are copied into it at the end (the pass
+elide_copies drops the copies it can); an element that the body passes on unchanged is not copied.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from engine.program.program import Buffer, ByTurn, Region
 from engine.program.work.copy import Purpose
 
 LONG = 10**9
-"""Elements and multiply-adds, about a second's work, from which on nobody would wait for the end of a loop."""
+"""Elements and multiply-adds, about a second's work, from which on a call cannot wait for the end of a loop."""
 LEAST = 1000
-"""What any compute set takes at least, by the same measure."""
+"""Least cost of any compute set, by the same measure."""
 
 
 @lowering("while")
@@ -76,23 +76,23 @@ def _repeat(context: Context, instruction: Instruction, turns: int) -> Value:
 
 
 def _lower_body(context: Context, instruction: Instruction, state: Value, turn: Turn | None) -> None:
-    """A turn's compute sets, in units along its rows, and its new values put into the state."""
+    """Lowers an iteration's compute sets, in units along its rows, and assigns its new values to the state."""
     body, around = instruction.called[0], (context.rows, context.loop_body, context.turned)
     context.rows, context.loop_body, context.turned = rows_of(instruction), body, context.turned_in.get(instruction, {})
-    # What reads an element before its new value is made need not have it kept apart from the new one.
+    # If the readers of an element precede its new value, the two need not be kept apart.
     _assign(context, instruction.name, state, lower_computation(context, body, state, turn, readers_first(body)))
     context.rows, context.loop_body, context.turned = around
 
 
 def _is_long(context: Context, begin: int, turns: int) -> bool:
-    """Whether nobody would wait for the end of a loop over the compute sets from `begin` on, or it waits for a host."""
+    """Whether a call cannot wait for a loop over the compute sets from `begin` on: it is long, or waits for a host."""
     inner = any(r.long for r in context.regions if r.begin >= begin)
     waits = any(m.kind == "leave" and m.position > begin for m in context.marks)
     return inner or waits or turns * _work(context, begin) >= LONG
 
 
 def _work(context: Context, begin: int) -> int:
-    """What the compute sets from `begin` on take, in elements and multiply-adds, inner loops turn by turn."""
+    """Elements and multiply-adds of the compute sets from `begin` on, every iteration of inner loops counted."""
     work = 0
     for at, compute_set in enumerate(context.compute_sets[begin:], begin):
         effort = compute_set.effort
@@ -103,7 +103,10 @@ def _work(context: Context, begin: int) -> int:
 
 @lowering("conditional")
 def lower_conditional(context: Context, instruction: Instruction) -> Value:
-    """Branches that stay branches: each copies its result to where the conditional's lies, if it is not there."""
+    """Branches that stay branches: each copies its result to the conditional's, unless it is stored there.
+
+    Raises UnsupportedOperation for a branch index that is not a pred.
+    """
     choice, *arguments = instruction.operands
     if choice.array_shape.element_type != "pred":
         raise context.unsupported(instruction)
@@ -132,9 +135,9 @@ def lower_conditional(context: Context, instruction: Instruction) -> Value:
 def _lower_branch(
     context: Context, instruction: Instruction, number: int, argument: Value, result: Value, known: ByTurn | None
 ) -> None:
-    """A branch's compute sets, in a loop in units along its turn's rows, and its values put into the result.
+    """Lowers a branch's compute sets, in a loop in units along its rows, and assigns its values to the result.
 
-    With `known` the branch belongs to turns that are known.
+    With `known` the branch belongs to iterations that are known.
     """
     branch, around, turn = instruction.called[number], context.turned, context.turn
     context.turned = context.turned_in.get(instruction, {})
@@ -155,7 +158,7 @@ def lower_computation(
 ) -> Value:
     """The root's value for one argument. A computation may be lowered more than once.
 
-    `turn` says of which loop it is the body, or a branch in it, where the number of turns is known.
+    `turn` is the loop of which it is the body, or a branch in it, where the trip count is known.
     """
     around, context.turn = context.turn, turn
     for instruction in computation.instructions:
@@ -176,7 +179,7 @@ def _buffer(value: Value) -> Buffer:
 
 
 def _assign(context: Context, name: str, targets: Value, sources: Value) -> None:
-    """Copies new values into the state; what is itself part of the state is set aside first."""
+    """Copies new values into the state; those that are themselves part of the state are first copied aside."""
     pairs = [(t, s) for t, s in zip(leaves(targets), leaves(sources), strict=True) if t is not s]
     held = set(leaves(targets))
     settled = []

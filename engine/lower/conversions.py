@@ -1,4 +1,4 @@
-"""Arrays seen in another element type: bitcast-convert to any width, and halves widened for codelets without them."""
+"""Arrays in another element type: bitcast-convert to any width, and 16-bit floats widened for codelets without them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.program.program import Buffer
 
 @lowering("bitcast-convert")
 def lower_bitcast_convert(context: Context, instruction: Instruction) -> Value:
-    """The same bytes: both sides seen as integers of the narrower width, one or several to an element."""
+    """The same bytes: both sides viewed as integers of the narrower width, one or several to an element."""
     result = context.result_buffer(instruction)
     source = context.view(instruction.operands[0])
     target = whole(result, instruction.array_shape)
@@ -31,7 +31,7 @@ def _parted(view: View, narrow: int) -> View:
 
 
 def widened(element_type: str) -> str:
-    """The element type in which codelets compute that have no halves."""
+    """The element type for codelets that do not compute in 16-bit floats."""
     return "f32" if element_type in ("f16", "bf16") else element_type
 
 
@@ -46,7 +46,7 @@ def in_type(context: Context, operand: Instruction, element_type: str) -> Buffer
 
 
 def in_type_of(context: Context, instruction: Instruction, result: Buffer, wide: Buffer) -> None:
-    """Copies a result that was computed in a wider type to where it belongs."""
+    """Copies a result that was computed in a wider type to its buffer."""
     if wide is not result:
         shape = instruction.array_shape
         copy(context, result.name, whole(wide, wide.shape), whole(result, shape), instruction.op_name)

@@ -2,7 +2,7 @@
 
 Output position o and tap t read input position (o*stride + t*window_dilation - padding_low) / base_dilation where that
 divides. Positions with the same remainder (a phase) read the same taps, so that no multiplication by an inserted
-zero is ever made; what lies outside the input is read from a zero border around a copy.
+zero is made; positions outside the input are read from zero padding around a copy.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Buffer
 
 OVERLAP_WORTH = 0.8
-"""The share of the estimated cycles that must be left for products that overlap to pay. Chosen by hand."""
+"""Share of the estimated cycles below which overlapping products are worth it. Chosen by hand."""
 
 
 @lowering("convolution")
 def lower_convolution(context: Context, instruction: Instruction) -> Value:
-    """One contraction for each combination of phases; positions that no tap reaches become zero."""
+    """One contraction for each combination of phases; positions that no tap reaches become zero.
+
+    Raises UnsupportedOperation for operands of other element types than the result.
+    """
     numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
     result = context.result_buffer(instruction)
     shape = instruction.array_shape
@@ -96,7 +99,7 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
 def convolution_size(
     instruction: Instruction, phases: tuple[Phase, ...], sources: list[int], kernel: Shape
 ) -> ConvolutionSize:
-    """The sizes of the part of a convolution that a combination of phases makes, from those of input and kernel."""
+    """The sizes of the part of a convolution that a combination of phases computes, from those of input and kernel."""
     numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
     groups = max(instruction["feature_group_count"], instruction["batch_group_count"])
     return ConvolutionSize(
@@ -119,7 +122,7 @@ def _overlaps(instruction: Instruction, left: View, right: View, numbers: Convol
 
 
 def _put(context: Context, instruction: Instruction, stored: View, result: Buffer) -> None:
-    """Copies the result to its place, unless it is there."""
+    """Copies the result to its buffer, unless it is stored there."""
     if stored.buffer is not result:
         target = whole(result, instruction.array_shape)
         copy(context, f"{instruction.name}.layout", stored, target, instruction.op_name)
@@ -133,7 +136,7 @@ def _with_border(
     sizes: list[int],
     phases: list[list[Phase]],
 ) -> tuple[View, list[int]]:
-    """The input with zeros around it wherever a tap reads outside, and the border's width before each dimension."""
+    """The input with zero padding wherever a tap reads outside, and the padding's width before each dimension."""
     lows, highs = [], []
     for size, each in zip(sizes, phases, strict=True):
         reads = [s for p in each if p.count for s in p.starts]
@@ -142,7 +145,7 @@ def _with_border(
         highs.append(max(0, max(lasts, default=0) - (size - 1)))
     if not any(lows) and not any(highs):
         return left, lows
-    # The copy keeps the order in which the input lies in memory.
+    # The copy keeps the input's order of dimensions in memory.
     order = sorted(range(left.shape.rank), key=lambda d: -abs(left.strides[d]))
     dimensions = list(left.shape.dimensions)
     before = [0] * left.shape.rank
@@ -172,7 +175,7 @@ def _channels_last(shape: Shape, numbers: ConvolutionDimensionNumbers) -> list[i
 
 
 def _stored(context: Context, instruction: Instruction, result: Buffer, order: list[int], backward: bool) -> View:
-    """The result itself if its dimensions lie in memory in that order (and forward), else memory for it."""
+    """The result itself if its dimensions are stored in that order (and forward), else a new buffer."""
     shape = instruction.array_shape
     long = [d for d in order if shape.dimensions[d] > 1]
     if long == sorted(long) and not backward:
@@ -185,7 +188,7 @@ def _stored(context: Context, instruction: Instruction, result: Buffer, order: l
 
 
 def _kernel(context: Context, instruction: Instruction, right: View, numbers: ConvolutionDimensionNumbers) -> View:
-    """The kernel with its output features next to each other, or many input features, which contractions turn."""
+    """The kernel with contiguous output features, or with many input features, which contractions transpose."""
     feature, inputs = numbers.kernel_output_feature_dimension, numbers.kernel_input_feature_dimension
     if right.strides[feature] == right.item_bytes or right.shape.dimensions[feature] == 1:
         return right
@@ -230,7 +233,7 @@ def _contraction(
     k_a = (tap_a[:, None] + np.arange(features) * stride_a).reshape(-1)
     stride_k = right.strides[numbers.kernel_input_feature_dimension]
     k_b = (tap_b[:, None] + np.arange(features) * stride_k).reshape(-1)
-    # In the order in which the kernel lies in memory, its rows are evenly spaced.
+    # In the kernel's order in memory, its rows are evenly spaced.
     order = np.argsort(k_b, kind="stable")
     parts = max(groups, batch_groups)
     columns = right.shape.dimensions[numbers.kernel_output_feature_dimension] // parts

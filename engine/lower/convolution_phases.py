@@ -10,7 +10,7 @@ from engine.ir import WindowDimension
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Along one dimension: outputs first, first + period, ...; for each tap where it starts reading."""
+    """Along one dimension: outputs first, first + period, ...; for each tap the position where its reads start."""
 
     first: int
     period: int
@@ -21,7 +21,7 @@ class Phase:
 
 
 def phases_of(window: WindowDimension, outputs: int) -> list[Phase]:
-    """The phases of `outputs` positions; together they are all."""
+    """The phases of `outputs` positions, which cover them all."""
     base, stride = window.base_dilation, window.stride
     period = base // gcd(stride, base)
     found = []

@@ -18,7 +18,7 @@ Axis = tuple[int, int, int]
 
 @lowering("dot")
 def lower_dot(context: Context, instruction: Instruction) -> Value:
-    """lhs gives the rows and rhs the columns, or the other way round where the result's last dimension is lhs's."""
+    """lhs gives the rows and rhs the columns, or vice versa where the result's last dimension is lhs's."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     shape = instruction.array_shape
     result, strides = _result(context, instruction)
@@ -42,7 +42,7 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
         batches = [(extent, b, a, c) for extent, a, b, c in batches]
     width, stride_b, rest = _columns(columns, item)
     k_axes = [(left.shape.dimensions[a], left.strides[a], right.strides[b]) for a, b in contracted]
-    # In the order in which B lies in memory, its rows are evenly spaced more often.
+    # In B's order in memory, its rows are evenly spaced more often.
     k_axes.sort(key=lambda axis: -abs(axis[2]))
     emit_contraction(
         context,
@@ -70,7 +70,7 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
 
 
 def _result(context: Context, instruction: Instruction) -> tuple[Buffer, list[int]]:
-    """Where the result is put, and its strides there: if all that is wanted is its transpose, where that lies."""
+    """The result's buffer and strides: those of its transpose if only that is needed."""
     shape = instruction.array_shape
     users = context.users(instruction)
     order = order_wanted(instruction, users) if users else None
@@ -86,12 +86,12 @@ def _result(context: Context, instruction: Instruction) -> tuple[Buffer, list[in
 
 
 def _is_column(axis: Axis, item: int) -> bool:
-    """Whether neighbours along an output dimension lie side by side in the result."""
+    """Whether neighbours along an output dimension are contiguous in the result."""
     return axis[0] != 1 and axis[2] == item
 
 
 def operand_type(product: Instruction) -> str:
-    """What a dot or convolution multiplies: the result's element type; f32 where other types make a half."""
+    """The operand type of a dot or convolution: the result's; f32 where other types give a 16-bit float."""
     kind = product.array_shape.element_type
     same = all(o.array_shape.element_type == kind for o in product.operands)
     return kind if same else accumulated_in(kind)
@@ -119,7 +119,7 @@ def _axes(view: View, dimensions: list[int], strides: list[int]) -> list[Axis]:
 
 
 def _columns(axes: list[Axis], item: int) -> tuple[int, int, list[Axis]]:
-    """The innermost dimensions that can be walked as one, and those left over as batches."""
+    """The innermost dimensions that can be traversed as one, and the others as batches."""
     axes = sorted((axis for axis in axes if axis[0] != 1), key=lambda axis: -axis[2])
     if not axes or not _is_column(axes[-1], item):
         return 1, item, axes

@@ -84,7 +84,7 @@ def _emit(
 
 
 def _moved(context: Context, array: Shape, box: Shape, starts: list[Instruction]) -> ByTurn | None:
-    """Where the box begins in each turn of the loop around it, in bytes, if that is known; -1 where it is not moved."""
+    """Start of the box in each iteration of the loop around it, in bytes, if known; -1 where it is not used."""
     found = [by_turn(context, start) for start in starts]
     known = [each for each in found if each is not None]
     if not known or len(known) < len(found):
@@ -100,14 +100,14 @@ def _moved(context: Context, array: Shape, box: Shape, starts: list[Instruction]
 
 
 def counted(context: Context, start: Instruction) -> Counted | None:
-    """A start that is known for each turn of the loop around it."""
+    """A start that is an affine function of the count of the loop around it."""
     if context.turn is None or start.opcode == "constant":
         return None
     return line_in(context, context.turn.loop, context.turn.turns, start)
 
 
 def line_in(context: Context, loop: Instruction, turns: int, start: Instruction) -> Counted | None:
-    """An integer of a loop's body that grows alike from turn to turn, and not out of its type."""
+    """An integer of a loop's body that grows by a constant per iteration, without overflow of its type."""
     line = context.trip_counts.line_of(loop, start)
     if line is None:
         return None
@@ -118,7 +118,7 @@ def line_in(context: Context, loop: Instruction, turns: int, start: Instruction)
 
 
 def _rows(context: Context, array: Shape, box: Shape) -> Partition | None:
-    """The rows of which the array and the box have the same, one after the other, behind dimensions of one index."""
+    """The rows that the array and the box both have, contiguous, after dimensions of one index."""
     partition = context.rows.partition(box) if context.rows else None
     if partition is None:
         return None

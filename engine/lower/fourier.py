@@ -24,12 +24,12 @@ from engine.program.work.records import Records
 SMALL = 1 << 13
 """Elements below which one unit does it all."""
 KINDS = {"FFT": (COMPLEX, COMPLEX), "IFFT": (COMPLEX, COMPLEX), "RFFT": (REAL, HALF), "IRFFT": (HALF, REAL)}
-"""What the last dimension's lines are, before and after."""
+"""The kinds of the last dimension's lines, before and after."""
 
 
 @lowering("fft")
 def lower_fft(context: Context, instruction: Instruction) -> Value:
-    """The last dimension first, but for a real result last: only it is real at one end."""
+    """Transforms the last dimension first, but last for a real result: only that dimension has a real end."""
     result = context.result_buffer(instruction)
     shape, (operand,) = instruction.array_shape, instruction.operands
     if not shape.elements:
@@ -60,7 +60,7 @@ def _emit(
     source: tuple[Buffer, Shape],
     target: tuple[Buffer, Shape],
 ) -> None:
-    """One dimension of the transform."""
+    """Emits one dimension of the transform."""
     complex_type = "c64" if source[1].element_type in ("c64", "f32") else "c128"
     table = context.constant(fourier_table(length), f"{instruction.name}.roots.{length}")
     _, factors = fourier_plan(length)

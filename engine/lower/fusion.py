@@ -1,4 +1,4 @@
-"""Lowers `fusion` instructions: a generated codelet, cut into units, and a second one where sums are split."""
+"""Lowers `fusion` instructions: a generated codelet, divided into units, and a second one where sums are split."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.program.work.fused_loop import Count, FusedLoop, Strided
 
 @lowering("fusion")
 def lower_fusion(context: Context, instruction: Instruction) -> Value:
-    """One compute set for all results of a fusion; results come back in the shape of its root."""
+    """One compute set for all results of a fusion; results are returned in the structure of its root."""
     root = instruction.called[0].root
     roots = list(root.operands) if root.opcode == "tuple" else [root]
     sources = [context.buffer(o) for o in instruction.operands]
@@ -74,7 +74,7 @@ def _emit_split(
     results: list[Buffer],
     op_name: str,
 ) -> None:
-    """Each unit reduces its piece into a partial result; a second compute set combines them in order."""
+    """Each unit reduces its slice to a partial result; a second compute set combines them in order."""
     draft = plan.draft
     partials: dict[int, Buffer] = {}
     reached = list(draft.reached)
@@ -106,7 +106,7 @@ def _combine(
     sources: list[Buffer],
     op_name: str,
 ) -> None:
-    """Partial results [units, elements], one after the other from the initial value on."""
+    """Combines partial results [units, elements] in order, beginning with the initial value."""
     elements = result.shape.elements
     inside, outside = partial.shape.dtype.itemsize, result.shape.dtype.itemsize
     reached = [
@@ -128,7 +128,7 @@ def _combine(
 def _initial(
     draft: Draft, number: int, nodes: list[Node], reached: list[Reached], read: list[Buffer], sources: list[Buffer]
 ) -> int:
-    """Takes over the nodes that make a reduction's initial value, with the scalars they read; returns its number."""
+    """Copies the nodes that compute a reduction's initial value, with the scalars they read; returns its number."""
     node = draft.nodes[number]
     if isinstance(node, Input):
         scalar = draft.reached[node.access]
@@ -152,7 +152,7 @@ def _compute_set(
     op_name: str,
     purpose: Purpose | None = None,
 ) -> ComputeSet:
-    """States what each unit reads and writes."""
+    """Builds the compute set, with the spans that each unit reads and writes."""
     draft = plan.draft
     operands: list[Strided | Count] = []
     reads: list[Span] = []
@@ -178,7 +178,7 @@ def _compute_set(
 
 
 def _partition(plan: UnitCut, reached: Reached, buffer: Buffer) -> Partition | None:
-    """The piece of the array each unit touches, where that is a piece of one dimension of it."""
+    """The slice of the array that each unit touches, if it is one of a single dimension."""
     stride, item = reached.strides[plan.loop], buffer.shape.dtype.itemsize
     extent = plan.draft.extents[plan.loop]
     if stride <= 0 or stride % item or reached.offset < 0:
@@ -189,7 +189,7 @@ def _partition(plan: UnitCut, reached: Reached, buffer: Buffer) -> Partition | N
         (s, e) for d, (s, e) in enumerate(zip(reached.strides, plan.draft.extents, strict=True)) if d != plan.loop
     ]
     for other, count in others:
-        # Loops inside the partition must stay inside one index of it, loops outside move by whole rounds of it.
+        # Loops inside the partition must stay inside one index of it, loops outside move by multiples of its extent.
         inside = 0 <= other * (count - 1) < stride
         if not inside and other % (span * item):
             return None

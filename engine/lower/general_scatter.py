@@ -1,4 +1,4 @@
-"""How a scatter combines: a codelet for common operations, code made from the body for all others."""
+"""Combiners of scatters: a codelet for common operations, code generated from the body for all others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.passes.fusible import is_scalar_body
 
 
 def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> Codelet | Combiner:
-    """What combines updates into elements of these types, for the `calls` of a compute set.
+    """The combiner of updates with elements of these types, for the `calls` of a compute set.
 
     Raises UnsupportedOperation for a body that does more than compute on scalars.
     """
@@ -34,7 +34,7 @@ def _is_ready(opcode: str, element_type: str) -> bool:
 
 
 def scalar_body(instruction: Instruction, body: Computation) -> Body:
-    """The nodes of a body that computes on scalars alone."""
+    """The nodes of a body that computes on scalars alone. Raises UnsupportedOperation for any other."""
     if not is_scalar_body(body):
         raise UnsupportedOperation(
             f"Expected a body that computes on scalars, elementwise. Received: %{body.name} of {instruction!r} "

@@ -19,7 +19,7 @@ from engine.program.work.records import Records
 
 @lowering("gather")
 def lower_gather(context: Context, instruction: Instruction) -> Value:
-    """Slices at start indices that are clamped; of any element type."""
+    """Slices at clamped start indices; of any element type."""
     operand, indices = instruction.operands
     result = context.result_buffer(instruction)
     source, positions = context.buffer(operand), context.buffer(indices)
@@ -94,7 +94,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
 
 
 def _lookups(indices: Shape, index_vector_dim: int) -> int:
-    """How many index vectors there are."""
+    """Number of index vectors."""
     length = indices.dimensions[index_vector_dim] if index_vector_dim < indices.rank else 1
     return indices.elements // max(1, length)
 
@@ -106,7 +106,7 @@ def _parts(instruction: Instruction, count: int) -> tuple[list[Instruction], Ins
 
 
 def _named_rows(instruction: Instruction) -> int:
-    """How many whole rows a scatter adds to a table; 0 for a scatter of any other kind."""
+    """Number of whole rows that a scatter adds to a table; 0 for a scatter of any other kind."""
     if len(instruction.operands) != 3 or single_operation(instruction.called[0]) != "add":
         return 0
     table, ids, updates = (o.array_shape for o in instruction.operands)

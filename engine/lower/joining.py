@@ -1,6 +1,6 @@
-"""Results of fusions that are made where a concatenation wants them, so that nobody has to copy them there.
+"""Results of fusions that are written directly into the concatenation that reads them, which saves copies.
 
-An LSTM's backward pass makes the gradients of four gates, which a product reads as one array.
+An LSTM's backward pass computes the gradients of four gates, which a product reads as one array.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from engine.lower.context import Context, Joined
 from engine.lower.nests import Place
 
 LEAST_RUN = 16
-"""Elements that lie side by side: with fewer, the fusion's loops would be too short for its lanes."""
+"""Contiguous elements: with fewer, the fusion's loops would be too short for its lanes."""
 
 
 def place_of(context: Context, fusion: Instruction, root: Instruction, number: int, of: int) -> Place | None:
-    """Where result `number` of a fusion's `of` belongs, if all that wants it is one concatenation."""
+    """Position of result `number` of a fusion's `of`, if its only reader is one concatenation."""
     if root.opcode == "reduce" or not isinstance(root.shape, Shape):
         return None
     result = _result(context, fusion, number, of)

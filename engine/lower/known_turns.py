@@ -1,4 +1,4 @@
-"""Scalars of a loop's body whose value in each turn is known before the program runs: what follows from its count."""
+"""Scalars of a loop's body whose value per iteration is known at compile time: those that depend on its count alone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from engine.ops.registry import DEFINITIONS
 from engine.program.program import ByTurn
 
 MOST_TURNS = 1 << 16
-"""Turns for which a table is worth its memory."""
+"""Iterations for which a table is worth its memory."""
 Known = np.ndarray | None
 
 
 def by_turn(context: Context, instruction: Instruction) -> ByTurn | None:
-    """The values of an integer or a pred of one element in the turns of the loop around it, if they are known."""
+    """The values per iteration of an integer or a pred of one element in the loop around it, if they are known."""
     turn = context.turn
     if turn is None or turn.turns > MOST_TURNS:
         return None
@@ -25,7 +25,7 @@ def by_turn(context: Context, instruction: Instruction) -> ByTurn | None:
 
 
 class _Turns:
-    """Evaluates scalars for all turns at once; `given` are the operands of a fusion's parameters, with their scope."""
+    """Evaluates scalars for all iterations at once; `given` are the operands of a fusion's parameters, by parameter."""
 
     def __init__(self, context: Context, turn: Turn, given: dict[Instruction, Instruction] | None = None) -> None:
         self.context, self.turn = context, turn
@@ -35,10 +35,10 @@ class _Turns:
         self._inside: dict[Instruction, _Turns] = {}
 
     def value(self, instruction: Instruction, path: tuple[int, ...]) -> Known:
-        """The part of a value at `path`, one number for each turn."""
+        """The part of a value at `path`, one number per iteration."""
         key = (instruction, path)
         if key not in self._known:
-            self._known[key] = None  # what depends on itself is not known
+            self._known[key] = None  # a value that depends on itself is not known
             self._known[key] = self._value(instruction, path)
         return self._known[key]
 
@@ -67,7 +67,7 @@ class _Turns:
         return np.asarray(result, instruction.array_shape.dtype)
 
     def _scope(self, fusion: Instruction) -> _Turns:
-        """The inside of a fusion, which other fusions may have as well."""
+        """The scope inside a fusion, whose computation other fusions may share."""
         if fusion not in self._inside:
             operands = dict(zip(fusion.called[0].parameters, fusion.operands, strict=True))
             self._inside[fusion] = _Turns(self.context, self.turn, operands)
@@ -83,7 +83,7 @@ class _Turns:
         return self._counted(path) if parameter is self.turn.loop.called[0].parameters[0] else None
 
     def _counted(self, path: tuple[int, ...]) -> Known:
-        """An element of the loop's state that grows alike from turn to turn, and not out of its type."""
+        """An element of the loop's state that grows by a constant per iteration, without overflow of its type."""
         loop, turns = self.turn.loop, self.turn.turns
         line = self.context.trip_counts.line(loop, path[0]) if len(path) == 1 else None
         if line is None:

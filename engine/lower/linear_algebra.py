@@ -17,12 +17,12 @@ from engine.program.program import Address, Buffer, ComputeSet, Effort, Partitio
 from engine.program.work.records import Records
 
 SMALL = 1 << 15
-"""Multiply-adds below which one worker does it all."""
+"""Multiply-adds below which one worker runs all units."""
 
 
 @lowering("cholesky")
 def lower_cholesky(context: Context, instruction: Instruction) -> Value:
-    """Halves are computed in f32 and rounded once."""
+    """16-bit floats are computed in f32 and rounded once."""
     shape = instruction.array_shape
     kind = widened(shape.element_type)
     result, wide = _targets(context, instruction, kind)
@@ -51,7 +51,7 @@ def lower_cholesky(context: Context, instruction: Instruction) -> Value:
 
 @lowering("triangular-solve")
 def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
-    """Any side, triangle and transposition. Halves are computed in f32 and rounded once."""
+    """Any side, triangle and transposition. 16-bit floats are computed in f32 and rounded once."""
     a_shape, shape = (o.array_shape for o in instruction.operands)
     kind = widened(shape.element_type)
     result, wide = _targets(context, instruction, kind)
@@ -85,7 +85,7 @@ def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
 
 
 def _targets(context: Context, instruction: Instruction, kind: str) -> tuple[Buffer, Buffer]:
-    """Where the result belongs, and where it is computed."""
+    """The result's buffer, and the one in which it is computed."""
     result = context.result_buffer(instruction)
     shape = instruction.array_shape
     if shape.element_type == kind:

@@ -1,4 +1,4 @@
-"""From a fused computation to a Nest: its nodes, the arrays it reaches, and their strides."""
+"""Builds a Nest from a fused computation: its nodes, the arrays it accesses, and their strides."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from engine.passes.fusible import is_scalar_constant, is_unit_reshape
 from engine.program.program import Buffer
 
 ADDED_ATTRIBUTES = ("overflow", "result_accuracy")
-"""The attributes that passes give to elementwise operations, beside HLO's."""
+"""The attributes that passes add to elementwise operations, besides HLO's."""
 
 
 @dataclass(slots=True)
 class Reached:
-    """One array as the loops reach it, in bytes: parameter `source` read, or result `source` written.
+    """One array as the loops access it, in bytes: parameter `source` read, or result `source` written.
 
     For a count (`source` None) offset and strides are the count's start and steps.
     """
@@ -52,7 +52,7 @@ class Reached:
 
 @dataclass(slots=True)
 class Draft:
-    """A nest in the making: loops in full, nodes, and arrays with all their strides."""
+    """A nest under construction: all loops, nodes, and arrays with all their strides."""
 
     extents: tuple[int, ...]
     reduced: tuple[bool, ...]
@@ -71,7 +71,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a result lies in a larger array of that shape: from index `start` of a dimension on."""
+    """Position of a result in a larger array of that shape: from index `start` of a dimension on."""
 
     buffer: Buffer
     shape: Shape
@@ -80,9 +80,9 @@ class Place:
 
 
 class Drafting:
-    """Walks a fused computation from its results to its parameters with an index map in hand.
+    """Walks a fused computation from its results to its parameters, composing index maps.
 
-    The results of some roots, by number, have places.
+    `places` gives positions in larger arrays for results of some roots, by number.
     """
 
     def __init__(
@@ -210,13 +210,13 @@ class Drafting:
 
 
 def origin_of(instruction: Instruction) -> Origin:
-    """What an exception's message says of an instruction."""
+    """Origin of an instruction, for messages of exceptions."""
     opcode = instruction.get("stands_for", instruction.opcode)
     return Origin(opcode, instruction.op_name, sum(shape.elements for shape in instruction.tuple_shapes))
 
 
 def accumulated_in(element_type: str) -> str:
-    """Halves are storage: their sums are kept in f32 and rounded once."""
+    """The type of sums: 16-bit floats are storage, their sums are kept in f32 and rounded once."""
     return "f32" if element_type in ("f16", "bf16") else element_type
 
 
@@ -239,7 +239,7 @@ def constant_node(instruction: Instruction) -> Constant:
 
 
 def operation_of(instruction: Instruction) -> Operation:
-    """What the emitters need to know about an instruction."""
+    """The operation of an instruction, for the emitters."""
     names = (*OPCODES[instruction.opcode].attributes, *ADDED_ATTRIBUTES)
     attributes = tuple((name, instruction[name]) for name in names if instruction.get(name) is not None)
     types = tuple(o.array_shape.element_type for o in instruction.operands)

@@ -1,6 +1,6 @@
 """Convolutions of stride 1 with few output features as products of input positions that are added where they overlap.
 
-Gradients by the input and transposed convolutions are of this kind. Their taps and features together fill the lanes.
+Gradients with respect to the input and transposed convolutions are of this kind. Taps and features fill the lanes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from engine.program.work.offsets import Offsets
 from engine.program.work.overlap_add import OverlapAdd, whole_vectors
 
 MOST_PRODUCT_BYTES = 1 << 20
-"""An image's products have to stay in the second-level cache."""
+"""Capacity for an image's products: they have to stay in the second-level cache."""
 SHORT_K = 1.3
-"""How much longer a contraction with few k takes: it stores more."""
+"""Factor on the time of a contraction with a small k: it stores more."""
 ADD_CYCLES = 9
-"""For a vector of sums: measured with 16 lanes on a Xeon."""
+"""Cycles per vector of sums: measured with 16 lanes on a Xeon."""
 FEW_IMAGES = 8
 """Fewer images than these leave workers idle where each is one long unit."""
 LONG_IMAGE = 50_000
@@ -35,7 +35,7 @@ LONG_IMAGE = 50_000
 def overlap_cycles(
     instruction: Instruction, left: View, right: View, numbers: ConvolutionDimensionNumbers
 ) -> float | None:
-    """About how long it would take; None if the convolution is not of this kind."""
+    """Estimated cycles; None if the convolution is not of this kind."""
     window = instruction["window"]
     groups = instruction["feature_group_count"], instruction["batch_group_count"]
     if instruction.array_shape.element_type not in TYPES or groups != (1, 1) or not 1 <= len(window) <= 2:
@@ -71,7 +71,7 @@ def emit_overlapping(
     target: View,
     numbers: ConvolutionDimensionNumbers,
 ) -> None:
-    """The compute set; the target's features lie next to each other."""
+    """Emits the compute set; the target's features are contiguous."""
     images, _, _, features = _sizes(left, right, numbers)
     kernel = _kernel(context, instruction, right, numbers)
     shape = target.buffer.shape
@@ -116,7 +116,7 @@ def emit_overlapping(
 
 
 def _size(instruction: Instruction, left: View, right: View, numbers: ConvolutionDimensionNumbers) -> ConvolutionSize:
-    """Of one group and stride 1; only every base_dilation-th tap meets an input position."""
+    """Sizes for one group and stride 1; only every base_dilation-th tap reads an input position."""
     window: tuple[WindowDimension, ...] = instruction["window"]
     images, _, _, features = _sizes(left, right, numbers)
     return ConvolutionSize(

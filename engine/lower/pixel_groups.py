@@ -1,8 +1,8 @@
 """Convolutions with few output features: the features of several neighbouring output positions fill the lanes together.
 
-P positions along one dimension read T + P - 1 taps there. The kernel is laid out with zeros before and after its taps,
-so that the elements that meet one input element lie next to each other, for all P positions: the rows of such a kernel
-overlap, each begins one position after the last. What the zeros cost is less than what idle lanes would.
+P positions along one dimension read T + P - 1 taps there. The kernel is stored with zeros before and after its taps,
+so that the elements that multiply one input element are contiguous, for all P positions: the rows of such a kernel
+overlap, each begins one position after the last. The zeros cost less than idle lanes would.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from engine.machine_code.processor import lanes
 
 TYPES = frozenset({"f32", *HALVES})
 WORTH = 0.93
-"""The share of the cycles that may be left, for a layout of the kernel and of the result to pay."""
+"""Share of the cycles below which another layout of the kernel and of the result is worth it."""
 LEAST_MULTIPLY_ADDS = 500_000
-"""Of a convolution; smaller ones are left alone. Chosen by hand."""
+"""Of a convolution; smaller ones keep their layout. Chosen by hand."""
 MOST_POSITIONS = 16
-"""Neighbouring positions beside features in the lanes: as many as lanes of AVX-512."""
+"""Neighbouring positions besides features in the lanes: as many as lanes of AVX-512."""
 SINGLE_VECTOR = 1.15
-"""How much longer kernels of one vector take where k is long: they wait for memory (timed on a Xeon)."""
+"""Factor on the time of kernels of one vector where k is long: they wait for memory (timed on a Xeon)."""
 COPY_CYCLES = 0.4
-"""For each element of the kernel that is packed anew (timed on a Xeon)."""
+"""Cycles for each element of the kernel that is repacked (timed on a Xeon)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PositionGroup:
-    """P positions along spatial dimension `axis` (a number among the spatial ones).
+    """P positions along spatial dimension `axis` (an index among the spatial ones).
 
     If `backward`, a group's columns hold its last position first: then the kernel keeps its order in memory, and the
-    result, which is one group then, is turned round. Otherwise the kernel is.
+    result, which is one group then, is reversed. Otherwise the kernel is.
     """
 
     axis: int
@@ -47,7 +47,7 @@ class PositionGroup:
 
 
 def panel_cycles(rows: int, columns: int) -> float:
-    """About what one k of a contraction costs."""
+    """Estimated cycles of one k of a contraction."""
     panels, rest = divmod(-(-columns // lanes()), panel_vectors())
     return panels * rows_cycles(rows, panel_vectors()) + (rows_cycles(rows, rest) if rest else 0)
 
@@ -55,7 +55,7 @@ def panel_cycles(rows: int, columns: int) -> float:
 def contraction_cycles(
     instruction: Instruction, numbers: ConvolutionDimensionNumbers, kernel: Shape, positions: int = 1
 ) -> float:
-    """About how long a convolution takes with groups of that many positions."""
+    """Estimated cycles of a convolution with groups of that many positions."""
     window = instruction["window"]
     features = kernel.dimensions[numbers.kernel_output_feature_dimension]
     rows = instruction.array_shape.elements // features
@@ -71,7 +71,7 @@ def contraction_cycles(
 
 
 def choose_group(instruction: Instruction, numbers: ConvolutionDimensionNumbers, kernel: Shape) -> PositionGroup | None:
-    """The group that takes the fewest cycles, if any takes clearly fewer than single positions."""
+    """The group that takes the fewest cycles, if it takes clearly fewer than single positions; else None."""
     if not instruction["window"]:
         return None
     window = instruction["window"][-1]
@@ -95,7 +95,7 @@ def choose_group(instruction: Instruction, numbers: ConvolutionDimensionNumbers,
 
 
 def grouped_phase(phase: Phase, group: PositionGroup) -> Phase:
-    """The groups as positions: each reads the taps of the laid out kernel."""
+    """The groups as positions: each reads the taps of the padded kernel."""
     reach = len(phase.taps) + group.positions - 1
     starts = tuple(range(phase.starts[0], phase.starts[0] + reach))
     taps = tuple(range(reach)) if group.backward else tuple(reversed(range(reach)))
@@ -117,7 +117,7 @@ def grouped_kernel(
     phase: Phase,
     group: PositionGroup,
 ) -> View:
-    """A copy of the kernel among zeros, seen with a group's columns as features: its rows overlap."""
+    """A copy of the kernel padded with zeros, viewed with a group's columns as features: its rows overlap."""
     feature, spatial = numbers.kernel_output_feature_dimension, numbers.kernel_spatial_dimensions[group.axis]
     dimensions = list(right.shape.dimensions)
     taps, features, border = dimensions[spatial], dimensions[feature], group.positions - 1
@@ -133,7 +133,7 @@ def grouped_kernel(
     buffer = context.new_buffer(
         f"{instruction.name}.kernel", Shape(right.shape.element_type, (extent,)), permanent=True
     )
-    # In the order of the taps, then turned round if that is asked for.
+    # In the order of the taps, then reversed if required.
     forward = taps == 1 or phase.taps[1] > phase.taps[0]
     source = right if forward == group.backward else _turned(right, spatial)
     inside = View(buffer, right.shape, border * features * item, strides)
@@ -143,20 +143,20 @@ def grouped_kernel(
 
 
 def grouped_order(shape: Shape, numbers: ConvolutionDimensionNumbers, group: PositionGroup) -> list[int]:
-    """The result's dimensions in an order in which a group's columns lie next to each other."""
+    """The result's dimensions in an order in which a group's columns are contiguous."""
     spatial, feature = numbers.output_spatial_dimensions[group.axis], numbers.output_feature_dimension
     return [*(d for d in range(shape.rank) if d not in (spatial, feature)), spatial, feature]
 
 
 def ungrouped(target: View, numbers: ConvolutionDimensionNumbers, group: PositionGroup | None) -> View:
-    """The result in its own order, from how the groups have it in memory."""
+    """The result in its own order, from the order in which the groups store it."""
     if group is None or not group.backward:
         return target
     return _turned(target, numbers.output_spatial_dimensions[group.axis])
 
 
 def _turned(view: View, dimension: int) -> View:
-    """The same elements, last first along a dimension."""
+    """The same elements, reversed along a dimension."""
     stride, size = view.strides[dimension], view.shape.dimensions[dimension]
     strides = tuple(-s if d == dimension else s for d, s in enumerate(view.strides))
     return View(view.buffer, view.shape, view.offset + (size - 1) * stride, strides)

@@ -38,7 +38,7 @@ def lower_module(
 ) -> Program:
     """The compute sets of one step, in the order of the entry's instructions, before all passes over programs.
 
-    `exceptions` are the names of the floating-point exceptions that the program will look for.
+    `exceptions` are the names of the floating-point exceptions that the program will check for.
     """
     context = Context(module, roles, constants)
     for parameter in module.entry.parameters:
@@ -72,7 +72,7 @@ def _snapshots(context: Context, outputs: list[Buffer]) -> list[Buffer]:
 
 
 def _update_variables(context: Context, results: list[Buffer], updated: dict[int, int]) -> None:
-    """Copies new values into the variables, after everything has read the old ones."""
+    """Copies new values into the variables, after all readers of the old ones."""
     pending: list[tuple[Buffer, Buffer]] = []
     for result, parameter in updated.items():
         source = results[result]
@@ -80,7 +80,7 @@ def _update_variables(context: Context, results: list[Buffer], updated: dict[int
         if source is target:
             continue
         if source.kind == "variable":
-            # It may be overwritten before its turn comes: two variables can change places.
+            # It may be overwritten before it is copied: two variables can be swapped.
             copied = context.new_buffer(f"{target.name}.new", target.shape)
             copy(context, copied.name, whole(source, target.shape), whole(copied, target.shape))
             source = copied

@@ -1,8 +1,8 @@
 """Lowers infeeds and outfeeds: a wait for the host, and copies between the ring and the arena.
 
 Small rows take one compute set on one worker; of large ones each leaf is copied by all workers between the wait and,
-for an outfeed, the handing over. Behind every wait is a place to leave the step, so that nothing works with a row that
-is not there. The token is only an order; the instructions are lowered in it.
+for an outfeed, the publication. After each wait the step can be left, so that no instruction reads a row that
+is missing. The token only orders the instructions, which are lowered in its order.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from engine.program.program import Address, Buffer, ComputeSet, Effort, Partitio
 from engine.program.work.records import Records
 
 SMALL_ROW = 16384
-"""Bytes of a row that one worker copies sooner than several meet."""
+"""Bytes of a row up to which one worker copies faster than several synchronise."""
 UNIT_BYTES = 16384
-"""Of a leaf without rows of its own."""
+"""Bytes of a unit, for a leaf without rows of its own."""
 
 Placed = list[tuple[Buffer, Buffer]]
 """Leaves that have any bytes: their slots, and the arrays in the arena."""
@@ -41,7 +41,10 @@ Placed = list[tuple[Buffer, Buffer]]
 
 @lowering("custom-call")
 def lower_custom_call(context: Context, instruction: Instruction) -> Value:
-    """An infeed's leaves and the token, or an outfeed's token: the operand's, as nobody looks at its value."""
+    """An infeed's leaves and the token, or an outfeed's token: the operand's, as its value has no readers.
+
+    Raises UnsupportedOperation for other custom calls, ConfigurationError for a queue used with different leaves.
+    """
     if not is_queue(instruction):
         raise context.unsupported(instruction)
     queue = _queue(context, instruction)
@@ -92,7 +95,7 @@ def _infeed(context: Context, instruction: Instruction, queue: ProgramQueue, pla
         context.mark("leave", 0)
         return
     slot = context.new_buffer(f"{instruction.name}.slot", Shape("s64"))
-    # The wait gives the slots of the row before back to the host: nobody may still copy from them.
+    # The wait returns the slots of the row before to the host: no worker may still copy from them.
     _emit(context, instruction, "infeed.wait", infeed_wait, queue, slot, [], [], [*slots, Span(slot)])
     context.mark("leave", 0)
     for ring, array in placed:
@@ -122,7 +125,7 @@ def _bytes(placed: Placed) -> int:
 
 
 def _units(shape: Shape) -> tuple[int, int, Partition]:
-    """How many units copy an array, the bytes of each, and which elements these are: rows where there are any."""
+    """Number of units that copy an array, the bytes of each, and their partition: rows where there are any."""
     if shape.rank and shape.dimensions[0] > 1:
         rows = shape.dimensions[0]
         return rows, shape.bytes // rows, Partition(shape.elements // rows, rows, 1)
@@ -141,7 +144,7 @@ def _emit(
     reads: list[Span],
     writes: list[Span],
 ) -> None:
-    """What one worker does: to wait, to hand over, and with `placed` leaves to copy them."""
+    """Emits one worker's part: to wait, to publish, and to copy `placed` leaves."""
     parameters = Queue(
         call=Address(queue.call),
         ring=Address(queue.control),
@@ -171,7 +174,7 @@ def _copy(
     reads: list[Span],
     writes: list[Span],
 ) -> None:
-    """A leaf copied by all workers; `places` are its slots, its array and the number of the slot."""
+    """Emits the copy of a leaf by all workers; `places` are its slots, its array and the slot's number."""
     ring, array, slot = places
     addresses = {"ring": Address(ring), "arena": Address(array), "slot": Address(slot)}
     parameters = LeafCopy(**addresses, bytes=ring.shape.bytes, unit=unit_bytes)

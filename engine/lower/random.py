@@ -1,4 +1,4 @@
-"""Lowers rng-bit-generator and rng onto the codelets that make random bits."""
+"""Lowers rng-bit-generator and rng to the codelets that generate random bits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 
 @lowering("rng-bit-generator")
 def lower_rng_bit_generator(context: Context, instruction: Instruction) -> Value:
-    """(next state, bits); the next state only if somebody reads it."""
+    """(next state, bits); the next state only if an instruction reads it."""
     check_algorithm(instruction)
     (operand,) = instruction.operands
     state = context.buffer(operand)
@@ -41,7 +41,7 @@ def lower_rng_bit_generator(context: Context, instruction: Instruction) -> Value
 
 @lowering("rng")
 def lower_rng(context: Context, instruction: Instruction) -> Value:
-    """A copy of the hidden state, which moves on in the same breath; bits; and what makes numbers of them."""
+    """A copy of the hidden state, which is advanced in the same compute set; bits; and numbers from them."""
     computation = distribution(instruction)
     shape = instruction.array_shape
     drawn = Instruction(f"{instruction.name}.bits", "parameter", bits_of(instruction))
@@ -62,7 +62,7 @@ def lower_rng(context: Context, instruction: Instruction) -> Value:
 
 @lowering("rng-get-and-update-state")
 def lower_rng_get_and_update_state(context: Context, instruction: Instruction) -> Value:
-    """A copy of the state of roundings, which moves on in the same breath."""
+    """A copy of the rounding state, which is advanced in the same compute set."""
     state = context.result_buffer(instruction)
     _emit_draw(context, instruction, state, instruction["delta"], ROUNDING_STATE.address)
     return state
@@ -78,7 +78,7 @@ def _emit_philox(context: Context, instruction: Instruction, state: Buffer, bits
     parameters, units = encode_philox_bits(bits.shape, Address(state), Address(bits), state.shape.elements)
     if not units:
         return
-    # A counter makes four words: elements of up to 32 bits, or halves of two 64-bit elements.
+    # A counter yields four words: elements of up to 32 bits, or the two halves of two 64-bit elements.
     elements = parameters.unit * (2 if bits.shape.dtype.itemsize == 8 else 4)
     context.emit(
         ComputeSet(

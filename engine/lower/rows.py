@@ -1,6 +1,6 @@
-"""Which rows of a loop's arrays belong together: those that one worker keeps from operation to operation.
+"""Rows of a loop's arrays that belong together: those that one worker keeps from operation to operation.
 
-A turn is short. Cut along the same rows throughout, each worker needs little but what it has made itself.
+An iteration is short. Partitioned along the same rows throughout, each worker reads mostly its own results.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from engine.ir.work import NO_ARRAYS, work_of
 from engine.program.program import Partition
 
 MOST_UNITS = 16
-"""Of a loop's rows, which each worker keeps from iteration to iteration. Chosen by hand."""
+"""Units of a loop's rows, which each worker keeps from iteration to iteration. Chosen by hand."""
 LEAST_GRAIN = 4
 """Rows of a unit, where there are twice as many. Chosen by hand."""
 LEAST_WORK = 1 << 14
-"""Elements and multiply-adds of a turn below which one worker does it all: it would be over before another is there."""
+"""Elements and multiply-adds of an iteration below which one worker runs it: others would start late."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlocks:
-    """Arrays with `extent` as their first dimension (but for ones in front) are cut into pieces of `grain` rows."""
+    """Arrays with `extent` as their first dimension (except ones before it) are divided into blocks of `grain` rows."""
 
     extent: int
     grain: int
 
     def partition(self, shape: Shape) -> Partition | None:
-        """The rows of an array, if it has them."""
+        """The partition of an array along its rows, if it has them."""
         sizes = [size for size in shape.dimensions if size != 1]
         if not sizes or sizes[0] != self.extent or not shape.elements:
             return None
@@ -38,9 +38,9 @@ class RowBlocks:
 
 
 def rows_of(loop: Instruction) -> RowBlocks | None:
-    """The rows of a turn: those that the loop names, or else those that most arrays have; None for too little work.
+    """The rows of an iteration: those that the loop names, or else those that most arrays have; None for little work.
 
-    Branches of a turn are cut along its rows, too.
+    Branches of an iteration are partitioned along its rows, too.
     """
     named = loop.get(ROWS_OF_A_TURN)
     if named is not None:

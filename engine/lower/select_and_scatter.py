@@ -32,7 +32,7 @@ from engine.program.work.records import Records
 
 @lowering("select-and-scatter")
 def lower_select_and_scatter(context: Context, instruction: Instruction) -> Value:
-    """Halves that are added are summed in f32 and rounded once."""
+    """16-bit floats that are added are summed in f32 and rounded once."""
     direction = comparison_direction(instruction.called[0])
     adds = single_operation(instruction.called[1]) == "add"
     wide = widened(instruction.array_shape.element_type)
@@ -50,7 +50,7 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
 
 
 def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, direction: str) -> None:
-    """The select body compares its two parameters; the scatter body adds."""
+    """Emits the case in which the select body compares its two parameters and the scatter body adds."""
     wide = target.shape.element_type
     buffers = [in_type(context, o, wide) for o in instruction.operands]
     shape, source_shape = (o.array_shape.with_type(wide) for o in instruction.operands[:2])
@@ -113,7 +113,7 @@ def _emit_general(context: Context, instruction: Instruction, target: Buffer) ->
 
 
 def comparison_direction(body: Computation) -> str | None:
-    """The direction of a body that compares parameter 0 with parameter 1."""
+    """The direction of a body that compares parameter 0 with parameter 1; None for any other body."""
     root = body.root
     if root.opcode != "compare" or [o.get("parameter_number") for o in root.operands] != [0, 1]:
         return None

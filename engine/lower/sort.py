@@ -24,13 +24,13 @@ from engine.program.program import Address, Buffer, ComputeSet, Effort, Partitio
 from engine.program.work.records import Records
 
 SMALL_ELEMENTS = 1 << 11
-"""Of an operand below which one worker sorts all rows. Chosen by hand."""
+"""Elements of an operand below which one worker sorts all rows. Chosen by hand."""
 ASCENDING, DESCENDING = ("LT", "LE"), ("GT", "GE")
 
 
 @lowering("sort")
 def lower_sort(context: Context, instruction: Instruction) -> Value:
-    """Any number of operands of any types, along any dimension; stable whether asked for or not."""
+    """Any number of operands of any types, along any dimension; always stable."""
     (dimension,) = instruction["dimensions"]
     shapes = [o.array_shape for o in instruction.operands]
     length = shapes[0].dimensions[dimension]
@@ -62,7 +62,7 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
 
 
 def _span(buffer: Buffer, shape: Shape, dimension: int) -> Span:
-    """Each unit its row, where one number says so: rows one after the other, or neighbours in a single block."""
+    """Each unit has its row, where a partition can express it: contiguous rows, or neighbours in a single block."""
     length, inner = shape.dimensions[dimension], prod(shape.dimensions[dimension + 1 :])
     rows = shape.elements // length
     if rows > 1 and inner == 1:
@@ -71,7 +71,7 @@ def _span(buffer: Buffer, shape: Shape, dimension: int) -> Span:
 
 
 def key_of(comparator: Computation) -> SortKey | None:
-    """The order of a comparator that compares the two elements of one operand, and nothing else."""
+    """The order of a comparator that only compares the two elements of one operand; None for any other."""
     root = comparator.root
     numbers = [o.get("parameter_number") for o in root.operands]
     if root.opcode != "compare" or None in numbers or root["direction"] not in ASCENDING + DESCENDING:
@@ -93,7 +93,7 @@ def _comparator(context: Context, instruction: Instruction) -> Comparator:
 
 
 def _with_wide_comparisons(body: Body) -> Body:
-    """Half floats are f32 in registers, in the same order: there they are compared."""
+    """16-bit floats are f32 in registers, in the same order: they are compared there."""
     nodes = []
     for node in body.nodes:
         if isinstance(node, Apply) and node.operation.opcode == "compare":

@@ -26,9 +26,9 @@ def leaves(value: Value) -> list[Buffer]:
 
 
 def initial_state(context: Context, loop: Instruction, turns: int = 0) -> Value:
-    """The state's buffers, holding the initial values. What the body never changes stays where it is.
+    """The state's buffers, holding the initial values. Elements that the body never changes stay where they are.
 
-    Of a loop that is known to have `turns`, elements that it writes all over hold anything.
+    With a known trip count `turns`, elements that the loop overwrites completely are left uninitialised.
     """
     initial, body = loop.operands[0], loop.called[0]
     unchanged, overwritten = _unchanged(body), _overwritten(context, loop, turns) if turns else set()
@@ -38,7 +38,8 @@ def initial_state(context: Context, loop: Instruction, turns: int = 0) -> Value:
         if k in overwritten:
             state.append(like(context, name, shape))
         elif k not in unchanged and initial.opcode == "tuple" and initial.operands[k].get(HOLDS_ANYTHING):
-            # What waits there from turn to turn, nothing else may use, even before the first turn has written it.
+            # Values stored there from iteration to iteration need the buffer alone, even before the first iteration
+            # writes it.
             state.append(context.new_buffer(name, shape, permanent=True))
         elif initial.opcode == "tuple" and k not in unchanged and _is_move(context, initial.operands[k]):
             state.append(_moved(context, name, initial.operands[k]))
@@ -57,7 +58,7 @@ def _element(context: Context, initial: Instruction, number: int) -> Value:
 
 
 def _is_move(context: Context, instruction: Instruction) -> bool:
-    """Whether a value would be memory of its own only for the loop's sake."""
+    """Whether a value would need its own memory only for the loop's sake."""
     return instruction not in context.values and instruction.opcode in AFFINE
 
 
@@ -79,7 +80,7 @@ def _copy_of(context: Context, name: str, value: Value) -> Value:
 
 
 def _element_read(instruction: Instruction) -> int | None:
-    """The number of the element of the state that an instruction of the body reads out of it."""
+    """The index of the element of the state that an instruction of the body reads."""
     if instruction.opcode != "get-tuple-element" or instruction.operands[0].opcode != "parameter":
         return None
     return int(instruction["tuple_index"])
@@ -94,7 +95,7 @@ def _unchanged(body: Computation) -> set[int]:
 
 
 def _overwritten(context: Context, loop: Instruction, turns: int) -> set[int]:
-    """Elements of which the body does nothing but replace slices, all of them before the loop is over."""
+    """Elements of which the body only replaces slices, all of them before the loop ends."""
     body = loop.called[0]
     users = body.users()
     (parameter,) = body.parameters
@@ -116,7 +117,7 @@ def _overwritten(context: Context, loop: Instruction, turns: int) -> set[int]:
 
 
 def _covers(context: Context, loop: Instruction, update: Instruction, turns: int) -> bool:
-    """Whether an update's slices, one for each turn, are all of the array: along its first dimension."""
+    """Whether an update's slices, one per iteration, cover the array, along its first dimension."""
     array, new, start, *_ = update.operands
     sizes, taken = array.array_shape.dimensions, new.array_shape.dimensions
     if not array.array_shape.elements or sizes[1:] != taken[1:] or start.opcode == "constant":

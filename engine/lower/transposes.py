@@ -1,4 +1,4 @@
-"""Copies that make another dimension the innermost one, in blocks: a strided copy misses the cache all the time."""
+"""Copies that make another dimension the innermost one, in blocks: a strided copy would miss the cache throughout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.program.program import Address, ComputeSet, Effort, Partition, Span
 from engine.program.work.records import Records
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096
-"""Elements of both dimensions and altogether from which a copy in blocks is worth it: a block of AVX-512 is 16 x 16.
+"""Elements of both dimensions and in total from which a copy in blocks is worth it: a block of AVX-512 is 16 x 16.
 Chosen by hand."""
 
 
@@ -30,11 +30,11 @@ def transposes(source: View, target: View) -> tuple[int, int] | None:
 def emit_transpose(
     context: Context, name: str, source: View, target: View, dimensions: tuple[int, int], op_name: str
 ) -> None:
-    """One compute set for target[i] = source[i], whose `dimensions` are those of `transposes`."""
+    """Emits one compute set for target[i] = source[i], whose `dimensions` are those of `transposes`."""
     row, column = dimensions
     sizes = source.shape.dimensions
     others = [d for d, size in enumerate(sizes) if d not in dimensions and size != 1]
-    # The matrices in the target's order, so that units that follow each other write next to each other.
+    # The matrices in the target's order, so that successive units write contiguously.
     others.sort(key=lambda d: -abs(target.strides[d]))
     parts, units = encode_transpose(
         (Address(source.buffer, source.offset), source.strides[row]),
@@ -58,7 +58,7 @@ def emit_transpose(
 
 
 def _partition(target: View, row: int, column: int, others: list[int]) -> Partition | None:
-    """The piece of the target that a unit writes, where the target is dense and the pieces are equal."""
+    """The slice of the target that a unit writes, where the target is dense and the slices are equal."""
     sizes = target.shape.dimensions
     expected, rows = 4 * sizes[row], sizes[column]
     if target.offset or target.strides[column] != expected or sizes[column] % COLUMNS:

@@ -1,4 +1,4 @@
-"""Weights that a loop multiplies by transposed, turned once before the loop instead of in every turn."""
+"""Weights that a loop multiplies by transposed, transposed once before the loop instead of in each iteration."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from engine.lower.views import View, whole
 
 
 def turn_weights(context: Context, loop: Instruction, state: Value) -> dict[Instruction, dict[Instruction, View]]:
-    """For each dot of the body whose second operand never changes, and ends in what is summed over, a copy of that.
+    """Copies of weights for dots of the body whose second operand never changes and has its contracted dimension last.
 
-    The copy has its dimensions the other way round: the codelet reads it as it lies. Dots are given for the loop, and
-    for each conditional of its body: two of them may share a branch, with a weight for each.
+    The copy has its dimensions transposed: the codelet reads it in memory order. Dots are grouped by the loop and by
+    each conditional of its body: two conditionals may share a branch, with a weight for each.
     """
     body = loop.called[0]
     assert isinstance(state, tuple)
@@ -40,7 +40,7 @@ def turn_weights(context: Context, loop: Instruction, state: Value) -> dict[Inst
 
 
 Found = tuple[Instruction, Instruction, int]
-"""A dot whose weight no turn changes, what reads it from the argument of the dot's computation, its number."""
+"""A loop-invariant dot's weight: the dot, the element it is read from in its computation's argument, its index."""
 
 
 def _dots_of(body: Computation) -> Iterator[Found]:
@@ -63,7 +63,7 @@ def _typed(weight: Instruction, dot: Instruction) -> Shape:
 
 
 def _read(weight: Instruction) -> Instruction | None:
-    """The element of a computation's argument that a weight is, seen through moves."""
+    """The element of a computation's argument that a weight is, through moves."""
     while weight.opcode in AFFINE:
         weight = weight.operands[0]
     return weight if _is_read(weight) else None
@@ -74,7 +74,7 @@ def _is_read(instruction: Instruction) -> bool:
 
 
 def _is_unchanged(body: Computation, element: Instruction) -> bool:
-    """Whether an instruction reads an element of the state that the body hands on."""
+    """Whether an instruction reads an element of the state that the body passes on."""
     if not _is_read(element) or body.root.opcode != "tuple":
         return False
     new = body.root.operands[element["tuple_index"]]
@@ -97,7 +97,7 @@ def _view(context: Context, weight: Instruction, element: Instruction, value: Va
 
 
 def _is_summed_innermost(view: View, contracting: tuple[int, ...]) -> bool:
-    """Whether neighbours in memory are summed over, and no result's columns."""
+    """Whether neighbours in memory are summed over, rather than columns of the result."""
     long = [d for d, size in enumerate(view.shape.dimensions) if size != 1]
     if not long or all(d in contracting for d in long):
         return False
@@ -105,7 +105,7 @@ def _is_summed_innermost(view: View, contracting: tuple[int, ...]) -> bool:
 
 
 def _turned(context: Context, name: str, view: View, contracting: tuple[int, ...], op_name: str) -> View:
-    """A copy that ends in the dimensions that are not summed over, seen in the order of the original."""
+    """A copy that ends in the dimensions that are not summed over, viewed in the order of the original."""
     shape = view.shape
     order = [*contracting, *(d for d in range(shape.rank) if d not in contracting)]
     moved = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))

@@ -1,4 +1,4 @@
-"""How a nest is cut into units: along which loop, in pieces of what size. A plan of the program, not of the host."""
+"""Division of a nest into units: along which loop, in slices of what size. Part of the program, not of the host."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from engine.machine_code.costs import MOST_UNITS
 from engine.program.program import Buffer, Partition
 
 SMALL = 4096
-"""Points below which one unit does it all: a sync costs as much as a few thousand of them."""
+"""Points below which one unit runs them all: a sync costs as much as a few thousand of them."""
 LONGEST_SUM = 2048
 """Terms summed one after the other; longer sums are split, for accuracy as well as speed."""
 LANE_GRAIN = 64
 """Elements; a unit's part of the last dimension is a multiple, for whole vectors and cache lines. Chosen by hand."""
 SMALL_BYTES = 1 << 15
-"""Of a result below which one worker does it all, where elements are picked or moved. Chosen by hand."""
+"""Bytes of a result below which one worker does it all, where elements are gathered or moved. Chosen by hand."""
 LARGE = 1 << 17
-"""Points from which on sums over rows are split: each unit has rows of its own, as those before and after it have."""
+"""Points from which on sums over rows are split: each unit has its own rows, as in the compute sets around it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitCut:
-    """A collapsed draft, the loop its units run along, the piece each gets, and their number."""
+    """A collapsed draft, the loop its units run along, and the slice of each; `units` is their number."""
 
     draft: Draft
     loop: int
@@ -43,7 +43,7 @@ def cut(
     partitions: dict[Buffer, Partition],
     rows: RowBlocks | None = None,
 ) -> UnitCut:
-    """Along the rows of a loop's arrays; else as the largest array read is cut, so that data stays; else evenly."""
+    """Along the rows of a loop's arrays; else by the partition of the largest array read, for locality; else evenly."""
     by_rows = None if rows is None else _by_rows(draft, sources, results, rows)
     if by_rows is not None and not _wants_split(by_rows.draft):
         return by_rows
@@ -113,13 +113,13 @@ def _widest_parallel(draft: Draft) -> int:
 
 
 def _with_parallel_loop(draft: Draft) -> Draft:
-    """One more loop, of one turn: units need a loop that is not reduced."""
+    """Adds a loop of one iteration: units need a loop that is not reduced."""
     reached = [replace(r, strides=(0, *r.strides)) for r in draft.reached]
     return replace(draft, extents=(1, *draft.extents), reduced=(False, *draft.reduced), reached=reached)
 
 
 def _wants_split(draft: Draft) -> bool:
-    """Whether the reduced loops must be cut: too few results to share out, or sums too long."""
+    """Whether the reduced loops must be split: too few results to partition, or sums too long."""
     if not any(draft.reduced) or any(not isinstance(r.combine, str) for r in draft.reductions):
         return False
     points = prod(draft.extents)

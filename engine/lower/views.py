@@ -11,7 +11,7 @@ from engine.program.program import Buffer
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Element (i0, i1, ...) lies at offset + sum of i[d] * strides[d], all in bytes, in a buffer."""
+    """Element (i0, i1, ...) is at offset + sum of i[d] * strides[d], all in bytes, in a buffer."""
 
     buffer: Buffer
     shape: Shape
@@ -24,13 +24,13 @@ class View:
 
 
 def whole(buffer: Buffer, shape: Shape) -> View:
-    """The array as it lies in its buffer."""
+    """The array as it is stored in its buffer, row-major."""
     rank = shape.rank
     return through(buffer, shape, tuple(loop_index(d, rank) for d in range(rank)), shape)
 
 
 def through(buffer: Buffer, base: Shape, index_map: IndexMap, seen: Shape) -> View:
-    """A view of shape `seen` whose elements lie in `buffer`, of shape `base`, where the index map says."""
+    """A view of shape `seen` whose elements are in `buffer`, of shape `base`, at the index map's positions."""
     item = base.dtype.itemsize
     position = linear(base, index_map, seen.rank)
     return View(buffer, seen, position.constant * item, tuple(c * item for c in position.coefficients))

@@ -22,7 +22,7 @@ from engine.program.program import Buffer
 
 @lowering("reduce-window")
 def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
-    """Any body over any number of arrays. What lies outside counts as the initial value, in a border."""
+    """Any body over any number of arrays. Positions outside have the initial value, as padding."""
     count = len(instruction.operands) // 2
     window: tuple[WindowDimension, ...] = instruction["window"]
     shape = instruction.tuple_shapes[0]
@@ -75,7 +75,7 @@ def _write(number: int, result: Buffer, shape: Shape, loops: list[tuple[str, int
 def _bordered(
     context: Context, instruction: Instruction, operand: Instruction, initial: Instruction, number: int
 ) -> View:
-    """The operand with the initial value around it and between dilated elements, where the window needs it."""
+    """The operand padded with the initial value around it and between dilated elements, where the window needs it."""
     window: tuple[WindowDimension, ...] = instruction["window"]
     source = context.view(operand)
     if all(w.padding_low == w.padding_high == 0 and w.base_dilation == 1 for w in window):
