@@ -149,7 +149,7 @@ class Context:
         self.marks.append(Mark(len(self.compute_sets), kind, label, predicate, when, turns, counter, known))
 
     def value(self, instruction: Instruction) -> Value:
-        """The instruction's value, computed now if it was deferred."""
+        """The instruction's value, lowered now if it was deferred. Raises UnsupportedOperation without a lowering."""
         if instruction not in self.values:
             self.values[instruction] = self._lower(instruction)
         return self.values[instruction]

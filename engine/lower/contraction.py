@@ -73,7 +73,7 @@ class ContractionDraft:
 
 
 def table(*axes: tuple[int, int]) -> np.ndarray:
-    """Byte offsets of all index combinations of (extent, stride) axes, last axis fastest."""
+    """Byte offsets, int64 [product of extents], of all indices of (extent, stride) axes, last axis fastest."""
     offsets = np.zeros(1, np.int64)
     for extent, stride in axes:
         offsets = (offsets[:, None] + np.arange(extent, dtype=np.int64) * stride).reshape(-1)

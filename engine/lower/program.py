@@ -38,7 +38,8 @@ def lower_module(
 ) -> Program:
     """The compute sets of one step, in the order of the entry's instructions, before all passes over programs.
 
-    `exceptions` are the names of the floating-point exceptions that the program will check for.
+    `exceptions` are the names of the floating-point exceptions that the program will check for. Raises
+    UnsupportedOperation for an instruction that has no lowering.
     """
     context = Context(module, roles, constants)
     for parameter in module.entry.parameters:

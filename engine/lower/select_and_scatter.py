@@ -32,7 +32,10 @@ from engine.program.work.records import Records
 
 @lowering("select-and-scatter")
 def lower_select_and_scatter(context: Context, instruction: Instruction) -> Value:
-    """16-bit floats that are added are summed in f32 and rounded once."""
+    """16-bit floats that are added are summed in f32 and rounded once.
+
+    Raises UnsupportedOperation for bodies that do more than compute on scalars.
+    """
     direction = comparison_direction(instruction.called[0])
     adds = single_operation(instruction.called[1]) == "add"
     wide = widened(instruction.array_shape.element_type)

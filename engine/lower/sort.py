@@ -30,7 +30,10 @@ ASCENDING, DESCENDING = ("LT", "LE"), ("GT", "GE")
 
 @lowering("sort")
 def lower_sort(context: Context, instruction: Instruction) -> Value:
-    """Any number of operands of any types, along any dimension; always stable."""
+    """Any number of operands of any types, along any dimension; always stable.
+
+    Raises UnsupportedOperation for a comparator that does more than compute on scalars.
+    """
     (dimension,) = instruction["dimensions"]
     shapes = [o.array_shape for o in instruction.operands]
     length = shapes[0].dimensions[dimension]

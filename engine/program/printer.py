@@ -12,7 +12,7 @@ from engine.program.work.fused_loop import Count, FusedLoop, Strided
 
 
 def print_program(program: Program) -> str:
-    """Prints the whole program; a buffer is shown with its shape wherever a span names it."""
+    """The whole program as text; a buffer is shown with its shape wherever a span names it."""
     lines = [f"program {program.name}"]
     faces = [("feed", program.feeds), ("variable", program.variables), ("output", dict(enumerate(program.outputs)))]
     lines += [f"  {kind} {k}: {_buffer(b)}" for kind, held in faces for k, b in held.items()]
@@ -24,14 +24,14 @@ def print_program(program: Program) -> str:
 
 
 def print_mark(mark: Mark) -> str:
-    """Prints a mark on one line."""
+    """A mark as one line of text."""
     condition = "" if mark.predicate is None else f" if {mark.predicate.name} is {mark.when}"
     condition += "" if mark.known is None else f" in the iterations {mark.known.values} that are {mark.when}"
     return f"{mark.kind} {mark.label}{condition}" + (f", {mark.turns} iterations" if mark.turns else "")
 
 
 def print_work(work: Work) -> str:
-    """Prints work on several lines: its kind and fields; a fused loop with its body."""
+    """Work as several lines of text: its kind and fields; a fused loop with its body."""
     return "\n".join(_work(work))
 
 

@@ -20,7 +20,7 @@ WORTH = 0.8
 
 def split_products(program: Program) -> Program:
     """Splits the products for which it is faster into bfloat16 values."""
-    if program.exceptions is not None:  # which are defined by the operands' own products
+    if program.exceptions is not None:  # which must be detected in the operands' own products
         return program
     chosen = {each for each in program.compute_sets if isinstance(each.work, Contraction) and _pays(each.work)}
     if not chosen or not may_use_matrix_registers():
