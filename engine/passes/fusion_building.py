@@ -1,4 +1,4 @@
-"""Makes `fusion` instructions out of groups: a computation of what happens inside, parameters for what comes in."""
+"""Builds `fusion` instructions from groups: a computation for the members, parameters for the inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Builder:
         self.recomputed = Recomputed(groups, self.users, self._is_free)
 
     def need(self, instruction: Instruction) -> None:
-        """Makes sure the instruction exists in the new computation, whatever it needs before it (no recursion)."""
+        """Adds the instruction to the new computation, after all that it depends on (no recursion)."""
         stack = [instruction]
         while stack:
             current = stack[-1]
@@ -52,14 +52,14 @@ class _Builder:
                 self.new[current] = self._copy(current)
 
     def _group(self, instruction: Instruction) -> Group | None:
-        """The group to build for an instruction; none for a lone reshape, which costs nothing as it is."""
+        """The group to build for an instruction; None for a lone reshape, which costs nothing."""
         group = self.groups.of.get(instruction)
         if group is None or all(is_unit_reshape(m) for m in self.groups.members(group)):
             return None
         return group
 
     def _stand_in(self, instruction: Instruction) -> Instruction:
-        """A member that is no result itself: outside, it is a reshape of one (or nothing reads it at all)."""
+        """The value of a member that is no result: outside, it is a reshape of one (or has no readers)."""
         base = self.new[self._base(instruction)]
         if not self._is_read_outside(instruction, self.groups.of[instruction]):
             return base
@@ -84,7 +84,7 @@ class _Builder:
         return copied
 
     def _base(self, instruction: Instruction) -> Instruction:
-        """What a chain of unit reshapes reshapes."""
+        """The operand at the start of a chain of unit reshapes."""
         while is_unit_reshape(instruction) and self._inside(instruction.operands[0], self.groups.of[instruction]):
             instruction = instruction.operands[0]
         return instruction if not is_unit_reshape(instruction) else instruction.operands[0]
@@ -98,13 +98,13 @@ class _Builder:
         return member is self.root or any(not self._inside(u, group) for u in self.users[member])
 
     def _sees_through(self, instruction: Instruction) -> bool:
-        """Whether a codelet computes an instruction outside its group anew, or reads it in place."""
+        """Whether a codelet recomputes an instruction outside its group, or reads it in place."""
         if instruction in self.groups.of:
             return self.recomputed.is_on_the_way(instruction)
         return self._is_free(instruction)
 
     def _is_free(self, instruction: Instruction) -> bool:
-        """Whether an instruction in no group needs no memory of its own."""
+        """Whether an instruction outside all groups needs no memory of its own."""
         if instruction in self.groups.of:
             return False
         if is_scalar_constant(instruction):
@@ -132,7 +132,7 @@ class _Builder:
         return list(sources)
 
     def _results(self, group: Group) -> list[Instruction]:
-        """The members that someone outside reads; behind a reshape, what it reshapes."""
+        """The members with readers outside the group; for a reshape, its base."""
         results: dict[Instruction, None] = {}
         for member in self.groups.members(group):
             if self._is_read_outside(member, group):
@@ -175,7 +175,7 @@ class _Builder:
 
 
 class _FusionBody:
-    """The computation inside a fusion, grown from its results."""
+    """The computation inside a fusion, built from its results backwards."""
 
     def __init__(self, builder: _Builder, group: Group) -> None:
         self.builder, self.group = builder, group
@@ -184,7 +184,7 @@ class _FusionBody:
         self.values: dict[Instruction, Instruction] = {}
 
     def value(self, instruction: Instruction) -> Instruction:
-        """The instruction inside the fusion that stands for one outside (no recursion)."""
+        """The instruction inside the fusion that corresponds to one outside (no recursion)."""
         stack = [instruction]
         while stack:
             current = stack[-1]

@@ -1,4 +1,4 @@
-"""Groups of instructions that may become one codelet, and the test that joining two of them makes no cycle."""
+"""Groups of instructions that may become one codelet, and the test that joining two of them creates no cycle."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from engine.ir import Computation, Instruction
 
 MOST_MEMBERS = 256
-"""Instructions of a fusion. Chosen by hand."""
+"""Most instructions in a fusion. Chosen by hand."""
 
 
 @dataclass(eq=False, slots=True)
 class Group:
     """Members share `loops`; all reduces among them reduce the same loops. Sets of instructions are bit masks.
 
-    `above` and `below` are what the members need and what needs them, by data alone.
+    `above` and `below` are ancestors and descendants of the members, by data alone.
     """
 
     loops: tuple[int, ...]
@@ -55,14 +55,14 @@ class Groups:
         return below
 
     def start(self, instruction: Instruction, loops: tuple[int, ...], reduced: tuple[bool, ...] | None = None) -> Group:
-        """A group of one."""
+        """Starts a group of one instruction."""
         at = self.position[instruction]
         group = Group(loops, reduced, 1 << at, self.above[at], self.below[at])
         self.of[instruction] = group
         return group
 
     def may_join(self, a: Group, b: Group) -> bool:
-        """Whether two groups agree in their loops and no third instruction lies between them."""
+        """Whether two groups have the same loops and no third instruction is on a path between them."""
         if a is b or a.loops != b.loops:
             return False
         if a.reduced and b.reduced and a.reduced != b.reduced:
@@ -72,9 +72,9 @@ class Groups:
         return not self._leads(a, b) and not self._leads(b, a)
 
     def _leads(self, start: Group, goal: Group) -> bool:
-        """Whether a way leads from one group to another through instructions outside both.
+        """Whether there is a path from one group to another through instructions outside both.
 
-        By data it shows at once; else it goes through other groups, whose members all wait for each other.
+        Paths by data alone are found at once; others go through other groups, whose members all depend on each other.
         """
         outside = ~(start.members | goal.members)
         reached, wanted = start.below & outside, goal.above & outside
@@ -94,7 +94,7 @@ class Groups:
             others = [g for g in others if g.members & ~reached]
 
     def absorb(self, instruction: Instruction, group: Group) -> None:
-        """Adds an instruction all of whose users are in the group: nothing new is reachable."""
+        """Adds an instruction all of whose users are in the group: nothing new becomes reachable."""
         at = self.position[instruction]
         group.members |= 1 << at
         group.above |= self.above[at]
@@ -103,7 +103,7 @@ class Groups:
         self._several[group] = None
 
     def join(self, a: Group, b: Group) -> Group:
-        """Makes b part of a."""
+        """Merges b into a."""
         for at in bits(b.members):
             self.of[self.instructions[at]] = a
         a.members |= b.members
@@ -115,7 +115,7 @@ class Groups:
         return a
 
     def members(self, group: Group) -> list[Instruction]:
-        """In the computation's order."""
+        """The members in the computation's order."""
         return [self.instructions[at] for at in bits(group.members)]
 
     def __iter__(self) -> Iterator[Group]:
@@ -123,7 +123,7 @@ class Groups:
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The positions of the ones, lowest first."""
+    """The indices of the one bits, lowest first."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1

@@ -1,4 +1,4 @@
-"""Puts the body of each `call`, and the branch of each `conditional` with a constant choice, in its place."""
+"""Inlines the body of each `call`, and the branch of each `conditional` with a constant choice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from engine.passes.rewriting import Names, changed
 
 
 def inline_calls(module: Module) -> Module:
-    """Also forwards each `get-tuple-element` of a `tuple`, since inlining brings them together."""
+    """The module with calls inlined; also forwards `get-tuple-element` of `tuple`, which inlining makes adjacent."""
     new: dict[Computation, Computation] = {}
     for computation in module.computations():
         new[computation] = _Inliner(computation, new).run()
@@ -16,7 +16,7 @@ def inline_calls(module: Module) -> Module:
 
 
 class _Inliner:
-    """Copies one computation; callees have been inlined before, so a body holds no call any more."""
+    """Copies one computation; callees have been inlined before, so their bodies contain no calls."""
 
     def __init__(self, computation: Computation, computations: dict[Computation, Computation]) -> None:
         self.computation = computation
@@ -34,7 +34,7 @@ class _Inliner:
         return Computation(self.computation.name, self.instructions, root)
 
     def add(self, instruction: Instruction, new: dict[Instruction, Instruction], *, copy: bool = False) -> None:
-        """Adds one instruction, or what replaces it, and notes in `new` what stands for it."""
+        """Adds one instruction, or what replaces it, and records the replacement in `new`."""
         operands = tuple([new[operand] for operand in instruction.operands])
         called = tuple([self.computations.get(callee, callee) for callee in instruction.called])
         if instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
@@ -52,7 +52,7 @@ class _Inliner:
             self.instructions.append(new[instruction])
 
     def inline(self, body: Computation, arguments: tuple[Instruction, ...]) -> Instruction:
-        """Adds a copy of a body, which may be called more than once; returns its root's."""
+        """Adds a copy of a body, which may be called more than once; returns the root's copy."""
         new: dict[Instruction, Instruction] = {}
         for instruction in body.instructions:
             if instruction.opcode == "parameter":
@@ -63,7 +63,7 @@ class _Inliner:
 
 
 def constant_branch(instruction: Instruction, operands: tuple[Instruction, ...]) -> int | None:
-    """Which branch a conditional takes, if its predicate or branch index is a constant."""
+    """The index of the branch that a conditional takes, if its predicate or branch index is a constant."""
     if instruction.opcode != "conditional" or operands[0].opcode != "constant":
         return None
     choice = operands[0]["literal"].item()

@@ -1,4 +1,4 @@
-"""Of a sort only the first elements, where nobody takes others: a search for the k largest need not sort the rest."""
+"""Limits sorts to the elements that have readers: a search for the k largest need not sort the rest."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from engine.passes.rewriting import Visit, changed, make, rewrite_each
 
 
 def limit_sorts(module: Module) -> Module:
-    """Sorts all of whose results are sliced get a `limit` and results that are that long.
+    """Gives sorts all of whose results are sliced a `limit`, and results of that length.
 
-    The sorts without a limit are left behind for dead_code.
+    The sorts without a limit are left for dead_code to remove.
     """
     return rewrite_each(module, _visit_for)
 
@@ -43,7 +43,7 @@ def _visit_for(computation: Computation) -> Visit:
 
 
 def _sliced_sort(instruction: Instruction) -> Instruction | None:
-    """The sort that a slice takes its elements from."""
+    """The sort whose elements a slice reads."""
     if instruction.opcode != "slice":
         return None
     (source,) = instruction.operands
@@ -53,7 +53,7 @@ def _sliced_sort(instruction: Instruction) -> Instruction | None:
 
 
 def _limit(sort: Instruction, users: dict[Instruction, list[Instruction]], root: Instruction) -> int | None:
-    """How many elements of its rows are needed, if all that reads them are slices that leave some out."""
+    """The number of leading elements that are read, if all readers are slices that leave some out."""
     (dimension,) = sort["dimensions"]
     results = [sort] if len(sort.operands) == 1 else users[sort]
     readers = [reader for result in results for reader in users[result]]

@@ -1,4 +1,4 @@
-"""Which results take memory, who reads them, and how much of it an order of instructions needs."""
+"""Results that take memory, their readers, and the memory that an order of instructions needs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from engine.ir.opcodes import NOT_STORED
 
 @dataclass(slots=True)
 class LiveStorage:
-    """Of one computation: `reads` and `readers` see through instructions that take no memory of their own."""
+    """Storage of one computation: `reads` and `readers` look through instructions that take no memory of their own."""
 
     sources: dict[Instruction, tuple[Instruction, ...]] = field(default_factory=dict)
     reads: dict[Instruction, tuple[Instruction, ...]] = field(default_factory=dict)
     readers: dict[Instruction, list[Instruction]] = field(default_factory=dict)
     bytes: dict[Instruction, int] = field(default_factory=dict)
     kept: frozenset[Instruction] = frozenset()
-    """What the root needs, and what therefore lives to the end."""
+    """Results that the root needs, which are therefore live to the end."""
 
 
 def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -> LiveStorage:
-    """Results in `in_place`, also some of an instruction's several, overwrite memory that exists anyway."""
+    """The storage; results in `in_place`, also single ones of several results, overwrite memory that exists anyway."""
     storage = LiveStorage()
     overwriting = _bytes_overwritten(in_place)
     for instruction in computation.instructions:
@@ -41,7 +41,7 @@ def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -
 
 
 def _bytes_overwritten(in_place: Iterable[Instruction]) -> dict[Instruction, int]:
-    """Of what each instruction that makes such results puts out, the bytes that are theirs."""
+    """For each instruction with such results, the bytes of its output that they make up."""
     made: dict[tuple[Instruction, int | None], int] = {}
     for result in in_place:
         maker, element, size = result, None, bytes_of(result.shape)
@@ -74,7 +74,7 @@ def bytes_of(shape: AnyShape) -> int:
 
 
 def peak_of(order: Iterable[Instruction], storage: LiveStorage) -> int:
-    """The most bytes alive at once when the instructions that take memory run in this order."""
+    """The most bytes live at once when the instructions that take memory run in this order."""
     waiting = {instruction: len(readers) for instruction, readers in storage.readers.items()}
     alive = peak = 0
     for instruction in order:
@@ -89,6 +89,6 @@ def peak_of(order: Iterable[Instruction], storage: LiveStorage) -> int:
 
 
 def peak_liveness(computation: Computation, in_place: Iterable[Instruction] = ()) -> int:
-    """The most bytes that results take at once in the computation's order, parameters and constants aside."""
+    """The most bytes that results take at once in the computation's order, without parameters and constants."""
     storage = storage_of(computation, in_place)
     return peak_of([i for i in computation.instructions if i in storage.reads], storage)

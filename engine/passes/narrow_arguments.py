@@ -1,7 +1,7 @@
-"""Halves are given to the branches of a conditional as halves, and widened there, where somebody wants them wide.
+"""Branches of a conditional take 16-bit floats as such, and widen them where their instructions need it.
 
-A step under a loss scale widens its gradients, looks whether all of them are finite, and updates its weights if so: the
-gradients wait for that decision in memory.
+A step with loss scaling widens its gradients, checks that all of them are finite, and updates its weights if so:
+the gradients are in memory until that decision.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WIDE = frozenset({"f32", "f64"})
 
 
 def narrow_arguments(module: Module) -> Module:
-    """Takes what widens halves into the branches that are given the wide array."""
+    """Moves conversions of 16-bit floats to wide types into the branches that take the wide array."""
     return rewrite(module, _visit)
 
 
@@ -41,7 +41,7 @@ def _visit(before: Instruction, instruction: Instruction) -> Instruction | None:
 
 
 def _widened(argument: Instruction) -> list[int]:
-    """The elements of a tuple that are halves made wide."""
+    """The indices of a tuple's elements that are widened 16-bit floats."""
     if argument.opcode != "tuple":
         return []
     return [number for number, element in enumerate(argument.operands) if _widens(element)]
@@ -54,20 +54,20 @@ def _widens(instruction: Instruction) -> bool:
 
 
 def _narrowed(argument: Instruction, widened: list[int]) -> Instruction:
-    """The tuple with halves in the place of those elements."""
+    """The tuple with 16-bit floats in place of those elements."""
     elements = [e.operands[0] if number in widened else e for number, e in enumerate(argument.operands)]
     return tuple_of(argument.name, elements)
 
 
 def _reads_elements_alone(branch: Computation) -> bool:
-    """Whether nothing of a branch takes its argument as a whole."""
+    """Whether no instruction of a branch reads its argument as a whole."""
     (parameter,) = branch.parameters
     users = branch.users()[parameter]
     return branch.root is not parameter and all(user.opcode == "get-tuple-element" for user in users)
 
 
 def _widening(branch: Computation, argument: Instruction, widened: list[int]) -> Computation:
-    """The branch for halves in the place of those elements of its argument."""
+    """The branch with 16-bit floats in place of those elements of its argument."""
     (old,) = branch.parameters
     parameter = parameter_of(old.name, [element.shape for element in argument.operands])
     replacements = {old: parameter}

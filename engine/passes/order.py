@@ -1,4 +1,4 @@
-"""Orders the entry's instructions so that results live briefly: each weight's update follows its gradient."""
+"""Orders the entry's instructions for short live ranges: each weight's update follows its gradient."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Preference = Callable[[int], int]
 
 
 def most_bytes_first(bytes_freed: int) -> int:
-    """Runs what frees most, or takes least."""
+    """Prefers the instruction that frees most bytes, or takes fewest."""
     return -bytes_freed
 
 
 def freeing_first(bytes_freed: int) -> int:
-    """Runs what frees memory; takes the rest in the order it came in."""
+    """Prefers instructions that free memory; others keep the given order."""
     return -max(0, bytes_freed)
 
 
 def as_given(_: int) -> int:
-    """Keeps the order it came in as far as possible."""
+    """Keeps the given order as far as possible."""
     return 0
 
 
@@ -42,7 +42,7 @@ def schedule(module: Module, before: Before | None = None, options: CompilerOpti
     """The module with its entry in the order that needs least memory of those tried, or in that of an algorithm.
 
     `before[x]` lists instructions that must run before x although x does not read them. Raises InternalError
-    when this makes a cycle.
+    if this creates a cycle.
     """
     entry = module.entry
     storage = storage_of(entry, _updates_in_place(module))
@@ -58,13 +58,13 @@ def schedule_updates_last(module: Module, options: CompilerOptions = DEFAULT_OPT
 
 
 def _best(storage: LiveStorage, needs: Needs) -> list[Instruction]:
-    """Of several orders that with the lowest peak of live bytes."""
+    """The order with the lowest peak of live bytes among several."""
     orders = [_list_schedule(storage, needs, preference) for preference in PREFERENCES]
     return min(orders, key=lambda each: peak_of(each, storage))
 
 
 def _by_algorithm(storage: LiveStorage, needs: Needs, options: CompilerOptions) -> list[Instruction]:
-    """The order of an algorithm. What draws from a hidden state does so in the same order as by default."""
+    """The order of an algorithm. Draws from a hidden state keep their default order."""
     drawing = [instruction for instruction in _best(storage, needs) if not is_repeatable(instruction)]
     needs = dict(needs)
     for earlier, later in pairwise(drawing):
@@ -77,7 +77,7 @@ def _by_algorithm(storage: LiveStorage, needs: Needs, options: CompilerOptions) 
 
 
 def _updates_in_place(module: Module) -> list[Instruction]:
-    """Results that become a parameter's new value and can be written over its old one."""
+    """Results that become a parameter's new value and can overwrite its old one."""
     return [module.results[index] for index in module.aliases.values()]
 
 
@@ -85,7 +85,7 @@ Needs = dict[Instruction, tuple[Instruction, ...]]
 
 
 def _needs(computation: Computation, storage: LiveStorage, before: Before) -> Needs:
-    """What must have run before each instruction that takes memory; others hand their needs on."""
+    """The instructions that must run before each one that takes memory; others pass their needs on."""
     needs: Needs = {}
     for instruction in computation.instructions:
         earlier = [s for each in before.get(instruction, ()) for s in storage.sources[each]]
@@ -104,7 +104,7 @@ def _needs(computation: Computation, storage: LiveStorage, before: Before) -> Ne
 
 
 def _list_schedule(storage: LiveStorage, needs: Needs, preference: Preference) -> list[Instruction]:
-    """Always runs the most preferred instruction that is ready; of equals the first in the given order."""
+    """Always runs the most preferred ready instruction; of equals the first in the given order."""
     number = {instruction: n for n, instruction in enumerate(needs)}
     by_number = list(needs)
     missing = {instruction: len(needed) for instruction, needed in needs.items()}
@@ -135,7 +135,7 @@ def _list_schedule(storage: LiveStorage, needs: Needs, preference: Preference) -
         for source in storage.reads[instruction]:
             unread[source] -= 1
             if unread[source] == 1:
-                # Its last reader now frees it: offered again, this time further to the front.
+                # Its last reader now frees it: pushed again, with a better preference.
                 last = next(reader for reader in storage.readers[source] if reader not in done)
                 if not missing[last]:
                     heapq.heappush(ready, entry(last))
@@ -146,7 +146,7 @@ def _list_schedule(storage: LiveStorage, needs: Needs, preference: Preference) -
 
 
 def _with_the_rest(computation: Computation, order: list[Instruction]) -> list[Instruction]:
-    """Parameters first; what takes no memory right before its first user; what no one uses at the end."""
+    """Parameters first; instructions without memory right before their first user; unused ones at the end."""
     parameters = [i for i in computation.instructions if i.opcode == "parameter"]
     placed: dict[Instruction, None] = dict.fromkeys(parameters)
     for instruction in (*order, *computation.instructions):

@@ -1,4 +1,4 @@
-"""All passes over modules, in the order they run: MODULE_PASSES, which `engine.compile.prepare` walks through."""
+"""All passes over modules, in the order they run: MODULE_PASSES, which `engine.compile.prepare` runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from engine.passes.transposed_products import sums_of_transposed_products
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a program is compiled with besides its module."""
+    """The settings that a program is compiled with, besides its module."""
 
     floating_point: FloatingPoint = IEEE
     options: CompilerOptions = DEFAULT_OPTIONS
@@ -54,7 +54,7 @@ class PassPipeline(NamedTuple):
     name: str
     passes: tuple[Callable[..., Module], ...]
     setting: str = ""
-    """The field of Settings that the passes take after the module."""
+    """The field of Settings whose value the passes take after the module."""
     applies: Callable[[Module, Settings], bool] = lambda module, settings: True
 
 
@@ -62,12 +62,12 @@ SIMPLIFICATION: tuple[Pass, ...] = (
     inline_calls,
     expand_batch_norm,
     dead_code,
-    # Half of a traced program are equal constants and their broadcasts: these are merged before all else.
+    # Half of a traced program is equal constants and their broadcasts: these are merged before all else.
     common_subexpressions,
     simplify_shapes,
     constant_folding,
     simplify_arithmetic,
-    # Folding has made predicates constant, and arithmetic has brought shapes together.
+    # Folding has made predicates constant, and arithmetic rules have made shapes equal.
     inline_calls,
     dead_code,
     simplify_shapes,
@@ -82,7 +82,7 @@ SIMPLIFICATION: tuple[Pass, ...] = (
 
 LOOP_PASSES: tuple[Pass, ...] = (
     flatten_loop_states,
-    # Forwards the elements of the tuples that passes on loops leave behind.
+    # Forwards the elements of the tuples that passes on loops leave.
     inline_calls,
     dead_code,
     prune_loop_states,

@@ -1,7 +1,7 @@
-"""Divisions by square roots as the processor's estimates allow: the optimizers' updates in half the time.
+"""Divisions by square roots with the precision of the processor's estimates: optimizer updates in half the time.
 
-x / sqrt(y) becomes x * rsqrt(y), for at most 2 ULP. Of x / (sqrt(y) + c), as Adam has it, root and division say by
-HLO's attribute result_accuracy that so many ULP will do.
+x / sqrt(y) becomes x * rsqrt(y), within 2 ULP. In x / (sqrt(y) + c), as in Adam, root and division get HLO's attribute
+result_accuracy with that many ULP.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from engine.passes.rewriting import RuleSet, make, rewrite
 RULES = RuleSet()
 ULPS = 2
 LEAST, LARGEST = 1e-12, 2.0**100
-"""Beside the least the roots of numbers near the denormals, which are estimated badly, do not count; and divisors stay
-far below the largest, whose reciprocals are denormal."""
+"""Next to the least, roots of near-denormal numbers, whose estimates are bad, are negligible; and divisors stay far
+below the largest, where reciprocals are denormal."""
 
 
 @RULES.on("divide")
 def divide_by_square_root(instruction: Instruction) -> Instruction | None:
-    """In f32 only: there the processor has an estimate to start from."""
+    """x / sqrt(y), in f32 only: there the processor has an estimate to start from."""
     x, y = instruction.operands
     if y.opcode != "sqrt" or instruction.array_shape.element_type != "f32":
         return None
@@ -28,7 +28,7 @@ def divide_by_square_root(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("divide")
 def divide_by_square_root_and_constant(instruction: Instruction) -> Instruction | None:
-    """In f32 only, and for positive constants of ordinary size: the divisor is then ordinary too."""
+    """x / (sqrt(y) + c), in f32 only, for positive constants in range, which keep the divisor in range too."""
     x, y = instruction.operands
     if y.opcode != "add" or instruction.array_shape.element_type != "f32" or instruction.get("result_accuracy"):
         return None

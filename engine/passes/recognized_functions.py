@@ -1,6 +1,6 @@
-"""Functions of one number that came written out, recognised by their values: erfc, which gelu is made of.
+"""Functions of one variable that arrive written out, recognised by their values: erfc, which gelu uses.
 
-TensorFlow hands over sixty operations, two divisions among them, for what the lanes have a shorter way to.
+TensorFlow emits sixty operations, two divisions among them, for a function that the lanes compute in fewer.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from engine.passes.rewriting import Visit, changed, make, rewrite_each
 from engine.passes.splats import splat_value
 
 MOST_OPERATIONS = 150
-"""Of a subgraph that is looked at. Chosen by hand."""
+"""Most operations of a subgraph that is considered. Chosen by hand."""
 LEAST_OPERATIONS = 20
-"""Fewer are left as they are: few take longer than the function."""
+"""Subgraphs with fewer are left unchanged: few take longer than the function."""
 SAMPLES = np.unique(np.append(np.linspace(-12, 9, 1009), [-2.0, -1.0, 0.0, 1.0, 2.0])).astype(np.float32)
-"""Up to where the function is no denormal."""
+"""Arguments up to where the function becomes denormal."""
 EXPECTED = np.array([erfc(x) for x in SAMPLES.tolist()])
 TOLERANCE = 1e-5
-"""Relative error of a function that counts as recognised. Chosen by hand."""
+"""Largest relative error of a function that is recognised. Chosen by hand."""
 Path = tuple[int, ...]
 logger = logging.getLogger("ipu")
 
 
 def recognized_functions(module: Module) -> Module:
-    """Writes `erfc` for what has its values at many points, in f32."""
+    """Replaces f32 subgraphs that have the values of erfc at many points by `erfc`."""
     return rewrite_each(module, _visit_for)
 
 
@@ -53,7 +53,7 @@ def _visit_for(computation: Computation) -> Visit:
 
 
 def _argument(root: Instruction, position: dict[Instruction, int]) -> tuple[Instruction, list[Instruction]] | None:
-    """The one instruction from which all else follows, and what does, in order: the nearest such."""
+    """The nearest instruction on which all others depend, and these others, operands first; None if there is none."""
     pending, inside = [-position[root]], {root}
     by_position: dict[int, Instruction] = {position[root]: root}
     cone: list[Instruction] = []
@@ -77,7 +77,7 @@ def _is_erfc(root: Instruction, argument: Instruction, cone: list[Instruction]) 
         return False
     try:
         found = _at_samples(root, argument, cone)
-    except Exception as error:  # the program runs as it is written, whatever a definition does at the samples
+    except Exception as error:  # whatever a definition raises at the samples, the program stays unchanged
         logger.debug("%r is not looked at: %r", root, error)
         return False
     return found.shape == EXPECTED.shape and bool(np.all(np.abs(found - EXPECTED) <= TOLERANCE * EXPECTED))
@@ -102,7 +102,7 @@ def _repeated(splat: Instruction) -> np.ndarray:
 
 
 def _way(root: Instruction, argument: Instruction) -> Path:
-    """Which operands lead from one instruction to another."""
+    """The operand numbers on a path from one instruction to another."""
     ways: dict[Instruction, Path] = {root: ()}
     stack = [root]
     while stack:

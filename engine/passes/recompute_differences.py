@@ -1,6 +1,6 @@
-"""x - mean(x) is made anew for each of its users: x lies in memory anyway, and a difference costs less than a buffer.
+"""x - mean(x) is recomputed for each of its users: x is in memory anyway, and a difference costs less than a buffer.
 
-Batch normalization reads it when the variance is taken and again, much later, in the backward pass.
+Batch normalisation reads it for the variance and again, much later, in the backward pass.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from engine.passes.fusible import is_elementwise, is_reduction
 from engine.passes.rewriting import Visit, changed, rewrite_each
 
 FARTHEST = 16
-"""Instructions looked at between a reduction and the difference."""
+"""Most instructions considered between a reduction and the difference."""
 
 
 def recompute_differences(module: Module) -> Module:
-    """Copies differences whose users are all elementwise or reductions: these take the copies into their loops."""
+    """Copies differences whose users are all elementwise or reductions: these fuse the copies into their loops."""
     return rewrite_each(module, _visit_for)
 
 
@@ -37,7 +37,7 @@ def _visit_for(computation: Computation) -> Visit:
 
 
 def _is_cheap(instruction: Instruction, users: list[Instruction]) -> bool:
-    """Whether this is x minus a summary of x, read point by point in several places."""
+    """Whether this is x minus a summary of x, read point by point by several users."""
     if instruction.opcode != "subtract" or len(set(users)) < 2:
         return False
     x, mean = instruction.operands
@@ -47,7 +47,7 @@ def _is_cheap(instruction: Instruction, users: list[Instruction]) -> bool:
 
 
 def _summarises(value: Instruction, x: Instruction) -> bool:
-    """Whether a value is made of a reduction of x, through instructions smaller than x."""
+    """Whether a value is computed from a reduction of x, through instructions smaller than x."""
     stack, seen = [value], {value}
     while stack and len(seen) < FARTHEST:
         current = stack.pop()

@@ -1,6 +1,6 @@
-"""Which members of a group other groups compute anew from what lies in memory anyway, instead of reading a result.
+"""Members of a group that other groups recompute from arrays in memory, instead of reading a result.
 
-The backward pass wants much that the forward pass had at hand: what an activation was given, a normalised array.
+The backward pass needs many values of the forward pass: an activation's input, a normalised array.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from engine.passes.fusible import is_elementwise, is_scalar_constant, is_unit_re
 from engine.passes.groups import Group, Groups, bits
 
 LEAST_ELEMENTS = 1 << 17
-"""Smaller results stay in a cache near the processor."""
+"""Smaller results stay in a cache close to the core."""
 MOST_COST = 16
-"""Operations on a point that take about as long as writing it and reading it again."""
+"""Cost of operations on a point that take about as long as writing and re-reading it."""
 MOST_COST_AT_HAND = 4
-"""The same where it is read again at once, from a cache."""
+"""The same where it is re-read at once, from a cache."""
 MOST_BYTES_AT_HAND = 1 << 19
-"""Of an array that may be read besides in place of one that was written: it is still in the cache."""
+"""Bytes of an array that may be read in addition to replace one that was written: it is still in the cache."""
 SMALL = 8
-"""How many times smaller an array is that costs next to nothing to read."""
+"""The factor by which an array must be smaller to cost next to nothing to read."""
 
 
 class Recomputed:
-    """The members of all groups of a computation that are no results for that reason."""
+    """The members of all groups of a computation that are recomputed and hence no results."""
 
     def __init__(
         self, groups: Groups, users: dict[Instruction, list[Instruction]], is_free: Callable[[Instruction], bool]
     ) -> None:
-        """`is_free` says of what is in no group whether a codelet sees through it."""
+        """`is_free` tells of an instruction in no group whether a codelet looks through it."""
         self.groups, self.users, self.is_free = groups, users, is_free
         self._chosen: dict[Group, tuple[set[Instruction], set[Instruction]]] = {}
 
@@ -38,7 +38,7 @@ class Recomputed:
         return instruction in self._of(instruction)[0]
 
     def is_on_the_way(self, instruction: Instruction) -> bool:
-        """Whether other groups see through a member, as it is one of these or they need it for one."""
+        """Whether other groups look through a member, because they recompute it or need it to."""
         return instruction in self._of(instruction)[1]
 
     def _of(self, instruction: Instruction) -> tuple[set[Instruction], set[Instruction]]:
@@ -50,7 +50,7 @@ class Recomputed:
         return self._chosen[group]
 
     def _choose(self, group: Group) -> tuple[set[Instruction], set[Instruction]]:
-        """What is recomputed, never all results of a group, and what that takes of the group."""
+        """The recomputed members, never all results of a group, and the members that recomputing them takes."""
         read = {m: None for m in self.groups.members(group) if self._is_read_outside(m, group)}
         ways = {m: way for m in read if self._may_be_read_anew(m, group) and (way := self._way_to(m, group))}
         if not ways or len(ways) == len(read):
@@ -74,7 +74,7 @@ class Recomputed:
         )
 
     def _pays(self, member: Instruction, group: Group, large: set[Instruction], cost: int) -> bool:
-        """Whether its readers have at most one array more to read in its place, and that while it is at hand."""
+        """Whether its readers read at most one array more instead, and that while it is in a cache."""
         readers = {self.groups.of[u] for u in self._readers_outside(member, group)}
         more = sum(max(0, len(large - self._read_by(reader)) - 1) for reader in readers)
         at_hand = [not self._are_products_between(group, reader) for reader in readers]
@@ -83,7 +83,7 @@ class Recomputed:
         return not more or (more == 1 and all(at_hand) and member.array_shape.bytes <= MOST_BYTES_AT_HAND)
 
     def _read_by(self, group: Group) -> set[Instruction]:
-        """The arrays a group reads, behind moves."""
+        """The arrays a group reads, through data movement."""
         found: set[Instruction] = set()
         stack = [o for member in self.groups.members(group) for o in member.operands]
         while stack:
@@ -101,7 +101,7 @@ class Recomputed:
         return any(self.groups.instructions[at].opcode in CONTRACTIONS for at in bits(between))
 
     def _way_to(self, member: Instruction, group: Group) -> set[Instruction]:
-        """The members it is made of, if that is few operations on arrays that lie in memory anyway; else none."""
+        """The members it is computed from, if those are few operations on arrays in memory; else the empty set."""
         cost, large, way = 0, set(), set()
         stack, seen = [member], {member}
         while stack:
@@ -117,7 +117,7 @@ class Recomputed:
                     return set()
                 if current.shape.elements * SMALL > member.array_shape.elements:
                     # A parameter may be a variable, and updated before the group runs.
-                    # A contraction's result is in memory whatever reads it.
+                    # A contraction's result is in memory in any case.
                     if current.opcode not in CONTRACTIONS and current not in self.groups.of:
                         return set()
                     large.add(current)

@@ -1,8 +1,8 @@
 """The driver of all rewriting passes: one sweep over each computation, operands first, until no rule applies.
 
-A rule sees an instruction whose operands are final and returns what shall stand in its place, or None. What
-it returns may be built from new instructions; they are offered to the rules in turn. No instruction is
-changed: those that a rule or a rewritten operand touches are made anew, all others stay the same objects.
+A rule sees an instruction whose operands are final and returns its replacement, or None. The replacement may be
+built from new instructions; the rules are applied to them as well. No instruction is changed: those that a rule or
+a rewritten operand affects are copied, all others stay the same objects.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def make(
     called: tuple[Computation, ...] = (),
     **attributes: Any,
 ) -> Instruction:
-    """A new instruction that stands for (a part of) another one and says it came from the same place."""
+    """A new instruction that replaces (a part of) another one and has its op_name."""
     name = like.name if opcode == like.opcode else opcode
     return Instruction(name, opcode, shape, tuple(operands), attributes, called, like.op_name)
 
@@ -67,7 +67,7 @@ def changed(
     name: str | None = None,
     **attributes: Any,
 ) -> Instruction:
-    """A copy of an instruction in which some parts are different."""
+    """A copy of an instruction with some fields changed."""
     return Instruction(
         instruction.name if name is None else name,
         instruction.opcode,
@@ -85,7 +85,7 @@ def rewrite(module: Module, visit: Visit) -> Module:
 
 
 def rewrite_each(module: Module, visit_for: Callable[[Computation], Visit]) -> Module:
-    """Rewrites every computation, callees first, with rules made for it; the same module if none changed."""
+    """Rewrites every computation, callees first, with rules built for it; the same module if none changed."""
     new: dict[Computation, Computation] = {}
     for computation in module.computations():
         new[computation] = _Sweep(visit_for(computation), new).run(computation)
@@ -94,14 +94,14 @@ def rewrite_each(module: Module, visit_for: Callable[[Computation], Visit]) -> M
 
 
 class Names:
-    """Gives each instruction of a computation a name of its own."""
+    """Gives each instruction of a computation a unique name."""
 
     def __init__(self, instructions: Iterable[Instruction]) -> None:
         self._owners: dict[str, Instruction] = {i.name: i for i in instructions}
         self._next: dict[str, int] = {}
 
     def settle(self, instruction: Instruction, stands_for: Instruction) -> Instruction:
-        """The instruction, renamed if its name belongs to another than the one it stands for."""
+        """The instruction, renamed if its name belongs to another one than `stands_for`."""
         owner = self._owners.setdefault(instruction.name, instruction)
         if owner is not instruction and owner is not stands_for:
             instruction = changed(instruction, name=self._unused(instruction.name))
@@ -119,7 +119,7 @@ class Names:
 
 
 class _Sweep:
-    """One computation's rewriting: `new` maps every instruction met to the one that stands for it now."""
+    """The rewriting of one computation: `new` maps every instruction seen to its current replacement."""
 
     def __init__(self, visit: Visit, computations: dict[Computation, Computation]) -> None:
         self.visit = visit
@@ -137,7 +137,7 @@ class _Sweep:
         return Computation(computation.name, self.instructions, root)
 
     def settle(self, instruction: Instruction) -> None:
-        """Rewrites an instruction and all that its replacements bring with them."""
+        """Rewrites an instruction and all new instructions of its replacements."""
         new = self.new
         replaced: dict[Instruction, Instruction] = {}
         stack = [instruction]

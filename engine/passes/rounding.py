@@ -1,8 +1,8 @@
-"""Halves as the configured chip makes them: every place where a result becomes f16 turns into a conversion of its own.
+"""16-bit floats as the configured chip rounds them: every rounding of a result to f16 becomes an explicit conversion.
 
-Arithmetic of halves is f32 arithmetic that is rounded, so an f16 operation becomes an f32 operation and what is asked
-for of its rounding: a `stochastic-convert`, or a `convert` that says what an overflow gives. Each computation draws the
-keys of its roundings once whenever it runs: in each step, and in each turn of a loop.
+f16 arithmetic is rounded f32 arithmetic, so an f16 operation becomes an f32 operation and the requested rounding:
+a `stochastic-convert`, or a `convert` with an attribute for overflows. Each computation draws the keys of its
+roundings once whenever it runs: in each step, and in each iteration of a loop.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from engine.passes.widened_bodies import HALF, WIDE, WidenedBodies, wide_shape
 
 EXACT_SOURCES = frozenset({"f16", "pred", "s8", "u8"})
 ROUNDED = CONTRACTIONS | LINEAR_ALGEBRA | (ELEMENTWISE - EXACT)
-"""Operations whose halves need rounding; others have exact results, round by themselves, or as their bodies do."""
+"""Operations whose f16 results need rounding; others are exact, round by themselves, or as their bodies do."""
 KEYS_PER_COUNTER = 4
 
 
 def explicit_rounding(module: Module, floating_point: FloatingPoint) -> Module:
-    """The module with the roundings to halves that are asked for; the same module if IEEE's are wanted everywhere.
+    """The module with the requested roundings to f16; the same module if IEEE's are requested everywhere.
 
-    What rounds to nearest all the same: constants, which are made on the host, the distributions of `rng`, and
-    bodies of `map` and `sort`. f64 and integers are rounded stochastically by way of f32, which is all that a chip has.
+    Some still round to nearest: constants, which the host computes, the distributions of `rng`, and bodies of
+    `map` and `sort`. f64 and integers are rounded stochastically by way of f32, which is all that a chip has.
     """
     if floating_point.overflow == "infinity" and not _has_scopes(module):
         return module
@@ -84,7 +84,7 @@ class _Roundings:
         self._places: dict[tuple[int, ...], Instruction] = {}
 
     def visit(self, _: Instruction, instruction: Instruction) -> Instruction | None:
-        """The rule: an f16 operation as the f32 operation and its rounding."""
+        """The rule: an f16 operation becomes the f32 operation and its rounding."""
         if not narrows(instruction):
             return None
         stochastic = self._is_stochastic(instruction)
@@ -106,7 +106,7 @@ class _Roundings:
         return self._floating_point.stochastic_rounding == "on"
 
     def _computed_wide(self, instruction: Instruction) -> Instruction:
-        """The operation in f32. Products take halves as they are; whoever lowers them knows how to read them."""
+        """The operation in f32. Products keep f16 operands, which their lowering reads."""
         operands = instruction.operands
         if instruction.opcode not in CONTRACTIONS:
             operands = tuple(_converted(o) if o.array_shape.element_type == HALF else o for o in operands)
@@ -116,7 +116,7 @@ class _Roundings:
         return changed(instruction, shape=wide_shape(instruction.shape), operands=operands, called=called)
 
     def _split(self, before: Instruction, wide: Instruction, stochastic: bool) -> Instruction:
-        """The rounded result in the place of the one before; of a tuple each element that was a half."""
+        """The rounded result in place of the one before; of a tuple each element that was f16."""
         if not isinstance(before.shape, TupleShape):
             return self._rounded(before, wide, stochastic)
         parts = []
@@ -135,7 +135,7 @@ class _Roundings:
         return make(like, "stochastic-convert", shape, (x, bits), overflow=overflow, stands_for=like.opcode)
 
     def _places_of(self, like: Instruction, shape: Shape) -> Instruction:
-        """The number of each element in row-major order."""
+        """The row-major index of each element, u32."""
         if shape.dimensions not in self._places:
             flat = Shape("u32", (shape.elements,))
             count = make(like, "iota", flat, (), iota_dimension=0)
@@ -145,7 +145,7 @@ class _Roundings:
         return self._places[shape.dimensions]
 
     def _next_key(self, like: Instruction, shape: Shape) -> Instruction:
-        """One of the keys for all elements. It is spread before it is taken: a codelet sees through that."""
+        """A key for all elements, u32. It is broadcast before it is sliced: a codelet looks through that order."""
         if self._keys is None:
             drawn = make(
                 like, "rng-get-and-update-state", Shape("u64", (3,)), (), delta=-(-self._count // KEYS_PER_COUNTER)

@@ -1,7 +1,7 @@
 """The scheduling algorithms of `IPUConfig.scheduling`: orders of the instructions that take memory.
 
-Each takes what the instructions read and what must run before each of them (engine/passes/order.py), and returns an
-order in which the needs of every instruction come before it. CHOOSE_BEST compares several and is in order.py.
+Each takes the reads of the instructions and the instructions that must run before each (engine/passes/order.py), and
+returns an order in which the needs of every instruction precede it. CHOOSE_BEST compares several and is in order.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Needs = Mapping[Instruction, tuple[Instruction, ...]]
 
 
 def post_order(storage: LiveStorage, needs: Needs) -> list[Instruction]:
-    """Depth first from the last instructions on: each right after the last of its needs."""
+    """Depth first from the last instructions: each right after the last of its needs."""
     order: dict[Instruction, None] = {}
     followers = _followers(needs)
     for end in (instruction for instruction in needs if not followers[instruction]):
@@ -32,7 +32,7 @@ def post_order(storage: LiveStorage, needs: Needs) -> list[Instruction]:
 
 
 def shortest_path(storage: LiveStorage, needs: Needs) -> list[Instruction]:
-    """Of what is ready always the instruction with the fewest others between it and an end of the program."""
+    """Always runs the ready instruction with the fewest others on a path from it to an end of the program."""
     distance: dict[Instruction, int] = {}
     for instruction in reversed(post_order(storage, needs)):
         distance.setdefault(instruction, 0)
@@ -42,7 +42,7 @@ def shortest_path(storage: LiveStorage, needs: Needs) -> list[Instruction]:
 
 
 def clustering(storage: LiveStorage, needs: Needs) -> list[Instruction]:
-    """Runs of instructions of which each is all that reads the one before: a run is never interrupted."""
+    """Chains in which each instruction is the only reader of the previous one are never interrupted."""
     followers = _followers(needs)
     cluster: dict[Instruction, int] = {}
     for number, instruction in enumerate(post_order(storage, needs)):
@@ -69,9 +69,9 @@ def clustering(storage: LiveStorage, needs: Needs) -> list[Instruction]:
 
 
 def look_ahead(storage: LiveStorage, needs: Needs, depth: int, space: int) -> list[Instruction]:
-    """Always the instruction that begins the best of up to `space` orders of the next `depth` + 1 instructions.
+    """Always runs the instruction that begins the best of up to `space` orders of the next `depth` + 1 instructions.
 
-    The best order is that with the fewest bytes alive at its worst moment, and of such orders at its end.
+    The best order has the fewest live bytes at its peak, and among equals at its end.
     """
     state = _ScheduleState(storage, needs)
     while state.ready:
@@ -81,7 +81,7 @@ def look_ahead(storage: LiveStorage, needs: Needs, depth: int, space: int) -> li
 
 
 class _ScheduleState:
-    """What has run, what is ready, and who still reads what."""
+    """Instructions that have run, that are ready, and the numbers of remaining readers."""
 
     def __init__(self, storage: LiveStorage, needs: Needs) -> None:
         self.storage, self.followers = storage, _followers(needs)
@@ -101,7 +101,7 @@ class _ScheduleState:
                 self.ready[follower] = None
 
     def sequences(self, length: int) -> Iterator[tuple[Instruction, ...]]:
-        """Orders of the next instructions: first each of those that are ready, with what follows in the given order."""
+        """Orders of the next instructions: each ready one first, then others in the given order; then by pairs."""
         for first in list(self.ready):
             yield self._continued((first,), length)
         for first in list(self.ready):
@@ -117,7 +117,7 @@ class _ScheduleState:
         return begun[:length]
 
     def _ready_after(self, begun: tuple[Instruction, ...]) -> list[Instruction]:
-        """What is ready once these have run: what they made ready first."""
+        """The instructions ready after `begun` has run: those it made ready first."""
         done: dict[Instruction, int] = {}
         for instruction in begun:
             for follower in self.followers[instruction]:
@@ -126,7 +126,7 @@ class _ScheduleState:
         return new + [each for each in islice(self.ready, len(begun) + 2) if each not in begun]
 
     def bytes_of(self, sequence: tuple[Instruction, ...]) -> tuple[int, int]:
-        """Bytes more than now at the worst moment and at the end."""
+        """Bytes above the present ones, at the peak and at the end."""
         alive = worst = 0
         read: dict[Instruction, int] = {}
         for instruction in sequence:
@@ -150,7 +150,7 @@ def _followers(needs: Needs) -> dict[Instruction, list[Instruction]]:
 
 
 def _by_priority(needs: Needs, priority: Callable[[Instruction], int]) -> list[Instruction]:
-    """Of what is ready always the instruction of the least priority; of equals the first in the given order."""
+    """Always runs the ready instruction of the least priority; of equals the first in the given order."""
     numbers = {instruction: number for number, instruction in enumerate(needs)}
     instructions, followers = list(needs), _followers(needs)
     missing = {instruction: len(needed) for instruction, needed in needs.items()}

@@ -1,6 +1,6 @@
-"""Takes away arithmetic that changes nothing.
+"""Removes arithmetic that changes no value.
 
-Results keep their bits, but for a NaN's payload and x ** 2, which is computed as x * x.
+Results keep their bits, except for a NaN's payload and x ** 2, which is computed as x * x.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from engine.ir import Module
 from engine.passes.rewriting import RuleSet, rewrite
 from engine.passes.rules import arithmetic, broadcast, convert, elementwise, logic, reshape
 
-# Arithmetic moves ahead of reshapes: unless these merge at once, a chain costs its length squared.
+# Arithmetic moves before reshapes: unless these merge at once, a chain takes quadratic time.
 RULES = RuleSet(arithmetic.RULES, logic.RULES, convert.RULES, elementwise.RULES, reshape.RULES, broadcast.RULES)
 
 
 def simplify_arithmetic(module: Module) -> Module:
-    """See the rules in engine/passes/rules."""
+    """Applies the arithmetic and logic rules of engine/passes/rules to every computation."""
     return rewrite(module, RULES)

@@ -1,6 +1,6 @@
-"""Takes away what only moves elements about, or brings it into one form.
+"""Removes instructions that only move data, or brings them into canonical form.
 
-Values keep their bits, but for reductions over dimensions of size one (a sum with zero may leave -0 as it is)
+Values keep their bits, except for reductions over dimensions of size one (a sum with zero may leave -0 unchanged)
 and reductions of a transposed operand (the terms are added in another order).
 """
 
@@ -23,5 +23,5 @@ RULES = RuleSet(
 
 
 def simplify_shapes(module: Module) -> Module:
-    """See the rules in engine/passes/rules."""
+    """Applies the shape rules of engine/passes/rules to every computation."""
     return rewrite(module, RULES)

@@ -1,6 +1,6 @@
-"""Slices are taken before elementwise operations rather than after: an LSTM's gates, out of the sum of its products.
+"""Slices are taken before elementwise operations rather than after: an LSTM's gates, from the sum of its products.
 
-What reads the slices then needs no array of the whole, nor a codelet that makes it.
+Readers of the slices then need neither the whole array nor a codelet that computes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.passes.rewriting import Visit, changed, rewrite_each
 
 
 def slices_first(module: Module) -> Module:
-    """Of what is read through slices alone, none of whose elements is in two of them."""
+    """Slices the operands of operations that are read through slices alone, with no element in two of them."""
     return rewrite_each(module, _visit_for)
 
 
@@ -26,7 +26,7 @@ def _visit_for(computation: Computation) -> Visit:
     made: dict[tuple[Instruction, Instruction], Instruction] = {}
 
     def part(whole: Instruction, by: Instruction) -> Instruction:
-        """The part of an instruction that a slice asks for."""
+        """The part of an instruction that a slice reads."""
         if whole not in sliced:
             return slice_of(by, whole, by["slice_dimensions"])
         if (whole, by) not in made:
@@ -44,7 +44,7 @@ def _visit_for(computation: Computation) -> Visit:
 def _slices_of(
     instruction: Instruction, users: list[Instruction], sliced: dict[Instruction, tuple[Instruction, ...]]
 ) -> tuple[Instruction, ...]:
-    """The slices through which an elementwise operation is read, if there are two or more and nothing else is."""
+    """The slices through which an elementwise operation is read, if there are several and no other readers."""
     if not is_elementwise(instruction) or is_unit_reshape(instruction):
         return ()
     if any(o.array_shape.dimensions != instruction.array_shape.dimensions for o in instruction.operands):

@@ -1,8 +1,8 @@
-"""Embedding tables updated row by row: what no row of the batch names is not touched.
+"""Embedding tables updated row by row: only rows whose ids are in the batch are touched.
 
 The gradient of an embedding is a scatter-add of rows into zeros. Where a variable's new value is its old one wherever
-that gradient is zero (SGD without momentum, Adagrad), only the rows of the batch are gathered, updated and put back.
-Rows named twice are added up first, in the same order as before, so the result has the same bits.
+that gradient is zero (SGD without momentum, Adagrad), only the rows of the batch are gathered, updated and scattered
+back. Gradients of equal ids are summed first, in the same order as before, so the result has the same bits.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from engine.passes.fusible import is_elementwise
 from engine.passes.rewriting import make, rewrite_each
 
 WORTH_ELEMENTS = 1 << 18
-"""Elements of a table; a smaller one is updated whole. Chosen by hand."""
+"""Least elements of a table; a smaller one is updated whole. Chosen by hand."""
 SPARSENESS = 16
-"""How many times more rows the table must have than the batch names. Below, it costs less to update the whole table and
-add the rows up where that reads them."""
+"""The least ratio of the table's rows to the batch's ids. Below, it costs less to update the whole table and to sum
+the rows when it reads them."""
 ROW_SCATTER = ScatterDimensionNumbers((1,), (0,), (0,), 1)
 ROW_GATHER = GatherDimensionNumbers((1,), (0,), (0,), 1)
 
 
 def sparse_updates(module: Module) -> Module:
-    """Rewrites every update of the entry that leaves the rows outside the batch alone."""
+    """Rewrites every update in the entry that leaves the rows outside the batch unchanged."""
     replacements: dict[Instruction, Instruction] = {}
     for instruction in module.entry.instructions:
         if _is_row_sum(instruction):
@@ -56,7 +56,7 @@ class RowUpdate:
 
 
 def _is_row_sum(instruction: Instruction) -> bool:
-    """scatter(zeros [rows, width], ids, rows, add) into a table much larger than the batch."""
+    """Whether it is scatter(zeros [rows, width], ids, rows, add) into a table much larger than the batch."""
     if instruction.opcode != "scatter" or len(instruction.operands) != 3:
         return False
     table, ids, rows = instruction.operands
@@ -77,7 +77,7 @@ def _is_zero(instruction: Instruction) -> bool:
 
 
 def _find_update(module: Module, gradient: Instruction) -> RowUpdate | None:
-    """All that is computed from the gradient, if it only updates variables, and only in the gradient's rows."""
+    """The instructions that depend on the gradient, if they only update variables, and only in its rows; else None."""
     olds = {module.results[r]: module.entry.parameters[p] for p, r in module.aliases.items()}
     others = {r for k, r in enumerate(module.results) if k not in module.aliases.values()}
     value: dict[Instruction, object] = {gradient: "zero"}
@@ -100,14 +100,14 @@ def _find_update(module: Module, gradient: Instruction) -> RowUpdate | None:
 
 
 def _is_by_row(operand: Instruction, gradient: Instruction) -> bool:
-    """A table of the gradient's shape, or something that is the same in all its rows."""
+    """Whether it is a table of the gradient's shape, or equal in all its rows."""
     if operand.opcode == "parameter":
         return operand.shape == gradient.shape
     return operand.opcode == "broadcast" and 0 not in operand["dimensions"]
 
 
 def _without_gradient(instruction: Instruction, value: dict[Instruction, object]) -> object:
-    """What an operation gives where the gradient is zero: "zero", a parameter as it was, or something else (None)."""
+    """An operation's result where the gradient is zero: "zero", an unchanged parameter, or anything else (None)."""
     seen = [value.get(o, o if o.opcode == "parameter" else None) for o in instruction.operands]
     opcode = instruction.opcode
     if opcode == "multiply" and "zero" in seen:
@@ -126,7 +126,7 @@ def _without_gradient(instruction: Instruction, value: dict[Instruction, object]
 
 
 def _constant_of(instruction: Instruction) -> float | None:
-    """The number that a splat repeats."""
+    """The number that a splat repeats; None if it is no splat of a constant."""
     while instruction.opcode in ("broadcast", "reshape"):
         instruction = instruction.operands[0]
     known = instruction.opcode == "constant" and instruction.array_shape.elements == 1
@@ -134,7 +134,7 @@ def _constant_of(instruction: Instruction) -> float | None:
 
 
 class _UpdatedRows:
-    """The same update on the named rows alone."""
+    """The same update, of the batch's rows alone."""
 
     def __init__(self, update: RowUpdate) -> None:
         self.update = update
@@ -145,7 +145,7 @@ class _UpdatedRows:
         self.small: dict[Instruction, Instruction] = {}
 
     def replacements(self) -> dict[Instruction, Instruction]:
-        """For each new table the scatter that puts its new rows into the old one."""
+        """For each new table, the scatter of its new rows into the old one."""
         self.small[self.update.gradient] = self._sums()
         for instruction in self.update.inside[1:]:
             operands = [self._row_values(o) for o in instruction.operands]
@@ -167,7 +167,7 @@ class _UpdatedRows:
         return self.small[operand]
 
     def _sums(self) -> Instruction:
-        """For each named row the sum of the gradients of all that name the same: added up where it is named first."""
+        """For each id the sum of the gradients of all equal ids, summed at the first of them."""
         first = self._first()
         zeros = splat_of(self.like, np.zeros((), self.shape.dtype), self.shape)
         summed = make(
@@ -177,9 +177,9 @@ class _UpdatedRows:
         return self._take(summed, first)
 
     def _first(self) -> Instruction:
-        """s32 [named]: the first position that names the same row; for numbers of no row, perhaps their own."""
+        """s32 [named]: the first position with an equal id; for ids out of range, perhaps their own."""
         named, rows = self.shape.dimensions[0], self.like.array_shape.dimensions[0]
-        # Few positions are compared with each other; many put their number into a table of all rows.
+        # Few positions are compared with each other; many are scattered into a table of all rows.
         return self._first_by_comparing(named) if named * named <= rows else self._first_by_row(named, rows)
 
     def _first_by_comparing(self, named: int) -> Instruction:
@@ -202,7 +202,7 @@ class _UpdatedRows:
         body = _body("minimum", "s32")
         lowest = make(like, "scatter", table, (empty, self.ids, positions), (body,), **like.attributes)
         found = make(like, "reshape", flat, (self._take(lowest, self.ids),))
-        # A number of no row finds the first position of another row, whose sum it must not join.
+        # An id out of range finds the first position of another row, whose sum it must not join.
         ids = self._flat_ids()
         limits = [splat_of(like, np.asarray(limit, ids.array_shape.dtype), ids.array_shape) for limit in (0, rows)]
         pred = Shape("pred", (named,))
@@ -243,6 +243,6 @@ def _body(opcode: str, element_type: str) -> Computation:
 
 
 def _assignment(element_type: str) -> Computation:
-    """The body that keeps the update."""
+    """The scatter body that returns the update."""
     both = _parameters(element_type)
     return Computation("assign", both, both[1])

@@ -8,7 +8,7 @@ from engine.ir import Instruction
 
 
 def splat_value(instruction: Instruction) -> np.ndarray | None:
-    """The value (a rank-0 array) of a constant of one element or a broadcast of one, None for the rest."""
+    """The value (a rank-0 array) of a constant of one element or a broadcast of one, None otherwise."""
     while instruction.opcode == "broadcast":
         instruction = instruction.operands[0]
     if instruction.opcode != "constant" or instruction.array_shape.elements != 1:
@@ -30,13 +30,13 @@ def is_positive_zero(instruction: Instruction) -> bool:
 
 
 def is_negative_zero(instruction: Instruction) -> bool:
-    """Whether all elements are the floating-point number -0."""
+    """Whether all elements are the floating-point value -0."""
     value = splat_value(instruction)
     return value is not None and _is_float(value) and bool(value == 0) and bool(np.signbit(value.astype(np.float64)))
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two values are indistinguishable, NaNs and signed zeros included."""
+    """Whether two values have the same dtype and bits, NaNs and signed zeros included."""
     return one.dtype == other.dtype and one.tobytes() == other.tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Checks that the queue operations of loops and branches are in the chain of tokens their computations hand on."""
+"""Checks that the queue operations of loops and branches are in the chain of tokens their computations return."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from engine.ir.properties import has_side_effect
 
 
 def check_token_chains(module: Module) -> Module:
-    """The module as it is. Passes make bodies anew from their roots, which would drop what no root needs.
+    """The module unchanged. Passes rebuild bodies from their roots, which would drop instructions no root needs.
 
-    Raises InternalError for an infeed or an outfeed, or what calls one, whose token does not reach the root of a
-    computation that is called.
+    Raises InternalError for an infeed or an outfeed, or a caller of one, whose token does not reach the root of a
+    called computation.
     """
     for computation in module.computations():
         if computation is module.entry or not any(has_side_effect(i) for i in computation.instructions):

@@ -1,7 +1,7 @@
-"""Products that are wanted transposed: an attention's heads, which lie side by side in each position's row.
+"""Products that are read transposed: an attention's heads, which are side by side in each position's row.
 
-Where the order of dimensions is not one that a dot can give, its lowering writes the transposed array at once. So that
-nobody needs the other one, sums over the product become sums over the transposed array.
+Where a dot cannot give the order of dimensions, its lowering writes the transposed array directly. To leave the other
+one without readers, sums over the product become sums over the transposed array.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ Order = tuple[int, ...]
 
 
 def order_wanted(product: Instruction, users: list[Instruction]) -> Order | None:
-    """The permutation by which all users transpose a dot, sums left out; None if there is none, or it is no gain.
+    """The permutation by which all users but sums transpose a dot; None if there is none, or it has no benefit.
 
-    Neighbours of the transposed array must come from neighbouring columns of one operand, so that lanes can write them.
+    Neighbours in the transposed array must come from neighbouring columns of one operand, so that lanes can write them.
     """
     orders = {tuple(u["dimensions"]) for u in users if u.opcode == "transpose"}
     if product.opcode != "dot" or len(orders) != 1 or not all(u.opcode == "transpose" or is_sum(u) for u in users):
@@ -31,7 +31,7 @@ def order_wanted(product: Instruction, users: list[Instruction]) -> Order | None
 
 
 def is_made_transposed(transpose: Instruction, users: dict[Instruction, list[Instruction]]) -> bool:
-    """Whether a transpose lies in memory, and what it transposes does not."""
+    """Whether a transpose is stored in memory, and its operand, a dot, is not."""
     if transpose.opcode != "transpose" or transpose.operands[0].opcode != "dot":
         return False
     (product,) = transpose.operands
@@ -40,12 +40,12 @@ def is_made_transposed(transpose: Instruction, users: dict[Instruction, list[Ins
 
 
 def is_sum(instruction: Instruction) -> bool:
-    """A reduce of one array, which does not mind in which order its dimensions are."""
+    """Whether it is a reduce of one array, which any order of its dimensions suits."""
     return instruction.opcode == "reduce" and len(instruction.operands) == 2
 
 
 def sums_of_transposed_products(module: Module) -> Module:
-    """Where a product is wanted transposed and summed, the transposed array is summed."""
+    """Sums of a product that is read transposed become sums of the transposed array."""
     return rewrite_each(module, _visit_for)
 
 

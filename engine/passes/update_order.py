@@ -1,4 +1,4 @@
-"""Which instructions must run before a new value may be written over an old one: a variable's, or in a loop's state."""
+"""Instructions that must run before a new value overwrites an old one: a variable's, or in a loop's state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SEEN_THROUGH = AFFINE | TUPLES
 
 
 def readers_before_updates(module: Module) -> dict[Instruction, list[Instruction]]:
-    """For each instruction that makes a variable's new value, the other readers of the old one.
+    """For each instruction that computes a variable's new value, the other readers of the old one.
 
-    What has side effects counts as one: it may wait for the host, who may end the step while variables are as before.
-    Readers that need the new value themselves, and those that would close a cycle, are left out: there the new
+    Instructions with side effects count as readers: they may wait for the host, which may end the step with
+    variables unchanged. Readers that need the new value themselves, or would close a cycle, are omitted: then the new
     value gets memory of its own.
     """
     users = module.entry.users()
@@ -32,7 +32,7 @@ def readers_before_updates(module: Module) -> dict[Instruction, list[Instruction
 
 
 def readers_first(body: Computation) -> list[Instruction]:
-    """A loop's body with readers of the state before what makes its new values, as far as possible."""
+    """A loop's body with readers of the state before the instructions that compute its new values, if possible."""
     users = body.users()
     (parameter,) = body.parameters
     before: dict[Instruction, list[Instruction]] = {}
@@ -48,7 +48,7 @@ def readers_first(body: Computation) -> list[Instruction]:
 
 
 def _ordered(computation: Computation, before: dict[Instruction, list[Instruction]]) -> list[Instruction]:
-    """The order it came in, but for what must wait."""
+    """The given order, except for instructions that must wait."""
     number = {instruction: k for k, instruction in enumerate(computation.instructions)}
     missing: dict[Instruction, int] = {}
     followers: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in number}
@@ -69,14 +69,14 @@ def _ordered(computation: Computation, before: dict[Instruction, list[Instructio
 
 
 def _maker(instruction: Instruction) -> Instruction:
-    """The instruction that computes a value, behind reshapes and tuples."""
+    """The instruction that computes a value, through reshapes and tuples."""
     while instruction.opcode in ("reshape", "get-tuple-element"):
         instruction = instruction.operands[0]
     return instruction
 
 
 def _readers(parameter: Instruction, users: dict[Instruction, list[Instruction]]) -> list[Instruction]:
-    """Those that read a parameter's memory, also through moves that never become memory."""
+    """The readers of a parameter's memory, also through data movement that is never stored."""
     found: dict[Instruction, None] = {}
     stack = [parameter]
     while stack:

@@ -1,4 +1,4 @@
-"""Bodies on halves as bodies on f32."""
+"""Bodies on f16 rewritten to bodies on f32."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HALF, WIDE = "f16", "f32"
 
 
 class WidenedBodies:
-    """Scalar computations in which every half is an f32, made once each."""
+    """Scalar computations with f32 in place of f16, built once each."""
 
     def __init__(self) -> None:
         self._made: dict[Computation, Computation] = {}

@@ -1,1 +1,1 @@
-"""Passes on `while`: a flat state, without what is constant or unused, and work taken out of the turns."""
+"""Passes on `while`: a flat state, without constant or unused elements, and work moved out of the iterations."""

@@ -1,4 +1,4 @@
-"""What a loop's turns compute on their own, computed for all turns at once: each value with the turns in front."""
+"""Loop values computed for all iterations at once: each has a leading dimension of iterations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from engine.passes import construct
 from engine.passes.rewriting import make
 
 Operand = tuple[Instruction, bool]
-"""A value outside the loop, and whether it has a dimension of turns in front."""
+"""A value outside the loop, and whether it has a leading dimension of iterations."""
 Rule = Callable[[Instruction, list[Operand], int], Instruction]
 RULES: dict[str, Rule] = {}
 
 
 def on(*opcodes: str) -> Callable[[Rule], Rule]:
-    """Decorator: the rule for some opcodes. It is only called when an operand has turns."""
+    """Decorator: the rule for some opcodes. It is only called when an operand has the dimension of iterations."""
 
     def add(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(opcodes, rule))
@@ -27,21 +27,21 @@ def on(*opcodes: str) -> Callable[[Rule], Rule]:
 
 
 def can_batch(instruction: Instruction) -> bool:
-    """Whether there is a rule for it. What may differ from call to call, or calls, has none."""
+    """Whether there is a rule for it. Instructions that vary from call to call, or call others, have none."""
     if instruction.opcode == "reduce":
         return len(instruction.operands) == 2
     return instruction.opcode in RULES or (not instruction.called and is_elementwise(instruction))
 
 
 def batch(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
-    """The values of an instruction in all turns, [turns, ...]."""
+    """The values of an instruction in all iterations, [turns, ...]."""
     if instruction.opcode in RULES:
         return RULES[instruction.opcode](instruction, operands, turns)
     return _made(instruction, [spread(o, turns) for o in operands], turns)
 
 
 def spread(operand: Operand, turns: int) -> Instruction:
-    """An operand with turns in front, whether it had them or not."""
+    """An operand with a leading dimension of iterations, broadcast along it if necessary: [turns, ...]."""
     value, batched = operand
     if batched:
         return value
@@ -110,7 +110,7 @@ def _pad(instruction: Instruction, operands: list[Operand], turns: int) -> Instr
 
 @on("dot")
 def _dot(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
-    """Turns are a free dimension of the one operand that has them, or a batch dimension of both."""
+    """Iterations are a free dimension of the one operand that has them, or a batch dimension of both."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     (lhs, left), (rhs, right) = operands
     moved = _moved(numbers, left, right)
@@ -134,7 +134,7 @@ def _dot(instruction: Instruction, operands: list[Operand], turns: int) -> Instr
 
 
 def _moved(numbers: DotDimensionNumbers, left: bool, right: bool) -> DotDimensionNumbers:
-    """The same dimensions, one further where turns stand in front."""
+    """The dimension numbers, shifted by one for operands with leading iterations."""
     return DotDimensionNumbers(
         tuple(d + left for d in numbers.lhs_contracting_dimensions),
         tuple(d + right for d in numbers.rhs_contracting_dimensions),
@@ -144,7 +144,7 @@ def _moved(numbers: DotDimensionNumbers, left: bool, right: bool) -> DotDimensio
 
 
 def summed_dot(instruction: Instruction, lhs: Instruction, rhs: Instruction) -> Instruction:
-    """The sum over all turns of a dot both of whose operands have turns: one contraction, over the turns as well."""
+    """The sum over all iterations of a dot whose operands both have them: one contraction, iterations included."""
     moved = _moved(instruction["dot_dimension_numbers"], True, True)
     moved = replace(
         moved,

@@ -1,7 +1,7 @@
-"""Takes out of loops what their turns need not wait for: it is done for all turns at once, before or after the loop.
+"""Moves out of loops the work that iterations need not wait for: it runs for all at once, before or after the loop.
 
-Three things go: products of what was there before (an LSTM's input, times its weights), lists into which such values
-are pushed, and sums over the turns (gradients of weights), of whose terms the loop then only stores the parts.
+Three things move: products of values from before the loop (an LSTM's input, times its weights), lists into which such
+values are pushed, and sums over the iterations (gradients of weights), for which the loop then only stores operands.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from engine.passes.loops.view import LoopView, remade
 from engine.passes.rewriting import make, rewrite
 
 MOST_BYTES = 128 * 2**20
-"""What may be stored for all turns, for each value."""
+"""Most bytes that may be stored of one value for all iterations."""
 INDEX = Shape("s32", ())
 KEEPS_ITS_WORK = "keeps_its_work"
-"""The attribute of loops that are there to save memory: nothing of their turns is stored for all turns."""
+"""The attribute of loops that exist to save memory: no value of theirs is stored for all iterations."""
 
 
 def distribute_loops(module: Module) -> Module:
-    """Loops whose number of turns is known, with flat states."""
+    """The module with work moved out of loops that have flat states and a known number of iterations."""
     counts = TripCounts(module)
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
@@ -42,7 +42,7 @@ def distribute_loops(module: Module) -> Module:
 
 
 class _Distribution:
-    """One loop's."""
+    """The distribution of one loop."""
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
@@ -55,7 +55,7 @@ class _Distribution:
         self.stored: dict[Instruction, None] = {}
 
     def run(self) -> Instruction | None:
-        """The smaller loop's results with what was taken out, as a tuple of the old shape; None if all must stay."""
+        """The smaller loop's results and the moved ones, as a tuple of the old shape; None if nothing can move."""
         self._choose_sums()
         hoisted = self._hoisted()
         if not (self.lists or self.sums or hoisted):
@@ -93,7 +93,7 @@ class _Distribution:
         return tuple_of(f"{view.loop.name}.results", results)
 
     def _pushed(self, element: int) -> Instruction | None:
-        """The row that each turn writes into an element, if all of it is written that way and the body never looks."""
+        """The row that each iteration writes to an element, if rows cover all of it and the body never reads it."""
         update = self.view.following[element]
         if update.opcode != "dynamic-update-slice" or self.view.element(update.operands[0]) != element:
             return None
@@ -105,7 +105,7 @@ class _Distribution:
         return row if line in ((0, 1), (self.turns.number - 1, -1)) else None
 
     def _added(self, element: int) -> Instruction | None:
-        """What each turn adds to an element that the body does not look at otherwise."""
+        """The term that each iteration adds to an element that the body does not read otherwise."""
         total = self.view.following[element]
         if total.opcode != "add" or total.array_shape.dtype.kind not in "fV" or self.view.readers(element) != [total]:
             return None
@@ -113,13 +113,13 @@ class _Distribution:
         return terms[0] if len(terms) == 1 and self._only_for(element, total) else None
 
     def _only_for(self, element: int, following: Instruction) -> bool:
-        """Whether a new value is read by nothing but the state's element."""
+        """Whether a new value's only reader is the state's element."""
         body = self.view.body
         readers = [i for i in body.instructions if following in i.operands and i is not body.root]
         return not readers and sum(each is following for each in self.view.following) == 1
 
     def _choose_sums(self) -> None:
-        """Keeps the sums that are worth it, and notes what the loop has to store for them."""
+        """Keeps the sums that pay off, and records the values that the loop has to store for them."""
         while True:
             core = self._core()
             chosen, self.stored = {}, {}
@@ -133,12 +133,12 @@ class _Distribution:
             self.sums = chosen
 
     def _core(self) -> set[Instruction]:
-        """What the loop computes whatever becomes of the sums."""
+        """The instructions that the loop computes whether or not sums are moved."""
         left = [f for k, f in enumerate(self.view.following) if k not in self.lists and k not in self.sums]
         return set(topological(left))
 
     def _frontier(self, term: Instruction, core: set[Instruction]) -> list[Instruction] | None:
-        """What must be stored in each turn to compute a term later; None if that is not worth it."""
+        """The values each iteration must store so that a term can be computed later; None if that does not pay off."""
         stored: list[Instruction] = []
         pending, seen, worth = [term], {term}, False
         while pending:
@@ -160,7 +160,7 @@ class _Distribution:
         return self.turns.number * instruction.array_shape.bytes <= MOST_BYTES
 
     def _hoisted(self) -> list[Instruction]:
-        """Instructions to compute before the loop: the last that need nothing from it, where there is work in them."""
+        """Instructions to compute before the loop: the last that do not depend on it, if they do costly work."""
         left = [f for k, f in enumerate(self.view.following) if k not in self.lists and k not in self.sums]
         pending: list[Instruction] = [*left, *self.stored]
         seen = set(pending)
@@ -184,13 +184,13 @@ class _Distribution:
         return self.early[instruction][0]
 
     def _empty(self, instruction: Instruction) -> Instruction:
-        """The array that takes an instruction's value of each turn."""
+        """The array that receives an instruction's values of all iterations."""
         shape = instruction.array_shape
         shape = shape.with_dimensions((self.turns.number, *shape.dimensions))
         return construct.splat_of(instruction, np.zeros((), shape.dtype), shape)
 
     def _take(self, instruction: Instruction, read: Instruction, index: Instruction) -> Instruction:
-        """This turn's value of something computed before the loop."""
+        """This iteration's value of an instruction computed before the loop."""
         if not self.early[instruction][1]:
             return read
         dimensions = instruction.array_shape.dimensions
@@ -214,7 +214,7 @@ class _Distribution:
         """A list all of whose rows are known, in its own order."""
         update = self.view.following[element]
         dimensions = update.array_shape.dimensions
-        if not row[1]:  # all rows are alike
+        if not row[1]:  # all rows are equal
             one = construct.reshape(update, row[0], dimensions[1:])
             return spread((one, False), self.turns.number)
         rows = construct.reshape(update, row[0], dimensions)

@@ -1,4 +1,4 @@
-"""Makes the state of each `while` a flat tuple, so that the passes on loops need not look into nested ones."""
+"""Makes the state of each `while` a flat tuple, so that passes on loops need not handle nested ones."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ RULES = RuleSet()
 
 
 def flatten_loop_states(module: Module) -> Module:
-    """Elements take the place of the tuples in a state (TensorFlow's lists are pairs of a buffer and a size)."""
+    """The module with the leaves of nested states as elements (TensorFlow's lists are pairs of a buffer and a size)."""
     return rewrite(module, RULES)
 
 
 @RULES.on("while")
 def flat_loop(instruction: Instruction) -> Instruction | None:
-    """The loop over the leaves, and the nested tuple of its results."""
+    """The loop over the leaves, and its results as the original nested tuple; None if the state is flat."""
     shape = instruction.shape
     if not isinstance(shape, TupleShape) or not any(isinstance(each, TupleShape) for each in shape.elements):
         return None

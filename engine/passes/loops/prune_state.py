@@ -1,6 +1,6 @@
-"""Takes elements out of loop states: what nobody reads, what is known beforehand, what another one tells as well.
+"""Removes elements of loop states: unused ones, ones known beforehand, and ones that another one determines.
 
-An LSTM's last output is the state that its next turn would read: after the loop one of the two is enough.
+An LSTM's last output is the state that its next iteration would read: after the loop one of the two is enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.passes.rewriting import Visit, rewrite_each
 
 
 def prune_loop_states(module: Module) -> Module:
-    """Counters that go alike become one, constants go into the body, known results are put in their place."""
+    """Equal counters become one, constants move into the body, and known results replace the loop's."""
     counts = TripCounts(module)
 
     def visit_for(computation: Computation) -> Visit:
@@ -36,7 +36,7 @@ def prune_loop_states(module: Module) -> Module:
 
 
 def _used_results(computation: Computation) -> dict[Instruction, set[int] | None]:
-    """For each loop the elements of its result that are read; None for all."""
+    """For each loop the indices of the elements of its result that are read; None for all."""
     used: dict[Instruction, set[int] | None] = {i: set() for i in computation.instructions if i.opcode == "while"}
     for instruction in computation.instructions:
         for operand in instruction.operands:
@@ -51,19 +51,19 @@ def _used_results(computation: Computation) -> dict[Instruction, set[int] | None
 
 
 class _Pruning:
-    """One loop's."""
+    """The pruning of one loop."""
 
     def __init__(self, view: LoopView, used: set[int] | None, counts: TripCounts) -> None:
         self.view = view
         self.counts = counts
         self.size = len(view.following)
         self.used = set(range(self.size)) if used is None else used
-        self.stands: dict[int, Stand] = {}  # elements that another, or a constant, has the value of in every turn
+        self.stands: dict[int, Stand] = {}  # elements that equal another one, or a constant, in every iteration
         self.results: dict[int, Instruction] = {}  # final values known without the loop
-        self.twins: dict[int, int] = {}  # elements that end as another one does, but for their shapes
+        self.twins: dict[int, int] = {}  # elements whose final values equal another one's, but for their shapes
 
     def run(self) -> Instruction | None:
-        """The smaller loop's results, as a tuple of the old shape; None if nothing can be taken out."""
+        """The smaller loop's results, as a tuple of the old shape; None if no element can be removed."""
         self._find()
         kept = sorted(self._live())
         if len(kept) == self.size or not kept:
@@ -107,7 +107,7 @@ class _Pruning:
                 self.stands[k] = first
 
     def _live(self) -> set[int]:
-        """The elements that stay: asked for after the loop, by the condition, by a side effect or by one that stays."""
+        """The elements that stay: read after the loop, by the condition, by a side effect or by one that stays."""
         groups = self._alike()
         asked = [k for k in self.used if k not in self.results]
         pending = [k for k in asked if k not in groups]
@@ -122,7 +122,7 @@ class _Pruning:
         return live
 
     def _follow(self, pending: list[int], live: set[int]) -> None:
-        """Adds elements to those that stay, and what they are made of."""
+        """Adds elements to those that stay, with the elements that they are computed from."""
         while pending:
             stand = self.stands.get(pending[-1], pending[-1])
             pending.pop()
@@ -131,7 +131,7 @@ class _Pruning:
                 pending += self._needs(self.view.following[stand])
 
     def _alike(self) -> dict[int, list[int]]:
-        """Elements that any turn gives one value, in one shape or another: with each of them, all of those."""
+        """Elements to which any iteration gives the same value, in some shape: for each of them, the whole group."""
         if not self.counts.turns(self.view.loop):
             return {}
         groups: dict[Instruction, list[int]] = {}
@@ -142,7 +142,7 @@ class _Pruning:
         return {k: group for group in groups.values() if len(group) > 1 for k in group}
 
     def _acting(self) -> list[int]:
-        """The elements, tokens among them, whose values follow from something with a side effect."""
+        """The elements, tokens among them, whose values depend on an instruction with a side effect."""
         acting: set[Instruction] = set()
         for instruction in self.view.body.instructions:
             if has_side_effect(instruction) or any(operand in acting for operand in instruction.operands):

@@ -10,12 +10,12 @@ from engine.passes.rewriting import Names, changed
 
 
 def parameter_of(name: str, shapes: Sequence[object]) -> Instruction:
-    """The one parameter of a computation that takes a tuple."""
+    """The only parameter of a computation that takes a tuple."""
     return Instruction(name, "parameter", TupleShape(tuple(shapes)), (), {"parameter_number": 0})  # type: ignore[arg-type]
 
 
 def element_of(value: Instruction, index: int) -> Instruction:
-    """An element of a tuple; of one that is built on the spot, what it was built from."""
+    """An element of a tuple; of a `tuple` instruction, its operand."""
     if value.opcode == "tuple":
         return value.operands[index]
     assert isinstance(value.shape, TupleShape), value.name
@@ -31,7 +31,7 @@ def tuple_of(name: str, operands: Sequence[Instruction]) -> Instruction:
 def substituted(
     results: Sequence[Instruction], replacements: dict[Instruction, Instruction]
 ) -> dict[Instruction, Instruction]:
-    """What stands for each instruction that the results need, when those in `replacements` are replaced."""
+    """The replacement of each instruction that the results need, when those in `replacements` are replaced."""
     new = dict(replacements)
     for instruction in topological(results):
         if instruction in new:
@@ -47,7 +47,7 @@ def substituted(
 
 
 def computation_of(name: str, parameter: Instruction, root: Instruction) -> Computation:
-    """The computation of one parameter that ends in `root`, with a name of its own for each instruction."""
+    """The computation of one parameter with the root `root`, its instructions renamed where names repeat."""
     order = [parameter, *(i for i in topological([root]) if i is not parameter)]
     names = Names(())
     named: dict[Instruction, Instruction] = {}

@@ -1,4 +1,4 @@
-"""The sum of a value over all turns of a loop, computed at once."""
+"""The sum of a value over all iterations of a loop, computed at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.passes.rewriting import changed, make
 
 
 def summed(instruction: Instruction, known: dict[Instruction, Operand], turns: int) -> Instruction:
-    """The sum over the turns; `known` has the value in all turns of it and of its operands."""
+    """The sum over `turns` iterations; `known` has the values of it and its operands in all iterations."""
     value, batched = known[instruction]
     if not batched:
         count = construct.splat_of(instruction, np.array(turns, value.array_shape.dtype), value.array_shape)

@@ -1,4 +1,4 @@
-"""Which values of a loop's body follow from outside the loop alone, and what they are in all turns at once."""
+"""The values of a loop's body that depend on values outside the loop alone, for all iterations at once."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ NOT_COPIED = TUPLES | CONTROL_FLOW | {"parameter", "custom-call"}
 
 
 class Turns:
-    """A loop with a known number of turns. Values of all turns lie in their order, backwards if `descending`."""
+    """A loop with a known number of iterations. Values of all are stored in their order, reversed if `descending`."""
 
     def __init__(self, view: LoopView, counts: TripCounts, turns: int) -> None:
         self.view = view
         self.counts = counts
         self.number = turns
         self.costly: set[Instruction] = set()
-        """What takes more than moving elements about."""
+        """Instructions that do more than move data."""
         self.descending = self._mostly_descending()
 
     @property
     def order(self) -> tuple[int, int]:
-        """Where a turn's value lies, as (place of the first turn's, growth)."""
+        """The index of an iteration's value, as (index of the first iteration's, step)."""
         return (self.number - 1, -1) if self.descending else (0, 1)
 
     def _mostly_descending(self) -> bool:
@@ -42,11 +42,11 @@ class Turns:
         return ascending < 0
 
     def line(self, instruction: Instruction) -> tuple[int, int] | None:
-        """An integer of the body as (value in the first turn, growth)."""
+        """An integer of the body as (value in the first iteration, step); None if it is not linear."""
         return self.counts.line_of(self.view.loop, instruction)
 
     def outside(self, sources: dict[Instruction, Instruction]) -> dict[Instruction, Operand]:
-        """What can be computed outside the loop, given the values in all turns of `sources`."""
+        """The values that can be computed outside the loop, given those of `sources` in all iterations."""
         known: dict[Instruction, Operand] = {each: (value, True) for each, value in sources.items()}
         for instruction in self.view.body.instructions:
             if instruction in known:
@@ -83,13 +83,13 @@ class Turns:
         return changed(instruction, operands=[value for value, _ in operands]), False
 
     def _rows(self, instruction: Instruction, data: Operand) -> Operand | None:
-        """A slice of one row, another one in each turn, of an array that stays."""
+        """A slice of one row, another one in each iteration, of a loop-invariant array."""
         value, batched = data
         dimensions = instruction.array_shape.dimensions
         if batched or not dimensions or dimensions[0] != 1 or dimensions[1:] != value.array_shape.dimensions[1:]:
             return None
         if value.opcode == "broadcast" and 0 not in value["dimensions"]:
-            self.costly.add(instruction)  # all rows are alike: the loop had better keep one
+            self.costly.add(instruction)  # all rows are equal: storing one in the loop costs less
             return construct.broadcast(instruction, value.operands[0], dimensions, value["dimensions"]), False
         line = self.line(instruction.operands[1])
         if line is None or abs(line[1]) != 1:
@@ -104,7 +104,7 @@ class Turns:
         return construct.reshape(instruction, rows, (self.number, *dimensions)), True
 
     def in_order(self, rows: Instruction, line: tuple[int, int]) -> Instruction:
-        """Rows that lie as `line` goes through them, put into the order of the turns' values (or back)."""
+        """Rows in the order in which `line` visits them, put into the order of the iterations' values (or back)."""
         if (line[1] < 0) == self.descending:
             return rows
         return make(rows, "reverse", rows.shape, (rows,), dimensions=(0,))

@@ -1,4 +1,4 @@
-"""A `while` with a flat state, looked at element by element."""
+"""A `while` with a flat state, viewed element by element."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.passes.rewriting import changed
 
 @dataclass(eq=False)
 class LoopView:
-    """`initial` and `following` are the values of each element before the first turn and after one."""
+    """`initial` and `following` are the values of each element before the first iteration and after one."""
 
     loop: Instruction
     body: Computation
@@ -21,7 +21,7 @@ class LoopView:
 
     @classmethod
     def of(cls, loop: Instruction) -> LoopView | None:
-        """None if the state is not a flat tuple, or the body's result is not built as one."""
+        """The view; None if the state is not a flat tuple, or the body's root is not a `tuple`."""
         body, condition = loop.called
         flat = isinstance(loop.shape, TupleShape) and all(isinstance(e, Shape) for e in loop.shape.elements)
         if not flat or body.root.opcode != "tuple":
@@ -30,17 +30,17 @@ class LoopView:
         return cls(loop, body, condition, initial, body.root.operands)
 
     def element(self, instruction: Instruction) -> int | None:
-        """Which element of the state an instruction of the body or the condition reads, if it just does that."""
+        """The index of the element that an instruction of body or condition reads; None if it does anything else."""
         if instruction.opcode == "get-tuple-element" and instruction.operands[0].opcode == "parameter":
             return int(instruction["tuple_index"])
         return None
 
     def is_invariant(self, element: int) -> bool:
-        """Whether no turn changes the element."""
+        """Whether no iteration changes the element."""
         return self.element(self.following[element]) == element
 
     def readers(self, element: int) -> list[Instruction]:
-        """The instructions of the body that take the element, the result's tuple left out."""
+        """The instructions of the body that read the element, without the root's tuple."""
         reads = {i for i in self.body.instructions if self.element(i) == element}
         return [
             user
@@ -50,14 +50,14 @@ class LoopView:
 
 
 def _forwarded(instruction: Instruction) -> Instruction:
-    """What an element of a tuple is, through tuples that are taken apart as they are built."""
+    """The value of a tuple's element, looking through tuples that are taken apart where they are built."""
     while instruction.opcode == "get-tuple-element" and instruction.operands[0].opcode == "tuple":
         instruction = instruction.operands[0].operands[instruction["tuple_index"]]
     return instruction
 
 
 Stand = int | Instruction
-"""What takes an element's place: another element, or a constant."""
+"""The replacement of an element: the index of another one, or a constant."""
 
 
 def remade(
@@ -68,10 +68,10 @@ def remade(
     replacements: dict[Instruction, Instruction],
     parameter: Instruction,
 ) -> Instruction:
-    """The loop with the elements `kept`, then `inserted` ones: (value before, value after a turn).
+    """The loop with the elements `kept`, then `inserted` ones: (value before, value after an iteration).
 
-    `parameter` is the new body's; `replacements` say what stands for instructions of the old body, `stands` what for
-    elements that are read but not kept.
+    `parameter` is the new body's; `replacements` has those of instructions of the old body, `stands` those of elements
+    that are read but not kept.
     """
     initial = tuple_of(
         f"{view.loop.name}.initial", [view.initial[k] for k in kept] + [before for before, _ in inserted]
@@ -90,7 +90,7 @@ def remade(
 def _reads(
     view: LoopView, computation: Computation, kept: list[int], stands: dict[int, Stand], parameter: Instruction
 ) -> dict[Instruction, Instruction]:
-    """What stands for the old parameter and the reads of its elements."""
+    """The replacements of the old parameter and of the reads of its elements."""
     place = {element: position for position, element in enumerate(kept)}
     new = {computation.parameters[0]: parameter}
     for instruction in computation.instructions:

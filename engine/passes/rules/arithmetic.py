@@ -1,6 +1,6 @@
 """Arithmetic with neutral and equal operands. Every rule keeps each bit of the result, signed zeros included.
 
-So x + 0 stays, since it turns -0 into +0, and x * 0 stays, since x may be infinite; of integers both go.
+So x + 0 stays, since it makes +0 of -0, and x * 0 stays, since x may be infinite; for integers both are removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RULES = RuleSet()
 
 
 def either_order(rule: Callable[[Instruction, Instruction, Instruction], Instruction | None]) -> Rule:
-    """For commutative operations: offers a rule the operands in both orders."""
+    """Makes a rule for commutative operations of one that is tried with the operands in both orders."""
 
     def both(instruction: Instruction) -> Instruction | None:
         lhs, rhs = instruction.operands
@@ -40,14 +40,14 @@ def is_float(instruction: Instruction) -> bool:
 
 
 def is_real(instruction: Instruction) -> bool:
-    """Not a complex number, whose product with one need not be itself where a part is infinite."""
+    """Whether the elements are not complex: a complex x times 1 need not be x where a part is infinite."""
     return is_integer(instruction) or is_float(instruction)
 
 
 @RULES.on("multiply")
 @either_order
 def multiply(instruction: Instruction, x: Instruction, factor: Instruction) -> Instruction | None:
-    """By one, by minus one, and by the integer zero."""
+    """Multiplication by 1, by -1, and by the integer 0."""
     if is_real(x) and is_splat_of(factor, 1):
         return x
     if is_integer(x) and is_splat_of(factor, 0):
@@ -60,7 +60,7 @@ def multiply(instruction: Instruction, x: Instruction, factor: Instruction) -> I
 @RULES.on("add")
 @either_order
 def add(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """Nothing (-0 for floats), or a negated number."""
+    """Addition of zero (-0 for floats), or of a negated value."""
     if is_negative_zero(other) or (is_integer(x) and is_splat_of(other, 0)):
         return x
     if other.opcode == "negate" and is_float(x):
@@ -70,7 +70,7 @@ def add(instruction: Instruction, x: Instruction, other: Instruction) -> Instruc
 
 @RULES.on("subtract")
 def subtract(instruction: Instruction) -> Instruction | None:
-    """Nothing, a number from itself, or from nothing, or a negated number."""
+    """Subtraction of zero, of a value from itself or from zero, or of a negated value."""
     x, y = instruction.operands
     if is_positive_zero(y):
         return x
@@ -83,7 +83,7 @@ def subtract(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("divide")
 def divide(instruction: Instruction) -> Instruction | None:
-    """By a power of two it is a multiplication: both round the same exact quotient."""
+    """Division by a power of two is a multiplication: both round the same exact quotient."""
     x, divisor = instruction.operands
     if is_real(x) and is_splat_of(divisor, 1):
         return x
@@ -98,7 +98,7 @@ def divide(instruction: Instruction) -> Instruction | None:
 
 
 def _exact_reciprocal(value: np.ndarray) -> np.ndarray | None:
-    """1 / value where value is a power of two and neither it nor its reciprocal is denormal."""
+    """1 / value if value is a power of two and neither it nor its reciprocal is denormal; else None."""
     number = float(value)
     if not np.isfinite(number) or abs(np.frexp(number)[0]) != 0.5:
         return None
@@ -116,7 +116,7 @@ def _type_name(dtype: np.dtype) -> str:
 
 @RULES.on("power")
 def power(instruction: Instruction) -> Instruction | None:
-    """Only exponents at which the result is the correctly rounded one by definition."""
+    """Exponents 1 and 2, for which the replacement is correctly rounded by definition."""
     base, exponent = instruction.operands
     if is_splat_of(exponent, 1):
         return base
@@ -127,14 +127,14 @@ def power(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("negate")
 def negate_of_negate(instruction: Instruction) -> Instruction | None:
-    """Twice the other sign is the same sign."""
+    """A value negated twice is the value."""
     operand = instruction.operands[0]
     return operand.operands[0] if operand.opcode == "negate" else None
 
 
 @RULES.on("abs")
 def absolute(instruction: Instruction) -> Instruction | None:
-    """Of a negated number, or of an absolute value."""
+    """The absolute value of a negated value, or of an absolute value."""
     operand = instruction.operands[0]
     if operand.opcode == "negate" and is_float(operand):
         return construct.elementwise(instruction, "abs", operand.operands[0])
@@ -144,13 +144,13 @@ def absolute(instruction: Instruction) -> Instruction | None:
 @RULES.on("maximum", "minimum")
 @either_order
 def extremum(instruction: Instruction, x: Instruction, bound: Instruction) -> Instruction | None:
-    """Of one value twice, and with the infinity that never wins (a NaN stays one either way)."""
+    """The extremum of a value with itself, or with the infinity that never wins (a NaN stays one either way)."""
     never = -np.inf if instruction.opcode == "maximum" else np.inf
     return x if x is bound or (is_float(x) and is_splat_of(bound, never)) else None
 
 
 @RULES.on("shift-left", "shift-right-arithmetic", "shift-right-logical")
 def shift_by_nothing(instruction: Instruction) -> Instruction | None:
-    """A distance of zero moves no bit."""
+    """A shift by zero."""
     x, distance = instruction.operands
     return x if is_splat_of(distance, 0) else None

@@ -1,4 +1,4 @@
-"""Broadcasts in one form: of an operand without unit dimensions, in order, that is no broadcast itself."""
+"""Broadcasts in canonical form: of an operand without unit dimensions, in order, that is no broadcast itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def adds_nothing(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("broadcast")
 def broadcast_of_broadcast(instruction: Instruction) -> Instruction | None:
-    """Two broadcasts are one."""
+    """A broadcast of a broadcast is one broadcast."""
     operand = instruction.operands[0]
     if operand.opcode != "broadcast":
         return None
@@ -33,7 +33,7 @@ def broadcast_of_broadcast(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("broadcast")
 def dimensions_in_order(instruction: Instruction) -> Instruction | None:
-    """The operand, which has fewer elements, is transposed rather than the result."""
+    """Transposes the operand, which has fewer elements, rather than the result."""
     mapping = instruction["dimensions"]
     if list(mapping) == sorted(mapping):
         return None
@@ -44,7 +44,7 @@ def dimensions_in_order(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("broadcast")
 def operand_without_unit_dimensions(instruction: Instruction) -> Instruction | None:
-    """A dimension of size one in the operand says nothing."""
+    """Drops the operand's dimensions of size one."""
     operand, mapping = instruction.operands[0], instruction["dimensions"]
     old = operand.array_shape.dimensions
     if 1 not in old:

@@ -1,4 +1,4 @@
-"""Chains of conversions whose first step loses nothing."""
+"""Chains of conversions whose first step is lossless."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _width(element_type: str) -> int:
 
 
 def holds_all_of(wide: str, narrow: str) -> bool:
-    """Whether each value of one element type is a value of the other as well."""
+    """Whether each value of the element type `narrow` is a value of `wide` as well."""
     if wide == narrow:
         return True
     if narrow == "pred":
@@ -35,7 +35,7 @@ def holds_all_of(wide: str, narrow: str) -> bool:
 
 
 def may_skip(source: str, middle: str, target: str) -> bool:
-    """Whether source -> middle -> target gives what source -> target gives.
+    """Whether source -> middle -> target gives the same as source -> target.
 
     From a float, or to a float or a pred, a conversion depends on the value alone. An integer out of range
     wraps when it comes from an integer but saturates when it comes from a float, hence the last condition.
@@ -48,7 +48,7 @@ def may_skip(source: str, middle: str, target: str) -> bool:
 
 @RULES.on("convert")
 def convert_of_convert(instruction: Instruction) -> Instruction | None:
-    """Skips a middle type that loses nothing."""
+    """Skips a lossless middle type."""
     operand = instruction.operands[0]
     if operand.opcode != "convert":
         return None

@@ -13,7 +13,7 @@ RULES = RuleSet()
 
 @RULES.on("convolution")
 def transposed_lhs(instruction: Instruction) -> Instruction | None:
-    """Reads the input as it was before its transpose."""
+    """Reads the input without its transpose."""
     operand, rhs = instruction.operands
     if operand.opcode != "transpose":
         return None
@@ -30,7 +30,7 @@ def transposed_lhs(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("convolution")
 def transposed_kernel(instruction: Instruction) -> Instruction | None:
-    """Reads the kernel as it was before its transpose."""
+    """Reads the kernel without its transpose."""
     lhs, operand = instruction.operands
     if operand.opcode != "transpose":
         return None
@@ -60,7 +60,7 @@ def transposed_convolution(transpose: Instruction, convolution: Instruction) -> 
 
 @RULES.on("convolution")
 def reversed_kernel(instruction: Instruction) -> Instruction | None:
-    """A kernel reversed along spatial dimensions is a window that runs backwards along them."""
+    """A kernel reversed along spatial dimensions becomes a window that is reversed along them."""
     lhs, operand = instruction.operands
     spatial = instruction["convolution_dimension_numbers"].kernel_spatial_dimensions
     if operand.opcode != "reverse" or not set(operand["dimensions"]) <= set(spatial):
@@ -74,7 +74,7 @@ def reversed_kernel(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("convolution")
 def padded_lhs(instruction: Instruction) -> Instruction | None:
-    """Zeros around and between the input's spatial elements are the window's padding and base dilation."""
+    """Zeros around and between the input's spatial elements become the window's padding and base dilation."""
     operand, rhs = instruction.operands
     if operand.opcode != "pad" or not is_positive_zero(operand.operands[1]):
         return None
@@ -90,7 +90,7 @@ def padded_lhs(instruction: Instruction) -> Instruction | None:
 
 
 def _padded_window(window: WindowDimension, padding: PaddingDimension) -> WindowDimension | None:
-    """One dimension's window over the operand before it was padded; None where no window says the same."""
+    """One dimension's window over the unpadded operand; None if no window is equivalent."""
     low, high = padding.edge_padding_low, padding.edge_padding_high
     cuts_then_pads = (low < 0 < window.padding_low) or (high < 0 < window.padding_high)
     if cuts_then_pads or (padding.interior_padding and window.base_dilation > 1):

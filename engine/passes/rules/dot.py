@@ -14,7 +14,7 @@ Dimensions = tuple[int, ...]
 
 @RULES.on("dot")
 def transposed_lhs(instruction: Instruction) -> Instruction | None:
-    """Reads the left operand as it was before its transpose."""
+    """Reads the left operand without its transpose."""
     operand, rhs = instruction.operands
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     batch, contracting = numbers.lhs_batch_dimensions, numbers.lhs_contracting_dimensions
@@ -27,7 +27,7 @@ def transposed_lhs(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("dot")
 def transposed_rhs(instruction: Instruction) -> Instruction | None:
-    """Reads the right operand as it was before its transpose."""
+    """Reads the right operand without its transpose."""
     lhs, operand = instruction.operands
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     batch, contracting = numbers.rhs_batch_dimensions, numbers.rhs_contracting_dimensions
@@ -41,7 +41,7 @@ def transposed_rhs(instruction: Instruction) -> Instruction | None:
 def _before_transpose(
     operand: Instruction, batch: Dimensions, contracting: Dimensions
 ) -> tuple[Dimensions, Dimensions] | None:
-    """Batch and contracting dimensions as before a transpose, if that leaves the free ones in their order."""
+    """Batch and contracting dimensions before a transpose, if the free ones keep their order; else None."""
     if operand.opcode != "transpose":
         return None
     permutation = operand["dimensions"]
@@ -52,7 +52,7 @@ def _before_transpose(
 
 
 def transposed_dot(transpose: Instruction, dot: Instruction) -> Instruction | None:
-    """The dot whose result is the transposed result of another, if there is one."""
+    """The dot whose result is the transposed result of another; None if there is none."""
     numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
     permutation = transpose["dimensions"]
     lhs, rhs = dot.operands
@@ -73,7 +73,7 @@ def transposed_dot(transpose: Instruction, dot: Instruction) -> Instruction | No
 
 
 def summed_dot(reduce: Instruction, dot: Instruction) -> Instruction | None:
-    """The dot that also sums over batches which a reduce adds up: the gradient of weights that many batches share."""
+    """The dot that contracts the batches a reduce adds up (the gradient of weights that batches share), or None."""
     numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
     summed = reduce["dimensions"]
     if len(reduce.operands) != 2 or reduce.array_shape.element_type not in ("f32", "f64"):
@@ -94,6 +94,6 @@ def summed_dot(reduce: Instruction, dot: Instruction) -> Instruction | None:
 
 
 def _with_operands_exchanged(dot: Instruction) -> Instruction:
-    """A precision given for each operand follows it to its new place."""
+    """The dot with its operand precisions exchanged, as its operands have been."""
     precision = dot.get("operand_precision")
     return changed(dot, operand_precision=tuple(reversed(precision))) if precision else dot

@@ -1,4 +1,4 @@
-"""Elementwise operations on what is broadcast or reshaped alike: done before, where there is less of it."""
+"""Elementwise operations on equally broadcast or reshaped operands are moved before, where there are fewer elements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def elementwise_of_broadcasts(instruction: Instruction) -> Instruction | None:
 
 @RULES.on(*sorted(ELEMENTWISE))
 def elementwise_of_reshapes(instruction: Instruction) -> Instruction | None:
-    """Computes without the unit dimensions that reshapes have given all operands, and reshapes the result."""
+    """Computes without the unit dimensions that reshapes have added to all operands, and reshapes the result."""
     moved = _moved_operands(instruction, "reshape")
     if not moved:
         return None
@@ -39,7 +39,7 @@ def elementwise_of_reshapes(instruction: Instruction) -> Instruction | None:
 
 
 def _moved_operands(instruction: Instruction, opcode: str) -> list[Instruction]:
-    """The operands that are no splats, if the given opcode makes all of them from the same dimensions."""
+    """The operands that are no splats, if all are results of the given opcode from equal dimensions; else none."""
     if not is_elementwise(instruction):
         return []
     moved = [operand for operand in instruction.operands if splat_value(operand) is None]

@@ -1,4 +1,4 @@
-"""pad, concatenate and reverse where they add, join or turn round nothing."""
+"""pad, concatenate and reverse that add, join or reverse nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pad_only_cuts(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("pad")
 def pad_of_the_same_value(instruction: Instruction) -> Instruction | None:
-    """A splat padded with its own value, or nothing padded at all, is a larger splat."""
+    """A splat padded with its own value, or an empty array padded, is a larger splat."""
     operand, padding = instruction.operands
     inside, outside = splat_value(operand), splat_value(padding)
     empty = operand.array_shape.elements == 0
@@ -38,7 +38,7 @@ def pad_of_the_same_value(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("concatenate")
 def without_empty_operands(instruction: Instruction) -> Instruction | None:
-    """Joins only what has elements; one operand alone is the result."""
+    """Joins only operands with elements; a single operand is the result."""
     full = [operand for operand in instruction.operands if operand.array_shape.elements]
     if len(full) == 1 or len(instruction.operands) == 1:
         return (full or list(instruction.operands))[0]
@@ -47,7 +47,7 @@ def without_empty_operands(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("concatenate")
 def of_equal_splats(instruction: Instruction) -> Instruction | None:
-    """Splats of one value are a larger splat."""
+    """Splats of one value become a larger splat."""
     values = [splat_value(operand) for operand in instruction.operands]
     first = values[0]
     if first is None or any(value is None or not same_bits(first, value) for value in values[1:]):

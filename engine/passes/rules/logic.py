@@ -1,4 +1,4 @@
-"""and, or, xor, not, select and compare where an operand is known, or occurs twice."""
+"""and, or, xor, not, select and compare with a known operand, or the same one twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_all_ones(instruction: Instruction) -> bool:
 @RULES.on("and")
 @either_order
 def conjunction(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """With itself, with all ones or with zero."""
+    """x and x, all ones or zero."""
     if x is other or is_all_ones(other):
         return x
     return other if is_splat_of(other, 0) else None
@@ -31,7 +31,7 @@ def conjunction(instruction: Instruction, x: Instruction, other: Instruction) ->
 @RULES.on("or")
 @either_order
 def disjunction(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """With itself, with all ones or with zero."""
+    """x or x, all ones or zero."""
     if x is other or is_splat_of(other, 0):
         return x
     return other if is_all_ones(other) else None
@@ -40,7 +40,7 @@ def disjunction(instruction: Instruction, x: Instruction, other: Instruction) ->
 @RULES.on("xor")
 @either_order
 def exclusive_or(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """With itself, with all ones or with zero."""
+    """x xor x, all ones or zero."""
     if is_splat_of(other, 0):
         return x
     if x is other:
@@ -50,14 +50,14 @@ def exclusive_or(instruction: Instruction, x: Instruction, other: Instruction) -
 
 @RULES.on("not")
 def not_of_not(instruction: Instruction) -> Instruction | None:
-    """Twice the opposite is the same."""
+    """A value inverted twice is the value."""
     operand = instruction.operands[0]
     return operand.operands[0] if operand.opcode == "not" else None
 
 
 @RULES.on("select")
 def select(instruction: Instruction) -> Instruction | None:
-    """By a known predicate, between equals, or by the opposite of a predicate."""
+    """A select by a known predicate, between equal operands, or by an inverted predicate."""
     predicate, on_true, on_false = instruction.operands
     if on_true is on_false or is_splat_of(predicate, 1):
         return on_true
@@ -70,7 +70,7 @@ def select(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("select")
 def select_of_true_and_false(instruction: Instruction) -> Instruction | None:
-    """A choice between true and false is the predicate, or its opposite."""
+    """A select between true and false is the predicate, or its inverse."""
     predicate, on_true, on_false = instruction.operands
     if predicate.shape != instruction.shape:
         return None
@@ -83,7 +83,7 @@ def select_of_true_and_false(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("compare")
 def compare_with_itself(instruction: Instruction) -> Instruction | None:
-    """Of integers: a floating-point number may be a NaN, which does not equal itself."""
+    """A comparison of an integer or pred with itself; a float may be NaN, which does not equal itself."""
     lhs, rhs = instruction.operands
     if lhs is not rhs or not (is_integer(lhs) or lhs.array_shape.element_type == "pred"):
         return None

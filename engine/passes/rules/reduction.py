@@ -1,4 +1,4 @@
-"""Reductions over dimensions that hold one element, and over dimensions a transpose has moved."""
+"""Reductions over dimensions of one element, and over dimensions a transpose has moved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def simple_body(computation: Computation) -> str | None:
 
 
 def is_neutral(opcode: str, initial: Instruction) -> bool:
-    """Whether combining with an initial value changes nothing (a sum's zero may still turn -0 into +0)."""
+    """Whether combining with an initial value changes nothing (a sum's zero may still make +0 of -0)."""
     value = splat_value(initial)
     if value is None:
         return False
@@ -29,7 +29,7 @@ def is_neutral(opcode: str, initial: Instruction) -> bool:
 
 @RULES.on("reduce")
 def without_unit_dimensions(instruction: Instruction) -> Instruction | None:
-    """Takes the reduced dimensions of size one away with a reshape, before the others are reduced."""
+    """Removes reduced dimensions of size one with a reshape, before the others are reduced."""
     if len(instruction.operands) != 2:
         return None
     operand, initial = instruction.operands
@@ -46,7 +46,7 @@ def without_unit_dimensions(instruction: Instruction) -> Instruction | None:
 
 
 def _combined(instruction: Instruction, value: Instruction, initial: Instruction) -> Instruction | None:
-    """What a reduction of one element to each result comes to: body(initial, element)."""
+    """A reduction of one element to each result: body(initial, element); None for other bodies."""
     opcode = simple_body(instruction.called[0])
     if opcode is None:
         return None
@@ -59,7 +59,7 @@ def _combined(instruction: Instruction, value: Instruction, initial: Instruction
 
 @RULES.on("reduce")
 def reduce_of_transpose(instruction: Instruction) -> Instruction | None:
-    """Reduces the operand as it was before a transpose, if what is left comes out in the same order."""
+    """Reduces the operand without its transpose, if the remaining dimensions keep their order."""
     operand = instruction.operands[0]
     if len(instruction.operands) != 2 or operand.opcode != "transpose" or simple_body(instruction.called[0]) is None:
         return None

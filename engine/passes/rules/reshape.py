@@ -1,4 +1,4 @@
-"""Reshapes: of nothing, of reshapes, of broadcasts."""
+"""Reshapes: to the same shape, of reshapes, of broadcasts."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Group = tuple[range, range]
 
 @RULES.on("reshape")
 def same_dimensions(instruction: Instruction) -> Instruction | None:
-    """A reshape to the shape it has."""
+    """A reshape to the operand's shape."""
     operand = instruction.operands[0]
     return operand if operand.shape == instruction.shape else None
 
 
 @RULES.on("reshape")
 def reshape_of_reshape(instruction: Instruction) -> Instruction | None:
-    """Only the last of several reshapes matters."""
+    """A reshape of a reshape is one reshape."""
     operand = instruction.operands[0]
     return changed(instruction, operands=operand.operands) if operand.opcode == "reshape" else None
 
 
 @RULES.on("reshape")
 def reshape_of_broadcast(instruction: Instruction) -> Instruction | None:
-    """A broadcast of a reshape, where no dimension mixes what is broadcast with what is not."""
+    """A broadcast of a reshape, if no dimension mixes mapped dimensions with broadcast ones."""
     operand = instruction.operands[0]
     if operand.opcode != "broadcast":
         return None

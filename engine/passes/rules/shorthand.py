@@ -1,4 +1,4 @@
-"""Operations on sizes that are known, tokens, and `map`, whose body moves to whole arrays."""
+"""Operations on known sizes, tokens, and `map`, whose body becomes operations on whole arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RULES = RuleSet()
 
 @RULES.on("get-dimension-size")
 def size_of_a_dimension(instruction: Instruction) -> Instruction:
-    """Shapes are static."""
+    """A size is a constant, since shapes are static."""
     (dimension,) = instruction["dimensions"]
     size = instruction.operands[0].array_shape.dimensions[dimension]
     return construct.constant(instruction, np.array(size, np.int32), instruction.array_shape)
@@ -23,7 +23,7 @@ def size_of_a_dimension(instruction: Instruction) -> Instruction:
 
 @RULES.on("set-dimension-size")
 def size_that_it_has_already(instruction: Instruction) -> Instruction | None:
-    """Only to the size of the operand's dimension; a smaller one stays, and is refused later."""
+    """Removes a size equal to the operand's dimension; a smaller one stays, and raises an error later."""
     operand, size = instruction.operands
     (dimension,) = instruction["dimensions"]
     return operand if is_splat_of(size, operand.array_shape.dimensions[dimension]) else None
@@ -31,7 +31,7 @@ def size_that_it_has_already(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("map")
 def map_of_whole_arrays(instruction: Instruction) -> Instruction | None:
-    """The body's operations, each on all elements; a body of others (a loop, say) stays, and is refused later."""
+    """The body's operations, each on all elements; with others (a loop, say) it stays, and raises an error later."""
     (body,) = instruction.called
     if any(i.opcode not in ELEMENTWISE | {"parameter", "constant"} for i in body.instructions):
         return None
@@ -50,5 +50,5 @@ def map_of_whole_arrays(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("after-all")
 def order_of_nothing(instruction: Instruction) -> Instruction:
-    """A token carries no value, and what it orders runs in order anyway."""
+    """A token carries no value, and the operations it orders run in order anyway."""
     return make(instruction, "tuple", instruction.shape, ())

@@ -1,4 +1,4 @@
-"""Slices, fixed and dynamic: of nothing, of slices, of broadcasts, of pieces of a concatenation."""
+"""Slices, static and dynamic: of whole arrays, of slices, of broadcasts, of a concatenation's operands."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ RULES = RuleSet()
 
 @RULES.on("slice")
 def whole(instruction: Instruction) -> Instruction | None:
-    """A slice of everything."""
+    """A slice of the whole operand."""
     operand = instruction.operands[0]
     return operand if operand.shape == instruction.shape else None
 
 
 @RULES.on("slice")
 def slice_of_slice(instruction: Instruction) -> Instruction | None:
-    """Two slices are one."""
+    """A slice of a slice is one slice."""
     operand = instruction.operands[0]
     if operand.opcode != "slice":
         return None
@@ -43,7 +43,7 @@ def _composed(inner: SliceDimension, outer: SliceDimension, count: int) -> Slice
 
 @RULES.on("slice")
 def slice_of_broadcast(instruction: Instruction) -> Instruction | None:
-    """Cuts the operand of the broadcast, as far as it varies."""
+    """Slices the operand of the broadcast, in the dimensions along which it varies."""
     operand = instruction.operands[0]
     if operand.opcode != "broadcast":
         return None
@@ -54,7 +54,7 @@ def slice_of_broadcast(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("slice")
 def slice_of_concatenate(instruction: Instruction) -> Instruction | None:
-    """A slice that lies in one of the pieces is a slice of that piece."""
+    """A slice within one operand of a concatenation is a slice of that operand."""
     operand = instruction.operands[0]
     if operand.opcode != "concatenate" or instruction.array_shape.elements == 0:
         return None
@@ -74,7 +74,7 @@ def slice_of_concatenate(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("dynamic-slice")
 def dynamic_slice_at_known_place(instruction: Instruction) -> Instruction | None:
-    """The start is clamped so that the slice stays inside; where it has no choice it need not be known."""
+    """The start is clamped to keep the slice in bounds; where only one start is in bounds it need not be known."""
     operand, *starts = instruction.operands
     slices = []
     for size, length, start in zip(
@@ -97,6 +97,6 @@ def update_of_everything(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("dynamic-update-slice")
 def update_of_nothing(instruction: Instruction) -> Instruction | None:
-    """An update without elements leaves the operand as it is."""
+    """An update without elements leaves the operand unchanged."""
     operand, update = instruction.operands[:2]
     return operand if update.array_shape.elements == 0 else None

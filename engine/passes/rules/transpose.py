@@ -1,4 +1,4 @@
-"""Transposes: of nothing, of unit dimensions, of transposes and of what is cheap to make transposed."""
+"""Transposes: identities, of unit dimensions, of transposes and of operands that are cheap to compute transposed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RULES = RuleSet()
 
 @RULES.on("transpose")
 def identity(instruction: Instruction) -> Instruction | None:
-    """Every dimension stays where it is."""
+    """A permutation that moves no dimension."""
     permutation = instruction["dimensions"]
     return instruction.operands[0] if list(permutation) == sorted(permutation) else None
 
@@ -29,7 +29,7 @@ def moves_only_unit_dimensions(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("transpose")
 def transpose_of_transpose(instruction: Instruction) -> Instruction | None:
-    """Two transposes are one."""
+    """A transpose of a transpose is one transpose."""
     operand = instruction.operands[0]
     if operand.opcode != "transpose":
         return None
@@ -39,7 +39,7 @@ def transpose_of_transpose(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("transpose")
 def transpose_of_broadcast(instruction: Instruction) -> Instruction | None:
-    """Broadcasts into the new places at once."""
+    """Broadcasts to the permuted dimensions at once."""
     operand = instruction.operands[0]
     if operand.opcode != "broadcast":
         return None
@@ -50,7 +50,7 @@ def transpose_of_broadcast(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("transpose")
 def transpose_of_iota(instruction: Instruction) -> Instruction | None:
-    """Counts along the new place at once."""
+    """Counts along the permuted dimension at once."""
     operand = instruction.operands[0]
     if operand.opcode != "iota":
         return None

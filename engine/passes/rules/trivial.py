@@ -1,4 +1,4 @@
-"""Instructions that hand on an operand as it is."""
+"""Instructions that return an operand unchanged."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ RULES = RuleSet()
 
 @RULES.on("copy", "optimization-barrier")
 def same_value(instruction: Instruction) -> Instruction | None:
-    """The operand has the same value."""
+    """A copy or barrier has its operand's value."""
     return instruction.operands[0]
 
 
 @RULES.on("convert", "bitcast-convert")
 def same_type(instruction: Instruction) -> Instruction | None:
-    """A conversion to the type it has."""
+    """A conversion to the operand's type."""
     operand = instruction.operands[0]
     return operand if operand.shape == instruction.shape else None
 
 
 @RULES.on("bitcast-convert")
 def bitcast_of_bitcast(instruction: Instruction) -> Instruction | None:
-    """Only where all three element types have one width, so that no dimension comes or goes."""
+    """Only if all three element types have the same width, so that no dimension is added or removed."""
     operand = instruction.operands[0]
     if operand.opcode != "bitcast-convert":
         return None
@@ -33,14 +33,14 @@ def bitcast_of_bitcast(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("get-tuple-element")
 def element_of_tuple(instruction: Instruction) -> Instruction | None:
-    """What went into a tuple comes out of it."""
+    """The element of a `tuple` instruction is its operand."""
     operand = instruction.operands[0]
     return operand.operands[instruction["tuple_index"]] if operand.opcode == "tuple" else None
 
 
 @RULES.on("sort")
 def sort_of_one(instruction: Instruction) -> Instruction | None:
-    """A sort along a dimension of size one, of a single operand."""
+    """A sort along a dimension of at most one element, of a single operand."""
     (dimension,) = instruction["dimensions"]
     operand = instruction.operands[0]
     alone = len(instruction.operands) == 1 and instruction.shape == operand.shape
