@@ -15,7 +15,7 @@ RACES = pytest.StashKey[list[Race]]()
 
 @pytest.fixture
 def races(request: pytest.FixtureRequest) -> list[Race]:
-    """Where a benchmark puts its race to have it printed."""
+    """The list of races to print at the end of the run; benchmarks append to it."""
     return request.config.stash.setdefault(RACES, [])
 
 

@@ -1,8 +1,8 @@
-"""A process of its own that does a workload in one way, a round whenever it is told to.
+"""A separate process that runs a workload in one way, a round on each request.
 
 python -m benchmarks.contender WORKLOAD WAY, where WAY is ipu, keras, jax or torch with options after commas:
 `keras,jit,execution` compiles with XLA and takes the workload's steps per execution, `ipu,single` one. Each line on
-standard input asks for a round; each line on standard output is a JSON object.
+standard input requests a round; each line on standard output is a JSON object.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ MEBIBYTE = 1024
 
 
 def peak_memory() -> float:
-    """The most this process ever had in memory, in MiB."""
+    """The peak resident memory of this process, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MEBIBYTE
 
 
 def main(name: str, way: str) -> None:
-    """Sets up, reports the first step, then does rounds until standard input ends."""
+    """Sets up, reports the first step, then runs rounds until standard input ends."""
     rival, *options = way.split(",")
     os.environ["KERAS_BACKEND"] = "jax" if rival == "jax" else "torch" if rival == "torch" else "tensorflow"
     import numpy as np

@@ -11,7 +11,7 @@ STORED = Path(".benchmarks")
 
 
 def ratios(folder: Path, against: str) -> dict[str, list[tuple[str, float]]]:
-    """For each workload its ratio in each stored run: (date and commit, ratio), the oldest first."""
+    """The ratio of each workload in each stored run: (date and commit, ratio), the oldest first."""
     found: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for file in sorted(folder.rglob("*.json"), key=lambda each: json.loads(each.read_text())["datetime"]):
         run = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""Where a training step's time goes: every compute set of a workload, timed on one worker.
+"""Breakdown of a training step's time: every compute set of a workload, timed on one worker.
 
 python -m benchmarks.hot_spots WORKLOAD [LINES]
 """
@@ -31,12 +31,12 @@ from engine.runtime import executable as executables
 from engine.runtime.executor import Column, another_turn, is_followed_now
 
 SECONDS = 1.0
-"""Long enough for the processor to reach the speed of wide vectors."""
+"""Duration of a measurement: long enough for the processor to reach its clock rate for wide vectors."""
 
 
 @intrinsic
 def ticks(typing_context: Any) -> Any:
-    """The processor's time stamp."""
+    """The processor's time stamp, int64."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
         function = builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(ir.IntType(64), ()))
@@ -47,7 +47,7 @@ def ticks(typing_context: Any) -> Any:
 
 @codelet
 def timed_steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """The executor for one worker, for steps lo <= s < hi, keeping the least ticks of each row: others only ever add.
+    """The executor for one worker, for steps lo <= s < hi; keeps the least ticks of each row, as other load only adds.
 
     Parameters: the table's address, rows and columns; the addresses of ticks and of calls, int64 [rows].
     """
@@ -80,7 +80,7 @@ def timed_steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 def observed_programs() -> list[Any]:
-    """A list that fills with every executable from now on."""
+    """A list to which every executable created from now on is appended."""
     made: list[Any] = []
     build = executables.Executable.__init__
 
@@ -96,13 +96,13 @@ def microseconds_per_row(executable: Any) -> tuple[np.ndarray, np.ndarray, np.nd
     """The one-worker table, microseconds and calls of each row in a step."""
     table = executable._table(False, 1).copy()
     feeding = len(executable._infeeds)
-    table[:feeding, Column.RANGES + 1] = table[:feeding, Column.RANGES]  # what fed the last call is gone
+    table[:feeding, Column.RANGES + 1] = table[:feeding, Column.RANGES]  # the last call's feeds are freed
     scratch, _ = executable._workspace_for(1)
     return microseconds_of(table, scratch)
 
 
 def microseconds_of(table: np.ndarray, scratch: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The table, microseconds and calls of each row in a step, of its first worker alone."""
+    """The table, microseconds and calls of each row in a step, run by its first worker alone."""
     spent, calls = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
     addresses = table.ctypes.data, len(table), table.shape[1], spent.ctypes.data, calls.ctypes.data
     parameters = np.array(addresses, np.int64)
@@ -122,19 +122,19 @@ def _now() -> int:
 
 @codelet
 def store_ticks(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Parameters: the place of the ticks."""
+    """Stores the time stamp; parameters: the int64 to store it in."""
     store_i64(parameters, ticks())
 
 
 def describe(compute_set: Any) -> str:
-    """The set's name and its written shapes."""
+    """The set's name, and the shapes it writes and reads."""
     written = ", ".join(str(span.buffer.shape) for span in compute_set.writes[:2])
     read = ", ".join(str(span.buffer.shape) for span in compute_set.reads[:3])
     return f"{compute_set.name[:44]:45}{written[:40]} <- {read[:70]}"
 
 
 def main(name: str, lines: int = 40) -> None:
-    """Trains a little, then times the longest program."""
+    """Trains a little, then times the program with the most compute sets."""
     programs = observed_programs()
     from benchmarks.rivals.keras_fit import prepare
 

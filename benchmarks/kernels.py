@@ -1,9 +1,9 @@
-"""How close products come to the processor's multiply-adds, and updates to its memory's bandwidth.
+"""Products as shares of the processor's peak of multiply-adds, and updates as shares of its memory bandwidth.
 
 python -m benchmarks.kernels [NAME ...] [--rounds N]
 
 Everything runs as compute sets of the engine, with one and with two workers, beside a loop that does nothing but
-multiply-adds in registers, or one that does nothing but stream. Of each the fastest run of steps counts.
+multiply-adds in registers, or one that does nothing but stream. The fastest run of steps of each counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from engine.runtime.workers import run_table
 
 STEPS = 4_096
 CALL_TICKS = 40_000_000
-"""About how long a call is: much longer than it takes to start the workers."""
+"""Approximate length of a call: much longer than the start of the workers."""
 WINDOW_TICKS = 500_000
 """Steps shorter than this are timed several at a time."""
 MIB = 1 << 20
@@ -40,19 +40,19 @@ MIB = 1 << 20
 
 @codelet
 def stamp(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Notes the time at which a step begins."""
+    """Stores the time at which a step begins."""
     store_i64(load_i64(parameters) + 8 * load_i64(scratch + 8 * Scratch.STEP), ticks())
 
 
 @codelet
 def now(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Notes the time."""
+    """Stores the time."""
     store_i64(load_i64(parameters), ticks())
 
 
 @dataclass
 class Kernel:
-    """What is timed: a step table for each number of workers, and the work of a step."""
+    """A timed kernel: a step table for each number of workers, and the work of a step."""
 
     name: str
     work: float
@@ -70,7 +70,7 @@ class Kernel:
         return np.zeros(STEPS + 1, np.int64)
 
     def time(self, workers: int) -> None:
-        """One call; keeps the least ticks of a step."""
+        """Runs one call; keeps the least ticks of a step."""
         ring = np.array([self.stamps.ctypes.data], np.int64)
         ranges = [(0, 1)] + [(1, 1)] * (workers - 1)
         first = step_table([compute_row(stamp.address, ring.ctypes.data, ranges)], workers)
@@ -87,12 +87,12 @@ class Kernel:
             self.least[workers] = expected
 
     def rate(self, workers: int) -> float:
-        """Work in each tick."""
+        """Work per tick."""
         return self.work / self.least[workers]
 
 
 def of_codelet(name: str, work: float, address: int, parameters: np.ndarray, units: int, keep: object = None) -> Kernel:
-    """A kernel of one codelet; with units 0 each worker has a unit, and `work` is that of one."""
+    """A kernel of one codelet; with units 0 each worker has a unit, and `work` is that of one worker."""
 
     def table(workers: int) -> np.ndarray:
         total = units or workers
@@ -125,7 +125,7 @@ NUMBERS = {
 
 
 def product(rows: int, columns: int, k: int, form: str = "NN") -> Kernel:
-    """C = A B as a variable's new value; T: that operand is the transpose of what lies in memory."""
+    """C = A B as a variable's new value, float32; T in `form`: that operand is stored transposed."""
     b = Builder()
     left = b.parameter("f32", (k, rows) if form[0] == "T" else (rows, k))
     right = b.parameter("f32", (columns, k) if form[1] == "T" else (k, columns))
@@ -135,7 +135,7 @@ def product(rows: int, columns: int, k: int, form: str = "NN") -> Kernel:
 
 
 def update(rule: str, floats: int) -> Kernel:
-    """Adam's or RMSprop's new weights and slots, in place."""
+    """Adam's or RMSprop's new weights and slots, in place, float32."""
     b = Builder()
     slots = 2 if rule == "Adam" else 1
     gradient, weight, *means = (b.parameter("f32", (floats,)) for _ in range(2 + slots))
@@ -164,7 +164,7 @@ def _size(count: int) -> str:
 SQUARES = [(512, 512, 512), (1024, 1024, 1024)]
 TRAINING = [(32, 256, 784), (128, 256, 784), (256, 1024, 1024), (1024, 512, 128), (32, 64, 256)]
 UPDATES = {4 * MIB: 16 * MIB, 1 << 15: 1 << 17}
-"""Weights of an update, and the floats of the stream beside it."""
+"""Weights of an update, and the floats of its reference stream."""
 
 
 def products() -> list[Kernel]:
@@ -177,7 +177,7 @@ def products() -> list[Kernel]:
 
 
 def measure(reference: Kernel, kernels: list[Kernel], rounds: int) -> None:
-    """All of them in turn, so that a busy machine is unfair to none."""
+    """Times all of them in turn, so that a busy machine affects all alike."""
     for _ in range(rounds):
         for workers in (1, 2):
             for each in (reference, *kernels):
@@ -185,7 +185,7 @@ def measure(reference: Kernel, kernels: list[Kernel], rounds: int) -> None:
 
 
 def table_of(title: str, unit: str, factor: float, reference: Kernel, kernels: list[Kernel]) -> Table:
-    """Rates in the unit, and shares of the reference's rate."""
+    """A table of rates in `unit`, and shares of the reference's rate."""
     made = Table(title=title, title_justify="left")
     made.add_column("kernel")
     for workers in (1, 2):
@@ -210,7 +210,7 @@ def ticks_now() -> int:
 
 
 def ticks_per_second() -> float:
-    """How fast the time stamp counts."""
+    """The frequency of the time stamp, in ticks per second."""
     ticks_now()  # compiled here
     start, begin = time.perf_counter(), ticks_now()
     time.sleep(0.2)

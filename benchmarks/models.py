@@ -1,4 +1,4 @@
-"""The models that are measured, for whatever backend Keras runs on."""
+"""The measured models, for any backend of Keras."""
 
 from __future__ import annotations
 

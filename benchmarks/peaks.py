@@ -1,4 +1,4 @@
-"""What the processor can do at most: multiply-adds that stay in registers, and plain streams through memory."""
+"""The processor's peaks: multiply-adds that stay in registers, and plain streams through memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from engine.machine_code.processor import lanes, registers
 from engine.runtime.buffers import aligned_zeros
 
 CHAINS = 24 if registers() == 32 else 12
-"""Sums at the same time: enough to hide the latency of a multiply-add, few enough for the registers."""
+"""Concurrent sums: enough to hide the latency of a multiply-add, few enough for the registers."""
 ROUNDS = 4_000
 CHUNK = 4_096
-"""Elements of a unit of a stream."""
+"""Number of elements of a unit of a stream."""
 
 
 @intrinsic
 def multiply_adds(typing_context: Any, seed: types.Type, rounds: types.Type) -> Any:
-    """CHAINS multiply-adds of vectors in each round, none of which waits for another of the same round."""
+    """CHAINS independent multiply-adds of vectors in each round."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
         seed = builder.uitofp(arguments[0], ir.FloatType())
@@ -92,7 +92,7 @@ def stream(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 def peak_multiply_adds() -> int:
-    """Of one unit of `peak`."""
+    """The number of multiply-adds of one unit of `peak`."""
     return ROUNDS * CHAINS * lanes()
 
 
@@ -103,6 +103,6 @@ class Stream:
         self.units = floats // 2 // CHUNK
         self.memory = [aligned_zeros(4 * CHUNK * self.units) for _ in range(2)]
         for each in self.memory:
-            each.view(np.float32)[:] = 1.0  # pages that nobody has written would all be the same one
+            each.view(np.float32)[:] = 1.0  # unwritten pages would all map to the zero page
         self.parameters = np.array([each.ctypes.data for each in self.memory], np.int64)
         self.bytes = 3 * 4 * CHUNK * self.units

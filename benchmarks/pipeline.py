@@ -1,4 +1,4 @@
-"""How fast a pipeline of four stages trains, as a share of the same model unsplit with the same accumulation.
+"""Training speed of a pipeline of four stages, as a share of the same model unsplit with the same accumulation.
 
 python -m benchmarks.pipeline [--rounds N]
 """
@@ -26,7 +26,7 @@ SIZES = [(64, 32), (256, 64), (256, 256), (512, 64)]
 
 @dataclass
 class Contestant:
-    """A model, and the least seconds that a `fit` of it has taken."""
+    """A model, and the least seconds of its `fit`."""
 
     model: Any
     seconds: float = float("inf")
@@ -49,14 +49,14 @@ def perceptron(width: int, schedule: PipelineSchedule | None) -> Any:
 
 
 def data(width: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random inputs and labels of an epoch."""
+    """Random inputs, float32 [samples, width], and labels, int32 [samples], of an epoch."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(batch * STEPS * UPDATES, width)).astype(np.float32)
     return x, generator.integers(0, 10, len(x)).astype(np.int32)
 
 
 def race(width: int, batch: int, rounds: int) -> dict[str, float]:
-    """Seconds of each way by its name; rounds take all ways in turn, as machines differ from minute to minute."""
+    """Least seconds of each way by its name; each round runs all ways, as a machine's speed varies over time."""
     x, y = data(width, batch)
     ways = {"unsplit": Contestant(perceptron(width, None))}
     ways |= {schedule.name: Contestant(perceptron(width, schedule)) for schedule in PipelineSchedule}

@@ -1,8 +1,8 @@
-"""Predicted throughput of whole models beside what Graphcore published: `python -m benchmarks.published [MODEL ...]`.
+"""Predicted throughput of whole models beside Graphcore's published one: `python -m benchmarks.published [MODEL ...]`.
 
 Each model is built at its published configuration as a Keras model in half precision, its forward and backward pass
-traced, and accounted for on the chip. Encoders are built with one and with two layers, and the difference counts for
-each further layer. Nothing runs.
+traced, and its cost on the chip estimated. Encoders are built with one and with two layers, and the difference counts
+for each further layer. Nothing runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MASKED_SHARE = 20 / 128
 
 @dataclass(frozen=True)
 class Prediction:
-    """Samples per second and IPU, the cycles behind it, and the flop of the matrix engines over their peak."""
+    """Samples per second and IPU, cycles of a step, and the flop of the matrix engines over their peak."""
 
     samples_per_second: float
     cycles: float
@@ -38,7 +38,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Step:
-    """Cycles and multiply-adds of a training step and of the forward pass alone."""
+    """Cost reports of a training step and of the forward pass alone, and the multiply-adds of the former."""
 
     train: Account
     forward: Account
@@ -79,14 +79,14 @@ def traced(model: keras.Model, specs: list[tf.TensorSpec], chip: str, assumption
 
 
 class MeanLoss(layers.Layer):
-    """The mean cross entropy of logits and labels of class 0, in fp32: what is predicted changes no cycles."""
+    """The mean cross entropy of logits and labels of class 0, in fp32: the labels change no cycles."""
 
     def call(self, logits: Any) -> Any:
         return -keras.ops.mean(keras.ops.log_softmax(keras.ops.cast(logits, "float32"))[..., 0])
 
 
 def images(model: keras.Model, size: int, row: dict[str, Any]) -> Prediction:
-    """A classifier on one IPU, whose activations are computed again in the backward pass."""
+    """Prediction of a classifier on one IPU, with recomputation of its activations if the row has it."""
     arguments = row["arguments"]
     inputs = keras.Input((size, size, 3))
     whole = keras.Model(inputs, MeanLoss(dtype="float32")(model(inputs)))
@@ -116,7 +116,7 @@ def encoder(
 
 
 def bert(row: dict[str, Any]) -> Prediction:
-    """Masked language modelling, pipelined over IPUs as published, each stage computed again in its backward pass."""
+    """Masked language modelling, pipelined over IPUs as published, each stage recomputed in its backward pass."""
     arguments = row["arguments"]
     width, heads, length = arguments["width"], arguments["heads"], arguments["length"]
 
@@ -154,7 +154,7 @@ def vision_transformer(row: dict[str, Any]) -> Prediction:
 def _pipelined(
     build: Callable[[int], keras.Model], specs: list[tf.TensorSpec], arguments: dict[str, Any]
 ) -> Prediction:
-    """From one layer and two to as many as there are, shared out over IPUs: the fullest sets the pace."""
+    """Extrapolates from one and two layers to all of them, distributed over IPUs: the slowest sets the period."""
     assumptions = _assumptions(arguments)
     one, two = (traced(build(count), specs, arguments["chip"], assumptions) for count in (1, 2))
     each, adds = two.recomputed - one.recomputed, two.multiply_adds - one.multiply_adds

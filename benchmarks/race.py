@@ -1,4 +1,4 @@
-"""Lets contenders do rounds of a workload in turn, each in a process of its own."""
+"""Runs contenders in turn on rounds of a workload, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KERAS = ("keras,jit,execution", "keras,execution", "keras,jit", "keras")
 
 
 def ways(workload: Workload) -> list[str]:
-    """The ways that can be raced here: ours, Keras', and those of the libraries that are installed."""
+    """The ways available here: ours, Keras', and those of the installed libraries."""
     keras = [way for way in KERAS if workload.kind != "latency" or "execution" not in way]
     rivals = [name for name in ("jax", "torch") if importlib.util.find_spec(name) and workload.policy == "float32"]
     return [OURS, *keras, *rivals]
@@ -31,7 +31,7 @@ def ways(workload: Workload) -> list[str]:
 
 @dataclass
 class Contender:
-    """One way, its process, and what it measured: seconds, MiB."""
+    """One way, its process, and its measurements: seconds, MiB."""
 
     way: str
     process: subprocess.Popen[str]
@@ -54,7 +54,7 @@ class Contender:
         return contender
 
     def round(self) -> None:
-        """Has it do one round."""
+        """Runs one round; raises RuntimeError if the process has ended."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -87,12 +87,12 @@ class Race:
         return next(each for each in self.contenders if each.way == OURS)
 
     def ratio(self, measured: str = "whole", against: str = "keras") -> float | None:
-        """The best median of those ways over ours; None when there is none."""
+        """The best median of the ways that start with `against` over ours; None when there is none."""
         times = [statistics.median(getattr(each, measured)) for each in self.contenders if each.way.startswith(against)]
         return min(times) / statistics.median(getattr(self.ours, measured)) if times else None
 
     def extra_info(self) -> dict[str, float]:
-        """What pytest-benchmark stores with its own statistics: seconds, MiB, ratios."""
+        """Values that pytest-benchmark stores with its own statistics: seconds, MiB, ratios."""
         info: dict[str, float] = {}
         for each in self.contenders:
             info[f"{each.way}: epoch"] = statistics.median(each.whole)
@@ -120,7 +120,7 @@ def started(workload: Workload, among: list[str]) -> Iterator[list[Contender]]:
 
 
 def race(workload: Workload, rounds: int, among: list[str] | None = None) -> Race:
-    """Lets each way in turn do a round, so that a busy machine is unfair to none of them."""
+    """Runs a round of each way in turn, so that a busy machine affects all alike."""
     with started(workload, among or ways(workload)) as contenders:
         for _ in range(rounds):
             for each in contenders:

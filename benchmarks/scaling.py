@@ -1,8 +1,8 @@
-"""What more workers give: a workload's steps with 1, 2 and 4 of them, in turn.
+"""Speed-up by more workers: a workload's steps with 1, 2 and 4 of them, in turn.
 
 python -m benchmarks.scaling [--workers N ...] [--rounds N] [WORKLOAD ...]
 
-Of all steps the fastest counts, as a neighbour's load only ever adds to one. Rows are not fed: the last ones stay.
+The fastest of all steps counts, as other load only adds time. Rows are not fed: all steps use the last ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.runtime.threads import usable_cores
 
 
 def kernel_of(workload: Workload) -> Kernel:
-    """The workload's longest program, after a little training."""
+    """The workload's program with the most compute sets, after a little training."""
     from benchmarks.rivals.keras_fit import prepare
 
     programs = observed_programs()
@@ -31,7 +31,7 @@ def kernel_of(workload: Workload) -> Kernel:
 
     def table(workers: int) -> np.ndarray:
         made = executable._table(False, workers).copy()
-        made[: len(executable._infeeds), Column.RANGES :] = 0  # what fed the last call is gone
+        made[: len(executable._infeeds), Column.RANGES :] = 0  # the last call's feeds are freed
         return made
 
     return Kernel(workload.name, 1.0, table, executable._scratch_bytes, keep=[executable])

@@ -2,7 +2,7 @@
 
 python -m benchmarks.serving [--clients N] [--seconds S] [--rounds N]
 
-Both ways of the first part take turns in one process; medians count. Fails when an answer is wrong or an error, or when
+Both ways of the first part take turns in one process; medians count. Fails for a wrong answer or an error, and when
 the engine's latency is not at least 5 times lower.
 """
 
@@ -47,7 +47,10 @@ def export(directory: Path) -> Any:
 
 
 def latencies(directory: Path, rounds: int) -> float:
-    """Prints the latency of one sample both ways; returns how many times lower the engine's is."""
+    """Prints the latency of one sample both ways; returns the ratio of TensorFlow's to the engine's.
+
+    Raises AssertionError where the two results differ.
+    """
     import tensorflow as tf
 
     from engine import load
@@ -76,7 +79,7 @@ def latencies(directory: Path, rounds: int) -> float:
 
 
 def serve(directory: Path, model: Any, clients: int, seconds: float) -> bool:
-    """Prints what clients see of a server in a process of its own; whether all answers were right."""
+    """Prints the clients' view of a server in a separate process; returns whether all answers were right."""
     log = directory / "log"
     command = [sys.executable, "-m", "ipu.serving", str(directory / "mlp"), "--port", "0"]
     with log.open("w") as errors, subprocess.Popen(command, stderr=errors, env=os.environ) as process:

@@ -1,10 +1,11 @@
-"""Whether a pipeline's IPUs side by side would be faster on the host than all workers on one part after the other.
+"""Compares a pipeline's IPUs side by side on the host with all workers on one part after the other.
 
 python -m benchmarks.side_by_side [--rounds N]
 
-The step table of a grouped pipeline is run as it is, and with each part on one worker alone: the IPUs are dealt out
-among the workers, who meet between slots only. That one's numbers mean nothing, as places are not kept apart for it.
-As a busy machine delays whoever waits for others, both are also added up from the least times of all compute sets.
+The step table of a grouped pipeline is run as it is, and with each part on one worker alone: the IPUs are distributed
+among the workers, which synchronise between slots only. The latter's results are invalid, as buffers of parts that run
+at once may overlap. As a busy machine delays workers at barriers, both are also summed from the least times of all
+compute sets.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ UPDATES_OF_A_CALL = 8
 
 
 def parts_of_a_turn(schedule: Schedule) -> list[Part]:
-    """In the order in which the program has them."""
+    """The schedule's parts in program order."""
     return sorted(schedule.parts, key=lambda part: (part.start % schedule.period, -schedule.position(part)))
 
 
 def side_by_side(table: np.ndarray, schedule: Schedule, workers: int) -> np.ndarray:
-    """The table with each part on the worker of its IPU, and syncs between slots only."""
+    """The table with each part on the worker of its IPU, and barriers between slots only."""
     made = table.copy()
     begins = np.flatnonzero(made[:, Column.KIND] == RowKind.TURN)
     slot = None
@@ -45,7 +46,7 @@ def side_by_side(table: np.ndarray, schedule: Schedule, workers: int) -> np.ndar
         units = rows[:, Column.RANGES + 1 :: 2].max(axis=1)
         rows[:, Column.RANGES :] = 0
         rows[:, Column.RANGES + 2 * worker + 1] = units
-        # What is left of a sync is a compute set without units.
+        # A removed barrier becomes a compute set without units.
         rows[syncs, Column.KIND] = RowKind.COMPUTE
         if part.start % schedule.period != slot and syncs[0]:
             rows[0, Column.KIND] = RowKind.SYNC
@@ -67,14 +68,14 @@ def least_times(executable: Any, table: np.ndarray, workers: int) -> np.ndarray:
 
 
 def added_up(table: np.ndarray, times: np.ndarray) -> float:
-    """Microseconds of an update as it is: between two syncs the slowest worker counts."""
+    """Microseconds of an update with the table as it is: between two barriers the slowest worker counts."""
     steered = table[:, Column.KIND] != RowKind.COMPUTE
     between = np.cumsum(steered)
     return float(sum(times[between == each].sum(axis=0).max() for each in range(between[-1] + 1)))
 
 
 def added_up_side_by_side(table: np.ndarray, times: np.ndarray, schedule: Schedule, workers: int) -> float:
-    """The same with the IPUs dealt out: in each slot the worker with most to do counts."""
+    """Microseconds of an update with the IPUs distributed: in each slot the slowest worker counts."""
     begins = np.flatnonzero(table[:, Column.KIND] == RowKind.TURN)
     outside = np.ones(len(table), bool)
     takes: dict[tuple[str, int], float] = {}
@@ -89,7 +90,7 @@ def added_up_side_by_side(table: np.ndarray, times: np.ndarray, schedule: Schedu
 
 
 def race(width: int, batch: int, rounds: int, workers: int) -> list[float]:
-    """Microseconds of an update, all workers on a part and IPUs side by side: the least of some, and added up."""
+    """Microseconds of an update, all workers on a part and IPUs side by side: the least of `rounds`, then summed."""
     programs = observed_programs()
     model = perceptron(width, PipelineSchedule.Grouped)
     x, y = data(width, batch)
@@ -97,7 +98,7 @@ def race(width: int, batch: int, rounds: int, workers: int) -> list[float]:
     executable: Any = max(programs, key=lambda each: len(each.program.compute_sets))
     schedule = make_schedule("Grouped", devices_of(STAGES, None), STEPS, training=True)
     as_it_is = executable._table(False, workers).copy()
-    as_it_is[: len(executable._infeeds), Column.RANGES :] = 0  # what fed the last call is gone
+    as_it_is[: len(executable._infeeds), Column.RANGES :] = 0  # the last call's feeds are freed
     times = least_times(executable, as_it_is, workers)
     least = [float("inf")] * 2
     scratch, state = executable._workspace_for(workers)

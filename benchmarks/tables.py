@@ -1,4 +1,4 @@
-"""A race as a table."""
+"""Tables of races."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.race import OURS, Race
 
 
 def rows(done: Race) -> list[tuple[str, ...]]:
-    """A row for each way: what it took, absolutely and in multiples of ours."""
+    """A row for each way: its times, absolute and in multiples of ours, and its peak memory."""
     made = []
     ours = done.ours
     for each in done.contenders:

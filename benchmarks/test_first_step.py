@@ -1,4 +1,4 @@
-"""How long a user waits for the first finished step: in new processes, with compiled codelets and without."""
+"""Time to the first finished step: in new processes, with compiled codelets and without."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_SECONDS_COLD = 20.0
 
 
 def seconds(name: str, way: str, cache: Path) -> float:
-    """Of a new process, from after Keras' import to the end of one step."""
+    """Seconds of a new process from after Keras' import to the end of one step."""
     contender = Contender.start(WORKLOADS[name], way, cache)
     contender.stop()
     return contender.first_step

@@ -1,4 +1,4 @@
-"""What floating-point behaviour costs: steps of an MLP with it against steps without, in turn in one process."""
+"""Cost of floating-point behaviour: steps of an MLP with it against steps without, in turn in one process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXCEPTIONS = {"inv": True, "div0": True, "oflo": True}
 
 
 class Contender:
-    """A model compiled for one behaviour: a configuration of another one would drop its program, so it goes round."""
+    """A model compiled for one behaviour: configuring another one drops its program, so each turn compiles again."""
 
     def __init__(self, dtype: str, behaviour: dict[str, bool], steps_per_execution: int) -> None:
         self.behaviour = behaviour
@@ -55,7 +55,7 @@ class Contender:
 def compare(
     dtype: str, behaviours: dict[str, dict[str, bool]], steps_per_execution: int, benchmark: Any
 ) -> dict[str, float]:
-    """Milliseconds of a step for each behaviour, minima over rounds."""
+    """Notes milliseconds of a step for each behaviour, minima over rounds."""
     contenders = {name: Contender(dtype, each, steps_per_execution) for name, each in behaviours.items()}
     best = dict.fromkeys(contenders, float("inf"))
 
@@ -81,6 +81,6 @@ def test_exceptions(steps_per_execution: int, benchmark: Any) -> None:
 
 
 def test_half_precision(benchmark: Any) -> None:
-    """`nanoo` alone makes the same conversions as `esr`, but to the nearest half."""
+    """`nanoo` alone makes the same conversions as `esr`, but to the nearest float16."""
     behaviours: Behaviours = {"nanoo": {"nanoo": True}, "off": {}, "esr": {"esr": True}}
     compare("float16", behaviours, 20, benchmark)

@@ -1,4 +1,4 @@
-"""How many iterations a second go through a loop on the device with an outfeed, or with an infeed."""
+"""Iterations per second of a loop on the device with an outfeed, or with an infeed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_outfeed(iterations: int, benchmark: Any) -> None:
 
 @pytest.mark.parametrize("size", [1, 1000, 100_000])
 def test_infeed(size: int, benchmark: Any) -> None:
-    """Each element is a turn of tf.data's iterator, which Python asks for."""
+    """Each element is one step of tf.data's iterator, which Python advances."""
     strategy, iterations = IPUStrategy(), 2000
     queue = IPUInfeedQueue(tf.data.Dataset.from_tensors(tf.ones([size])).repeat())
     _ = queue.initializer

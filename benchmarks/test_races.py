@@ -1,4 +1,4 @@
-"""Every workload, ours and others in turn: `pytest benchmarks -k mlp`. Fails where less than the promise is reached."""
+"""Every workload, ours and others in turn: `pytest benchmarks -k mlp`. Fails below the promised ratio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured: a model, its data, its batch, and how many times as fast as Keras it has to be."""
+"""The measured workloads: a model, its data, its batch, and its promised speed as a multiple of Keras'."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Workload:
 
 
 def reals(*shape: int, classes: int = 10) -> Callable[[np.random.Generator, int], Data]:
-    """Uniform random inputs of that shape, and random labels."""
+    """Uniform random inputs, float32 [samples, *shape], and random labels, int64 [samples]."""
     return partial(_reals, shape, classes)
 
 
@@ -46,12 +46,12 @@ def _reals(shape: tuple[int, ...], classes: int, generator: np.random.Generator,
 
 
 def words(generator: np.random.Generator, samples: int) -> Data:
-    """Random texts of 128 words."""
+    """Random texts of 128 words, int32 [samples, 128], and labels, int64 [samples]."""
     return generator.integers(0, 20_000, (samples, 128)).astype(np.int32), generator.integers(0, 10, samples)
 
 
 def table(generator: np.random.Generator, samples: int) -> Data:
-    """Random rows of eight categories and thirteen numbers."""
+    """Random rows of eight categories, int32 [samples, 8], and thirteen numbers, float32 [samples, 13]; labels."""
     categories = generator.integers(0, 1_000, (samples, 8)).astype(np.int32)
     return [categories, generator.random((samples, 13), np.float32)], generator.integers(0, 2, samples)
 

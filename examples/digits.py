@@ -22,7 +22,7 @@ from tensorflow.python import ipu
 from keras_ext.chip import chip_summary
 
 BATCH_SIZE = 32
-STEPS_PER_EXECUTION = 50  # so many steps run in one call of the engine
+STEPS_PER_EXECUTION = 50  # steps in one call of the engine
 REPEATS = 10  # the digits are few, so an epoch shows each of them ten times: 450 steps
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -76,7 +76,7 @@ def train_and_test_data() -> tuple[Data, Data]:
 
 @dataclass
 class Contestant:
-    """A model, and what was measured of it: seconds for the first execution and for each later epoch."""
+    """A model and its measurements: seconds of the first execution and of each later epoch, accuracy."""
 
     name: str
     model: keras.Model
@@ -85,7 +85,7 @@ class Contestant:
     accuracy: float = 0.0
 
     def fit(self, data: Data, epochs: int = 1, verbose: int = 0) -> float:
-        """Trains, and returns how many seconds that took."""
+        """Trains, and returns the seconds taken."""
         start = time.perf_counter()
         self.model.fit(*data, batch_size=BATCH_SIZE, epochs=epochs, verbose=verbose)
         return time.perf_counter() - start
@@ -95,20 +95,20 @@ class Contestant:
 
 
 def compare(name: str, build: Callable[[], keras.Model], epochs: int, rounds: int) -> str:
-    """Trains the model on the software IPU and, from the same weights, with plain Keras; a row of the table."""
+    """Trains the model on the software IPU and, from the same weights, with plain Keras; returns a row of the table."""
     train, test = train_and_test_data()
     epoch = (np.tile(train[0], (REPEATS, 1, 1, 1)), np.tile(train[1], REPEATS))
     first = STEPS_PER_EXECUTION * BATCH_SIZE
     with ipu.ipu_strategy.IPUStrategy().scope():
         ours = Contestant("software IPU", compiled(build()))
-    # XLA helps plain Keras with some models and not with others: it may have both.
+    # XLA makes plain Keras faster for some models only: the better of both counts.
     plain = [Contestant(f"plain Keras, jit_compile={jit}", compiled(build(), jit)) for jit in (True, False)]
     for each in plain:
         each.model.set_weights(ours.model.get_weights())
 
     for each in (ours, *plain):
         print(f"\n{name} on {each.name}", flush=True)
-        # The first execution traces and compiles. It is timed by itself and in no rate.
+        # The first execution traces and compiles. It is timed separately, not in the rates.
         each.first = each.fit((epoch[0][:first], epoch[1][:first]))
         each.fit(epoch, epochs, verbose=1 if each is ours else 2)
         each.accuracy = each.model.evaluate(*test, batch_size=len(test[0]), verbose=0)[1]

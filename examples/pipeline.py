@@ -1,4 +1,4 @@
-"""Trains a pipeline of four stages; prints where layers are, what waits where, and draws the schedule.
+"""Trains a pipeline of four stages; prints their layers and the data that wait on each IPU, and draws the schedule.
 
 python examples/pipeline.py [--chart pipeline.svg] [--schedule Grouped]
 """

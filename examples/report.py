@@ -1,4 +1,4 @@
-"""Trains a small network and writes reports on what a chip would do with it.
+"""Trains a small network and writes reports on its cost on a chip.
 
     pip install 'software-ipu[report]'
     python examples/report.py [--folder reports]
@@ -46,11 +46,11 @@ def main() -> None:
     y = generator.integers(0, CLASSES, len(x)).astype(np.int32)
 
     with ipu.ipu_strategy.IPUStrategy().scope():
-        # A callback reports on what `fit` runs, and knows how often it waited for data.
+        # A callback reports on the program that `fit` runs, and on its waits for data.
         small = compiled(128)
         small.fit(x, y, batch_size=BATCH, epochs=2, callbacks=[ipu.ProfileReport(folder / "small.html")])
 
-        # Nothing has to run: this compiles the training step for batches of 64, and compares the reports.
+        # Nothing runs: this compiles the training step for batches of 64, and compares the reports.
         large = compiled(1024)
         report = ipu.profile(large, batch_size=BATCH, path=folder / "large.html", baseline=folder / "small.json")
 

@@ -1,1 +1,1 @@
-"""The ways to do a workload: each module has a `prepare` that does a first step and returns a function for a round."""
+"""The ways to run a workload: each module has a `prepare` that runs a first step and returns a function for a round."""

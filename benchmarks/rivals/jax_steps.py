@@ -16,7 +16,10 @@ from benchmarks.workloads import Workload
 
 
 def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
-    """The model, its first step done; Keras only defines it, nothing of Keras runs in the loop."""
+    """Builds the model and runs its first step; Keras only defines it, nothing of Keras runs in the loop.
+
+    A round runs the workload's steps and returns seconds per step.
+    """
     model = getattr(models, workload.model)(*workload.arguments)
     if workload.kind != "fit":
         return _predicting(workload, model, inputs)

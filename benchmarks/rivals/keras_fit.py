@@ -15,7 +15,7 @@ from benchmarks.workloads import Workload
 
 
 def scope_of(rival: str) -> Any:
-    """Imported here: loading the software IPU is part of what is timed."""
+    """The strategy's scope for "ipu", else none; imported here, as loading the software IPU is part of the timing."""
     if rival != "ipu":
         return nullcontext()
     from tensorflow.python import ipu
@@ -25,7 +25,7 @@ def scope_of(rival: str) -> Any:
 
 @contextmanager
 def dtype_policy(name: str) -> Iterator[None]:
-    """Layers made within have that dtype policy."""
+    """Within, layers are created with that dtype policy."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
     try:
@@ -35,8 +35,8 @@ def dtype_policy(name: str) -> Iterator[None]:
 
 
 def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
-    """The model, its first step done; a round is an epoch, and returns the seconds a step took while it ran."""
-    keras.ops.convert_to_tensor(0)  # TensorFlow's own start belongs to no side
+    """Builds the model and runs its first execution; a round is an epoch, and returns its seconds per step."""
+    keras.ops.convert_to_tensor(0)  # TensorFlow's own start is not timed for any way
     single = "single" in options or (rival != "ipu" and "execution" not in options)
     together = 1 if single else workload.execution
     with scope_of(rival), dtype_policy(workload.policy):
@@ -54,7 +54,7 @@ def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, lab
 
 
 class Clock(keras.callbacks.Callback):
-    """When each execution ended."""
+    """Notes the end of each execution."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.ends: list[tuple[int, float]] = []
@@ -70,7 +70,7 @@ class Clock(keras.callbacks.Callback):
 
 
 def rows_of(inputs: Any, start: int, stop: int) -> Any:
-    """The samples from start to stop."""
+    """The samples from start to stop, of each array if inputs are a list."""
     return [each[start:stop] for each in inputs] if isinstance(inputs, list) else inputs[start:stop]
 
 

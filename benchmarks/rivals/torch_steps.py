@@ -17,7 +17,7 @@ OPTIMIZERS = {"rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam}
 
 
 def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
-    """The model, its first step done."""
+    """Builds the model and runs its first step; a round runs the workload's steps and returns seconds per step."""
     model = getattr(models, workload.model)(*workload.arguments)
     batch = workload.batch
     if workload.kind != "fit":
