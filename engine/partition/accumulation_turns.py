@@ -1,4 +1,4 @@
-"""Checks that loops which accumulate gradients run for whole updates, and removes the marks that say so."""
+"""Checks that loops which accumulate gradients run for whole updates, and removes their marks."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The scope of gradients is `gradient_tape` or `gradients`. Operations traced in a stage's scope outside of it are
 forward: so are loops to which TensorFlow, once gradients are requested, adds lists of the values these need, in the
-loops' scope. The backward pass of a `tf.function` is a call of its own, and only its operands tell its stage.
+loops' scope. The backward pass of a `tf.function` is a call of its own, and only its operands show its stage.
 """
 
 from __future__ import annotations

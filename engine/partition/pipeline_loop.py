@@ -1,9 +1,9 @@
 """The loop over a pipeline's schedule: an iteration is one period, in which each part with a micro-batch runs once.
 
 In the ramps at the beginning and at the end some parts have none: each is a branch, taken or not. Values that cross to
-later parts wait in ring buffers for as many iterations as the schedule says. Where a micro-batch goes through all parts
-in one iteration there are neither branches nor rings. Iterations alternate between replicas, so each keeps to the
-schedule.
+later parts wait in ring buffers for as many iterations as the schedule requires. Where a micro-batch goes through all
+parts in one iteration there are neither branches nor rings. Iterations alternate between replicas, so each keeps to
+the schedule.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def plans_by_part(
 def split(plan: PartPlan, position: Mapping[Instruction, int], forward: int, cut: Cut) -> tuple[PartPlan, PartPlan]:
     """The recomputation in a backward part's plan, and the rest of the plan, which reads its results.
 
-    `forward` is the position that is recomputed. New instructions stand for the results, since the forward part may
+    `forward` is the position that is recomputed. New instructions replace the results, since the forward part may
     keep the same values for another part.
     """
     computed = (i for i in plan.copied if isinstance(i.shape, Shape) and not costs_nothing(i))

@@ -48,7 +48,7 @@ def replicate(
     random numbers where the generator's state is a variable's, the same ones where it is computed from constants and
     arguments. `names` are those of variables, for printouts.
     Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
-    that only some replicas enter; StepCountError for gradients accumulated in a loop of a wrong number of iterations.
+    that only some replicas enter; StepCountError for gradients accumulated in a loop with a wrong number of iterations.
     """
     if replicas < 1:
         raise ConfigurationError(f"Expected at least 1 replica. Received: {replicas}. Nearest: 1.")

@@ -1,4 +1,4 @@
-"""Where a pipeline keeps its data on a chip: on the tiles, in streaming memory, divided among replicas.
+"""Storage of a pipeline's data on a chip: on the tiles, in streaming memory, divided among replicas.
 
 Options of Graphcore's `pipeline()` choose it. They change where the cost report counts a pipeline's data and which
 transfers its schedule has; the engine executes the same program with all of them.

@@ -26,7 +26,7 @@ GATHERING = frozenset({ALL_GATHER, CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM})
 
 
 class Differing(IntEnum):
-    """How far a value may differ between replicas; a result has the greatest kind of its operands."""
+    """The extent to which a value may differ between replicas; a result has the greatest kind of its operands."""
 
     FIXED = 0
     """The same, and computed from constants and arguments alone."""

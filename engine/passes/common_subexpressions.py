@@ -1,4 +1,4 @@
-"""Computes equal things once: instructions alike in opcode, shape, attributes, operands and calls."""
+"""Computes equal values once: instructions with equal opcode, shape, attributes, operands and calls."""
 
 from __future__ import annotations
 

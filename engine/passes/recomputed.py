@@ -30,7 +30,7 @@ class Recomputed:
     def __init__(
         self, groups: Groups, users: dict[Instruction, list[Instruction]], is_free: Callable[[Instruction], bool]
     ) -> None:
-        """`is_free` tells of an instruction in no group whether a codelet looks through it."""
+        """`is_free` tests whether a codelet looks through an instruction in no group."""
         self.groups, self.users, self.is_free = groups, users, is_free
         self._chosen: dict[Group, tuple[set[Instruction], set[Instruction]]] = {}
 

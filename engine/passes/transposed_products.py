@@ -40,7 +40,7 @@ def is_made_transposed(transpose: Instruction, users: dict[Instruction, list[Ins
 
 
 def is_sum(instruction: Instruction) -> bool:
-    """Whether it is a reduce of one array, which any order of its dimensions suits."""
+    """Whether it is a reduce of one array, whose dimensions may be in any order."""
     return instruction.opcode == "reduce" and len(instruction.operands) == 2
 
 

@@ -1,6 +1,6 @@
 """Arithmetic with neutral and equal operands. Every rule keeps each bit of the result, signed zeros included.
 
-So x + 0 stays, since it makes +0 of -0, and x * 0 stays, since x may be infinite; for integers both are removed.
+So x + 0 stays, since it turns -0 into +0, and x * 0 stays, since x may be infinite; for integers both are removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RULES = RuleSet()
 
 
 def either_order(rule: Callable[[Instruction, Instruction, Instruction], Instruction | None]) -> Rule:
-    """Makes a rule for commutative operations of one that is tried with the operands in both orders."""
+    """A rule for commutative operations that tries another one with the operands in both orders."""
 
     def both(instruction: Instruction) -> Instruction | None:
         lhs, rhs = instruction.operands

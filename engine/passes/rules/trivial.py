@@ -23,7 +23,7 @@ def same_type(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("bitcast-convert")
 def bitcast_of_bitcast(instruction: Instruction) -> Instruction | None:
-    """Only if all three element types have the same width, so that no dimension is added or removed."""
+    """Merges two bitcasts if all three element types have the same width, so that no dimension is added or removed."""
     operand = instruction.operands[0]
     if operand.opcode != "bitcast-convert":
         return None
