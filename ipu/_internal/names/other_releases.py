@@ -1,4 +1,4 @@
-"""Names that only earlier or later releases have, and what to use instead."""
+"""Names that only earlier or later releases have, and their replacements."""
 
 _REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStrategy"
 _CTC = "keras.losses.CTC"

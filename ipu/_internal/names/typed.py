@@ -1,4 +1,4 @@
-"""Names as the statement that failed has them, read from its byte code."""
+"""Dotted names of the statement being executed, read from its byte code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ OPCODES = frozenset(opmap[name] for name in (*ATTRIBUTES, "IMPORT_FROM", "IMPORT
 
 
 def typed_name(frame: FrameType) -> tuple[str | None, bool]:
-    """The whole dotted name that `frame` evaluates or imports just now, and whether it imports it.
+    """The whole dotted name that `frame` is evaluating or importing, and whether it imports it.
 
-    The name is None where there is none to read, as in `getattr(module, name)`. It goes on behind what is evaluated
-    now: at `a.b` of `a.b.c` it is "a.b.c".
+    The name is None where the byte code has none, as in `getattr(module, name)`. It includes attributes not evaluated
+    yet: at `a.b` of `a.b.c` it is "a.b.c".
     """
     if frame.f_code.co_code[frame.f_lasti] not in OPCODES:
         return None, False

@@ -1,1 +1,1 @@
-"""What both faces of pipelining share, the operator and Keras: options, their checks, counts of micro-batches."""
+"""Pipelining for both `pipeline()` and Keras: options, their checks, counts of micro-batches."""

@@ -1,4 +1,4 @@
-"""The arguments of `pipeline()`, checked."""
+"""Checks the arguments of `pipeline()`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Stage = Sequence[Callable[..., Any]]
 
 @dataclass(frozen=True)
 class PipelineArguments:
-    """What a pipeline does. `count` is a number, or an integer tensor; `devices` has a tuple for each stage."""
+    """Checked arguments. `count` is a number, or an integer tensor; `devices` has a tuple for each stage."""
 
     stages: tuple[Stage, ...]
     devices: Devices
@@ -70,20 +70,20 @@ class PipelineArguments:
         return self.optimizer_function is not None
 
     def to_sum(self, outputs: Nest) -> list[tf.Tensor]:
-        """What is summed over micro-batches of what goes to the outfeed, each in the dtype that was asked for."""
+        """The tensors for the outfeed that are summed over micro-batches, in `accumulate_outfeed_dtype`."""
         tensors = [tf.convert_to_tensor(each) for each in tf.nest.flatten(outputs)]
         names = ["loss"] if self.outfeed_loss else names_of(outputs, self._places())
         asked = self.accumulate_outfeed_dtype
         return [summed_as(tensor, asked, name) for tensor, name in zip(tensors, names, strict=True)]
 
     def _places(self) -> list[int] | None:
-        """Which of the last stage's outputs go to the outfeed; None for all."""
+        """Indices of the last stage's outputs that go to the outfeed; None for all."""
         mask = self.outfeed_mask
         return None if mask is None else [place for place, left_out in enumerate(mask) if not left_out]
 
 
 def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
-    """The arguments of `pipeline()` by name, all of them; the first one found wrong raises.
+    """Checks all arguments of `pipeline()`, by name; the first wrong one raises.
 
     Raises ConfigurationError (ValueError), PipelineTypeError (also TypeError), UnsupportedOperation (also
     NotImplementedError) and PipelineCountError.
@@ -140,7 +140,7 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
 
 
 def check_schedule_takes(count: int, schedule: PipelineSchedule, devices: Devices, training: bool) -> None:
-    """Raises PipelineCountError, a FailedPreconditionError, for a gradient_accumulation_count that it cannot take."""
+    """Raises PipelineCountError, a FailedPreconditionError, for a gradient_accumulation_count that `schedule` lacks."""
     try:
         check_count(kind_of(schedule), devices, count, training=training, option="gradient_accumulation_count")
     except StepCountError as error:
@@ -148,7 +148,7 @@ def check_schedule_takes(count: int, schedule: PipelineSchedule, devices: Device
 
 
 def _inputs(inputs: Nest) -> list[Any]:
-    """Says so where a variable is given, whose value all micro-batches of all repetitions get."""
+    """The inputs as a list, with a warning for a variable: all micro-batches and repetitions get its initial value."""
     given = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     for value in given:
         if isinstance(value, tf.Variable):
@@ -241,7 +241,7 @@ def _checked_stages(stages: Nest, mapping: Nest, serialization: int) -> tuple[tu
 
 
 def _default_mapping(functions: list[Stage]) -> list[Any]:
-    """Stage k on IPU k; concurrent functions each on one of their own."""
+    """Stage k on IPU k; concurrent functions each on their own IPU."""
     mapping: list[Any] = []
     device = 0
     for of_stage in functions:

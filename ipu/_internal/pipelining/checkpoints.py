@@ -1,4 +1,4 @@
-"""The mark on a tensor that is stored where the rest of its pipeline stage is recomputed."""
+"""Marks a tensor that is stored where the rest of its pipeline stage is recomputed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipu._internal.types import TensorLike
 
 
 def checkpointed(value: TensorLike) -> tf.Tensor:
-    """The tensor, marked; its gradient passes."""
+    """The tensor, marked; its gradient passes unchanged. Strings and dynamic shapes get no mark."""
     tensor = tf.convert_to_tensor(value)
     if not (tensor.dtype.is_numpy_compatible and tensor.dtype != tf.string and tensor.shape.is_fully_defined()):
         return tf.identity(tensor)

@@ -1,4 +1,4 @@
-"""Errors of pipelines in the classes that programs for TensorFlow catch."""
+"""Errors of pipelines, also of the classes that TensorFlow programs catch."""
 
 import tensorflow as tf
 
@@ -10,11 +10,11 @@ class PipelineTypeError(ConfigurationError, TypeError):
 
 
 class PipelineRuntimeError(ConfigurationError, RuntimeError):
-    """A pipeline that has nothing to do, or is used for what it cannot do."""
+    """A pipeline with nothing to do, or an unsupported use of one."""
 
 
 class PipelineCountError(AccumulationStepError, tf.errors.FailedPreconditionError):
-    """A number of micro-batches with which a schedule has no whole periods."""
+    """A number of micro-batches that is no whole number of a schedule's periods."""
 
     def __init__(self, message: str) -> None:
         tf.errors.FailedPreconditionError.__init__(self, None, None, message)

@@ -1,8 +1,8 @@
-"""A pipeline as it is traced: a loop over its repetitions, whose body is one micro-batch with marks on what is summed.
+"""A pipeline as it is traced: a loop over its repetitions, whose body is one micro-batch with marks on the summands.
 
-When the function is compiled, the engine makes of the body all micro-batches in the order of the schedule. For a number
-of micro-batches that is an argument of the function there is a program, and a schedule, for each value it is called
-with. One that is computed on the device has no schedule: a loop over micro-batches (ipu/_internal/pipelining/turns.py).
+When the function is compiled, the engine unrolls the body into all micro-batches in the order of the schedule. A number
+of micro-batches that is an argument of the function has a program and a schedule for each value. A number computed on
+the device has no schedule, but a loop over micro-batches (ipu/_internal/pipelining/turns.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Scheduled:
         self._arguments, self._micro_batch = arguments, micro_batch
 
     def run(self) -> tf.Operation:
-        """The loop: its tensors are the number of its turn, and `inputs`."""
+        """Builds the loop, whose state is the iteration number and `inputs`; returns an operation after it."""
         inputs = [tf.convert_to_tensor(value) for value in self._arguments.inputs]
         chains = [*(stage_chain(number) for number in range(len(self._arguments.stages))), UPDATE_CHAIN]
         with chains_between(chains):
@@ -62,7 +62,7 @@ class _Scheduled:
             return tf.no_op()
 
     def _turn(self, turn: tf.Tensor, *inputs: tf.Tensor) -> list[Any]:
-        """One micro-batch, with the update that follows the last one."""
+        """Traces one micro-batch, with the update that follows the last one."""
         arguments, micro_batch = self._arguments, self._micro_batch
         operations: list[Any] = []
         with tf.GradientTape() as tape:
@@ -82,7 +82,7 @@ class _Scheduled:
             return [mark_updated_once(same + 1), *map(tf.identity, inputs)]
 
     def _enqueue(self, tensors: Nest) -> tf.Operation:
-        """Hands tensors over, or after the last micro-batch their sums."""
+        """Enqueues the tensors, or after the last micro-batch their sums."""
         queue = self._arguments.outfeed_queue
         assert queue is not None
         with in_stage(self._micro_batch.last_stage):

@@ -1,4 +1,4 @@
-"""The gradients of a pipeline: taken for each micro-batch, reduced over micro-batches, applied after the last one."""
+"""The gradients of a pipeline: computed per micro-batch, reduced over micro-batches, applied after the last one."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Pairs = list[tuple[tf.Tensor, Any]]
 def gradients_of(output: OptimizerOutput, tape: tf.GradientTape) -> Pairs:
     """The gradients of one micro-batch's loss.
 
-    `output` is an OptimizerOutput, `tape` has what the stages did, if it brings none of its own. Raises
-    PipelineRuntimeError for a loss that depends on no variable that is to be trained.
+    `tape` recorded the stages; `output` may have a tape of its own instead. Raises
+    PipelineRuntimeError for a loss that depends on no trainable variable.
     """
     tape = tape if output.tape is None else output.tape
     pairs = [(tf.convert_to_tensor(g), v) for g, v in _with_none(output, tape) if g is not None]
@@ -52,9 +52,9 @@ def _with_none(output: OptimizerOutput, tape: tf.GradientTape) -> list[tuple[Any
 
 
 def apply_marked(output: OptimizerOutput, pairs: Pairs, accumulator_type: AccumulatorType) -> list[tf.Operation]:
-    """Lets the optimizer apply gradients that are marked, in the accumulators' dtype, and marks what it writes besides.
+    """Lets the optimizer apply marked gradients, in the accumulators' dtype, and marks its other writes.
 
-    The engine reduces marked gradients over micro-batches, and lets happen once what depends on marks.
+    The engine reduces marked gradients over micro-batches, and executes operations that depend on marks once.
     """
     _build(output.opt, [variable for _, variable in pairs])
     marked = [
@@ -76,7 +76,7 @@ def accumulator(accumulator_type: AccumulatorType, gradient: tf.Tensor, variable
 
 
 class GradientSums:
-    """The gradients of one micro-batch, and the sums they go into, which are variables on the device."""
+    """The gradients of one micro-batch, and their sums, which are variables on the device."""
 
     def __init__(self, arguments: PipelineArguments, output: OptimizerOutput, pairs: Pairs) -> None:
         self._arguments, self._output, self._pairs = arguments, output, pairs
@@ -84,7 +84,7 @@ class GradientSums:
         self._sums = [zeros_variable(g.shape, accumulator(asked, g, v), "ipu_gradient_sum") for g, v in pairs]
 
     def accumulate(self, number: tf.Tensor, count: tf.Tensor) -> tf.Operation:
-        """Adds this micro-batch's, which is the one of that number, counted from 0."""
+        """Adds the gradients of micro-batch `number`, from 0, of `count`, by the reduction method."""
         added = []
         for (gradient, _), total in zip(self._pairs, self._sums, strict=True):
             gradient = tf.cast(gradient, total.dtype)
@@ -98,7 +98,7 @@ class GradientSums:
         return tf.group(*added)
 
     def apply(self, is_last: tf.Tensor) -> tf.Operation:
-        """Where `is_last`, lets the optimizer apply the sums, and makes them zero again."""
+        """If `is_last`, lets the optimizer apply the sums, and resets them to zero."""
         output = self._output
         variables = [variable for _, variable in self._pairs]
         _build(output.opt, variables)
@@ -115,13 +115,13 @@ class GradientSums:
 
 
 def zeros_variable(shape: tf.TensorShape, dtype: tf.DType, name: str) -> IPUVariable:
-    """A variable on the device, made once for the function being traced."""
+    """A zero variable on the device, created outside the function being traced."""
     with ops.init_scope():
         return IPUVariable(initial_value=tf.zeros(shape, tf.as_dtype(dtype)), trainable=False, name=name)
 
 
 def _build(optimizer: Optimizer, variables: list[Any]) -> None:
-    """Makes the variables of a Keras optimizer outside of what is being traced."""
+    """Creates the variables of a Keras optimizer outside of the traced function."""
     if hasattr(optimizer, "build") and not getattr(optimizer, "built", False):
         with ops.init_scope():
             optimizer.build(variables)

@@ -22,7 +22,7 @@ from ipu._internal.types import Nest
 
 @contextlib.contextmanager
 def in_stage(number: int) -> Iterator[None]:
-    """Operations made within belong to a stage; their side effects are in order with the stage's others."""
+    """Within, operations belong to a stage; their side effects are ordered with the stage's others."""
     with tf.name_scope(f"{STAGE}{number}"), own_chain(stage_chain(number)):
         yield
 
@@ -33,7 +33,7 @@ def stage_chain(number: int) -> str:
 
 
 class TracedMicroBatch:
-    """A micro-batch being traced: what its stages return, the optimizer's output, what goes to the outfeed."""
+    """A micro-batch being traced: results of its stages, the optimizer's output, tensors for the outfeed."""
 
     def __init__(self, arguments: PipelineArguments, output_type: type) -> None:
         self._arguments, self._output_type = arguments, output_type
@@ -44,7 +44,7 @@ class TracedMicroBatch:
         return len(self._arguments.stages) - 1
 
     def stages(self, inputs: Sequence[Any]) -> Any:
-        """What the last stage returns for the next element of the infeed."""
+        """The last stage's outputs for the next element of the infeed."""
         element: tuple[Any, ...] = ()
         named: dict[str, Any] = {}
         if self._arguments.infeed_queue is not None:
@@ -59,7 +59,7 @@ class TracedMicroBatch:
         return outputs
 
     def optimizer_output(self, outputs: Nest) -> Any:
-        """What `optimizer_function` returns."""
+        """Result of `optimizer_function`; raises PipelineTypeError if it is no OptimizerFunctionOutput."""
         function = self._arguments.optimizer_function
         assert function is not None
         with in_stage(self.last_stage):
@@ -71,7 +71,7 @@ class TracedMicroBatch:
         return output
 
     def enqueued(self, outputs: Nest, output: Nest) -> Any:
-        """What goes to the outfeed, None for nothing."""
+        """The tensors for the outfeed, or None; raises ConfigurationError for a wrong mask or a missing queue."""
         arguments = self._arguments
         if output is not None:
             if arguments.outfeed_loss:
@@ -98,7 +98,7 @@ class TracedMicroBatch:
         return outputs
 
     def refuse_captures(self) -> None:
-        """Raises ConfigurationError for a tensor of the calling function that the stages use."""
+        """Raises ConfigurationError if the stages use a tensor of the calling function."""
         graph = ops.get_default_graph()
         for outer, _ in getattr(graph, "captures", ()):
             if outer.dtype != tf.resource and not hasattr(outer, "numpy"):
@@ -109,12 +109,12 @@ class TracedMicroBatch:
 
 
 def _spread(outputs: Nest) -> Sequence[Any]:
-    """What a stage returned as the arguments of the next."""
+    """A stage's outputs as the arguments of the next."""
     if outputs is None:
         return ()
     return outputs if isinstance(outputs, list | tuple) else (outputs,)
 
 
 def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """With Python's control flow on tensors, where the calling function has that too."""
+    """The function with AutoGraph, where the calling function has it."""
     return autograph.tf_convert(function, ag_ctx.control_status_ctx())

@@ -14,10 +14,10 @@ from ipu._internal.pipelining.errors import PipelineTypeError
 
 
 class PipelineSchedule(IntEnum):
-    """How the forward and backward passes of stages are interleaved on the IPUs (Python API, 18.14.6).
+    """The interleaving of the stages' forward and backward passes on the IPUs (Python API, 18.14.6).
 
     Grouped: all forward passes together, then all backward passes. Interleaved: backward passes as soon as there are
-    activations for them. Sequential: one stage at a time, for debugging. The numbers are the same with all three.
+    activations for them. Sequential: one stage at a time, for debugging. Results are the same with all three.
     """
 
     Grouped = 0
@@ -26,11 +26,11 @@ class PipelineSchedule(IntEnum):
 
 
 class RecomputationMode(Enum):
-    """How activations are recomputed in a pipeline, where `IPUConfig.allow_recompute` is set (Python API, 18.14.6).
+    """Recomputation of activations in a pipeline, where `IPUConfig.allow_recompute` is set (Python API, 18.14.6).
 
-    Auto: what the schedule's default is. RecomputeThenBackpropagate: first all activations of a stage, for Grouped
-    and Interleaved. RecomputeAndBackpropagateInterleaved: bit by bit, for Grouped and Sequential. The numbers are the
-    same with all three.
+    Auto: the schedule's default. RecomputeThenBackpropagate: first all activations of a stage, for Grouped and
+    Interleaved. RecomputeAndBackpropagateInterleaved: alternately, for Grouped and Sequential. Results are the same
+    with all three.
     """
 
     Auto = 0
@@ -39,10 +39,10 @@ class RecomputationMode(Enum):
 
 
 class GradientAccumulationReductionMethod(Enum):
-    """What becomes of the gradients of the batches between two updates.
+    """The reduction of the gradients of the batches between two updates.
 
-    SUM adds them. MEAN adds each divided by the number of batches. RUNNING_MEAN keeps, after each batch, the mean of
-    those so far, which stays in the range of the gradients themselves.
+    SUM adds them. MEAN adds each divided by the number of batches. RUNNING_MEAN keeps, after each batch, the mean so
+    far, which stays in the range of the gradients themselves.
     """
 
     SUM = 0
@@ -63,7 +63,7 @@ def checked_schedule(schedule: object, default: PipelineSchedule = PipelineSched
 
 
 def checked_recomputation(mode: object, schedule: PipelineSchedule) -> Recomputation:
-    """How a pipeline recomputes, where it may, in a mode; None is Auto.
+    """The engine's recomputation for a mode and schedule; None is Auto.
 
     Raises PipelineTypeError for anything but a member of RecomputationMode or None, UnsupportedOperation for a mode
     that the schedule lacks.

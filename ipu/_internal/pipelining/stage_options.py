@@ -1,4 +1,4 @@
-"""PipelineStageOptions: options of Poplar's libraries in single stages of a pipeline, checked."""
+"""PipelineStageOptions: options of Poplar's libraries in single stages of a pipeline, and their checks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ UPDATE = "weight_update_poplar_options"
 class PipelineStageOptions:
     """Options of the Poplar libraries in one stage, over those of IPUConfig (Python API, 18.14.6).
 
-    They reach the plans of the stage's operations in the cost report, in cycles and in bytes per tile, and change no
-    numbers here. `availableMemoryProportion` (above 0; 0.6 by default) and, of convolutions and matrix products,
-    `partialsType` ("float" or "half") act; docs/options.md lists the other flags that are known.
+    They affect the plans of the stage's operations in the cost report, in cycles and in bytes per tile, but no results.
+    `availableMemoryProportion` (above 0; 0.6 by default) and, for convolutions and matrix products, `partialsType`
+    ("float" or "half") have an effect; docs/options.md lists the other known flags.
 
     Args:
         convolution_options: a dictionary of option flags for all convolutions of the stage.
@@ -53,7 +53,7 @@ def _checked(name: str, value: object, library: LibraryFlags) -> dict[str, Any]:
 
 
 def check_stage_options(name: str, options: object, stages: int) -> None:
-    """Raises for anything but None or a list of one PipelineStageOptions for each stage."""
+    """Raises PipelineTypeError or ConfigurationError unless `options` is None or one PipelineStageOptions per stage."""
     if options is None:
         return
     if not isinstance(options, list | tuple):
@@ -71,9 +71,9 @@ def check_stage_options(name: str, options: object, stages: int) -> None:
 
 
 def stage_options_of(arguments: Mapping[str, Any], stages: int | None = None) -> StageOptions:
-    """The options among the arguments of `pipeline()`, by name; `stages` is their number, None where it is not known.
+    """The options among the arguments of `pipeline()`, by name; `stages` is None where their number is not known.
 
-    Raises PipelineTypeError and ConfigurationError for options that are none, or for another number of stages.
+    Raises PipelineTypeError for other types, and ConfigurationError for another number of stages.
     """
     for name in (FORWARD, BACKWARD):
         given = arguments.get(name)
@@ -86,7 +86,7 @@ def stage_options_of(arguments: Mapping[str, Any], stages: int | None = None) ->
 
 
 def library_options(options: PipelineStageOptions) -> LibraryOptions:
-    """The options as an account takes them."""
+    """The options for a cost report."""
     given = (options._convolution_options, options._matmul_options, options._slice_options)
     return LibraryOptions(*map(_as_text, given))
 

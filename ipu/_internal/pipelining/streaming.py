@@ -1,6 +1,6 @@
-"""Programs that enqueue the results of each micro-batch as soon as they are there, for callbacks.
+"""Programs that enqueue the results of each micro-batch as soon as they are computed, for callbacks.
 
-Of a pipeline they are there when a micro-batch leaves the last stage, of accumulation after its gradients.
+In a pipeline that is when a micro-batch leaves the last stage, in accumulation after its gradients.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _numbers = itertools.count()
 
 
 CHAIN = "callbacks"
-"""The chain of what training steps enqueue: side effects of the update need not come first."""
+"""The chain of the enqueues of training steps, which need not wait for side effects of the update."""
 
 
 class Streamed:
-    """A step to trace that also enqueues its results, in the last stage of a pipeline if it is one.
+    """A step to trace that also enqueues its results; in a pipeline, in the last stage.
 
-    `enqueues` says, once it has been traced, whether there are any.
+    `enqueues` is, once it has been traced, whether there are any.
     """
 
     enqueues = False
@@ -49,7 +49,7 @@ class Streamed:
         self._step, self._last_stage = step, last_stage
 
     def __call__(self, *arrays: tf.Tensor) -> Any:
-        """What the step returns."""
+        """Traces the step and enqueues its results; returns them."""
         results = self._step(*arrays)
         leaves = [tf.convert_to_tensor(leaf) for leaf in _leaves(results)]
         self.enqueues = bool(leaves)
@@ -66,7 +66,7 @@ class Streamed:
 class StreamingAccumulation(TracedProgram):
     """A `Streamed` training step with the gradients of `micro_batches` accumulated: a step is an update.
 
-    An observer is told of each micro-batch, and ends a call with a whole update.
+    An observer sees each micro-batch, and stops a call at a whole update.
     """
 
     streams = True
@@ -76,14 +76,14 @@ class StreamingAccumulation(TracedProgram):
         self._micro_batches, self._replicas, self._queue = micro_batches, replicas, queue
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
-        """The results of `steps` updates, those of their last micro-batches."""
+        """The results of the last micro-batches of `steps` updates, [steps, ...] each."""
         return _run_streaming(
             self, steps, feeds, observer, queue=self._queue, micro_batches=self._micro_batches, replicas=self._replicas
         )
 
 
 class StreamingTrainingPipeline(PipelineProgram):
-    """The pipeline of a `Streamed` training step, in the same way."""
+    """The same for the pipeline of a `Streamed` training step."""
 
     streams = True
 
@@ -100,23 +100,23 @@ class StreamingTrainingPipeline(PipelineProgram):
         self._micro_batches, self._queue = pipelining.steps * pipelining.replicas, queue
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
-        """The results of `steps` updates, those of their last micro-batches."""
+        """The results of the last micro-batches of `steps` updates, [steps, ...] each."""
         return _run_streaming(
             self, steps, feeds, observer, queue=self._queue, micro_batches=self._micro_batches, replicas=self.replicas
         )
 
 
 class StreamingPipelineProgram(InferencePipelineProgram):
-    """The pipeline of a `Streamed` step: an observer is told of each micro-batch while others are on their way."""
+    """The pipeline of a `Streamed` step: an observer sees each micro-batch while others are in the pipeline."""
 
     def __init__(self, traced: TracedStep, pipelining: Pipelining, queue: str, *, metrics: Iterable[Any] = ()) -> None:
         super().__init__(traced, pipelining, metrics=metrics)
         self._queue = queue
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
-        """The results of `steps` micro-batches.
+        """The results of `steps` micro-batches, [steps, ...] each.
 
-        Told to stop, the pipeline still comes to the end of an execution.
+        A stop takes effect at the end of an execution.
         """
         executions = steps // self._micro_batches
         results = _run_streaming(
@@ -141,9 +141,9 @@ def _run_streaming(
     micro_batches: int,
     replicas: int,
 ) -> list[np.ndarray]:
-    """The results of executions, of `micro_batches` each, while `observer` is told of these.
+    """The results of executions, of `micro_batches` each, which `observer` sees one by one.
 
-    About as many results as the observer may have untaken wait for it in the ring besides.
+    The ring holds about as many further results as the observer may leave untaken.
     """
     from engine.runtime.rings import OutfeedRing, suggested_slots
 
@@ -160,7 +160,7 @@ def _run_streaming(
 
 
 class _Following:
-    """The observer of executions who shows another one their micro-batches."""
+    """An observer of executions that forwards their micro-batches to another one."""
 
     held = 0
 
@@ -177,18 +177,18 @@ class _Following:
         self._steps, self._micro_batches, self._replicas = steps, micro_batches, replicas
 
     def begin(self, call: RunningCall) -> None:
-        """The engine is about to begin."""
+        """Forwards the begin of a call."""
         self._streamed = _StreamedCall(call, self._ring, self._order, self._steps, self._replicas)
         self._observer.begin(self._streamed)  # type: ignore[arg-type]
 
     def end(self, completed: int) -> None:
-        """The engine has ended after so many executions."""
+        """Forwards the end, after `completed` executions."""
         self._streamed.ended = True
         self._observer.end(completed * self._micro_batches)
 
 
 class _StreamedCall:
-    """A call under way, counted in micro-batches: their results come through a ring, in the order of its leaves."""
+    """A running call, counted in micro-batches, whose results come from a ring, in the order of its leaves."""
 
     def __init__(self, call: RunningCall, ring: OutfeedRing, order: Sequence[int], steps: int, replicas: int) -> None:
         self._call, self._ring, self._order, self._replicas = call, ring, order, replicas
@@ -199,8 +199,8 @@ class _StreamedCall:
         self._received = self._taken = 0
 
     def completed(self) -> int:
-        """How many micro-batches are complete."""
-        # An observer takes those of all replicas together: until they are there, it cannot have taken what came.
+        """Number of complete micro-batches."""
+        # An observer takes those of all replicas together: until all have come, it cannot have taken any.
         if self.ended or self._received - self._taken < self._replicas:
             self._receive()
         return self._received
@@ -213,20 +213,20 @@ class _StreamedCall:
         self._received += count
 
     def taken(self, steps: int) -> None:
-        """Says how many micro-batches' results nobody needs any longer."""
+        """Frees the results of the first `steps` micro-batches."""
         self._taken = steps
 
     def go_on(self) -> None:
-        """Lets the engine go on: takes what is in the ring, whether or not the observer has had what came before."""
+        """Lets the engine continue: empties the ring, even if the observer has not taken earlier results."""
         self._receive()
 
     def stop(self) -> None:
-        """Asks the engine to end with its execution, of which nobody will look at what comes yet."""
+        """Stops the engine after its present execution, and discards further results."""
         self._call.stop()
         self._ring.discard()
 
     def waits(self) -> int:
-        """How often the engine waited until results were taken."""
+        """Number of times that the engine waited until results were taken."""
         return self._call.waits() + self._ring.device_waits
 
 

@@ -12,7 +12,7 @@ from ipu._internal.types import Nest
 
 
 def checked_sum_dtype(asked: object) -> Any:
-    """`accumulate_outfeed_dtype`: None, a dtype of numbers or a function of what is summed.
+    """`accumulate_outfeed_dtype`, unchanged: None, a dtype of numbers or a function of the summed tensor.
 
     Raises PipelineTypeError for anything else.
     """
@@ -20,9 +20,9 @@ def checked_sum_dtype(asked: object) -> Any:
 
 
 def summed_as(tensor: tf.Tensor, asked: object, name: str) -> tf.Tensor:
-    """What is summed over micro-batches of an output of that name, in the dtype that was asked for.
+    """The output of that name, cast to the dtype in which it is summed over micro-batches.
 
-    A function is given a `tf.TensorSpec`: names of tensors in the program get numbers that no program can know.
+    A function gets a `tf.TensorSpec`: names of tensors in the program get numbers that no program can know.
     Raises PipelineTypeError for a function that returns no dtype of numbers.
     """
     if _is_function(asked):
@@ -31,9 +31,9 @@ def summed_as(tensor: tf.Tensor, asked: object, name: str) -> tf.Tensor:
 
 
 def names_of(structure: Nest, places: Sequence[int] | None = None) -> list[str]:
-    """The names of nested outputs in the order of `tf.nest.flatten`: their keys, or `output_<k>` at place k of a list.
+    """The names of nested outputs in the order of `tf.nest.flatten`: their keys, or `output_<k>` at index k of a list.
 
-    `places` are those of the elements of a list, if some have been left out.
+    `places` are the indices of the elements of a list, if some have been left out.
     """
     return ["/".join(path) or "output_0" for path in _paths(structure, places)]
 

@@ -1,4 +1,4 @@
-"""A pipeline of a number of micro-batches that is a tensor: a loop over micro-batches, an update after the last one."""
+"""A pipeline whose number of micro-batches is a tensor: a loop over micro-batches, an update after the last one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MicroBatchTurns:
         self._arguments, self._micro_batch = arguments, micro_batch
 
     def run(self) -> tf.Operation:
-        """The loop: its tensors are the number of its turn, the count of micro-batches, and `inputs`."""
+        """Builds the loop: its state is the iteration number, the count of micro-batches, and `inputs`."""
         inputs = [tf.convert_to_tensor(value) for value in self._arguments.inputs]
         count = (
             approved(tf.cast(self._arguments.count, tf.int32), self._check)
@@ -34,7 +34,7 @@ class MicroBatchTurns:
             return tf.no_op()
 
     def _check(self, counts: np.ndarray) -> None:
-        """On the host, when the program runs: raises PipelineCountError for counts that the schedule cannot take."""
+        """On the host, at run time: raises PipelineCountError for counts that the schedule cannot take."""
         arguments = self._arguments
         for count in np.unique(counts):
             check_schedule_takes(int(count), arguments.schedule, arguments.devices, arguments.training)
@@ -43,7 +43,7 @@ class MicroBatchTurns:
         return turn < count * self._arguments.repeat_count
 
     def _turn(self, turn: tf.Tensor, count: tf.Tensor, *inputs: tf.Tensor) -> list[Any]:
-        """One micro-batch, and after the last of an update the update."""
+        """Traces one micro-batch, and the update after the last one."""
         number = turn % count
         is_last = tf.equal(number, count - 1)
         operations: list[Any] = []

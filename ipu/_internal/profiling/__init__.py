@@ -1,1 +1,1 @@
-"""Reports on what a chip would do: `ipu.profile` and the callback `ipu.ProfileReport`."""
+"""Cost reports of programs on a chip: `ipu.profile` and the callback `ipu.ProfileReport`."""

@@ -1,4 +1,4 @@
-"""The account of a program of TensorFlow's: what a chip, or the IPUs of a pipeline, would make of it."""
+"""The cost report of a TensorFlow program on a chip, or on the IPUs of a pipeline."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 def account_of(program: TracedProgram, target: Target | None = None, assumptions: Assumptions | None = None) -> Account:
-    """What a step of `program` would take, on the chip and with the library options of the present configuration.
+    """Cost report of a step of `program`, on the chip and with the library options of the present configuration.
 
-    A program that has been made a pipeline is accounted for on all its IPUs, and a step is one execution of it; so is
-    a function that calls one pipeline, but for what it computes outside of that. Raises ConfigurationError for a
-    program on the definitions alone.
+    For a pipeline it covers all its IPUs, and a step is one execution of it; so it does for a function that calls one
+    pipeline, without the computations outside of that. Raises ConfigurationError for a program that runs on the
+    definitions.
     """
     return accountant_of(program, assumptions)(target or configured_target())
 
 
 def accountant_of(program: TracedProgram, assumptions: Assumptions | None = None) -> Callable[[Target], Account]:
-    """What makes the accounts of a program on one chip after another. Raises as `account_of`."""
-    # The engine's account needs its passes, which load Numba: not before somebody asks for it.
+    """A function that returns the cost report of a program on a chip. Raises as `account_of`."""
+    # The engine's cost report needs its passes, which load Numba: on demand only.
     from engine.profile import account
 
     assumed = assumptions or configured_assumptions()
@@ -54,7 +54,7 @@ def accountant_of(program: TracedProgram, assumptions: Assumptions | None = None
 
 
 def _build_of_one_replica(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> EngineProgram:
-    """The program of a part whose collectives are those of one replica: the account adds the sum of gradients."""
+    """The program of a part for one replica: the cost report adds the sum of gradients over replicas."""
     from engine.partition.replicate import replicate
 
     return build_program(replicate(module, roles, 1).module, roles, constants)

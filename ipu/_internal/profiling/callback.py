@@ -1,4 +1,4 @@
-"""`ipu.ProfileReport`: a callback of either Keras that writes a report on what it has seen running."""
+"""`ipu.ProfileReport`: a callback of either Keras that writes a report on the program that ran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _nothing(*_: object, **__: object) -> None:
-    """What happens with each batch. Both Keras look for the mark, and then need not wait for callbacks."""
+    """Hook for each batch, without effect: both Keras look for its mark, and then need not wait for callbacks."""
 
 
 _nothing._is_default = True  # type: ignore[attr-defined]
@@ -25,13 +25,13 @@ _nothing._is_default = True  # type: ignore[attr-defined]
 class ProfileReport:
     """A callback for `fit`, `evaluate` and `predict` that writes a report like `ipu.profile`.
 
-    The report is written after the first epoch and at the end, when it knows the queues; one line says then where it
-    is (in the log with verbose=0, or after `keras.utils.disable_interactive_logging()`). And if the program does not
-    fit into the chip's memory, before the error is raised. It suits both Keras, as it is no subclass of either.
+    The report is written after the first epoch and at the end, with measurements of the queues; one line then prints
+    its path (in the log with verbose=0, or after `keras.utils.disable_interactive_logging()`). If the program does not
+    fit into the chip's memory, it is written before the error is raised. It suits both Keras, a subclass of neither.
 
     Args:
-        path: the page to write; the same comes beside it as .json, .trace.json and .txt.
-        name: what the report calls the program; None for the model's name.
+        path: the page to write; .json, .trace.json and .txt files with the same contents are written beside it.
+        name: the program's name in the report; None for the model's name.
 
     Attributes:
         report: the latest report; None before the first.
@@ -56,23 +56,23 @@ class ProfileReport:
         self._files: list[Path] = []
 
     def set_model(self, model: object) -> None:
-        """Keras says whose callback this is."""
+        """Called by Keras with the callback's model."""
         self.model = model
 
     def set_params(self, params: dict[str, Any]) -> None:
-        """Keras says how many epochs and steps there will be."""
+        """Called by Keras with the numbers of epochs and steps."""
         self.params = params
 
     def on_train_begin(self, logs: Nest = None) -> None:
-        """Programs are compiled from now on."""
+        """Listens for programs that do not fit, before they are compiled."""
         self._training, self._epochs = True, 0
         listen(self.model, self._failed)
 
     def on_epoch_begin(self, epoch: int, logs: Nest = None) -> None:
-        """An epoch begins."""
+        """No effect."""
 
     def on_epoch_end(self, epoch: int, logs: Nest = None) -> None:
-        """Writes the report early, if there are more epochs to come."""
+        """Writes the report after the first of several epochs."""
         self._epochs += 1
         if self._epochs == 1 and self.params.get("epochs", 1) > 1:
             self._write("train")
@@ -85,7 +85,7 @@ class ProfileReport:
         self._tell()
 
     def on_test_begin(self, logs: Nest = None) -> None:
-        """An evaluation begins, maybe one of `fit`."""
+        """Listens for programs that do not fit; also called by `fit`."""
         listen(self.model, self._failed)
 
     def on_test_end(self, logs: Nest = None) -> None:
@@ -93,7 +93,7 @@ class ProfileReport:
         self._ended("test")
 
     def on_predict_begin(self, logs: Nest = None) -> None:
-        """A prediction begins."""
+        """Listens for programs that do not fit."""
         listen(self.model, self._failed)
 
     def on_predict_end(self, logs: Nest = None) -> None:
@@ -111,29 +111,29 @@ class ProfileReport:
 
     def _ended(self, mode: str) -> None:
         if self._training:
-            return  # the report is on what `fit` does
+            return  # the report is on `fit`
         listen_no_more(self.model, self._failed)
         self._write(mode)
         self._tell(in_bar=True)
 
     def _write(self, mode: str) -> None:
-        # What makes reports loads Numba, which takes long; by now the engine has loaded it.
+        # Imports Numba, which takes long; by now the engine has loaded it.
         from ipu._internal.profiling.making import report_of_model
 
         self.report = report_of_model(self.model, mode, self.name or self.model.name)
         self._files = self.report.save(self.path)
 
     def _tell(self, *, in_bar: bool = False) -> None:
-        """Says where the report is; in the log where the run itself is told to be silent (verbose=0).
+        """Prints the path of the report; in the log where the run itself is silent (verbose=0).
 
-        `in_bar` says that a progress bar, where there is one, has not ended its line.
+        `in_bar`: a progress bar, if any, has not ended its line.
         """
         verbose = self.params.get("verbose", 1)
         if self._files:
             tell_written(self._files, aloud=verbose != 0, after_bar=in_bar and verbose == 1)
 
     def _failed(self, error: OutOfTileMemory) -> None:
-        """Writes the report on what does not fit, and says so in the error."""
+        """Writes the report on a program that does not fit, and notes its path in the error."""
         listen_no_more(self.model, self._failed)
         self._training = False
         from ipu._internal.profiling.making import write_failure

@@ -33,32 +33,32 @@ def profile(
     baseline: str | PathLike[str] | Report | None = None,
     **keyword_arguments: Nest,
 ) -> Report:
-    """Says what the configured chip would do with a compiled program, without running it.
+    """Estimates a compiled program on the configured chip, without running it.
 
     Writes one self-contained page to `path`, and beside it the same as .json, .trace.json (for Perfetto) and .txt, and
-    prints where (logs it after `keras.utils.disable_interactive_logging()`).
-    If the program does not fit into the chip's memory, all that is written before the error is raised.
+    prints the path (logs it after `keras.utils.disable_interactive_logging()`).
+    If the program does not fit into the chip's memory, the files are written before the error is raised.
 
     Args:
-        subject: a Keras model created inside an IPUStrategy: the program that it ran last, or one that is compiled now
-            for the shapes of the arguments x and y, or else for those it was built for; a tf.function: the program
-            for these arguments, or without any the one it ran last; or an engine.program.program.Program.
-        *arguments: arrays or tensors; of a model also `tf.TensorSpec`s.
+        subject: a Keras model created inside an IPUStrategy: the program that it ran last, or one compiled for the
+            shapes of the arguments x and y, or else for those it was built for; a tf.function: the program for
+            these arguments, or without any the one compiled last; or an engine.program.program.Program.
+        *arguments: arrays or tensors; for a model also `tf.TensorSpec`s.
         path: the page to write; None to write nothing.
-        mode: of a model: "train", "test" or "predict"; None for the first of these that it has run in.
-        batch_size: of a model that is compiled now; 32 by default.
-        name: what the report calls the program; None for the model's or function's name.
-        baseline: a report, or a file of one, that a section of this report compares it with.
-        **keyword_arguments: of the function.
+        mode: for a model: "train", "test" or "predict"; None for the first of these that it has run in.
+        batch_size: for a model that is compiled by this call; 32 by default.
+        name: the program's name in the report; None for the model's or function's name.
+        baseline: a report, or the file of one, for a section of comparisons.
+        **keyword_arguments: those of the function, or x and y of a model.
 
     Returns:
         The report: `data`, `fits`, `cycles`, `html()`, `json()`, `text()`, `perfetto()`, `save(path)`.
 
     Raises:
-        ConfigurationError: the subject is nothing that can be compiled; or the packages of the extra `report` are
+        ConfigurationError: the subject cannot be compiled; or the packages of the extra `report` are
             missing and there is a page to write.
         OutOfTileMemory: the program does not fit, and debug.allowOutOfMemory is not set.
-        OSError: `path` cannot be written, or `baseline` not be read.
+        OSError: `path` cannot be written, or `baseline` cannot be read.
     """
     if path is not None:
         prepare()
@@ -110,7 +110,7 @@ def _report_of(
 
 
 def report_of_model(model: object, mode: str, name: str) -> Report:
-    """The report on the program that a model ran last, with what was seen of its queues; or on the one it would."""
+    """The report on the program that a model ran last, with measurements of its queues; or on the one it would run."""
     measured = vars(model).get("_ipu_queue_reports", {}).get(mode)
     feeding = None if measured is None else Feeding(**vars(measured))
     return report_of_compiled(program_of_model(model, mode), name, feeding)
@@ -137,12 +137,12 @@ def report_of_compiled(program: TracedProgram, name: str, feeding: Feeding | Non
 
 
 def report_of_program(program: EngineProgram, name: str) -> Report:
-    """The same of a program of the engine's."""
+    """The same for an engine program."""
     return make_report(program, configured_target(), name=name, assumptions=configured_assumptions(), seeds=seeds())
 
 
 def write_failure(error: OutOfTileMemory, name: str, path: str | PathLike[str] | None) -> Report | None:
-    """Writes the report on a program that does not fit, and says so in the error; None if it has no account."""
+    """Writes the report on a program that does not fit, noted in the error; None without a path or cost report."""
     if error.account is None or path is None:
         return None
     found, program = error.account, error.program
@@ -155,7 +155,7 @@ def write_failure(error: OutOfTileMemory, name: str, path: str | PathLike[str] |
 
 
 def seeds() -> dict[str, int]:
-    """The seeds of random generators that are known."""
+    """The known seeds of random generators, by the function that sets them."""
     from tensorflow.python.eager.context import global_seed
 
     from engine.runtime.generators import RNG_STATE

@@ -1,4 +1,4 @@
-"""Which compiled program somebody means who asks for a report on a model."""
+"""Selects the compiled program of a model for a report."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from ipu._internal.compiler.program import TracedProgram
 
 METHODS = {"train": "fit", "test": "evaluate", "predict": "predict"}
-"""The method of a Keras model that makes its program of each mode."""
+"""The method of a Keras model that runs its program of each mode."""
 
 
 @runtime_checkable
 class ProgramOwner(Protocol):
-    """What makes programs for a Keras model: its train, test or predict function, if it runs on the engine."""
+    """Owner of a Keras model's programs: its train, test or predict function, if it runs on the engine."""
 
     def latest_program(self) -> TracedProgram | None:
-        """The program made last."""
+        """The program compiled last; None before the first."""
 
     def program_for(self, x: Nest = None, y: Nest = None, batch_size: int | None = None) -> TracedProgram:
-        """The program for batches of these shapes, compiled if need be."""
+        """The program for batches of these shapes, compiled if there is none yet."""
 
 
 def program_of_model(
@@ -30,9 +30,9 @@ def program_of_model(
 ) -> TracedProgram:
     """The program that the model's last `fit` ("train"), `evaluate` ("test") or `predict` ran.
 
-    If it has not run in this mode, or if shapes are given, the one for these shapes, compiled and not run.
-    Raises ConfigurationError for another mode, for a model that was not created inside an IPUStrategy, and for one
-    that tells no shapes.
+    If it has not run in this mode, or if shapes are given, the one for these shapes, compiled but not run. Raises
+    ConfigurationError for another mode, for a model that was not created inside an IPUStrategy, and for one without
+    known shapes.
     """
     if mode not in METHODS:
         raise ConfigurationError(f"Expected a mode of {', '.join(map(repr, METHODS))}. Received: {mode!r}.")
@@ -48,7 +48,7 @@ def program_of_model(
 
 
 def is_model(subject: object) -> bool:
-    """Whether this is a model of a Keras, which is not imported for the question."""
+    """Whether this is a model of a Keras, which is not imported for the check."""
     return any(
         each.__name__ == "Model" and each.__module__.partition(".")[0] in ("keras", "tf_keras")
         for each in type(subject).__mro__
@@ -68,7 +68,7 @@ def latest_mode(model: object) -> str:
 
 
 def _owner(model: object, mode: str) -> ProgramOwner | None:
-    """The model's function of a mode, made as Keras does; None for a model that Keras runs itself."""
+    """The model's function of a mode, created as Keras does; None for a model that Keras runs itself."""
     if not getattr(getattr(model, "distribute_strategy", None), "serves_keras", False):
         return None
     if getattr(model, f"{mode}_function", None) is None:

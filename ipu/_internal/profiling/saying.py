@@ -1,4 +1,4 @@
-"""What this project tells users of files that it has written, as Keras does."""
+"""Messages to users about written files, printed or logged as Keras does."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 logger = logging.getLogger("ipu")
 PATH = "ipu_report.html"
-"""Where reports are written if no path is given."""
+"""The default path of reports."""
 KERAS = ("keras", "tf_keras")
 
 
 def tell_written(files: Sequence[Path], *, aloud: bool = True, after_bar: bool = False) -> None:
-    """One line on stdout: where a report is. In the log, at level INFO, if not `aloud` or Keras is told to use logs.
+    """Prints the path of a report on stdout; logs it, at level INFO, if not `aloud` or Keras logs its messages.
 
-    (`keras.utils.disable_interactive_logging()`.) `after_bar` begins a line first, as Keras' callbacks do where a
-    progress bar is.
+    (`keras.utils.disable_interactive_logging()`.) `after_bar` begins a new line first, as Keras' callbacks do after a
+    progress bar.
     """
     page, *others = files
     beside = ", ".join(file.name.removeprefix(page.stem) for file in others)
@@ -29,6 +29,6 @@ def tell_written(files: Sequence[Path], *, aloud: bool = True, after_bar: bool =
 
 
 def _speaks(name: str) -> bool:
-    """Whether a Keras, if it is imported at all, prints what it tells."""
+    """Whether a Keras prints its messages, or is not imported."""
     asked = getattr(getattr(sys.modules.get(name), "utils", None), "is_interactive_logging_enabled", None)
     return asked is None or bool(asked())

@@ -1,1 +1,1 @@
-"""The host's ends of infeeds and outfeeds: threads that feed and collect while a program runs."""
+"""The host's endpoints of infeeds and outfeeds: threads that feed and collect while a program runs."""

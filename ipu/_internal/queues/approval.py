@@ -1,4 +1,4 @@
-"""An outfeed by which a program asks the host whether it may go on."""
+"""An outfeed by which the host checks a value before the program continues."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from engine.runtime.rings import OutfeedRing
 
 ENQUEUED = 3
-"""With a single slot the second row waits until the first is taken, the third until the host has looked at it."""
+"""With a single slot the second row waits until the first is taken, the third until the host has checked it."""
 
 
 class Approval(OutfeedEndpoint):
-    """Calls `check` with each row; what that raises ends the program in the step under way, and `run` raises it."""
+    """Calls `check` with each row; its error ends the program in the present step, and `run` raises it."""
 
     _may_be_synthetic = False
 
@@ -29,14 +29,14 @@ class Approval(OutfeedEndpoint):
         super().__init__(None, last_only=False, depth=1)
 
     def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> OutfeedRing:
-        """A new ring of one slot: one that a failure has closed stays so."""
+        """Creates a new ring of one slot, as one closed by a failure stays closed."""
         from engine.runtime.rings import OutfeedRing
 
         self._ring = OutfeedRing(signature.shapes, 1)
         return super().begin(signature, replicas, in_turn)
 
     def drain(self) -> float:
-        """Takes no row after one that was refused, so that the program finds no room."""
+        """Takes no row after a refused one, so that the ring stays full and the program stops."""
         with self._lock:
             return 0.0 if self._ring is not None and self._ring.closed else super().drain()
 
@@ -46,12 +46,12 @@ class Approval(OutfeedEndpoint):
 
 
 def approved(value: tf.Tensor, check: Callable[[Any], None]) -> tf.Tensor:
-    """The value, in the function being traced, once `check` has seen it on the host: an array, [R] with R replicas.
+    """The value, in the function being traced, once `check` has got it on the host: an array, [R] with R replicas.
 
-    What `check` raises, `IPUStrategy.run` does, and variables are not written.
+    `IPUStrategy.run` raises an error of `check`, and variables are not written then.
     """
     approval, graph = Approval(check), ops.get_default_graph()
-    # Programs know it by name only: it lives as long as the traced function.
+    # Programs refer to it by name only: the graph keeps it alive.
     graph._ipu_approvals = [*getattr(graph, "_ipu_approvals", []), approval]
     operations: list[tf.Operation] = []
     for _ in range(ENQUEUED):

@@ -1,4 +1,4 @@
-"""Data sets whose elements tf.data may put together: those that neither fail, nor wait, nor do anything else."""
+"""Data sets whose elements tf.data may batch: those that never fail or wait, and have no side effects."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ HARMLESS_OPERATIONS = frozenset(
     | {"NoOp", "NotEqual", "OneHot", "Pack", "Placeholder", "RealDiv", "Rsqrt", "SelectV2", "Sigmoid", "Sqrt", "Square"}
     | {"Squeeze", "Sub", "Sum", "Tanh", "Transpose"}
 )
-"""Of tensors of known shapes they give the same at all times, soon, and never an error."""
+"""For tensors of known shapes these are deterministic and fast, and never fail."""
 
 
 def is_harmless(dataset: tf.data.Dataset) -> bool:
-    """Whether nobody can tell how many elements are taken from the data set at a time.
+    """Whether the number of elements taken from the data set at a time has no visible effect.
 
-    A data set that may fail, wait for something or have side effects must be asked for one element after the other:
-    a program gets the elements before an error, and each one as soon as it is there.
+    From a data set that may fail, wait for something or have side effects, elements are taken one by one: a program
+    gets the elements before an error, and each one as soon as it is produced.
     """
     kind, inputs = type(dataset).__name__, dataset._inputs()
     if kind in MAPPING_STEPS:

@@ -1,4 +1,4 @@
-"""`iter(dataset)` in an IPUStrategy's scope: an iterator whose elements are taken on the device."""
+"""`iter(dataset)` in an IPUStrategy's scope: an iterator whose elements are dequeued on the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipu._internal.compiler.direct_calls import caller_is_library
 
 
 def install() -> None:
-    """Lets tf.data ask the strategy in scope; libraries, as Keras' `fit`, get TensorFlow's own iterators."""
+    """Makes `iter(dataset)` use the strategy in scope; libraries, as Keras' `fit`, get TensorFlow's own iterators."""
     original = tf.data.Dataset.__iter__
     if getattr(original, "_ipu_installed", False):
         return

@@ -1,4 +1,4 @@
-"""The arguments of queues that are deprecated, with what to do instead (Python API, 18.4 and 18.5)."""
+"""The deprecated arguments of queues, with their replacements (Python API, 18.4 and 18.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an infeed's elements are: their structure, the leaves the device takes, and how a loop body receives them."""
+"""Elements of an infeed: their structure, their leaves on the device, and their form as a loop body's arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEED_TYPES = (tf.int32, tf.float32, tf.float16, tf.bool, tf.int8, tf.uint8)
 
 
 def check_specs(element_spec: Nest) -> None:
-    """Raises ValueError for elements whose shapes are not fully defined."""
+    """Raises ValueError for elements that are not dense tensors of fully defined shapes."""
     for leaf in tf.nest.flatten(element_spec):
         if not isinstance(leaf, tf.TensorSpec):
             raise ValueError(
@@ -38,7 +38,7 @@ def leaf_shapes(element_spec: Nest) -> list[Shape]:
 
 
 def is_feedable(element_spec: Nest) -> bool:
-    """Whether `check_feedable` accepts it."""
+    """Whether `check_feedable` accepts the elements."""
     return all(leaf.dtype in FEED_TYPES and 0 not in leaf.shape for leaf in tf.nest.flatten(element_spec))
 
 
@@ -62,12 +62,12 @@ def check_feedable(element_spec: Nest) -> None:
 
 
 def packed(element_spec: Nest, leaves: list[Any]) -> Any:
-    """An element of the data set's structure around its leaves."""
+    """The leaves in the data set's element structure."""
     return structure.from_compatible_tensor_list(element_spec, leaves)
 
 
 def tuple_elements(element_spec: Nest) -> int:
-    """How many arguments an element is for a loop's body."""
+    """Number of arguments of a loop's body for an element."""
     positional, named = arguments_of(element_spec)
     return len(positional) + len(named)
 

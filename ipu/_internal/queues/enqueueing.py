@@ -1,4 +1,4 @@
-"""The operation that puts tensors into an outfeed queue, for queues and for printing."""
+"""The operation that enqueues tensors to an outfeed, for queues and for printing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ipu._internal.compiler.tokens import own_chain
 
 
 def enqueue(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
-    """Puts an element of these tensors into the queue of that name, in program order.
+    """Enqueues an element of these tensors to the queue of that name, in program order; returns the operation.
 
-    A step of Keras is cut at its gradients and into stages: there no queue waits for another.
+    A step of Keras is cut at its gradients and into stages: each queue has its own order there.
     """
     with own_chain(queue) if in_marked_step() else contextlib.nullcontext():
         _, operation = ordered_call(OUTFEED, tensors, {"queue": queue})

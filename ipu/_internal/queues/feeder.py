@@ -1,4 +1,4 @@
-"""Fills the ring of an infeed from a tf.data set, in a thread of its own, as far ahead as it was asked to."""
+"""Fills the ring of an infeed from a tf.data data set, in its own thread, up to a given depth ahead."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 FIRST_NAP, LONGEST_NAP = 0.00005, 0.002
 AT_ONCE = 32
-"""At most so many elements are put together before they go into the ring: by tf.data if that makes no difference."""
+"""Maximum number of elements batched before they go into the ring: by tf.data if that has no visible effect."""
 SMALL_BYTES, MOST_BYTES_AT_ONCE = 1 << 14, 1 << 19
-"""Larger elements are not put together here, and not more bytes by tf.data."""
+"""Maximum bytes of an element that is batched here, and of a batch of tf.data."""
 MOST_BYTES_AHEAD, MOST_AHEAD = 1 << 20, 128
 
 
 def automatic_depth(shapes: Sequence[Shape], least: int) -> int:
-    """How many elements to read ahead where nobody said it: at least `least`, more where they are small."""
+    """Default number of elements to read ahead: at least `least`, more where they are small."""
     return max(least, min(MOST_AHEAD, MOST_BYTES_AHEAD // max(sum(shape.bytes for shape in shapes), 1)))
 
 
 class Feeder:
-    """The elements of `dataset`, in order, for programs of one number of replicas; the thread starts with the first.
+    """Feeds the elements of `dataset`, in order, to programs of one number of replicas; the first starts the thread.
 
-    With IPUConfig.optimizations.prefetch_data_streams it reads ahead; otherwise an element when a program waits for it.
+    With IPUConfig.optimizations.prefetch_data_streams it reads ahead; otherwise an element when a program waits.
     """
 
     def __init__(self, dataset: tf.data.Dataset, shapes: Sequence[Shape], depth: int) -> None:
@@ -47,7 +47,7 @@ class Feeder:
         self._ahead = current_system().config.optimizations.prefetch_data_streams
         self._together = most if self._ahead and is_harmless(dataset) else 1
         with tf.device("/device:CPU:0"), context.eager_mode():
-            # Not iter(dataset), which means something else in the strategy's scope.
+            # Not iter(dataset), which gives an IPUOwnedIterator in the strategy's scope.
             self._iterator = iterator_ops.OwnedIterator(
                 dataset.batch(self._together) if self._together > 1 else dataset
             )
@@ -59,9 +59,9 @@ class Feeder:
         _alive.add(self)
 
     def begin(self, replicas: int) -> InfeedRing:
-        """A program of `replicas` replicas is about to take elements."""
+        """Starts feeding for a program of `replicas` replicas; returns the ring."""
         if self.ring is None:
-            # The engine loads Numba, which takes long: not before there is a program.
+            # The engine loads Numba, which takes long: imported only for a program.
             from engine.runtime.rings import InfeedRing
 
             self.replicas = replicas
@@ -73,7 +73,7 @@ class Feeder:
         return self.ring
 
     def end(self) -> None:
-        """The program has ended: the thread fills the ring and rests."""
+        """The program has ended: the thread fills the ring and waits."""
         self._running.clear()
 
     def stop(self) -> None:
@@ -84,13 +84,13 @@ class Feeder:
         _alive.discard(self)
 
     def join(self, seconds: float) -> None:
-        """Waits for the thread's end, which a data set may delay."""
+        """Waits up to `seconds` for the thread's end, which a data set may delay."""
         if self._thread is not None:
             self._thread.join(seconds)
 
 
 class _Work:
-    """What the thread does; it does not know the Feeder, which may be collected meanwhile."""
+    """The thread's work; it has no reference to the Feeder, which may be collected meanwhile."""
 
     def __init__(self, iterator: Any, together: int, ring: InfeedRing, running: threading.Event, ahead: bool) -> None:
         self._iterator, self._batched, self._ring, self._running = iterator, together > 1, ring, running
@@ -98,7 +98,7 @@ class _Work:
         self._several = AT_ONCE if ring.row_bytes <= SMALL_BYTES and not self._batched and ahead else 1
 
     def run(self) -> None:
-        """Feeds until the data set or the program's need of it ends."""
+        """Feeds until the ring is closed, at the end of the data set or by `stop`."""
         while self._wait_for_room():
             rows: list[list[np.ndarray]] = []
             error: BaseException | None = None
@@ -123,7 +123,7 @@ class _Work:
         try:
             self._ring.put(leaves)
         except Exception as error:
-            # Closed meanwhile, which it stays; or else the program's run raises this.
+            # A ring closed meanwhile stays closed; otherwise the program's run raises this.
             self._ring.close(error)
 
     def _next(self) -> list[np.ndarray]:
@@ -136,13 +136,13 @@ class _Work:
         return [tensor._numpy() for tensor in tensors]
 
     def _starving(self) -> bool:
-        """Whether a program has nothing left to take while elements are still being put together."""
+        """Whether a program has nothing left to take while elements are still being batched."""
         return self._several > 1 and self._running.is_set() and self._ring.available() == 0
 
     def _wait_for_room(self) -> bool:
-        """Waits until the ring has room; False if it was closed.
+        """Waits until the ring has space; False if it was closed.
 
-        A full ring that a program empties is left alone until half of it is free: fewer turns, no less data ahead.
+        A full ring of a running program is refilled when half of it is free, for fewer wake-ups.
         """
         if not self._ahead:
             return self._wait_for_need()
@@ -185,7 +185,7 @@ _alive: weakref.WeakSet[Feeder] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """A thread that is inside TensorFlow while the interpreter goes away would crash it."""
+    """Stops all threads: one inside TensorFlow during the interpreter's shutdown would crash."""
     feeders = list(_alive)
     for feeder in feeders:
         feeder.stop()

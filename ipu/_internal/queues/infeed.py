@@ -1,4 +1,4 @@
-"""The host's end of an infeed: from its initialisation to its deletion."""
+"""The host's endpoint of an infeed: from its initialisation to its deletion."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class InfeedEndpoint:
         self.name = register(self, "infeed", name)
 
     def initialise(self) -> None:
-        """Begins with the first element of the data set. Raises ConfigurationError if it has begun already."""
+        """Starts with the first element of the data set. Raises ConfigurationError if it has started already."""
         with self._lock:
             if self._feeder is not None:
                 raise ConfigurationError(
@@ -58,7 +58,10 @@ class InfeedEndpoint:
             forget(self)
 
     def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> InfeedRing:
-        """The ring, filled from now on if it is not already; replicas that run in turn take elements in turn."""
+        """The ring, filled from now on; replicas that run in turn take elements in turn.
+
+        Raises FailedPreconditionError before `initialise`, for another number of replicas, or while a program runs.
+        """
         with self._lock:
             feeder = self._feeder
             if feeder is None:

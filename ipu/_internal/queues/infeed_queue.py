@@ -24,19 +24,19 @@ class IPUInfeedQueue:
     """Feeds the elements of a tf.data.Dataset to programs on the device (section 18.4).
 
     Each iteration of a loop takes one element, with R replicas R elements: element i goes to replica i mod R. Elements
-    read ahead are not lost between two runs. A run that finds the data set ended raises
-    tf.errors.OutOfRangeError, or what the data set itself raised; variables are as before the run then.
-    Under TF_POPLAR_FLAGS=--use_synthetic_data the data set is left alone, and all elements are zeros.
+    read ahead are kept between two runs. A run that reaches the end of the data set raises tf.errors.OutOfRangeError,
+    and a failing data set its own error; variables are as before the run then. Under
+    TF_POPLAR_FLAGS=--use_synthetic_data the data set is not read, and all elements are zeros by default.
 
     Args:
         dataset: a tf.data.Dataset of dense tensors with fully defined shapes and of dtypes int32, float32, float16,
             bool, int8 or uint8.
-        feed_name: deprecated; a name unique among all queues; one is made if it is None.
+        feed_name: deprecated; a name unique among all queues; one is generated if it is None.
         device_ordinal: the device whose programs use the queue; a program of another device is refused. None is the
             device of the program that uses it.
         replication_factor: deprecated and ignored; it is the number of replicas of the program.
         data_to_prefetch: deprecated and ignored; use prefetch_depth.
-        prefetch_depth: how many elements for each replica to read ahead, up to 255; None or 0 means 3, and
+        prefetch_depth: number of elements to read ahead for each replica, up to 255; None or 0 means 3, and
             up to 128 of small ones, 1 MiB in all.
         optimise_latency: accepted; the queue has the least latency in any case.
 
@@ -56,7 +56,7 @@ class IPUInfeedQueue:
         optimise_latency: bool = False,
     ) -> None:
         element_spec = tf.data.experimental.get_structure(dataset)
-        self._dataset = dataset  # what dataset_benchmark and utils read
+        self._dataset = dataset  # read by dataset_benchmark and utils
         check_specs(element_spec)
         self._device_ordinal = check_ordinal(device_ordinal)
         self._prefetch_depth = check_count(
@@ -72,10 +72,10 @@ class IPUInfeedQueue:
 
     @property
     def initializer(self) -> Any:
-        """Begins with the first element; an operation that has already run. After `deleter` it begins anew.
+        """Starts with the first element, also after `deleter`; returns an operation that has already run.
 
         Raises:
-            ValueError: it has been called already, and `deleter` has not since.
+            ValueError: it has been called already, without `deleter` since.
             tf.errors.FailedPreconditionError: a dtype that the device does not take.
             tf.errors.InvalidArgumentError: a tensor of no elements.
         """
@@ -86,7 +86,7 @@ class IPUInfeedQueue:
 
     @property
     def deleter(self) -> Any:
-        """Deletes what `initializer` made; an operation that has already run.
+        """Deletes the state of `initializer`; returns an operation that has already run.
 
         Raises:
             tf.errors.NotFoundError: the queue has not been initialized.
@@ -103,7 +103,7 @@ class IPUInfeedQueue:
 
     @property
     def number_of_tuple_elements(self) -> int:
-        """The number of arguments that an element is for the body of a loop."""
+        """Number of arguments of a loop's body for an element."""
         return tuple_elements(self._element_spec)
 
     @property
@@ -131,7 +131,7 @@ class IPUInfeedQueue:
 
 
 class IPUIterator:
-    """An iterator whose `next()` takes an element on the device; made by an infeed queue (section 6.2).
+    """An iterator whose `next()` dequeues an element of an infeed on the device (section 6.2).
 
     Args:
         dataset: the data set, see IPUInfeedQueue.
@@ -180,4 +180,4 @@ class IPUIterator:
 
 
 class IPUOwnedIterator(IPUIterator):
-    """What `iter(dataset)` gives in an IPUStrategy's scope; its infeed queue is deleted with it."""
+    """Result of `iter(dataset)` in an IPUStrategy's scope; its infeed queue is deleted with it."""

@@ -1,4 +1,4 @@
-"""The host's end of an outfeed: rows that have come, all of them or the last one."""
+"""The host's endpoint of an outfeed: received rows, all of them or the last one."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Rows = list[np.ndarray]
 
 
 class OutfeedEndpoint:
-    """Rows that programs have enqueued and nobody has taken yet; of those only the last if `last_only`."""
+    """Rows that programs have enqueued and no caller has taken yet; only the last of them if `last_only`."""
 
     _may_be_synthetic = True
     puts_replicas_together = True
-    """Whether rows of replicas that run one after the other become one."""
+    """Whether rows of replicas that run one after the other are stacked into one."""
 
     def __init__(self, name: str | None, last_only: bool, depth: int) -> None:
         self._last_only, self._depth = last_only, depth
@@ -52,11 +52,14 @@ class OutfeedEndpoint:
         return [(*replicas, *shape.dimensions) for shape in self._ring.shapes]
 
     def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> OutfeedRing:
-        """The ring, which is emptied from now on: of `in_turn` replicas rows come one after the other."""
+        """The ring, emptied from now on; rows of `in_turn` replicas come one after the other.
+
+        Raises FailedPreconditionError for rows of other shapes or replicas than before, or while a program runs.
+        """
         with self._lock:
             remember(self)
             if self._ring is None:
-                # The engine loads Numba, which takes long: not before there is a program.
+                # The engine loads Numba, which takes long: imported only for a program.
                 from engine.runtime.rings import OutfeedRing, suggested_slots
 
                 self._ring = OutfeedRing(signature.shapes, max(self._depth, suggested_slots(signature.shapes)))
@@ -83,7 +86,7 @@ class OutfeedEndpoint:
         return self._ring
 
     def end(self) -> None:
-        """The program has ended: takes what it has left in the ring."""
+        """The program has ended: takes the remaining rows of the ring."""
         collector.leave(self)
         with self._lock:
             self.drain()
@@ -98,12 +101,12 @@ class OutfeedEndpoint:
             self._idle.notify_all()
 
     def wait_for_program(self) -> None:
-        """Returns when no program runs that enqueues to the queue."""
+        """Waits until no program that enqueues to the queue runs."""
         with self._lock:
             self._idle.wait_for(lambda: not self._running)
 
     def drain(self) -> float:
-        """Takes what is in the ring; returns how full it was, 0 to 1."""
+        """Empties the ring; returns the fraction of it that was full, 0 to 1."""
         with self._lock:
             if self._ring is None or not (waiting := self._ring.waiting):
                 return 0.0
@@ -112,12 +115,12 @@ class OutfeedEndpoint:
                 try:
                     self._received(taken)
                 except Exception as error:
-                    # This may be the collector's thread: it is the program's run that raises.
+                    # This may be the collector's thread: the program's run raises the error.
                     self._ring.close(error)
             return waiting / self._ring.slots
 
     def _of_replicas(self, rows: Rows) -> Rows | None:
-        """Rows of single replicas put together, [k, replicas, ...]; None while the first are not complete."""
+        """Stacks rows of single replicas to [k, replicas, ...]; None until the first is complete."""
         if self._rest is not None:
             rows = [np.concatenate(leaves) for leaves in zip(self._rest, rows, strict=True)]
         whole = len(rows[0]) // self._in_turn * self._in_turn
@@ -136,7 +139,7 @@ class OutfeedEndpoint:
         self._chunks.append(rows)
 
     def take_all(self) -> Rows | None:
-        """All rows that have come so far, oldest first; None if there are none."""
+        """All rows received so far, oldest first; None if there are none."""
         with self._lock:
             self.drain()
             chunks, self._chunks = list(self._chunks), deque()
@@ -160,7 +163,7 @@ class OutfeedEndpoint:
             return row
 
     def delete(self) -> None:
-        """Forgets rows and shapes; programs may use the queue again. Raises FailedPreconditionError while one does."""
+        """Drops rows and shapes; programs may use the queue again. Raises FailedPreconditionError while one runs."""
         with self._lock:
             if self._running:
                 raise tf.errors.FailedPreconditionError(

@@ -1,4 +1,4 @@
-"""IPUOutfeedQueue: tensors that a running program hands to the host, one row for each enqueue."""
+"""IPUOutfeedQueue: tensors that a running program sends to the host, one row for each enqueue."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from ipu._internal.types import Nest
 
 DEFAULT_BUFFER_DEPTH, MAXIMAL_BUFFER_DEPTH = 3, 2**31 - 1
 EMPTY_SECONDS = 0.0005
-"""How long an iteration that finds nothing waits, so that loops that poll leave the processor to the engine."""
+"""Wait of an iterator that finds nothing, in seconds, so that polling loops leave the processor to the engine."""
 
 
 class IPUOutfeedMode(Enum):
-    """Which of the enqueued elements an IPUOutfeedQueue returns: `ALL`, or only the `LAST`."""
+    """The enqueued elements that an IPUOutfeedQueue returns: `ALL`, or only the `LAST`."""
 
     ALL = "all"
     LAST = "last"
 
 
 class IPUOutfeedQueue:
-    """Takes elements out of programs on the device while they run (section 18.5).
+    """Receives elements from running programs on the device (section 18.5).
 
-    Under TF_POPLAR_FLAGS=--use_synthetic_data nothing comes: mode ALL gives no rows, mode LAST raises.
+    Under TF_POPLAR_FLAGS=--use_synthetic_data it receives nothing: mode ALL gives no rows, mode LAST raises.
 
     Args:
-        feed_name: deprecated; a name unique among all queues; one is made if it is None.
+        feed_name: deprecated; a name unique among all queues; one is generated if it is None.
         outfeed_mode: an IPUOutfeedMode; None means ALL.
         device_ordinal: the device whose programs use the queue; a program of another device is refused. None is the
             device of the program that uses it.
         replication_factor: deprecated and ignored; it is the number of replicas of the program.
         io_batch_size: deprecated and ignored.
-        buffer_depth: how many elements at least can wait in the device's buffer.
+        buffer_depth: least capacity of the device's buffer, in elements.
         optimise_latency: accepted; the queue has the least latency in any case.
 
     Raises:
@@ -87,18 +87,18 @@ class IPUOutfeedQueue:
 
     @autograph.autograph_artifact
     def enqueue(self, tensors: Nest) -> Any:
-        """Hands over a tensor, or a tuple, list or dict of tensors, also nested; returns the operation that does it.
+        """Enqueues a tensor, or a tuple, list or dict of tensors, also nested; returns the operation that does it.
 
-        Layers and optimizers of Keras models may call it: in `fit` a layer enqueues for each micro-batch, and what
-        depends on accumulated gradients is enqueued once for each update. Where Keras asks for shapes it does nothing.
+        Layers and optimizers of Keras models may call it: in `fit` a layer enqueues for each micro-batch, and tensors
+        that depend on accumulated gradients are enqueued once per update. While Keras infers shapes it does nothing.
 
         Raises:
-            ValueError: a second call in one graph, or nothing to hand over.
+            ValueError: a second call in one graph, no tensors, or shapes that are not fully defined.
             RuntimeError: called outside of a tf.function that runs on the device.
             tf.errors.FailedPreconditionError: another structure, shape or dtype than before.
         """
         if in_symbolic_graph():
-            return tf.no_op()  # Keras asks for shapes; nothing of the graph is ever executed
+            return tf.no_op()  # Keras infers shapes; the graph is never executed
         require_trace("an outfeed queue's enqueue")
         check_device("outfeed", self._device_ordinal)
         leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(tensors)]
@@ -136,8 +136,8 @@ class IPUOutfeedQueue:
     def dequeue(self, wait_for_completion: bool = False) -> Any:
         """All elements since the last call, with leaves [k, ...] of k elements; in mode LAST the last, leaves [...].
 
-        With R > 1 replicas the leaves have an axis [R] before the element's own. An empty list where no function has
-        enqueued yet. With `wait_for_completion` a program under way in another thread comes to its end first.
+        With R > 1 replicas the leaves have an axis [R] before the element's own. Before any function enqueues, an empty
+        list. With `wait_for_completion`, it waits for the end of a program that runs in another thread.
 
         Raises:
             tf.errors.FailedPreconditionError: mode LAST, and nothing has been enqueued since the last call.
@@ -169,7 +169,7 @@ class IPUOutfeedQueue:
 
     @property
     def deleter(self) -> Any:
-        """Forgets all elements, shapes and the structure; an operation that has already run. Fine on a deleted queue.
+        """Drops all elements, shapes and the structure; returns an operation that has already run. May be repeated.
 
         Raises:
             tf.errors.FailedPreconditionError: a program uses the queue.
@@ -179,7 +179,7 @@ class IPUOutfeedQueue:
         return tf.no_op()
 
     def __iter__(self) -> IPUOutfeedQueueIterator:
-        """The elements that have come, oldest first, until there is none; may be begun again.
+        """The received elements, oldest first, until there is none; a queue may be iterated several times.
 
         Raises RuntimeError in mode LAST, and inside a tf.function.
         """
@@ -191,7 +191,7 @@ class IPUOutfeedQueue:
 
 
 class IPUOutfeedQueueIterator(Iterator[Any]):
-    """One pass over what an outfeed queue has received: an element for each enqueue."""
+    """One pass over the elements that an outfeed queue has received: one for each enqueue."""
 
     def __init__(self, outfeed_queue: IPUOutfeedQueue) -> None:
         self._queue = outfeed_queue

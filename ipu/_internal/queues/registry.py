@@ -1,4 +1,4 @@
-"""Which queue of the host a program means by a name, and the binding of a program's queues for one run."""
+"""The host's queues by the names that programs use, and the binding of a program's queues for one run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Endpoint(Protocol):
-    """The host's end of a queue."""
+    """The host's endpoint of a queue."""
 
     name: str
 
     def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> AnyRing:
-        """A program with the queue is about to run: the ring to bind it to.
+        """The ring for a program that is about to run.
 
-        It is one of `replicas` that run together, or of `in_turn` that run one after the other.
+        The program has `replicas` replicas that run together, or `in_turn` that run one after the other.
         """
 
     def end(self) -> None:
@@ -36,12 +36,12 @@ class Endpoint(Protocol):
 _lock = threading.Lock()
 _endpoints: weakref.WeakValueDictionary[str, Endpoint] = weakref.WeakValueDictionary()
 _deleted: weakref.WeakValueDictionary[str, Endpoint] = weakref.WeakValueDictionary()
-"""The last queue of a name that was deleted: an outfeed's programs may bring it back."""
+"""The last deleted queue of each name: programs of an outfeed may register it again."""
 _numbers = itertools.count()
 
 
 def register(endpoint: Endpoint, kind: str, name: str | None) -> str:
-    """The name under which programs find the endpoint as long as it lives: `name`, or a new one.
+    """Registers the endpoint while it lives under `name`, or a new name; returns the name.
 
     Raises ValueError when another one has it.
     """
@@ -65,18 +65,18 @@ def forget(endpoint: Endpoint) -> None:
 
 
 def remember(endpoint: Endpoint) -> None:
-    """Takes the endpoint's name back after `forget`; raises ValueError when another queue has got it meanwhile."""
+    """Registers the endpoint's name again after `forget`; raises ValueError when another queue has it now."""
     if _endpoints.get(endpoint.name) is not endpoint:
         register(endpoint, "", endpoint.name)
 
 
 def puts_replicas_together(name: str) -> bool:
-    """Whether an outfeed makes one row of those of replicas that run one after the other."""
+    """Whether an outfeed stacks the rows of replicas that run one after the other into one."""
     return getattr(_endpoints.get(name), "puts_replicas_together", True)
 
 
 def signatures(module: Module) -> dict[str, QueueSignature]:
-    """What the module exchanges by each queue it uses."""
+    """The signature of each queue that the module uses, by name."""
     return {queue_of(operation): queue_signature(operation) for operation in queue_operations(module)}
 
 
@@ -84,8 +84,8 @@ def signatures(module: Module) -> dict[str, QueueSignature]:
 def bound(queues: Mapping[str, QueueSignature], replicas: int, in_turn: int = 1) -> Iterator[dict[str, AnyRing]]:
     """The rings of a program's queues while it runs; `replicas` and `in_turn` as for `Endpoint.begin`.
 
-    Raises FailedPreconditionError for a queue that is gone or not initialised, or that programs of another number of
-    replicas use.
+    Raises FailedPreconditionError for a queue that was deleted or not initialised, or that programs of another number
+    of replicas use.
     """
     with ExitStack() as stack:
         rings = {}

@@ -1,4 +1,4 @@
-"""Which arguments a Python function can be called with."""
+"""Checks of the arguments that a Python function takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def accepts(function: Callable[..., Any], positional: int, named: Sequence[str]) -> bool:
-    """Whether it takes so many positional arguments and those names; True for what has no signature to ask."""
+    """Whether it takes so many positional arguments and those names; True for a callable without a signature."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -21,7 +21,7 @@ def accepts(function: Callable[..., Any], positional: int, named: Sequence[str])
 
 
 def requirement(function: Callable[..., Any]) -> str:
-    """How many arguments it needs, in words."""
+    """The number of positional arguments that it takes, in words."""
     parameters = inspect.signature(function).parameters.values()
     by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     least = sum(p.default is p.empty for p in by_position)

@@ -1,4 +1,4 @@
-"""Infeeds of synthetic data: rows that never end, made without the data set (TF_POPLAR_FLAGS=--use_synthetic_data)."""
+"""Infeeds of synthetic data: endless rows, without the data set (TF_POPLAR_FLAGS=--use_synthetic_data)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from engine.runtime.rings import InfeedRing
 
 SLOTS = 2
-"""So many different rows there are; a device with more replicas sees them again."""
+"""Number of different rows; they repeat for a device with more replicas."""
 
 
 def is_synthetic(category: str) -> bool:
-    """Whether TF_POPLAR_FLAGS asks for synthetic data of a category: "infeed", "outfeed"."""
+    """Whether TF_POPLAR_FLAGS selects synthetic data for a category: "infeed", "outfeed"."""
     categories = synthetic_data_categories()
     return categories is None or category in categories
 
 
 def synthetic_rows(shapes: Sequence[Shape], count: int) -> list[np.ndarray]:
-    """An array [count, ...] for each leaf, of zeros or as --synthetic_data_initializer says.
+    """An array [count, ...] for each leaf, of zeros or by --synthetic_data_initializer.
 
     Raises ConfigurationError for an initializer other than random, uniform, normal and integers.
     """
@@ -49,7 +49,7 @@ def synthetic_rows(shapes: Sequence[Shape], count: int) -> list[np.ndarray]:
 
 
 class SyntheticFeeder:
-    """What a Feeder is to an infeed, without a data set or a thread."""
+    """A Feeder for an infeed without a data set or a thread."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
         self._shapes = shapes
@@ -58,9 +58,9 @@ class SyntheticFeeder:
         self.replicas = 0
 
     def begin(self, replicas: int) -> InfeedRing:
-        """A program of `replicas` replicas is about to take elements."""
+        """The ring for a program of `replicas` replicas."""
         if self.ring is None:
-            # The engine loads Numba, which takes long: not before there is a program.
+            # The engine loads Numba, which takes long: imported only for a program.
             from engine.runtime.rings import InfeedRing
 
             self.replicas = replicas
@@ -72,6 +72,6 @@ class SyntheticFeeder:
         """The program has ended."""
 
     def stop(self) -> None:
-        """Programs that take elements fail."""
+        """Closes the ring: programs that take elements fail."""
         if self.ring is not None:
             self.ring.close()

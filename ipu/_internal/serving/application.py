@@ -25,23 +25,23 @@ from ipu._internal.serving.servable import Servable
 
 logger = logging.getLogger("ipu.serving")
 LARGE_BODY = 1 << 16
-"""Bodies and results above this are converted in a thread, so that others need not wait."""
+"""Bodies and results above this many bytes are converted in a thread, so that other requests need not wait."""
 
 DISCARDED = 4
-"""Bodies of so many times the limit are read, and not kept, before they are refused."""
+"""Bodies up to this many times the limit are read, and discarded, before they are refused."""
 
 
 class NameConvertor(Convertor[str]):
-    """Part of a path that is the name of a model: the colon ends it."""
+    """A model's name in a path, which ends at a colon."""
 
     regex = "[^/:]+"
 
     def convert(self, value: str) -> str:
-        """As it is."""
+        """The value, unchanged."""
         return value
 
     def to_string(self, value: str) -> str:
-        """As it is."""
+        """The value, unchanged."""
         return value
 
 
@@ -50,7 +50,7 @@ register_url_convertor("model", NameConvertor())
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client, or all together, may ask for. Times are in seconds, sizes in bytes."""
+    """Limits for one client, or for all together. Times are in seconds, sizes in bytes."""
 
     body_bytes: int = 32 << 20
     all_bodies_bytes: int = 256 << 20
@@ -62,7 +62,7 @@ class Limits:
 
 
 class Application:
-    """Serves models by name and version. `asgi` is what a server runs."""
+    """Serves models by name and version. `asgi` is the application for a server."""
 
     def __init__(self, servables: Sequence[Servable], limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
@@ -134,7 +134,7 @@ class Application:
         return Response(answer, media_type="application/json")
 
     def _servable(self, request: Request) -> Servable:
-        """The version asked for, or the newest; 404 where there is none."""
+        """The requested version, or the newest; raises RequestError 404 where there is none."""
         name, version = request.path_params["name"], request.path_params.get("version")
         versions = self._servables.get(name, {})
         if version is None and versions:
@@ -147,16 +147,16 @@ class Application:
         raise RequestError(404, f"Servable not found for request: {what}")
 
     async def _parse(self, body: bytes, servable: Servable) -> tuple[list[np.ndarray], bool]:
-        """A large body in a thread, so that others need not wait, and one at a time: objects take much more room."""
+        """Parses a large body in a thread, so that others need not wait; one at a time, as objects take much memory."""
         if len(body) <= LARGE_BODY:
             return parse_request(body, servable.manifest)
         async with self._large_bodies:
             return await asyncio.to_thread(parse_request, body, servable.manifest)
 
     async def _read(self, request: Request, body: bytearray) -> None:
-        """Reads the body. Raises RequestError: 413 if it is too large, 503 if all under way together are.
+        """Reads the body. Raises RequestError: 413 if it is too large, 503 if all present ones together are.
 
-        Some of what is too much is read, for most clients look for an answer only when they have sent all.
+        Part of the excess is read, as most clients look for an answer only after they have sent all.
         """
         most = self._limits.body_bytes
         error = RequestError(413, f"The request body is larger than {most} bytes")
@@ -193,7 +193,7 @@ async def _in_thread_if(large: bool, function: Callable[..., Any], *arguments: o
 
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    # What is left of a body that is too large, or late, is not read: the connection cannot go on.
+    # The rest of a body that is too large, or late, is not read: the connection must close.
     headers = {"Connection": "close"} if error.status in (408, 413, 503) else None
     if error.status >= 500:
         logger.warning("%d: %s", error.status, error.message)

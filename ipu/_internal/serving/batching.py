@@ -1,4 +1,4 @@
-"""Dynamic batching: requests that are there at the same time share a batch of the compiled program."""
+"""Dynamic batching: concurrent requests share a batch of the compiled program."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ipu._internal.serving.errors import RequestError
 from ipu._internal.serving.servable import Arrays, Servable
 
 LEAST_SECONDS = 0.001
-"""What a batch gets at least whose requests have waited for long."""
+"""Minimum run time of a batch, whatever its requests' deadlines."""
 
 
 @dataclass
 class RequestPart:
-    """Rows of one request that fit into a batch, who waits for their results, and until when (monotonic seconds)."""
+    """Rows of one request that fit into a batch, a future of their results, and their deadline (monotonic seconds)."""
 
     arrays: Arrays
     rows: int
@@ -30,12 +30,12 @@ class RequestPart:
 
 
 class Batcher:
-    """Runs a servable's batches one after the other in a thread of its own.
+    """Runs a servable's batches one after the other in its own thread.
 
     While the program runs, requests gather; when it is idle, the first waits `window` seconds for others, but only
-    until a batch is full. What is left of a batch is filled with its last row, and cut off the results. Inputs and
-    outputs without a common batch dimension are never put together: a request is a whole batch then. A batch whose
-    requests have all waited for `limit` seconds is ended, so that the next can run.
+    until a batch is full. A partial batch is padded with its last row, and the padding is cut off the results. Inputs
+    and outputs without a common batch dimension are never batched: a request is a whole batch then. A batch whose
+    requests have all waited for `limit` seconds is stopped, so that the next can run.
     """
 
     def __init__(self, servable: Servable, window: float, most_waiting: int, limit: float | None = None) -> None:
@@ -50,11 +50,11 @@ class Batcher:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to take requests, in the running event loop."""
+        """Starts to take requests, in the running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def stop(self) -> None:
-        """Ends after the batch that is running; who still waits is told."""
+        """Stops after the running batch; requests that still wait get a RequestError, 503."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -66,9 +66,9 @@ class Batcher:
         self._thread.shutdown(wait=True)
 
     async def predict(self, arrays: Arrays) -> Arrays:
-        """The outputs for any number of rows, at least one; for a whole batch where there are no rows.
+        """The outputs for any number of rows, at least one; for a whole batch without a common batch dimension.
 
-        Raises RequestError: 503 where too much is waiting, 504 where the program takes too long, 500 where it fails.
+        Raises RequestError: 503 if too many batches wait, 504 if the program takes too long, 500 if it fails.
         """
         size = self._batch_size
         rows = 1 if size is None else len(arrays[0])
@@ -117,7 +117,7 @@ class Batcher:
                 self._hand_out(batch, results)
 
     async def _gather(self) -> None:
-        """Waits for more requests as long as there is room in the batch, and time."""
+        """Waits for more requests while there is space in the batch, and time."""
         if self._batch_size in (None, 1) or self._window <= 0:
             return
         loop = asyncio.get_running_loop()
@@ -129,7 +129,7 @@ class Batcher:
         self._arrived.set()
 
     def _next_batch(self) -> list[RequestPart]:
-        """The parts at the front that fit together; those whose request has gone are left out."""
+        """The first waiting parts that fit into a batch; those of cancelled requests are dropped."""
         batch: list[RequestPart] = []
         rows = 0
         while self._waiting:
@@ -168,6 +168,6 @@ def _end_of(batch: list[RequestPart]) -> float | None:
 
 
 def _filled(array: np.ndarray, rows: int) -> np.ndarray:
-    """The array with its last row again and again: a row that the program can take in any case."""
+    """The array padded to `rows` rows with its last row, which the program certainly accepts."""
     missing = rows - len(array)
     return array if missing == 0 else np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])

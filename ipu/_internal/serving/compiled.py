@@ -1,4 +1,4 @@
-"""The compiled program of an export: a step with the values its variables have now."""
+"""The compiled program of an export: a step with the present values of its variables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FrozenStep:
     constants: dict[int, np.ndarray]
 
     def compile(self) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
-        """What runs it on one array for each input, for many threads; raises UnsupportedOperation."""
+        """A thread-safe function that runs it on one array for each input; raises UnsupportedOperation."""
         executable = build_executable(self.module, self.roles, self.constants)
         lock = threading.Lock()
 
@@ -47,7 +47,7 @@ class FrozenStep:
 def freeze_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> FrozenStep:
     """Traces a function of tensors for the engine.
 
-    Raises UnsupportedOperation for what it cannot run, ConfigurationError for one that updates variables.
+    Raises UnsupportedOperation for unsupported operations, ConfigurationError for a function that updates variables.
     """
     traced = alone(trace_step(function, specs), 1)
     if traced.updated:

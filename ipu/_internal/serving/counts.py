@@ -1,4 +1,4 @@
-"""Counts that exports take: the size of a batch, the iterations of a program."""
+"""Checks the counts of exports: the size of a batch, the iterations of a program."""
 
 from __future__ import annotations
 

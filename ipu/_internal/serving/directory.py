@@ -1,4 +1,4 @@
-"""The directory of an export, which is either as it was or complete."""
+"""Atomic writes of the directory of an export: it is either unchanged or complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.errors import ConfigurationError
 
 
 def check_directory(export_dir: str | Path, purge: bool) -> None:
-    """Raises ConfigurationError, a ValueError, for a directory that is not empty and is not to be purged."""
+    """Raises ConfigurationError, a ValueError, for a file, or a directory that is not empty without `purge`."""
     path = Path(export_dir)
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"Expected export_dir to be a directory. Received: {str(path)!r}, which is a file.")
@@ -26,9 +26,9 @@ def check_directory(export_dir: str | Path, purge: bool) -> None:
 
 @contextlib.contextmanager
 def complete_directory(export_dir: str | Path) -> Iterator[Path]:
-    """A directory beside `export_dir` to write into, which takes its place, and that of what it holds, at the end.
+    """A directory beside `export_dir` to write into, which replaces it and its contents at the end.
 
-    So a server that watches the parent never sees half of a version; after an error nothing has changed.
+    So a server that watches the parent never sees a partial version; after an error nothing has changed.
     """
     target = Path(export_dir).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -34,24 +34,24 @@ def export_single_step(
     """Exports a function of tensors for TensorFlow Serving, with the variables it reads as constants.
 
     The SavedModel's default signature takes one batch under the names of the function's parameters, those of the
-    preprocessing step if there is one. In `assets/` is the compiled program, which `engine.load`,
+    preprocessing step if there is one. `assets/` contains the compiled program, which `engine.load`,
     `ipu.embedded_runtime` and `python -m ipu.serving` run. Keras with IPUs, section 19.9.
 
     Args:
-        predict_step: what the IPU computes; returns tensors in any structure.
+        predict_step: the function for the IPU; returns tensors in any structure.
         export_dir: a directory that does not exist or is empty.
-        iterations: how many batches one run of the program on an IPU takes, an int or a scalar tensor; requests stay
+        iterations: number of batches in one run of the program on an IPU, an int or a scalar tensor; requests stay
             single batches.
         predict_step_signature: a list with a tf.TensorSpec of static shape for each argument; not needed if
             predict_step is a tf.function with an input_signature.
-        input_dataset: a data set whose elements have that signature, in its place. If there is a preprocessing_step
-            without a signature, the elements are what that takes; predict_step then takes what it returns.
+        input_dataset: a data set whose elements have that signature, instead of it. A preprocessing_step without a
+            signature takes the elements; predict_step then takes its results.
         output_names: a str for one output, a list for several; output_0, output_1 and so on if None.
         preprocessing_step: runs before predict_step on the host, in the SavedModel's graph; may take strings.
-        preprocessing_step_signature: its signature, unless it has an input_signature or input_dataset gives it.
+        preprocessing_step_signature: its signature, unless it has an input_signature or there is an input_dataset.
         postprocessing_step: runs after predict_step on the host; takes its outputs in the order of tf.nest.flatten.
         postprocessing_step_signature: checked if given; otherwise that of predict_step's outputs.
-        purge_export_dir: whether what is in export_dir is removed, once the new model is complete.
+        purge_export_dir: whether the contents of export_dir are removed, once the new model is complete.
 
     Returns:
         A tf.function that runs the exported program on the engine, with preprocessing and postprocessing, on the
@@ -62,7 +62,7 @@ def export_single_step(
         ValueError: an export_dir that is not empty; no signature, or two; one that is empty, of another length than
             the function has arguments, or not static; names or steps that do not fit each other.
         TypeError: a signature of another type.
-        UnsupportedOperation: what an IPU cannot run.
+        UnsupportedOperation: an operation that the engine cannot run.
     """
     check_directory(export_dir, purge_export_dir)
     taken = signatures(
@@ -101,21 +101,21 @@ def export_pipeline(
     postprocessing_step_signature: Nest = None,
     purge_export_dir: bool = False,
 ) -> Callable[..., Any]:
-    """Like `export_single_step` for a pipeline of stages, each of which takes what the one before returned.
+    """Like `export_single_step` for a pipeline of stages, each of which takes the results of the one before.
 
-    The first stage takes `inputs`, then what requests bring; the signature, as input names, is of the latter. The
-    schedule, the mapping, the iterations and the options act in the cost report of the program in `assets/`, which
+    The first stage takes `inputs`, then the arrays of requests; the signature, like the input names, is of the latter.
+    The schedule, the mapping, the iterations and the options affect the cost report of the program in `assets/`, which
     `ipu-profile make` writes: one execution of the pipeline on its IPUs, of `iterations` batches.
 
     Args:
         computational_stages: a list of at least two functions.
-        export_dir: as in `export_single_step`, like all that is not said here.
-        iterations: how often the stages run in one run of the program on an IPU: a number that the schedule can take.
+        export_dir: as in `export_single_step`, like all arguments not listed here.
+        iterations: executions of each stage in one run of the program on an IPU: a number that the schedule allows.
         inputs: values for the first arguments of the first stage, the same for all requests.
         device_mapping: the IPU of each stage; stage k is on IPU k if None.
         pipeline_schedule: Grouped if None.
-        poplar_options: None, or a PipelineStageOptions for each stage, to which its plans in the cost report keep; they
-            change no numbers.
+        poplar_options: None, or a PipelineStageOptions for each stage, for its plans in the cost report; results do not
+            depend on them.
         name: the name scope of the operations, "pipeline" if None.
         predict_step_signature: the signature of the first stage, without `inputs`.
 
@@ -123,7 +123,7 @@ def export_pipeline(
         As `export_single_step`.
 
     Raises:
-        ValueError: further, fewer than two stages, and a number of iterations that the schedule cannot take.
+        ValueError: further, fewer than two stages, or a number of iterations that the schedule cannot take.
         TypeError: further, stages, a mapping, a schedule or options of another type.
     """
     check_directory(export_dir, purge_export_dir)
@@ -165,8 +165,8 @@ def export_keras(
 
     Args:
         model: a model that is built.
-        export_dir: as in `export_single_step`, like all that is not said here.
-        batch_size: the size of the batches, an int or a scalar tensor; not needed where the model's inputs say one,
+        export_dir: as in `export_single_step`, like all arguments not listed here.
+        batch_size: the size of the batches, an int or a scalar tensor; not needed if the model's inputs have one,
             which it replaces.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Which functions hold a compiled program between steps on the host: what exports return, and loaded signatures."""
+"""Functions with a compiled program between steps on the host: results of exports, and loaded signatures."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 
 def exported_function(function: object) -> Callable[..., Any] | None:
-    """What runs the exported program in `function` on the engine and the steps around it on the host.
+    """A function that runs the exported program in `function` on the engine and the steps around it on the host.
 
-    The function itself if it is what an export returned; for a signature of a SavedModel one made of its graph. None
-    for all other functions.
+    The result of an export itself; for a signature of a SavedModel, a function built from its graph. None for all other
+    functions.
     """
     if isinstance(function, Function):
         return function if getattr(function, "_ipu_exported", False) else None
     if not isinstance(function, ConcreteFunction):
         return None
     if not hasattr(function, "_ipu_exported"):
-        # Late: loads what compiles, which only such a function needs.
+        # Late: imports the compiler, which only such a function needs.
         from ipu._internal.serving.loaded_signatures import running
 
         function._ipu_exported = running(function)

@@ -1,4 +1,4 @@
-"""What all exports do once they have a function of tensors: trace, compile, write, and return what runs it."""
+"""The common part of exports of a function of tensors: trace, compile, write, and return the runtime function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("ipu")
 
 @dataclass(frozen=True)
 class Export:
-    """The arguments that exports have in common, the predict step checked."""
+    """The common arguments of exports, with the predict step checked."""
 
     step: Step
     directory: str
@@ -75,12 +75,12 @@ def export_step(export: Export) -> Callable[..., Any]:
 
 
 def default_names(count: int) -> list[str]:
-    """The names of outputs that nobody named."""
+    """The default names of outputs."""
     return [f"output_{number}" for number in range(count)]
 
 
 def checked_output_names(names: Nest, count: int) -> list[str]:
-    """A str for one output, a list of them for several; output_0, output_1 and so on for None.
+    """The names as a list: a str for one output, a list of them for several; output_0, output_1 and so on for None.
 
     Raises ConfigurationError for another number of names or one given twice, ExportTypeError for anything else.
     """
@@ -125,7 +125,7 @@ def _refuse_signature_alone(signature: Nest, what: str) -> None:
 
 
 def result_specs(step: Step) -> list[tf.TensorSpec]:
-    """The specs of what a step returns, flat. Raises ConfigurationError for unknown shapes, but of preprocessing."""
+    """The flat specs of a step's results. Raises ConfigurationError for dynamic shapes, except of preprocessing."""
     traced = tf.function(step.flat, autograph=False).get_concrete_function(*step.specs)
     return _specs(traced.outputs, step.what)
 

@@ -1,4 +1,4 @@
-"""What a function refers to that a SavedModel has to keep beside its graph: tables, variables, layers."""
+"""Objects of a function that a SavedModel has to keep beside its graph: tables, variables, layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras", "numpy"})
 
 
 def host_objects(function: Function) -> list[Trackable]:
-    """The objects that a function, or one that it calls, has in its closure, globals, defaults, or is a method of."""
+    """Trackables in the closure, globals, defaults and `__self__` of a function and of the functions it refers to."""
     found: dict[int, Trackable] = {}
     seen: set[int] = set()
     pending = [function]

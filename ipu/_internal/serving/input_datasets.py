@@ -1,4 +1,4 @@
-"""Whose signature an `input_dataset` is: the preprocessing step's if that has none, otherwise the predict step's."""
+"""The signature from an `input_dataset`: the preprocessing step's if that has none, otherwise the predict step's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipu._internal.types import Function, Nest
 
 
 class Signatures(NamedTuple):
-    """What `checked_step` is given for the predict step, and the signature of the preprocessing step."""
+    """Arguments of `checked_step` for the predict step, and the signature of the preprocessing step."""
 
     predict: Any
     dataset: Any
@@ -30,7 +30,7 @@ def signatures(
     """The signatures of an export that takes `input_dataset`.
 
     A preprocessing step without a signature takes the data set's elements, and a predict step without one takes what
-    the preprocessing step returns for them. Raises what `checked_step` raises.
+    the preprocessing step returns for them. Raises as `checked_step`.
     """
     if dataset is None or preprocessing_step is None or _has_signature(preprocessing_step, preprocessing_signature):
         return Signatures(predict_signature, dataset, preprocessing_signature)

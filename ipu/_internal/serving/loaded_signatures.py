@@ -1,4 +1,4 @@
-"""Signatures of loaded SavedModels for `IPUStrategy.run`: their program on the engine, the steps around on the host."""
+"""Signatures of loaded SavedModels for `IPUStrategy.run`: the program on the engine, other steps on the host."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
 def running(function: ConcreteFunction) -> Callable[..., Any] | None:
-    """What runs the exported program that a concrete function calls; None for one that calls none.
+    """A function that runs the exported program that a concrete function calls; None if it calls none.
 
-    It raises UnsupportedOperation, once it is called, for a program that the engine cannot run.
+    It raises UnsupportedOperation, when called, for a program that the engine cannot run.
     """
     operations = function.graph.get_operations()
     if any(_in_scope(operation) and operation.type in PYTHON for operation in operations):
@@ -54,7 +54,7 @@ def _evaluating(signature: ConcreteFunction) -> Callable[..., Any]:
 
 
 def evaluate(graph: tf.Graph, arguments: Sequence[Any]) -> list[Any]:
-    """The results of a function's graph, made anew in the current one; its program's call is one of the engine."""
+    """The results of a function's graph, rebuilt in the current one, with its program's call on the engine."""
     values = {symbol.ref(): value for symbol, value in zip(graph.inputs, arguments, strict=True)}
     for operation in graph.get_operations():
         if operation.type == "Placeholder":
@@ -85,7 +85,7 @@ def _on_engine(graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def _copy(operation: tf.Operation, inputs: Sequence[Any]) -> Any:
-    # Attributes that begin with _ are of the graph the operation comes from: its devices, its colocations.
+    # Attributes that begin with _ belong to the original graph: its devices, its colocations.
     attributes = {name: value for name, value in operation.node_def.attr.items() if not name.startswith("_")}
     dtypes = [tensor.dtype.base_dtype for tensor in operation.outputs]
     graph = ops.get_default_graph()

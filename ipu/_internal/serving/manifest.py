@@ -1,4 +1,4 @@
-"""The description of an exported program beside it in `assets/`, as JSON, for those that have no TensorFlow."""
+"""The description of an exported program beside it in `assets/`, as JSON, for readers without TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STRING = "string"
 
 @dataclass(frozen=True)
 class TensorManifest:
-    """An input or an output: its name, its shape with the batch, and its dtype as NumPy calls it, or "string"."""
+    """An input or an output: its name, its shape with the batch, and its dtype by NumPy's name, or "string"."""
 
     name: str
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class TensorManifest:
 
 @dataclass(frozen=True)
 class PipelineManifest:
-    """The stages that a chip would run: the IPU of each, the schedule's name, and options of libraries in each."""
+    """The stages on a chip: the IPU of each, the schedule's name, and the library options of each."""
 
     device_mapping: tuple[int, ...]
     schedule: str
@@ -39,7 +39,7 @@ class PipelineManifest:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a directory that was exported serves.
+    """Description of an exported directory.
 
     `inputs` and `outputs` are those of requests and responses; `program_inputs` and `program_outputs` those of the
     compiled program, which differ where steps run before or after it. `executable` is the name of a file in `assets/`.
@@ -69,7 +69,7 @@ class Manifest:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The description in `directory`/assets. Raises InvalidFile where there is none, or none that can be understood."""
+    """The description in `directory`/assets. Raises InvalidFile where it is missing or malformed."""
     path = directory / "assets" / FILE_NAME
     expected = f"Expected a SavedModel that ipu.serving has exported, with {path.relative_to(directory)}"
     try:

@@ -1,4 +1,4 @@
-"""The stages of an exported pipeline: what a schedule takes, and the function they make together."""
+"""The stages of an exported pipeline: the checks of its schedule, and the composition of its stages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ipu._internal.types import Function, Nest
 
 
 def checked_pipeline(stages: Nest, iterations: int, mapping: Nest, schedule: object, options: Nest) -> PipelineManifest:
-    """Raises ConfigurationError and StepCountError, ValueErrors, and PipelineTypeError, a TypeError."""
+    """Checks a pipeline; raises ConfigurationError, StepCountError (ValueErrors) or PipelineTypeError (a TypeError)."""
     if not isinstance(stages, list | tuple):
         raise PipelineTypeError(f"Expected computational_stages to be a list or tuple. Received: {stages!r}.")
     if len(stages) < 2:
@@ -41,9 +41,9 @@ def checked_pipeline(stages: Nest, iterations: int, mapping: Nest, schedule: obj
 
 
 def composition(stages: Sequence[Callable[..., Any]], constants: Sequence[Any], name: str) -> Callable[..., Any]:
-    """One function for all stages, with the parameters of the first one behind `constants`.
+    """One function for all stages, with the parameters of the first one after `constants`.
 
-    Raises ConfigurationError when it is called and a stage does not take what the one before returned.
+    A call raises ConfigurationError if a stage does not take the results of the one before.
     """
     first = getattr(stages[0], "python_function", stages[0])
     parts = [traceable(stage) for stage in stages]

@@ -13,7 +13,7 @@ SCOPE = "ipu_program"
 
 
 def mark_exported(function: Function) -> Function:
-    """Notes that `function` calls a compiled program by itself."""
+    """Marks `function` as one that calls a compiled program itself; returns it."""
     function._ipu_exported = True
     return function
 
@@ -21,7 +21,7 @@ def mark_exported(function: Function) -> Function:
 def call_program(
     run: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[tf.Tensor], outputs: Sequence[tf.TensorSpec]
 ) -> list[tf.Tensor]:
-    """The results of a compiled program, inside a tf.function."""
+    """Calls a compiled program inside a tf.function; returns its results, with the shapes of `outputs`."""
     dtypes = [output.dtype for output in outputs]
     with tf.name_scope(SCOPE):
         results = tf.numpy_function(lambda *arrays: run(list(arrays)), tensors, dtypes, stateful=False)

@@ -31,8 +31,8 @@ JSON_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "a boole
 def parse_request(body: bytes, manifest: Manifest) -> tuple[list[np.ndarray], bool]:
     """The input arrays of a predict request in the manifest's order, and whether it is in row format.
 
-    With a batch dimension the arrays have any common number of rows, at least one. Raises RequestError, 400, for all
-    that is not as the signature says.
+    With a batch dimension the arrays have any common number of rows, at least one. Raises RequestError, 400, for a
+    request that differs from the signature.
     """
     request = _parsed(body)
     name = request.get("signature_name") or SIGNATURE
@@ -66,7 +66,7 @@ def format_response(results: Sequence[np.ndarray], manifest: Manifest, in_rows: 
 
 
 def metadata(name: str, version: int, manifest: Manifest) -> dict[str, Any]:
-    """What the metadata endpoint says; with a batch dimension, any size of it can be asked for."""
+    """Response of the metadata endpoint; a batch dimension has size -1, any."""
     signature = {
         "inputs": {tensor.name: _tensor_info(tensor, manifest) for tensor in manifest.inputs},
         "outputs": {tensor.name: _tensor_info(tensor, manifest) for tensor in manifest.outputs},
@@ -140,7 +140,7 @@ def _array(value: Nest, tensor: TensorManifest, batch_size: int | None) -> np.nd
 
 
 def _flattened(value: Nest, tensor: TensorManifest) -> tuple[list[Any], list[int]]:
-    """The leaves of nested lists, and how long the lists of each level are."""
+    """The leaves of nested lists, and the length of the lists of each level."""
     level, shape = [value], list[int]()
     while set(map(type, level)) == {list} and len(shape) <= len(tensor.shape):
         lengths = set(map(len, level))
@@ -156,9 +156,9 @@ _KINDS: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}}
 
 
 def _numbers(leaves: list[Any], tensor: TensorManifest) -> np.ndarray:
-    """Numbers of the kind of the signature's dtype and in its range; floats take integers, too."""
+    """An array of the signature's dtype, of numbers of its kind and in its range; floats accept integers, too."""
     dtype = np.dtype(tensor.dtype)
-    # Before NumPy sees them: it makes numbers of strings, and needs the longest string's room for each of them.
+    # Checked before NumPy converts: it parses strings, and allocates the longest string's size for each of them.
     kinds = set(map(type, leaves))
     allowed = _KINDS.get(dtype.kind, {int, float})
     if not kinds <= allowed:
@@ -202,7 +202,7 @@ def _plain(array: np.ndarray, tensor: TensorManifest) -> Any:
 
 
 def _plain_strings(value: Nest, as_bytes: bool) -> Any:
-    """TensorFlow Serving takes the ending `_bytes` of an output's name for the wish to have it in base64."""
+    """Strings for JSON; as in TensorFlow Serving, an output whose name ends in `_bytes` is in base64."""
     if isinstance(value, list):
         return [_plain_strings(each, as_bytes) for each in value]
     if not as_bytes:

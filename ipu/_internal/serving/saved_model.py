@@ -1,4 +1,4 @@
-"""The SavedModel of an export: ordinary TensorFlow with the weights as constants, for who lacks this package."""
+"""The SavedModel of an export: ordinary TensorFlow with the weights as constants, usable without this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIGNATURE = "serving_default"
 def frozen(step: Step) -> Any:
     """The step as a concrete function without variables: it takes tensors by position and returns a list.
 
-    Raises ConfigurationError for a step that updates variables, which constants cannot be.
+    Raises ConfigurationError for a step that updates variables, or uses tables.
     """
     concrete = tf.function(step.flat, autograph=False).get_concrete_function(*step.specs)
     if any(tensor.dtype == tf.resource for tensor in concrete.captured_inputs):
@@ -43,7 +43,7 @@ def save(
 ) -> None:
     """Writes the SavedModel: one signature, by names, and functions `preprocessing` and `postprocessing` if given.
 
-    `run` is what `frozen` made of `predict`.
+    `run` is the result of `frozen` for `predict`.
     """
     module = tf.Module()
     first = preprocessing or predict

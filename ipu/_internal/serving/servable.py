@@ -1,4 +1,4 @@
-"""A directory that was exported, loaded to be served: one batch in, one batch out."""
+"""An exported directory, loaded for the server: one batch in, one batch out."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ logger = logging.getLogger("ipu.serving")
 
 
 class BatchFunction(Protocol):
-    """What runs a batch."""
+    """A function that runs a batch."""
 
     def __call__(self, arrays: Arrays, timeout: float | None = None) -> Arrays:
-        """The outputs. Raises CallTimeout if the compiled program has not ended within so many seconds."""
+        """The outputs. Raises CallTimeout if the compiled program has not ended within `timeout` seconds."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Servable:
     run: BatchFunction
 
     def warm_up(self, timeout: float | None = None) -> None:
-        """Runs a batch of zeros so that no client waits for the first, unless steps before the program may refuse it.
+        """Runs a batch of zeros, so that no client waits for a first run; not with preprocessing, which may refuse it.
 
-        A program that does not end within `timeout` seconds on zeros may do so on what clients send: it is said.
+        A timeout on zeros is logged only, as the program may end on the data of clients.
         """
         if self.manifest.has_preprocessing:
             return
@@ -49,10 +49,10 @@ class Servable:
 
 
 def open_servables(directory: str | Path, name: str | None = None) -> list[Servable]:
-    """The newest version below a directory of versions with numbers for names, or the one that `directory` is.
+    """The newest version in a directory of versions with numbers for names, or `directory` itself if it is a version.
 
-    The name of the model is that of the directory of versions, unless given. A directory that is a version by
-    itself and no number is version 1. Raises InvalidFile where there is none, or a broken one.
+    The name of the model is that of the directory of versions, unless given. A directory that is a version itself, and
+    whose name is no number, is version 1. Raises InvalidFile where there is none, or a broken one.
     """
     path = Path(directory).resolve()
     if not path.is_dir():
@@ -72,7 +72,7 @@ def open_servables(directory: str | Path, name: str | None = None) -> list[Serva
 
 
 def open_servable(path: Path, name: str, version: int) -> Servable:
-    """Loads what runs a version. TensorFlow is imported only if there are steps before or after the program."""
+    """Loads a version; imports TensorFlow only for steps before or after the program. Raises InvalidFile."""
     manifest = read_manifest(path)
     try:
         executable = load(path / "assets" / manifest.executable)

@@ -1,4 +1,4 @@
-"""Runs the application on uvicorn: a socket of its own, limits on connections, an end without losing requests."""
+"""Runs the application on uvicorn: its own socket, limits on connections, a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADER_TIMEOUT = 10.0
 """Seconds within which a new connection must have sent the head of a request."""
 
 GRACE = 10
-"""Seconds that running requests get when the server is told to stop."""
+"""Seconds that running requests get when the server stops."""
 
 HEADER_BYTES = 64 << 10
 BACKLOG = 1024
@@ -26,15 +26,15 @@ BACKLOG = 1024
 
 
 class PromptProtocol(H11Protocol):
-    """Closes connections that never send a request, which would keep others out."""
+    """Closes connections that never send a request, which would block others."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begins to wait for a request."""
+        """Starts the timeout for a request."""
         super().connection_made(transport)
         self._patience = self.loop.call_later(HEADER_TIMEOUT, self._close_if_silent)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """There is nothing to wait for any more."""
+        """Cancels the timeout."""
         self._patience.cancel()
         super().connection_lost(exc)
 
@@ -44,9 +44,9 @@ class PromptProtocol(H11Protocol):
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that takes connections, on a free port if `port` is 0; they wait until the server runs.
+    """A listening socket, on a free port if `port` is 0; connections wait until the server runs.
 
-    Raises ConfigurationError for an address that cannot be had.
+    Raises ConfigurationError for an unavailable address.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -62,7 +62,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def server(application: Application, most_connections: int) -> uvicorn.Server:
-    """A server to be run with sockets: `server(...).run(sockets=[...])` ends at SIGINT and SIGTERM."""
+    """A server to run with sockets: `server(...).run(sockets=[...])` ends at SIGINT and SIGTERM."""
     config = uvicorn.Config(
         application.asgi,
         http=PromptProtocol,
@@ -82,6 +82,6 @@ def server(application: Application, most_connections: int) -> uvicorn.Server:
 
 
 def serve(application: Application, listener: socket.socket, most_connections: int) -> None:
-    """Serves until told to stop."""
+    """Serves until SIGINT or SIGTERM."""
     with asyncio.Runner() as runner:
         runner.run(server(application, most_connections).serve(sockets=[listener]))
