@@ -27,7 +27,7 @@ def dataset_benchmark(
     """Allows the user to benchmark performance of a tf.data.Dataset.
 
     Args:
-        dataset: an instance of tf.data.Dataset which will be benchmarked; its elements are read once through, over
+        dataset: an instance of tf.data.Dataset which will be benchmarked; it is iterated once, over
             all epochs.
         number_of_epochs: the number of epochs this dataset will be run for.
         elements_per_epochs: the number of elements there are in each epoch.
@@ -37,13 +37,13 @@ def dataset_benchmark(
 
     Returns:
         A string tensor of shape [1]: JSON, {"epochs": [...]}, with elements_processed, total_bytes_processed,
-        time_elapsed in seconds, elements_per_second and bandwidth in GB/s of each epoch. In a graph it is measured
-        when the tensor is.
+        time_elapsed in seconds, elements_per_second and bandwidth in GB/s of each epoch. A graph measures when the
+        tensor is evaluated.
 
     Raises:
         TypeError: `dataset` is not an instance of tf.data.Dataset.
         ValueError: `number_of_epochs` or `elements_per_epochs` is less than 1.
-        tensorflow.errors.OutOfRangeError: (when it is measured) the dataset has fewer elements.
+        tensorflow.errors.OutOfRangeError: (during the measurement) the dataset has fewer elements.
     """
     if not isinstance(dataset, tf.data.Dataset):
         raise TypeError(f"Expected dataset to be a tf.data.Dataset. Received: {type(dataset).__name__}.")
@@ -81,12 +81,12 @@ def infeed_benchmark(
     print_stats: bool = True,
     do_memcpy: bool = True,
 ) -> tf.Tensor:
-    """Allows the user to benchmark performance of an IPUInfeedQueue: that of its dataset.
+    """Allows the user to benchmark performance of the dataset of an IPUInfeedQueue.
 
     Args:
-        infeed_queue: an instance of ipu.ipu_infeed_queue.IPUInfeedQueue which will be benchmarked. It need not have
-            been initialised, and is left as it is.
-        number_of_epochs: see `dataset_benchmark`, for the other arguments, the result and errors too.
+        infeed_queue: an instance of ipu.ipu_infeed_queue.IPUInfeedQueue which will be benchmarked. It need not be
+            initialised, and does not change.
+        number_of_epochs: see `dataset_benchmark`, also for the result and further errors.
         elements_per_epochs: see `dataset_benchmark`.
         print_stats: see `dataset_benchmark`.
         do_memcpy: see `dataset_benchmark`.

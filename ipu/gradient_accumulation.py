@@ -1,4 +1,4 @@
-"""How gradients are accumulated: the public name of `tensorflow.python.ipu.gradient_accumulation`."""
+"""Reduction of accumulated gradients: the public name of `tensorflow.python.ipu.gradient_accumulation`."""
 
 from ipu._internal.names.namespace import public_names
 from ipu._internal.pipelining.options import GradientAccumulationReductionMethod

@@ -17,7 +17,7 @@ __all__ = ["compile"]
 
 @autograph.autograph_artifact
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
-    """Builds what `computation` computes, as part of the program that is being traced for the device.
+    """Adds `computation` to the program that is being traced for the device.
 
     Args:
         computation: a Python function of as many arguments as there are `inputs`, which may return tensors and then
@@ -25,8 +25,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         inputs: a list of values or nested structures of values that are convertible to tensors; None means none.
 
     Returns:
-        A list of the tensors, of one if `computation` returned one by itself; the structure if it returned a nested
-        one; a no-op operation if it returned no tensor.
+        A list of the tensors, with one element for a single tensor; nested structures are kept; a no-op operation if
+        `computation` returned no tensor.
 
     Raises:
         TypeError: `inputs` is no list or tuple.

@@ -30,7 +30,7 @@ _VARIABLE_ARGUMENTS = frozenset(inspect.signature(resource_variable_ops.Resource
 
 
 class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
-    """The part TensorFlow calls back; one for each device, shared by all strategies for it."""
+    """The object that TensorFlow calls back; one for each device, shared by all strategies for it."""
 
     def __init__(self, container_strategy: tf.distribute.Strategy, ipu_device: str, cpu_device: str) -> None:
         super().__init__(container_strategy, cpu_device)
@@ -39,7 +39,7 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         initial_value = kwargs.get("initial_value")
         if initial_value is None and kwargs.get("shape") is not None and kwargs.get("dtype") is not None:
-            # A SavedModel is being loaded: it makes its variables first and restores their values afterwards.
+            # A SavedModel is being loaded: it creates its variables first and restores their values afterwards.
             initial_value = kwargs["initial_value"] = functools.partial(tf.zeros, kwargs["shape"], kwargs["dtype"])
         liftable = callable(initial_value) or not _is_symbolic(initial_value)
         with ops.init_scope():
@@ -53,16 +53,16 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         return variable
 
     def variable_created_in_scope(self, v: Variable) -> bool:
-        """Whether the variable was made in the scope of any strategy for this device."""
+        """Whether the variable was created in the scope of any strategy for this device."""
         strategy = v._distribute_strategy
         return strategy is not None and strategy.extended is self
 
     def call_for_each_replica(
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Calls `fn` in the replica context of the strategy in scope, which is the one it may have made objects under.
+        """Calls `fn` in the replica context of the strategy in scope, under which its objects may have been created.
 
-        TensorFlow would take the first strategy made for the device; random generators insist on their own.
+        TensorFlow would take the first strategy created for the device; random generators require their own.
         """
         distribute_lib._require_cross_replica_or_default_context_extended(self)
         strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else self._container_strategy()
@@ -122,17 +122,17 @@ class IPUStrategyV1(tf.distribute.Strategy):
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """Always 1: replicas live below TensorFlow, so Keras divides no loss by their number."""
+        """Always 1: TensorFlow does not see replicas, so Keras divides no loss by their number."""
         return 1
 
     @property
     def ordinal(self) -> int:
-        """The number of the strategy's IPU device among those configured."""
+        """The ordinal of the strategy's IPU device among those configured."""
         return int(self._ipu_device.rpartition(":")[2])
 
     @property
     def supports_loss_scaling(self) -> bool:
-        """Whether optimizers may scale the loss: yes."""
+        """Whether optimizers may scale the loss: always True."""
         return True
 
     @property
@@ -141,7 +141,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
         return self._enable_keras_extensions
 
     def without_keras_extensions(self) -> IPUStrategyV1:
-        """An interchangeable strategy under which Keras models stay plain."""
+        """An interchangeable strategy whose scope does not extend Keras models."""
         return IPUStrategyV1(
             self._ipu_device, self._cpu_device, self._enable_dataset_iterators, enable_keras_extensions=False
         )
@@ -155,15 +155,15 @@ class IPUStrategyV1(tf.distribute.Strategy):
     ) -> Any:
         """Runs a tf.function on the IPU and returns its result, as tensors.
 
-        Inside a tf.function any callable is accepted and traced with it. Results are those of replica 0. What an
-        export for serving returned, or left in a SavedModel as its signature, runs its program on the engine and the
-        steps before and after it on the host.
+        Inside a tf.function any callable is accepted and traced with it. Results are those of replica 0. The result of
+        an export for serving, or the signature of its SavedModel, runs its program on the engine and the steps before
+        and after it on the host.
 
         Raises:
             ValueError: a plain Python function called eagerly.
             TypeError: tensors of dtype float64 among the arguments or results.
             UnsupportedOperation: operations that XLA refuses.
-            tf.errors.OutOfRangeError: an infeed's data set has ended; other errors of a data set come as they are.
+            tf.errors.OutOfRangeError: an infeed's data set has ended; other errors of a data set are raised unchanged.
         """
         if not tf.executing_eagerly():
             replica = tf.distribute.get_replica_context()
@@ -197,7 +197,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
         raise RuntimeError("Expected IPUStrategy.run. Received: experimental_run_v2, which was removed. Use run.")
 
     def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, axis: int | None) -> Any:
-        """The sum or mean of `value` over the replicas, inside a function that `run` runs; elsewhere `value` itself.
+        """The sum or mean of `value` over the replicas, inside a function called by `run`; elsewhere `value` itself.
 
         Raises ValueError for another reduction than SUM and MEAN.
         """
@@ -208,7 +208,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
         return (value,)
 
     def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: object = None) -> Any:
-        """What `dataset_fn` returns for the context of a single pipeline."""
+        """The result of `dataset_fn` for the context of a single input pipeline."""
         return dataset_fn(tf.distribute.InputContext())
 
 
@@ -219,12 +219,12 @@ def _reduce_op(reduce_op: tf.distribute.ReduceOp | str) -> Any:
 
 @functools.lru_cache(maxsize=128)
 def _calling(concrete: ConcreteFunction) -> Any:
-    """A tf.function that does what a concrete function does."""
+    """A tf.function that calls a concrete function."""
     return tf.function(lambda *args, **kwargs: concrete(*args, **kwargs), autograph=False)
 
 
 def _run_directly(fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call in a scope without `run`: NotImplemented in the scope of another kind of strategy."""
+    """Result of a call in a scope without `run`; NotImplemented in the scope of another kind of strategy."""
     strategy = tf.distribute.get_strategy()
     return strategy._call(fn, args, kwargs, None) if isinstance(strategy, IPUStrategyV1) else NotImplemented
 

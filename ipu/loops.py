@@ -1,4 +1,4 @@
-"""`repeat` and `while_loop`: loops that run on the device without coming back to the host (section 18.8)."""
+"""`repeat` and `while_loop`: loops that run on the device without returning to the host (section 18.8)."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def repeat(
 
     Args:
         n: the number of iterations: an integer or an int32 scalar.
-        body: takes the loop's tensors and returns them anew, of the same dtypes and shapes, then operations if any.
-            A dict with string keys from the infeed is given by name, a tuple spread, anything else as one argument.
-        inputs: the first values: a list of tensors, one tensor, or None for none.
+        body: takes the loop's tensors and returns their new values, of the same dtypes and shapes, then operations if
+            any. A dict with string keys from the infeed is passed by name, a tuple spread, all else as one argument.
+        inputs: the initial values: a list of tensors, one tensor, or None for none.
         infeed_queue: an IPUInfeedQueue whose elements the body takes.
         use_while_v1: accepted; there is one kind of loop.
 
     Returns:
-        The tensors after the last iteration: a list of several, one by itself, or for none an operation.
+        The tensors after the last iteration: a list of several, a single tensor, or an operation if there are none.
 
     Raises:
-        TypeError: `n` is no integer; `body` cannot be called with the arguments there are, or returns other numbers or
-            dtypes of tensors.
+        TypeError: `n` is no integer; `body` cannot be called with the given arguments, or returns another number or
+            other dtypes of tensors.
         ValueError: `body` returns operations before tensors.
     """
     first = _listed(inputs)
@@ -60,22 +60,22 @@ def while_loop(
     maximum_iterations: TensorLike | None = None,
     use_while_v1: bool = True,
 ) -> Any:
-    """A loop that runs as long as `condition` of its tensors is true; otherwise as `repeat`.
+    """A loop that runs while `condition` of its tensors is true; otherwise as `repeat`.
 
     Args:
         condition: takes the loop's tensors, without an element of the infeed, and returns a boolean scalar.
-        body: takes the loop's tensors and returns them anew, see `repeat`.
-        inputs: the first values: a list of tensors, one tensor, or None for none.
+        body: takes the loop's tensors and returns their new values, see `repeat`.
+        inputs: the initial values: a list of tensors, one tensor, or None for none.
         infeed_queue: an IPUInfeedQueue whose elements the body takes.
-        maximum_iterations: the most iterations, or None.
+        maximum_iterations: the maximum number of iterations, or None.
         use_while_v1: accepted; there is one kind of loop.
 
     Returns:
-        The tensors after the last iteration: a list of several, one by itself, or for none an operation.
+        The tensors after the last iteration: a list of several, a single tensor, or an operation if there are none.
 
     Raises:
-        TypeError: `body` or `condition` cannot be called with the arguments there are, `body` returns other numbers or
-            dtypes of tensors, or `condition` anything but a boolean scalar.
+        TypeError: `body` or `condition` cannot be called with the given arguments, `body` returns another number or
+            other dtypes of tensors, or `condition` anything but a boolean scalar.
         ValueError: `body` returns operations before tensors.
     """
     first = _listed(inputs)
@@ -91,10 +91,10 @@ def _loop(
     infeed_queue: IPUInfeedQueue | None,
     maximum_iterations: TensorLike | None,
 ) -> Any:
-    """The loop's result for the first values `inputs`."""
+    """The loop's result for the initial values `inputs`."""
     values = [value if isinstance(value, tf.TensorArray) else tf.convert_to_tensor(value) for value in inputs]
     types = [value.dtype for value in values]
-    # Python's control flow on tensors works in them where it does in the calling function.
+    # AutoGraph converts them where it converts the calling function.
     condition, body = (autograph.tf_convert(f, ag_ctx.control_status_ctx()) for f in (condition, body))
 
     def within(counter: tf.Tensor, *loop: tf.Tensor) -> Any:
@@ -128,7 +128,7 @@ def _loop(
 
 
 def _count(n: TensorLike) -> TensorLike:
-    """The number of iterations, a tensor where it is not known now. Raises TypeError for all but integer scalars."""
+    """The number of iterations, a tensor where it is not static. Raises TypeError for all but integer scalars."""
     count = tf.get_static_value(n) if tf.is_tensor(n) else n
     if tf.is_tensor(n) and n.dtype.is_integer and count is None:
         return n
@@ -161,7 +161,7 @@ def _listed(values: Nest) -> list[Any]:
 
 
 def _check(function: Callable[..., Any], inputs: int, infeed_queue: object, what: str) -> None:
-    """Raises TypeError when the function cannot be called with so many tensors and an element of the infeed."""
+    """Raises TypeError when the function cannot be called with `inputs` tensors and an element of the infeed."""
     if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
         raise TypeError(f"Expected infeed_queue to be an IPUInfeedQueue. Received: {infeed_queue!r}.")
     positional, named = ((), {}) if infeed_queue is None else arguments_of(infeed_queue.element_spec)

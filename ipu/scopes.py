@@ -1,7 +1,7 @@
 """Scoping contexts: the public names of `tensorflow.python.ipu.scopes` (Python API, 18.3).
 
 A function that runs on the IPU is one program whatever its scopes are, and host and device are one machine here.
-Scopes that say where something happens put their mark on the operations and change no result.
+Scopes for the placement of operations set an attribute on them and change no result.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: st
     Args:
         attribute_name: name of the attribute.
         attribute_value: its value as a string.
-        restore_to: what it is set to at the end of the scope if it was undefined before.
+        restore_to: its value after the end of the scope if it was undefined before.
 
     Raises:
         TypeError: name or value is no string.
@@ -76,7 +76,7 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: st
 def ipu_jit_scope(ipu_scope: str) -> Context:
     """Provides a scope for compilation of operations; all of a function are compiled together in any case.
 
-    It has no effect here, in results or in the cost report.
+    It has no effect here, neither on results nor in the cost report.
 
     Args:
         ipu_scope: a name to differentiate between different JIT scopes.
@@ -88,7 +88,7 @@ def ipu_jit_scope(ipu_scope: str) -> Context:
 def ipu_scope(device: str) -> Iterator[None]:
     """Provides a scope for placing operations onto a particular IPU.
 
-    Which functions run on the device is decided by IPUStrategy and ipu_compiler; within them all operations do.
+    IPUStrategy and ipu_compiler decide which functions run on the device; all operations within them do.
 
     Args:
         device: the name of the TensorFlow device, such as "/device:IPU:0".
@@ -105,14 +105,14 @@ def ipu_shard(index: int | list[int]) -> Context:
     """Control sharding for a set of operations.
 
     All shards are one device here; operations have their shard, of several the first, as the attribute that
-    `ipu.sharding` moves on. A replica of a function with shards 0 to n - 1 takes n of the device's IPUs, or the next
+    `ipu.sharding` propagates. A replica of a function with shards 0 to n - 1 takes n of the device's IPUs, or the next
     power of two: with two shards, auto_select_ipus = 8 gives four replicas (Training a model, section 6.4.1).
 
     Args:
         index: the index of the IPU on which to place the enclosed operations, or a list of such.
 
     Raises:
-        ValueError: an index is no integer, or negative, or there is none.
+        ValueError: an index is no integer or negative, or the list is empty.
     """
     indices: list[Any] = index if isinstance(index, list) and index else [index]
     for each in indices:
@@ -129,8 +129,8 @@ def ipu_shard(index: int | list[int]) -> Context:
 def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
     """Provides a scope for placing operations on the host, outside the current compilation scope.
 
-    Host and device are one machine here, so the operations stay in the program, with the same results. What XLA cannot
-    compile is refused inside this scope as outside of it, with UnsupportedOperation. The cost report counts them on the
+    Host and device are one machine here, so the operations stay in the program, with the same results. Operations that
+    XLA cannot compile raise UnsupportedOperation inside this scope, too. The cost report counts the operations on the
     tiles, like all others.
 
     Args:
@@ -160,9 +160,9 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
 def partials_type(override_type: object) -> Context:
     """Override the default type used to store intermediate results by convolution and matrix multiply operations.
 
-    It acts in the cost report: the plans of these operations, and of no gradients that are traced outside of the scope,
-    take it in place of the partialsType of IPUConfig and of PipelineStageOptions. Numbers are computed as before.
-    Operations have it as the frontend attribute PARTIALS_TYPE.
+    It affects the cost report: the plans of these operations, but not of gradients traced outside of the scope, use it
+    instead of the partialsType of IPUConfig and of PipelineStageOptions. Results do not change. Operations have it as
+    the frontend attribute PARTIALS_TYPE.
 
     Args:
         override_type: NumPy type of the partials, float16 or float32.
@@ -185,8 +185,9 @@ def partials_type(override_type: object) -> Context:
 def stochastic_rounding(override: bool) -> Context:
     """Control stochastic rounding for a set of operations.
 
-    It overrides IPUConfig.floating_point_behaviour.esr where halves are made. A wish, as on an IPU: operations have it
-    as the frontend attribute STOCHASTIC_ROUNDING, and those that the compiler makes of several others may lose it.
+    It overrides IPUConfig.floating_point_behaviour.esr where results are rounded to 16-bit floats. It is a hint, as on
+    an IPU: operations have it as the frontend attribute STOCHASTIC_ROUNDING, and those that the compiler makes of
+    several others may lose it.
 
     Args:
         override: whether stochastic rounding is to be used.

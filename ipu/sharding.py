@@ -21,7 +21,7 @@ def has_attr(o: tf.Operation, attr_name: str) -> bool:
 
 
 def dependencies(roots: Iterable[Any]) -> set[tf.Operation]:
-    """The operations from which some operations (or tensors) follow, and these themselves, within their graphs."""
+    """The transitive inputs and control inputs of some operations (or tensors), and these, within their graphs."""
     pending = [getattr(root, "op", root) for root in roots]
     found: set[tf.Operation] = set()
     while pending:

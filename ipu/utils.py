@@ -92,7 +92,7 @@ __all__ = [
 
 
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
-    """Get the number of physical IPUs, those of all replicas together.
+    """Get the number of physical IPUs of a device, over all its replicas.
 
     Args:
         ipu_device: the IPU device, such as "/device:IPU:0".
@@ -114,16 +114,16 @@ def reset_ipu_seed(
 
     Also in programs that are compiled already.
 
-    Without a call each process starts from a seed of its own. `tf.random.uniform`, `tf.nn.dropout` and the like draw
-    from this generator; what has a seed argument in Keras 3 does not. All devices of a process share it.
+    Without a call each process starts from its own seed. `tf.random.uniform`, `tf.nn.dropout` and the like draw from
+    this generator; Keras 3 layers with a seed argument do not. All devices of a process share it.
 
     Args:
-        seed: the new seed; of an integer of more than 64 bits the lowest 64 count.
+        seed: the new seed; only the lowest 64 bits of an integer are used.
         device: the device to which the seed will be applied.
         cpu_device: the CPU device which is on the same hardware as the IPU device.
-        experimental_identical_replicas: must be False where the device has several IPUs: replicas draw one after the
-            other from the one generator, different numbers. What is the same on all replicas is rounded once for all
-            of them, so that it stays the same.
+        experimental_identical_replicas: must be False where the device has several IPUs: replicas draw different
+            numbers from one generator, one after the other. Values that are equal on all replicas are rounded once
+            for all of them, so that they stay equal.
 
     Raises:
         TypeError: `seed` is no integer.
@@ -148,12 +148,12 @@ def reset_ipu_seed(
 
 
 def running_on_ipu_model() -> bool:
-    """Check if programs are to run on the IPU model, which TF_POPLAR_FLAGS=--use_ipu_model asks for."""
+    """Check if programs are to run on the IPU model, by TF_POPLAR_FLAGS=--use_ipu_model."""
     return on_ipu_model()
 
 
 class SyntheticDataCategory(Enum):
-    """What TF_POPLAR_FLAGS may ask synthetic data for."""
+    """Categories of synthetic data in TF_POPLAR_FLAGS."""
 
     Seed = "seed"
     Infeed = "infeed"
@@ -163,17 +163,17 @@ class SyntheticDataCategory(Enum):
 
 
 def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
-    """Get whether synthetic data is asked for the given category.
+    """Get whether synthetic data is selected for the given category.
 
-    TF_POPLAR_FLAGS asks for it with --use_synthetic_data, for all categories, or with --synthetic_data_categories, for
-    some. Infeed queues give zeros then, or what --synthetic_data_initializer asks for, and outfeed queues nothing;
-    seeds, parameters and the data of Keras' fit are real all the same.
+    TF_POPLAR_FLAGS selects it with --use_synthetic_data, for all categories, or with --synthetic_data_categories, for
+    some. Infeed queues then give zeros, or the values of --synthetic_data_initializer, and outfeed queues nothing;
+    seeds, parameters and the data of Keras' fit are always real.
 
     Args:
         synthetic_data_category: a SyntheticDataCategory enum value.
 
     Raises:
-        TypeError: `synthetic_data_category` is none.
+        TypeError: `synthetic_data_category` is no SyntheticDataCategory.
     """
     if not isinstance(synthetic_data_category, SyntheticDataCategory):
         raise TypeError(

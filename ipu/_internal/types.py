@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 Nest: TypeAlias = Any
 """A leaf (tensor, array, spec, scalar), or a list, tuple or dictionary of nests, as `tf.nest` takes."""
 TensorLike: TypeAlias = Any
-"""What `tf.convert_to_tensor` takes: a tensor, array, variable, number or list of numbers."""
+"""An argument of `tf.convert_to_tensor`: a tensor, array, variable, number or list of numbers."""
 Variable: TypeAlias = Any
 """A variable of TensorFlow or of a Keras."""
 Optimizer: TypeAlias = Any
@@ -18,7 +18,7 @@ Function: TypeAlias = Callable[..., Any]
 
 
 class OptimizerOutput(Protocol):
-    """What the optimizer function of a pipeline returns: an `OptimizerFunctionOutput`."""
+    """Result of the optimizer function of a pipeline: an `OptimizerFunctionOutput`."""
 
     opt: Optimizer
     loss: TensorLike

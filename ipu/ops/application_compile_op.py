@@ -30,10 +30,10 @@ def experimental_application_compile_op(
 
     Args:
         func: the function; a loop over an infeed queue and an outfeed queue, or any function of tensors.
-        inputs: its arguments: tensors, arrays or tf.TensorSpecs, of which shape and dtype count.
+        inputs: its arguments: tensors, arrays or tf.TensorSpecs, of which only shape and dtype are used.
         output_path: where to write the file; a new temporary file, *.poplar_exec, if there is none.
-        freeze_variables: whether variables become constants of the values they have now. If not, they are given when
-            the program is started, in the order in which the function uses them, or by their names.
+        freeze_variables: whether variables become constants of their present values. If not, they are inputs at the
+            start of the program, in the order in which the function uses them, or by their names.
         name: optional op name.
 
     Returns:
@@ -42,11 +42,11 @@ def experimental_application_compile_op(
     Raises:
         TypeError: `func` cannot be called.
         ValueError: the program needs several replicas.
-        NotImplementedError: XLA or the engine has no way to run an operation of the function.
+        NotImplementedError: XLA or the engine does not support an operation of the function.
     """
     if not callable(func):
         raise TypeError(f"Expected func to be a function. Received: {func!r}.")
-    # Eager also where the outermost graph is a tf.Graph: what is traced there belongs to no session.
+    # Eager, even where the outermost graph is a tf.Graph: the trace belongs to no session.
     with tf.init_scope(), context.eager_mode():
         traced = traced_function(func, tuple(inputs or ()))
         if traced.replicas > 1:
@@ -54,7 +54,7 @@ def experimental_application_compile_op(
                 f"Expected a program of one replica. Received: one of {traced.replicas}. Set auto_select_ipus = 1."
             )
         file = executable_file(traced, freeze=freeze_variables)
-        # Whatever the engine cannot run shows here and not where the file is used.
+        # Unsupported operations raise here and not where the file is used.
         build_executable(file.module, file.roles, file.constants)
         if output_path is None:
             handle, output_path = tempfile.mkstemp(suffix=SUFFIX)

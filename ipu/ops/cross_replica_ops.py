@@ -19,12 +19,12 @@ def cross_replica_sum(x: TensorLike, replica_group_size: int | None = None, name
     Its gradient is the cross-replica sum of the replicas' gradients.
 
     Args:
-        x: the local tensor, of a numeric type and any shape that is known when the program is built.
+        x: the local tensor, of a numeric type and any static shape.
         replica_group_size: the number of replicas in each group, which are consecutive. None is one group of all.
         name: optional op name.
 
     Returns:
-        A tensor like `x`, the same for all replicas of a group. The sum is taken in the order of the replicas.
+        A tensor like `x`, the same for all replicas of a group, summed in the order of the replicas.
 
     Raises:
         ValueError: called outside of a function that runs on the IPU, or, when the program is built, with a group
@@ -35,9 +35,9 @@ def cross_replica_sum(x: TensorLike, replica_group_size: int | None = None, name
 
 
 def cross_replica_mean(x: TensorLike, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
-    """Compute the mean of the input tensor across replicas: `cross_replica_sum` over the size of the group.
+    """Compute the mean of the input tensor across replicas: `cross_replica_sum` divided by the size of the group.
 
-    Args, results and errors are those of `cross_replica_sum`; integers are divided towards zero.
+    Args, results and errors are those of `cross_replica_sum`; integer division truncates towards zero.
     """
     return collectives.cross_replica_mean(x, replica_group_size, name)
 
@@ -45,12 +45,12 @@ def cross_replica_mean(x: TensorLike, replica_group_size: int | None = None, nam
 def assume_equal_across_replicas(tensors: Nest, inplace: bool = False) -> Any:
     """Mark the given tensors as equal across replicas (Python API, 18.14.11).
 
-    All replicas go on with the values that replica 0 has, so that control flow which depends on them is the same on
-    all of them, and may have collectives and queues inside.
+    All replicas continue with the values of replica 0, so that control flow which depends on them is the same on all
+    replicas, and may have collectives and queues inside.
 
     Args:
         tensors: a tensor or a structure of tensors.
-        inplace: whether the tensors are copied; it makes no difference here.
+        inplace: accepted; it has no effect here.
 
     Returns:
         A tensor, or a structure of tensors, like `tensors`.

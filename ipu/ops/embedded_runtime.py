@@ -26,7 +26,7 @@ Inputs = Sequence[Any] | Mapping[str, Any]
 
 
 class RuntimeContext:
-    """A program that has been started: made by `embedded_runtime_start`, for `embedded_runtime_call`."""
+    """A started program: the result of `embedded_runtime_start`, for `embedded_runtime_call`."""
 
     def __init__(self, name: str, executable_file: str, runtime: Runtime) -> None:
         self.name = name
@@ -50,19 +50,19 @@ def embedded_runtime_start(
 
     Args:
         executable_file: the path, a string or a scalar tensor of strings.
-        inputs: values of what is not streamed: variables that are not frozen, and the function's arguments where it
-            reads a queue. A list in the program's order, or a dict by name.
+        inputs: values of inputs that are not streamed: variables that are not frozen, and the function's arguments
+            where it reads a queue. A list in the program's order, or a dict by name.
         name: the name of the program in messages.
-        timeout: microseconds after which a program that waits for more requests than there are is given zeros, whose
-            results nobody sees.
+        timeout: microseconds after which a program that waits for further requests gets zeros, whose results are
+            discarded.
 
     Returns:
-        The context to call it by.
+        The context for calls.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no executable, altered or of another version; its path is a tensor that is yet to be
-            computed; or inputs are missing, unknown or of another shape.
+        ValueError: the file is no executable, altered or of another version; its path is a symbolic tensor; `timeout`
+            is negative; or inputs are missing, unknown or of another shape.
         TypeError: an input of another dtype.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, int) or timeout < 0:
@@ -80,11 +80,11 @@ def embedded_runtime_start(
 
 
 def embedded_runtime_call(inputs: Sequence[Any], context: RuntimeContext) -> list[tf.Tensor]:
-    """Call a program that has been started, from any thread; inside a tf.function too.
+    """Call a started program, from any thread, or inside a tf.function.
 
     Args:
         inputs: a tensor for each input, of its shape and dtype.
-        context: what `embedded_runtime_start` returned.
+        context: the result of `embedded_runtime_start`.
 
     Returns:
         A list of tensors, the outputs.
@@ -123,7 +123,7 @@ def embedded_runtime_start_and_call(
 
 
 def embedded_runtime_stop(context: RuntimeContext) -> None:
-    """Raises NotImplementedError: a program stops when nobody holds its context any longer."""
+    """Raises NotImplementedError: a program stops when its context has no references left."""
     raise NotImplementedError(
         f"Expected programs to stop by themselves. Received: a request to stop {getattr(context, 'name', context)!r}. "
         "Delete the context."

@@ -19,28 +19,27 @@ __all__ = ["get_current_iteration_counter", "print_tensor"]
 
 @autograph.autograph_artifact
 def print_tensor(input: TensorLike, name: str = "") -> tf.Tensor:
-    """Print the specified input each time the program comes by (Python API, 18.14.4).
+    """Print the specified input each time the operation is executed (Python API, 18.14.4).
 
     Args:
         input: the tensor to print, of any static shape and a numeric or boolean dtype.
         name: optional op name, which is printed before the value, after the names of the scopes.
 
     Returns:
-        The input as a tensor whose computation includes the printing to the standard error. It is printed whether the
-        tensor is used or not; with R > 1 replicas as one array [R, ...]. Replicas of a Keras model print one after the
-        other.
+        The input as a tensor whose computation includes the printing to the standard error. It is printed even if the
+        tensor is unused; with R > 1 replicas as one array [R, ...]. Those of a Keras model print one after the other.
 
     Raises:
         RuntimeError: called outside of a tf.function that runs on the device.
     """
     tensor = tf.convert_to_tensor(input)
     if in_symbolic_graph():
-        return tf.identity(tensor)  # Keras asks for shapes; nothing of the graph is ever executed
+        return tf.identity(tensor)  # Keras infers shapes; the graph is never executed
     require_trace("print_tensor")
     graph = ops.get_default_graph()
     path = graph.unique_name("print_tensor", mark_as_used=True)
     printer = Printer(f"{path}/{name}" if name else path)
-    # Programs know the printer by name only: it lives as long as the traced function.
+    # Programs refer to the printer by name only: the graph keeps it alive.
     graph._ipu_printers = [*getattr(graph, "_ipu_printers", []), printer]
     with tf.control_dependencies([enqueue(printer.name, [tensor])]):
         return tf.identity(tensor)

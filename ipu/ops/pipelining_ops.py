@@ -37,17 +37,17 @@ __all__ = [
 
 
 class OptimizerFunctionOutput:
-    """What an `optimizer_function` of a pipeline returns (Python API, 18.14.6).
+    """Result of an `optimizer_function` of a pipeline (Python API, 18.14.6).
 
     Args:
         opt: a Keras optimizer, or one of TensorFlow 1 (tf.compat.v1.train.Optimizer).
-        loss: the tensor whose gradients are taken.
+        loss: the tensor whose gradients are computed.
         compute_gradients_args: further positional arguments of compute_gradients of a TensorFlow 1 optimizer.
         compute_gradients_kwargs: its further keyword arguments.
         apply_gradients_args: further positional arguments of apply_gradients, after the gradients and variables.
         apply_gradients_kwargs: its further keyword arguments.
-        variables: with a Keras optimizer, what to train; None means all trainable variables that the stages use.
-        tape: with a Keras optimizer, a tf.GradientTape that takes the gradients, of all that it watches.
+        variables: with a Keras optimizer, the variables to train; None means all trainable ones that the stages use.
+        tape: with a Keras optimizer, a tf.GradientTape for the gradients of all variables that it watches.
 
     Raises:
         TypeError: `opt` is no optimizer, `loss` no tensor, or `tape` no tape.
@@ -131,40 +131,40 @@ def pipeline(
     """Runs stages one after the other on many micro-batches, and updates variables once (Python API, 18.14.6).
 
     The first stage takes `inputs`, then an element of the infeed: a dict by name, a tuple spread. Each following one
-    takes what the one before returned: a list or tuple spread, anything else as one argument. A stage that is a list
+    takes the results of the one before: a list or tuple spread, anything else as one argument. A stage that is a list
     of functions runs them concurrently on the same arguments; their outputs are concatenated.
 
     Args:
         computational_stages: a list of at least two functions, or lists of functions.
-        gradient_accumulation_count: the number of micro-batches, of which gradients are accumulated: an integer that
-            the schedule can take, or an integer tensor.
+        gradient_accumulation_count: the number of micro-batches whose gradients are accumulated: an integer that the
+            schedule allows, or an integer tensor.
         gradient_accumulation_dtype: the dtype gradients are accumulated in, or a function of the variable; None is
             the gradient's own.
-        repeat_count: how often all of that is done.
-        batch_serialization_iterations: how many times more micro-batches there are, for Sequential pipelines.
+        repeat_count: the number of repetitions of all that.
+        batch_serialization_iterations: a factor on the number of micro-batches, for Sequential pipelines.
         inputs: tensors for the first stage, the same for all micro-batches.
         infeed_queue: an IPUInfeedQueue; one element for each micro-batch.
-        outfeed_queue: an IPUOutfeedQueue for what the last stage returns; needed if it returns tensors.
-        optimizer_function: takes what the last stage returned, returns an OptimizerFunctionOutput. None: no training.
+        outfeed_queue: an IPUOutfeedQueue for the results of the last stage; needed if it returns tensors.
+        optimizer_function: takes the last stage's results, returns an OptimizerFunctionOutput. None: no training.
         device_mapping: the IPU of each stage, a list for concurrent functions; stage k is on IPU k otherwise.
         pipeline_schedule: Grouped if None.
-        recomputation_mode: Auto if None; in force where IPUConfig.allow_recompute is set.
-        forward_propagation_stages_poplar_options: None, or a PipelineStageOptions for each stage: the plans of its
-            operations in the cost report keep to them. They hold for recomputations that are rows of the schedule, too.
+        recomputation_mode: Auto if None; it has an effect where IPUConfig.allow_recompute is set.
+        forward_propagation_stages_poplar_options: None, or a PipelineStageOptions for each stage, for the plans of its
+            operations in the cost report, also of recomputations that are rows of the schedule.
         backward_propagation_stages_poplar_options: the same for backward passes.
         weight_update_poplar_options: None, or a PipelineStageOptions for the updates of all stages.
-        offload_weight_update_variables: whether the optimizer's state lies in remote memory; None means True where
-            there are remote buffers. It moves data in the cost report, takes cycles there and changes no numbers;
-            likewise replicated_optimizer_state_sharding, offload_activations, offload_gradient_accumulation_buffers,
+        offload_weight_update_variables: whether the optimizer's state is stored in remote memory; None means True where
+            there are remote buffers. It affects bytes and cycles in the cost report, but no results; likewise
+            replicated_optimizer_state_sharding, offload_activations, offload_gradient_accumulation_buffers,
             replicated_weight_sharding and offload_weights, of which None means False.
         continuous_weight_updates: must be False.
-        outfeed_loss: enqueues the loss in place of what the last stage returned.
-        accumulate_outfeed: enqueues once for each of `repeat_count`: the sums over the micro-batches.
+        outfeed_loss: enqueues the loss instead of the last stage's results.
+        accumulate_outfeed: enqueues the sums over the micro-batches, once per repetition.
         accumulate_outfeed_dtype: the dtype of those sums, or a function that returns it for a `tf.TensorSpec`, the
             shape, dtype and name of an output: `loss` with `outfeed_loss`, its key in a dictionary, or `output_<k>` for
-            what the last stage returns at place k. None is the output's own.
+            the last stage's result at index k. None is the output's own.
         outfeed_mask: a bool for each output of the last stage; those with True are not enqueued.
-        reduction_method: how gradients are accumulated, "sum", "mean" or "running_mean".
+        reduction_method: the reduction of gradients, "sum", "mean" or "running_mean".
         name: a name for the operations.
 
     Returns:
@@ -173,7 +173,7 @@ def pipeline(
     Raises:
         ValueError: arguments out of range or that contradict each other, a count that the schedule cannot take.
         TypeError: arguments of the wrong type.
-        NotImplementedError: what pipelines of this kind cannot do.
+        NotImplementedError: a combination that pipelines do not support.
         RuntimeError: called outside of a function that runs on the IPU, or nothing to train.
     """
     arguments = dict(locals())
@@ -182,10 +182,10 @@ def pipeline(
 
 
 def get_pipeline_schedule(number: int = 0) -> list[Row]:
-    """The schedule that the engine made of a pipeline, in the function with pipelines that was compiled last.
+    """The schedule that the engine built for a pipeline, in the function with pipelines that was compiled last.
 
     Args:
-        number: which of the function's pipelines, in the order in which it calls them.
+        number: the index of the pipeline, from 0, in the order in which the function calls them.
 
     Returns:
         The rows (slot, ipu, stage, kind, micro_batch) of one execution on one replica, of `repeat_count`.
@@ -207,16 +207,16 @@ def recomputation_checkpoint(tensors: Nest, name: str | None = None) -> Any:
 
     In a stage of a pipeline, of `pipeline()` or of a Keras model, with IPUConfig.allow_recompute and
     RecomputationMode.RecomputeAndBackpropagateInterleaved (which is Auto's choice for PipelineSchedule.Sequential), the
-    backward pass recomputes from these tensors on. They wait like other activations, and what comes before them in the
-    stage is recomputed for its own gradients alone: the memory of the cost report shows both. Elsewhere, and with
-    RecomputeThenBackpropagate, it has no effect. Results are the same in any case.
+    backward pass recomputes from these tensors on. They are stored like other activations, and earlier operations of
+    the stage are recomputed for their own gradients only: the memory of the cost report shows both. Elsewhere, and
+    with RecomputeThenBackpropagate, it has no effect. Results are the same in any case.
 
     Args:
         tensors: a tensor, or a structure of tensors.
         name: optional op name.
 
     Returns:
-        The same tensors in the same structure, as they are.
+        The same tensors in the same structure, unchanged.
     """
     with tf.name_scope(name or "recomputation_checkpoint"):
         return tf.nest.map_structure(checkpointed if tracing() else tf.identity, tensors)

@@ -23,7 +23,7 @@ def reduce_scatter(
 
     Args:
         x: the tensor, [n] of a numeric type, or a list of such tensors; booleans for LOGICAL_AND, LOGICAL_OR and LOCAL.
-            Of numbers these logical operations take all but 0 for true, and give 1 and 0 of their type.
+            For numbers, the logical operations treat all but 0 as true, and return 1 or 0 of their type.
         replication_factor: the number of replicas in each group, which are consecutive.
         op: COLLECTIVE_OP_ADD, _MUL, _MIN, _MAX, _LOGICAL_AND, _LOGICAL_OR, _SQUARE_ADD, _MEAN, or _LOCAL, which takes
             each replica's slice of its own tensor. ADD and MEAN have gradients.
@@ -34,8 +34,8 @@ def reduce_scatter(
         a list of such tensors for a list.
 
     Raises:
-        ValueError: `x` is not of rank 1, `op` is none of these, called outside of a function that runs on the IPU, or,
-            when the program is built, `replication_factor` does not divide the number of replicas.
+        ValueError: `x` is not of rank 1, `op` is unknown, called outside of a function that runs on the IPU, or, when
+            the program is built, `replication_factor` does not divide the number of replicas.
         TypeError: `x` is neither numeric nor, for the operations that take them, of booleans.
     """
     names = [*OPERATIONS, "MEAN", "LOCAL"]

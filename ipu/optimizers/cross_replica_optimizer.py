@@ -17,8 +17,8 @@ __all__ = ["CrossReplicaOptimizer"]
 class CrossReplicaOptimizer(IpuOptimizer):
     """An optimizer that averages gradients across IPU replicas (Python API, 18.15.1).
 
-    Other optimizers sum them over replicas by themselves in the scope of an IPUStrategy, as all optimizers do in the
-    scope of a tf.distribute strategy; this one takes the sum's place there.
+    Other optimizers sum them over replicas in the scope of an IPUStrategy, as all optimizers do in the scope of a
+    tf.distribute strategy; this one replaces that sum.
 
     Args:
         opt: an existing `tf.compat.v1.train.Optimizer` to encapsulate.

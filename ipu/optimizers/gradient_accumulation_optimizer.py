@@ -26,12 +26,12 @@ __all__ = [
 ]
 
 ADDITIVE = (tf.compat.v1.train.GradientDescentOptimizer, tf.compat.v1.train.MomentumOptimizer)
-"""Optimizers that may be called with zeros between updates."""
+"""Optimizers for which gradients of zero between updates are legal; they are skipped there."""
 ON_TILES = Storage(offload_weight_update_variables=False)
 
 
 class _Accumulating(IpuOptimizer):
-    """Gives the wrapped optimizer the accumulated gradients with each last batch, and nothing before."""
+    """Applies the accumulated gradients with the wrapped optimizer after the last batch of each update."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class _Accumulating(IpuOptimizer):
     def apply_gradients(
         self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
     ) -> Any:
-        """Accumulates gradients; with each last batch the wrapped optimizer applies them. Returns an operation.
+        """Accumulates gradients; after the last batch the wrapped optimizer applies them. Returns an operation.
 
         Raises ValueError if `grads_and_vars` has no gradient.
         """
@@ -75,7 +75,7 @@ class _Accumulating(IpuOptimizer):
     def _apply(
         self, last: tf.Tensor, sums: list[tuple[Any, Any]], global_step: tf.Tensor | None, name: str | None
     ) -> Any:
-        """The update, which happens only with the last batch."""
+        """The update, which is executed only after the last batch."""
 
         def update() -> tf.Tensor:
             with tf.control_dependencies([self._opt.apply_gradients(sums, global_step=global_step, name=name)]):
@@ -88,17 +88,17 @@ class GradientAccumulationOptimizerV2(_Accumulating):
     """Accumulates the gradients of `num_mini_batches` batches before each weight update (Python API, 18.15.1).
 
     It must be used in a training loop of a multiple of `num_mini_batches` iterations. The wrapped optimizer sees one
-    step for each update: momenta and counts of steps move once, and `global_step` too.
+    step for each update: momenta, counts of steps and `global_step` advance once.
 
     Args:
         opt: an existing `tf.compat.v1.train.Optimizer` to encapsulate.
         num_mini_batches: number of mini-batches the gradients will be accumulated for.
-        offload_weight_update_variables: whether variables that only the update uses (momenta) lie in remote memory, in
+        offload_weight_update_variables: whether variables that only the update uses (momenta) are in remote memory, in
             the cost report of the function: there they take no tile memory between updates, and their transfers take
-            cycles. None is True, where the system has remote buffers (training a model, section 6.7). Results are the
-            same.
-        replicated_optimizer_state_sharding: whether each replica has its share of what is offloaded; None is the value
-            given for `offload_weight_update_variables`.
+            cycles. None is True, where the system has remote buffers (training a model, section 6.7). Results do not
+            change.
+        replicated_optimizer_state_sharding: whether each replica stores a shard of the offloaded state; None is the
+            value given for `offload_weight_update_variables`.
         dtype: the data type of the accumulators: None for the variable's type, a DType, or a function that takes the
             variable and returns one. The wrapped optimizer gets gradients of that type.
         name: optional name prefix for the operations created when applying gradients.
@@ -106,9 +106,9 @@ class GradientAccumulationOptimizerV2(_Accumulating):
 
     Raises:
         ValueError: `num_mini_batches` is no positive integer, or `opt` is no `tf.compat.v1.train.Optimizer`; an option
-            is neither True, False nor None, or state that is not offloaded shall be sharded.
-        FailedPreconditionError: (when the program is built) it is used outside of a loop, or in one of another number
-            of iterations.
+            is neither True, False nor None, or state is sharded but not offloaded.
+        FailedPreconditionError: (when the program is built) it is used outside of a loop, or in one whose iterations
+            are no multiple of `num_mini_batches`.
     """
 
     def __init__(
@@ -153,16 +153,16 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
 
 
 class GradientAccumulationOptimizer(_Accumulating):
-    """Accumulates gradients for optimizers to which gradients of zero mean nothing (Python API, 18.15.1).
+    """Accumulates gradients for optimizers on which gradients of zero have no effect (Python API, 18.15.1).
 
-    The wrapped optimizer is applied in every iteration, with zeros in all but the last of an update, but for
-    GradientDescentOptimizer and MomentumOptimizer: these are applied with the last one alone, so that momenta decay
-    once for each update. `global_step` counts iterations.
+    The wrapped optimizer is applied in every iteration, with zeros in all but the last of an update, except
+    GradientDescentOptimizer and MomentumOptimizer: these are applied in the last one only, so that momenta decay once
+    for each update. `global_step` counts iterations.
 
     Args:
         opt: an existing GradientDescentOptimizer or MomentumOptimizer to encapsulate.
         num_mini_batches: number of mini-batches the gradients will be accumulated for.
-        verify_usage: whether other optimizers are refused, for which GradientAccumulationOptimizerV2 is right.
+        verify_usage: whether other optimizers are refused, which need GradientAccumulationOptimizerV2.
         name: optional name prefix for the operations created when applying gradients.
 
     Raises:
@@ -184,7 +184,7 @@ class GradientAccumulationOptimizer(_Accumulating):
     def _apply(
         self, last: tf.Tensor, sums: list[tuple[Any, Any]], global_step: tf.Tensor | None, name: str | None
     ) -> Any:
-        inner = _innermost(self._opt)  # not in the condition: AutoGraph knows no assignment expressions
+        inner = _innermost(self._opt)  # not in the condition: AutoGraph supports no assignment expressions
         if isinstance(inner, ADDITIVE):
             applied = super()._apply(last, sums, None, name)
             if global_step is None:

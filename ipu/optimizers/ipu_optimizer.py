@@ -20,7 +20,7 @@ Pairs = Iterable[tuple[Any, Any]]
 class IpuOptimizer(tf.compat.v1.train.Optimizer):
     """The wrapper interface for `tf.compat.v1.train.Optimizer` optimizers (Python API, 18.15.1).
 
-    All methods hand on to the wrapped optimizer; wrappers override those they change.
+    All methods forward to the wrapped optimizer; wrappers override those they change.
 
     Args:
         opt: the optimizer to be wrapped.
@@ -62,7 +62,7 @@ class IpuOptimizer(tf.compat.v1.train.Optimizer):
         return self._opt.get_name()
 
     def get_slot(self, *args: object, **kwargs: object) -> Any:
-        """A slot of the wrapped optimizer, None if it has not made one."""
+        """A slot of the wrapped optimizer, None if it has not created one."""
         return self._opt.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: object, **kwargs: object) -> list[str]:

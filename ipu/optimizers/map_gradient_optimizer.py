@@ -1,4 +1,4 @@
-"""Optimizers that change each gradient on its way."""
+"""Optimizers that apply a function to each gradient."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MapGradientOptimizer(_Mapped):
 
     Args:
         wrapped_optimizer: a `tf.compat.v1.train.Optimizer`.
-        gradient_mapping_function: takes a gradient, which is None for a variable that has none, and the value of its
+        gradient_mapping_function: takes a gradient, None for a variable without one, and the value of its
             variable; returns the modified gradient.
         name: optional name prefix.
 

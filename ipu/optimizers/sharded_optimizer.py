@@ -1,4 +1,4 @@
-"""An optimizer whose updates are on the shard of their variable."""
+"""An optimizer whose updates are on the shards of their variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ShardedOptimizer"]
 
 
 class ShardedOptimizer(IpuOptimizer):
-    """Puts gradients and updates on the shard of what they belong to (Python API, 18.15.1).
+    """Puts gradients on the shards of their forward operations, and updates on those of their variables (18.15.1).
 
     All shards are one device here, so results are those of the wrapped optimizer.
 

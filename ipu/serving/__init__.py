@@ -11,5 +11,5 @@ _HOMES = {
 }
 __all__ = ["export_keras", "export_pipeline", "export_single_step"]
 
-# What exports loads TensorFlow: the server does without.
+# Exporting imports TensorFlow, which the server does not need.
 __getattr__, __dir__ = public_names(__name__, __all__, _HOMES)

@@ -13,11 +13,11 @@ from engine.errors import ConfigurationError, IPUError
 logger = logging.getLogger("ipu.serving")
 PACKAGES = ("uvicorn", "starlette", "anyio", "h11", "click")
 CONNECTIONS_PER_REQUEST = 4
-"""Idle connections, kept alive, are many more than requests."""
+"""Open connections for each concurrent request: many are idle, kept alive."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """The parser of the command line."""
     made = argparse.ArgumentParser("python -m ipu.serving", description=__doc__)
     made.add_argument("directory", help="a SavedModel exported for the IPU, or a directory of versions of one")
     made.add_argument("--name", help="the model's name in URLs; that of the directory if not given")
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves until SIGINT or SIGTERM; 1 for a model that cannot be served."""
+    """Serves until SIGINT or SIGTERM; returns the exit status, 1 for a model that cannot be served."""
     options = parser().parse_args(arguments)
     level = logging.DEBUG if options.verbose else logging.INFO
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)

@@ -1,4 +1,4 @@
-"""Functions that an export takes: their parameters' names, their signatures, and what they return."""
+"""Functions that an export takes: their parameters' names, their signatures, and their results."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Step:
     specs: tuple[tf.TensorSpec, ...]
     what: str
     source: Any = None
-    """The function as it was given, for what it refers to."""
+    """The original function, for the objects that it refers to."""
 
     def flat(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        """What the function returns, as a list in the order of tf.nest. Raises ConfigurationError for nothing."""
+        """The function's results, as a list in the order of tf.nest. Raises ConfigurationError if there are none."""
         results = [each for each in tf.nest.flatten(self.function(*tensors)) if each is not None]
         if not results:
             raise ConfigurationError(f"Expected the {self.what} to return tensors. Received: none.")
@@ -41,8 +41,8 @@ def checked_step(
     """A function with the signature given, that of the elements of `dataset`, or its own if it is a tf.function.
 
     Raises ConfigurationError, a ValueError, for no signature or two, an empty one, one of another length than the
-    function has arguments, or one of unknown shapes where `needs_static`; ExportTypeError, a TypeError, for others
-    than lists of tf.TensorSpec, data sets and functions.
+    function has arguments, or one of dynamic shapes where `needs_static`; ExportTypeError, a TypeError, for anything
+    but lists of tf.TensorSpec, data sets and functions.
     """
     if not callable(function):
         raise ExportTypeError(f"Expected the {what} to be a function. Received: {function!r}.")
@@ -64,7 +64,7 @@ def checked_step(
 
 
 def parameter_names(function: Function, count: int, what: str) -> list[str]:
-    """The names of the `count` arguments of a function. Raises ConfigurationError if it does not take so many."""
+    """The names of the `count` arguments of a function. Raises ConfigurationError if it takes another number."""
     inner = getattr(function, "python_function", function)
     kinds = inspect.Parameter
     names: list[str] = []
@@ -84,7 +84,7 @@ def parameter_names(function: Function, count: int, what: str) -> list[str]:
 
 
 def traceable(function: Function) -> Callable[..., Any]:
-    """The function for one trace more: what a tf.function has traced for another purpose must not be met again."""
+    """The function, retraced at each call: a trace that a tf.function has made for another purpose is not reused."""
     inner = getattr(function, "python_function", None)
     return _tracing_anew(function) if inner is None else _tracing_anew(inner, getattr(function, "_autograph", True))
 
@@ -99,7 +99,7 @@ def _tracing_anew(function: Callable[..., Any], autograph: bool = True) -> Calla
 def signature_of(dataset: tf.data.Dataset, function: Callable[..., Any]) -> list[Any]:
     """The specs of a data set's elements, one for each argument of the function.
 
-    Those of a dictionary with the names of the arguments come in the order of these. Raises ExportTypeError for
+    Those of a dictionary keyed by the arguments' names are in the order of the arguments. Raises ExportTypeError for
     anything but a data set.
     """
     if not isinstance(dataset, tf.data.Dataset):
@@ -136,7 +136,7 @@ def _checked_specs(signature: Nest, what: str, needs_static: bool) -> Sequence[t
 
 
 def check_match(received: Sequence[tf.TensorSpec], expected: Sequence[tf.TensorSpec], giver: str, taker: str) -> None:
-    """Raises ConfigurationError unless what one step returns is what the next one takes."""
+    """Raises ConfigurationError unless the results of one step match the arguments of the next one."""
     if len(received) != len(expected):
         raise ConfigurationError(
             f"Expected as many outputs of the {giver} as the {taker} has inputs: {len(expected)}. Received: "

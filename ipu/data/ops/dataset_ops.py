@@ -15,7 +15,7 @@ __all__ = ["BufferDataset"]
 class BufferDataset(dataset_ops.UnaryUnchangedStructureDataset):
     """A Dataset which makes sure there is a multiple of buffer_size number of elements available.
 
-    It reads `buffer_size` elements before it gives the first of them; a rest of fewer is left out.
+    It reads `buffer_size` elements before it yields the first of them; a remainder of fewer is dropped.
 
     Args:
         input_dataset: the input dataset, of any structure.
