@@ -94,7 +94,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
     Args:
         ipu_device: the TensorFlow name of the IPU device.
         cpu_device: the TensorFlow name of the host device.
-        enable_dataset_iterators: whether `iter(dataset)` inside the scope makes an infeed.
+        enable_dataset_iterators: whether `iter(dataset)` inside the scope creates an infeed.
         enable_keras_extensions: whether Keras models created inside the scope run on the IPU.
     """
 
@@ -204,7 +204,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
         return reduced(_reduce_op(reduce_op), value)
 
     def experimental_local_results(self, value: Nest) -> tuple[Any, ...]:
-        """A tuple of `value` alone."""
+        """The tuple `(value,)`."""
         return (value,)
 
     def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: object = None) -> Any:

@@ -120,7 +120,7 @@ def ipu_shard(index: int | list[int]) -> Context:
             raise ConfigurationError(f"Expected index to be an integer of at least 0. Received: {each!r}. Nearest: 0.")
     if not tf.executing_eagerly():
         note_ipus((tuple(indices),))
-    # XLA takes shardings over several devices for tuples alone.
+    # XLA accepts shardings over several devices for tuples only.
     sharding = xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.MAXIMAL, tile_assignment_devices=indices[:1])
     return _attributes({SHARD: attr_value_pb2.AttrValue(s=sharding.SerializeToString())})
 

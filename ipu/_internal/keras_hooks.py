@@ -63,4 +63,4 @@ def _extend_after_execution(loader: Loader) -> None:
         execute(module)
         extend(module.__name__)
 
-    loader.exec_module = exec_module  # type: ignore[method-assign]  # of this loader alone
+    loader.exec_module = exec_module  # type: ignore[method-assign]  # of this loader only

@@ -191,8 +191,8 @@ def get_pipeline_schedule(number: int = 0) -> list[Row]:
         The rows (slot, ipu, stage, kind, micro_batch) of one execution on one replica, of `repeat_count`.
 
     Raises:
-        RuntimeError: no function with so many pipelines has been compiled. One whose gradient_accumulation_count is a
-            tensor has no schedule.
+        RuntimeError: the function compiled last has no pipeline of that number. One whose gradient_accumulation_count
+            is a tensor has no schedule.
     """
     if not 0 <= number < len(latest):
         raise PipelineRuntimeError(

@@ -31,7 +31,7 @@ def baking_possible(possible: bool) -> Iterator[None]:
 
 
 def want_values(what: str) -> None:
-    """Ends a trace by ShapeFromValues if another one may know the value of `what`; else does nothing."""
+    """Raises ShapeFromValues, which ends the trace, if a retrace may have `what` as a constant; else does nothing."""
     if _may_bake.get():
         raise ShapeFromValues(f"Expected {what} as a number. Received: a tensor. Give an argument of the function.")
 

@@ -1,4 +1,4 @@
-"""Stores compiled programs where the configuration or TF_POPLAR_FLAGS asks for them."""
+"""Stores compiled programs in the folders of the configuration and TF_POPLAR_FLAGS."""
 
 from __future__ import annotations
 

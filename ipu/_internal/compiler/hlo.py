@@ -17,7 +17,7 @@ def import_hlo(serialized: bytes) -> Module:
     """The module in the bytes of an HloModuleProto (the compiler's stage "hlo_serialized").
 
     Parameter k is input k of the traced function; `aliases` maps an updated parameter to its result.
-    Dimensions are static: a dynamic one is computed at its upper bound, its size beside it.
+    Dimensions are static: a dynamic one is computed at its upper bound, with its size as a further value.
     Raises UnsupportedOperation where that is impossible, and for element types that the engine lacks.
     """
     proto = hlo_pb2.HloModuleProto.FromString(serialized)

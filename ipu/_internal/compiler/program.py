@@ -1,4 +1,4 @@
-"""A traced step made executable: the engine's program together with the variables it reads and updates."""
+"""A compiled step: the engine's executable together with the variables it reads and updates."""
 
 from __future__ import annotations
 

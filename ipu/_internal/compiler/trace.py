@@ -80,7 +80,8 @@ def _traced(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tup
 def bind(concrete: ConcreteFunction, used: dict[int, IPUVariable]) -> TracedStep:
     """Binds a concrete function traced in `engine_trace`, which collected `used`.
 
-    Parameter k of the module is input k of the function: its arguments, then what it captured.
+    Parameter k of the module is input k of the function: its arguments, then its captures. Raises UnsupportedOperation
+    for captured host resources, dynamic shapes, strings, and operations that XLA refuses.
     """
     captured = concrete.captured_inputs
     arguments = concrete.inputs[: len(concrete.inputs) - len(captured)]

@@ -4,7 +4,7 @@ from enum import Enum, IntEnum
 
 
 class DeviceConnectionType(Enum):
-    """When to attach to the device.
+    """Time of the attachment to the device.
 
     ALWAYS: when the system is configured. ON_DEMAND: when a program needs it. PRE_COMPILE: never, and
     programs return zeros. NEVER: never.
@@ -26,7 +26,7 @@ class ExecutionProfileType(Enum):
 
 
 class MergeRemoteBuffersBehaviour(Enum):
-    """When compatible remote buffers are merged: never, always, or where it lets code be shared."""
+    """Merging of compatible remote buffers: never, always, or where it lets code be shared."""
 
     NO_MERGING = 0
     MERGE = 1
@@ -62,7 +62,7 @@ class SelectionOrder(Enum):
 
 
 class StochasticRoundingBehaviour(IntEnum):
-    """Where stochastic rounding applies; OFF and ON equal False and True, which older programs write."""
+    """Use of stochastic rounding; OFF and ON equal False and True, which older programs write."""
 
     OFF = 0
     ON = 1

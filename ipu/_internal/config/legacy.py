@@ -12,7 +12,7 @@ from ipu._internal.config.ipu_config import IPUConfig
 
 
 class Profiling(Category):
-    """Reports and events that older programs ask for."""
+    """Options of older programs for reports and events."""
 
     enable_compilation_trace: bool = option(False, "Compilation reports and IPU trace events.")
     enable_ipu_trace_events: bool = option(False, "IPU trace events.")

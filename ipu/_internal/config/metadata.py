@@ -94,7 +94,7 @@ def is_enumeration(hint: TypeHint) -> bool:
 
 
 def alternatives(hint: TypeHint) -> tuple[Any, ...]:
-    """The members of a union; any other hint alone."""
+    """The members of a union; any other hint as the only one."""
     return typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,)
 
 

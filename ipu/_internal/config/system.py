@@ -35,7 +35,7 @@ MAXIMUM_IO_TILES = 192
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One TensorFlow device /device:IPU:<ordinal> and the number of IPUs behind it."""
+    """One TensorFlow device /device:IPU:<ordinal> and its number of IPUs."""
 
     ordinal: int
     ipus: int
@@ -76,7 +76,7 @@ class System:
 
     @property
     def stochastic_rounding(self) -> StochasticRoundingBehaviour:
-        """Where stochastic rounding is used."""
+        """The configured stochastic rounding."""
         behaviour = self.config.floating_point_behaviour
         if behaviour.set_all:
             return StochasticRoundingBehaviour.ON

@@ -7,7 +7,7 @@ from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.config.library_flags import LIBRARIES, REPORTS, check_flags
 from ipu._internal.config.option_tree import OptionTree
 
-# IPUs behind each Id that `gc-info -l` lists for a system of sixteen.
+# Number of IPUs of each Id that `gc-info -l` lists for a system of sixteen.
 IPUS_OF_ID = (1,) * 16 + (2,) * 8 + (4,) * 4 + (8,) * 2 + (16,)
 VERSIONS = ("ipu1", "ipu2", "ipu21")
 MODEL_VERSIONS = (*VERSIONS, "bow", "c600")

@@ -14,7 +14,7 @@ IMPORTING = "_find_and_load_unlocked"
 
 def refuse(name: str) -> None:
     """Raises MissingModule in an import statement or `import_module`; does nothing in `find_spec`."""
-    frame: FrameType | None = sys._getframe(3)  # behind this function, the finder and importlib's loop over finders
+    frame: FrameType | None = sys._getframe(3)  # skips this function, the finder and importlib's loop over finders
     if frame is None or frame.f_code.co_name != IMPORTING:
         return
     while frame is not None and "importlib" in frame.f_code.co_filename:

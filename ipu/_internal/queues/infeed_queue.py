@@ -137,6 +137,9 @@ class IPUIterator:
         dataset: the data set, see IPUInfeedQueue.
         element_spec: None, or the structure of the data set's elements.
         **kwargs: further arguments of IPUInfeedQueue.
+
+        Raises:
+            ValueError: no dataset, another element_spec than the data set's, or as IPUInfeedQueue.
     """
 
     def __init__(self, dataset: tf.data.Dataset | None = None, element_spec: Nest = None, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""An outfeed whose rows are printed as they come."""
+"""An outfeed whose rows are printed when they are received."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def accepts(function: Callable[..., Any], positional: int, named: Sequence[str]) -> bool:
-    """Whether it takes so many positional arguments and those names; True for a callable without a signature."""
+    """Whether it takes `positional` positional arguments and the names; True for a callable without a signature."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -16,7 +16,7 @@ from ipu._internal.serving.errors import RequestError
 from ipu._internal.serving.servable import Arrays, Servable
 
 LEAST_SECONDS = 0.001
-"""Minimum run time of a batch, whatever its requests' deadlines."""
+"""Least time limit of a batch, whatever its requests' deadlines."""
 
 
 @dataclass

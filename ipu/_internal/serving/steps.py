@@ -84,7 +84,7 @@ def parameter_names(function: Function, count: int, what: str) -> list[str]:
 
 
 def traceable(function: Function) -> Callable[..., Any]:
-    """The function, retraced at each call: a trace that a tf.function has made for another purpose is not reused."""
+    """The function, retraced at each call: traces of a tf.function for other purposes are not reused."""
     inner = getattr(function, "python_function", None)
     return _tracing_anew(function) if inner is None else _tracing_anew(inner, getattr(function, "_autograph", True))
 
