@@ -27,8 +27,7 @@ def dataset_benchmark(
     """Allows the user to benchmark performance of a tf.data.Dataset.
 
     Args:
-        dataset: an instance of tf.data.Dataset which will be benchmarked; it is iterated once, over
-            all epochs.
+        dataset: an instance of tf.data.Dataset which will be benchmarked; it is iterated once, over all epochs.
         number_of_epochs: the number of epochs this dataset will be run for.
         elements_per_epochs: the number of elements there are in each epoch.
         print_stats: whether to print statistics about the performance to the console.

@@ -140,7 +140,7 @@ def pipeline(
             schedule allows, or an integer tensor.
         gradient_accumulation_dtype: the dtype gradients are accumulated in, or a function of the variable; None is
             the gradient's own.
-        repeat_count: the number of repetitions of all that.
+        repeat_count: the number of repetitions of micro-batches and update.
         batch_serialization_iterations: a factor on the number of micro-batches, for Sequential pipelines.
         inputs: tensors for the first stage, the same for all micro-batches.
         infeed_queue: an IPUInfeedQueue; one element for each micro-batch.

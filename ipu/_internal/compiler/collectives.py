@@ -79,7 +79,10 @@ def all_to_all(x: TensorLike, split: int, joined: int, replicas: int, name: str 
 
 
 def reduce_scatter(x: TensorLike, group: int, operation: str, name: str | None = None) -> tf.Tensor:
-    """Slice r, [ceil(n / group)], of the group's reduction of `x`, [n], on its r-th replica."""
+    """Slice r, [ceil(n / group)], of the group's reduction of `x`, [n], on its r-th replica.
+
+    Raises ConfigurationError for another rank; its gradient LookupError for operations other than ADD and MEAN.
+    """
     x = _operand(x, "x", may_be_boolean=operation in OF_BOOLEANS)
     group = positive(group, "replication_factor")
     if x.shape.rank != 1:

@@ -56,7 +56,7 @@ def check_program(program: Program, stored: Callable[[Assumptions], Assumptions]
 
 
 def check_account(account: Account) -> None:
-    """The same check for the cost report of a pipeline on all of its IPUs."""
+    """The same check for the cost report of a pipeline on all of its IPUs; raises OutOfTileMemory."""
     from engine.profile.fit import out_of_tile_memory
 
     def check(_: bool) -> None:

@@ -106,7 +106,7 @@ def build_program(module: Module, roles: list[str], constants: Mapping[int, np.n
 
 
 def _name_variables(program: EngineProgram, traced: TracedStep) -> None:
-    """Names variables for the cost report: by the notes of optimizers, else by TensorFlow's name."""
+    """Names variables by the notes of optimizers, or TensorFlow's names, where the cost report has no layer."""
     from engine.profile.names import ACCUMULATOR, SLOT
 
     state = traced.state or OptimizerState(traced.storage, 1)

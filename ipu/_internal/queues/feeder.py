@@ -142,7 +142,7 @@ class _Work:
     def _wait_for_room(self) -> bool:
         """Waits until the ring has space; False if it was closed.
 
-        A full ring of a running program is refilled when half of it is free, for fewer wake-ups.
+        A full ring of a running program is refilled when half of it is free: fewer wake-ups, no less data ahead.
         """
         if not self._ahead:
             return self._wait_for_need()
