@@ -79,7 +79,10 @@ def latencies(directory: Path, rounds: int) -> float:
 
 
 def serve(directory: Path, model: Any, clients: int, seconds: float) -> bool:
-    """Prints the clients' view of a server in a separate process; returns whether all answers were right."""
+    """Prints the clients' view of a server in a separate process; returns whether all answers were right.
+
+    Raises SystemExit if the server does not start.
+    """
     log = directory / "log"
     command = [sys.executable, "-m", "ipu.serving", str(directory / "mlp"), "--port", "0"]
     with log.open("w") as errors, subprocess.Popen(command, stderr=errors, env=os.environ) as process:

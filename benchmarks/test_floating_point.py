@@ -18,7 +18,7 @@ EXCEPTIONS = {"inv": True, "div0": True, "oflo": True}
 
 
 class Contender:
-    """A model compiled for one behaviour: configuring another one drops its program, so each turn compiles again."""
+    """A model compiled for one behaviour: configuring another one drops its program, so each round recompiles."""
 
     def __init__(self, dtype: str, behaviour: dict[str, bool], steps_per_execution: int) -> None:
         self.behaviour = behaviour

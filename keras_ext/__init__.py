@@ -1,4 +1,4 @@
-"""The package behind `keras.ipu`, `tf_keras.ipu` and `tensorflow.python.ipu.keras`; modules are loaded when used."""
+"""The package of `keras.ipu`, `tf_keras.ipu` and `tensorflow.python.ipu.keras`; modules are loaded when used."""
 
 from __future__ import annotations
 

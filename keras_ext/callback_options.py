@@ -19,7 +19,7 @@ class CallbackOptions(Extension):
     def set_asynchronous_callbacks(self: KerasModel, asynchronous: bool = False) -> None:
         """Sets whether `fit`, `evaluate` and `predict` call batch callbacks after each step or once an execution.
 
-        Asynchronous callbacks are called in order from a thread of their own while the engine goes on. A step takes a
+        Asynchronous callbacks are called in order from a thread of their own while the engine runs. A step takes a
         batch in each replica and has one call, with the metrics of all replicas, or their predictions in the order of
         the data; `params["steps"]`, progress bars and `steps_per_execution` count these steps, too. Steps that
         accumulate gradients are reported one by one, too, with logs of their own, before the update; only where logs

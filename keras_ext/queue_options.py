@@ -1,4 +1,4 @@
-"""`set_infeed_queue_options`, `set_outfeed_queue_options`: how far the host may be ahead of the engine, or behind."""
+"""`set_infeed_queue_options`, `set_outfeed_queue_options`: limits of the host's lead over the engine, or lag."""
 
 from __future__ import annotations
 

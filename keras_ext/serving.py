@@ -42,8 +42,8 @@ class ServingExport(Extension):
         `ipu.serving.export_single_step` for the directory, the steps around it and the names (Keras API; Keras with
         IPUs, section 19.9).
 
-        The model must be built. One batch is `batch_size` samples (an int or a scalar tensor), whatever batch size the
-        model was built with, or that of the model's inputs if it is None. Inputs have the
+        The model must be built. One batch is `batch_size` samples (an int or a scalar tensor), even if the
+        model was built with another batch size, or that of the model's inputs if it is None. Inputs have the
         names of the model's; later changes of weights have no effect. The number of iterations is
         `steps_per_execution` of `compile`; with pipeline stages it must be legal for the schedule.
 

@@ -46,7 +46,7 @@ def take_callbacks(model: KerasModel, mode: str) -> StepCallbacks | None:
 
 
 def note_steps(model: KerasModel, mode: str, steps: int) -> None:
-    """Notes the steps of each replica that an execution made: fewer than `steps_per_execution` where data end."""
+    """Notes the number of steps of each replica in an execution: fewer than `steps_per_execution` where data end."""
     vars(model).setdefault("_ipu_steps_made", {})[mode] = steps
 
 

@@ -54,7 +54,7 @@ class Framework(Protocol):
         """The optimizer, whose replacement invalidates programs."""
 
     def metric_variables(self, model: KerasModel) -> list[Any]:
-        """TensorFlow's variables behind the model's metrics."""
+        """TensorFlow's variables of the model's metrics."""
 
 
 class Asked(NamedTuple):

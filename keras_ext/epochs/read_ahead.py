@@ -81,7 +81,7 @@ class _Group:
     def _read(self) -> None:
         try:
             self._batches = take(self._uncancelled(), self._limit)
-        except BaseException as error:  # raised again in the thread that asked for the batches
+        except BaseException as error:  # re-raised in the thread that takes the batches
             self._error = error
 
     def _uncancelled(self) -> Iterator[Any]:

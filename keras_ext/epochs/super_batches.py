@@ -19,7 +19,7 @@ from keras_ext.types import Nest
 MOST_BYTES = 2**26
 """Larger super-batches are split: two of them are in memory, besides the data set's own prefetching."""
 MOST_ROWS_GUESSED = 256
-"""The rows assumed for a batch whose size tf.data does not know."""
+"""The rows assumed for a batch whose size is unknown to tf.data."""
 
 
 def super_batches(dataset: tf.data.Dataset, steps: int, executions_ahead: int | None = None) -> Iterable[Any]:

@@ -81,7 +81,7 @@ class Keras3:
         return getattr(model, "optimizer", None)
 
     def metric_variables(self, model: keras.Model) -> list[Any]:
-        """TensorFlow's variables behind the model's metrics."""
+        """TensorFlow's variables of the model's metrics."""
         return [variable._value for variable in model.metrics_variables]
 
 
@@ -93,7 +93,7 @@ class IPUEpochIterator(EpochIterator):
 
     def __init__(self, distribute_strategy: tf.distribute.Strategy | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._data: Any = None  # an iterable, or the adapter where each epoch asks it for another one
+        self._data: Any = None  # an iterable, or the adapter where each epoch needs a new iterator of it
         self._passes: DataPasses | None = None
         self._replicas = replicas_of(distribute_strategy)
         # Keras counts the batches of all replicas here, and the steps of each everywhere else.
@@ -115,7 +115,7 @@ class IPUEpochIterator(EpochIterator):
         return (rows, adapter.batch_size) if rows else None
 
     def _steps_of_a_pass(self) -> int | None:
-        """The steps after which data end; None if Keras' epochs are of whole executions, or of any length."""
+        """The steps of a pass whose last execution may be short; None if epochs have another or unknown length."""
         steps = self._num_batches
         return None if steps is None or 0 < (self.steps_per_epoch or 0) < steps else steps
 
@@ -179,7 +179,7 @@ def _batches(adapter: DataAdapter, steps: int) -> Iterable[Any]:
     if isinstance(adapter, TFDatasetAdapter):
         return super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead())
     _refuse_no_batches(adapter)
-    # Workers that a PyDataset asks for read ahead themselves.
+    # The workers of a PyDataset read ahead themselves.
     return adapter if getattr(adapter, "enqueuer", None) is not None else ReadAhead(adapter.get_numpy_iterator)
 
 
@@ -201,7 +201,10 @@ def _whole_array(sliceable: array_slicing.Sliceable) -> Any:
 
 
 def install() -> None:
-    """Wraps Keras' trainer at class level, once; models outside an IPUStrategy behave as before."""
+    """Wraps Keras' trainer at class level, once; models outside an IPUStrategy behave as before.
+
+    Raises ConfigurationError for backends other than TensorFlow.
+    """
     if keras.backend.backend() != "tensorflow":
         raise ConfigurationError(
             f"Expected Keras on the TensorFlow backend. Received: {keras.backend.backend()!r}. "

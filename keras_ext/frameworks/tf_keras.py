@@ -85,7 +85,7 @@ class TFKeras:
         return getattr(model, "optimizer", None)
 
     def metric_variables(self, model: Model) -> list[Any]:
-        """TensorFlow's variables behind the model's metrics."""
+        """TensorFlow's variables of the model's metrics."""
         return [variable for metric in model.metrics for variable in metric.variables]
 
 

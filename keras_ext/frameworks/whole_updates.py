@@ -40,8 +40,8 @@ def updating(
 def applying_pairs(variables_of: VariablesOf, takes: tuple[str, ...] = ()) -> Wrap:
     """Wraps methods (self, grads_and_vars, ...).
 
-    `takes` names the methods that update one variable, if the wrapped method casts gradients to the variables' dtypes
-    unless one of these is a user's.
+    `takes` names the methods that update one variable: unless one of them is a user's, the wrapped method gets
+    gradients in the variables' dtypes. Empty means no casts.
     """
 
     def wrap(apply: KerasFunction) -> KerasFunction:

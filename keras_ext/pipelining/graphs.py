@@ -23,7 +23,7 @@ class Graphs(Protocol):
     """The interface of a file in `frameworks` to the graphs of its models. A graph is a functional model of Keras."""
 
     def kind(self, model: KerasModel) -> Kind:
-        """What sort of model it is."""
+        """The kind of a model."""
 
     def overrides_call(self, model: KerasModel) -> bool:
         """Whether the class of a sequential or functional model has a `call` of its own."""
@@ -57,7 +57,7 @@ class FrameworkGraphs:
         self._sequential, self._functional = sequential, functional
 
     def kind(self, model: KerasModel) -> Kind:
-        """What sort of model it is."""
+        """The kind of a model."""
         if isinstance(model, self._sequential):
             return "sequential"
         return "functional" if isinstance(model, self._functional) else "subclass"

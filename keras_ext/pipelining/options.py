@@ -58,7 +58,7 @@ SET_BY_KERAS = {
     "outfeed_mask": "Keras returns loss and metrics",
     "reduction_method": "give gradient_accumulation_reduction_method",
 }
-"""Arguments of `pipeline()` that a Keras model fills in, and what to do in their place."""
+"""Arguments of `pipeline()` that a Keras model fills in, and their replacements."""
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ class PipelinePlan(Shown):
 
     @property
     def stages(self) -> tuple[int, ...]:
+        """The stage of each call of a layer, from 0."""
         return self.plan.stages
 
     @property

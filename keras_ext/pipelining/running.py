@@ -77,7 +77,8 @@ def check_batches_of_pipeline(
 def in_stages(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[None]:
     """Within, a traced step of the model has its layers' operations in name scopes; execution otherwise is unchanged.
 
-    `trees` has the stage of each call of a layer, in order.
+    `trees` has the stage of each call of a layer, in order. Raises StageAssignmentError for a sequential model without
+    a graph, and for a `call` whose layers differ from those assigned.
     """
     graphs = graphs_of(model)
     if graphs.kind(model) == "subclass":
