@@ -29,9 +29,9 @@ def more_seeds(fixed: range, changing: int) -> list[int]:
     return [*fixed, *(() if base is None else range(base, base + changing))]
 
 
-def examples(count: int) -> int:
-    """Hypothesis' max_examples: `count` under --all, else a quarter of them."""
-    return count if seed() is not None else count // 4
+def examples(count: int, usual: int | None = None) -> int:
+    """Hypothesis' max_examples: `count` under --all, else `usual` ones, by default a quarter of them."""
+    return count if seed() is not None else count // 4 if usual is None else usual
 
 
 def sample(cases: Iterable[T], count: int) -> list[T]:

@@ -23,7 +23,7 @@ PAIRS = [
     ("f16", "f16"),
     ("f16", "f32"),
     ("bf16", "bf16"),
-    ("bf16", "f32"),
+    pytest.param("bf16", "f32", marks=pytest.mark.explore),
     ("f32", "f64"),
     ("c64", "c64"),
     ("c128", "c128"),

@@ -24,7 +24,7 @@ import test_contract as t
 import test_pool_gradient as pooling
 from tests.codelets import test_contract_half as halves
 from engine.machine_code import processor
-from tests.exploring import sample
+from tests.exploring import sample, seed
 from tests.lower import test_convolution_lanes as convolutions
 
 lanes = processor.lanes()
@@ -34,14 +34,14 @@ for transposed_a, transposed_b in sample([(a, b) for a in (False, True) for b in
     for rows, columns, k in ((1, 1, 1), (7, 5, 17), (61, 65, 300), (49, 200, 33), (512, 40, 9)):
         flags = dict(transposed_a=transposed_a, transposed_b=transposed_b, gap=rows % 3)
         t.check(t.matrices(random, rows, columns, k, **flags), columns_per_unit=128, rows_per_unit=48)
-for seed in range(5):
-    t.check(t.random_tables(np.random.default_rng(seed)))
+for start in range(5):
+    t.check(t.random_tables(np.random.default_rng(start)))
 t.check(t.transposed_runs(random, 50, 33, 3, 20))
-if lanes > 4:  # older processors have no conversions of halves
-    for flags in sample(((False, True, True), (True, False, False)), 1):
+if lanes > 4 and seed() is not None:  # older processors have no conversions of halves
+    for flags in ((False, True, True), (True, False, False)):
         halves.test_blocks(*flags, None)
     halves.test_elements_read_many_times(40)
-for channels in sample((1, 3, 6, 20), 2):
+for channels in sample((1, 3, 6, 20), 1):
     pooling.test_usual_pooling(channels)
 for gradient in ("none", "kernel", "input"):
     for features, results in sample(((1, 6), (6, 16), (3, 5)), 1):

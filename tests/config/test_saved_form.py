@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu.config import IPUConfig, SchedulingAlgorithm, SelectionOrder, StochasticRoundingBehaviour
 from tests.config.test_tree import read, write
+from tests.exploring import examples
 
 TEXT = st.text(max_size=5)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -27,6 +28,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+@settings(max_examples=examples(100, 10))
 @given(st.fixed_dictionaries({}, optional=VALUES))
 def test_round_trips(values: dict[str, Any]) -> None:
     config, from_dict, from_json = IPUConfig(), IPUConfig(), IPUConfig()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from engine.ir.builder import Builder
 from engine.program.work.fused_loop import FusedLoop
 from tests.emit.cases import FLOATS, INTEGERS, hard_values
 from tests.engine.running import assert_near, check, slow
+from tests.exploring import sample
 from tests.program.machine import Machine, machine_of
 
 KINDS = {
@@ -60,7 +61,7 @@ def compare(module: Module, arrays: list[np.ndarray], tolerance: float = 1e-5) -
 @pytest.mark.parametrize("dimensions", [(0,), (1,), (0, 1)], ids=["columns", "rows", "both"])
 def test_every_kind_and_type(opcode: str, dimensions: tuple[int, ...]) -> None:
     rng = np.random.default_rng(1)
-    for kind in KINDS[opcode]:
+    for kind in sample(KINDS[opcode], 7):
         arrays = values(opcode, kind, (5, 37), rng)
         tolerance = {"f16": 2e-2, "bf16": 0.3}.get(kind, 1e-5)
         compare(reduced(opcode, kind, (5, 37), dimensions), arrays, tolerance)
@@ -70,10 +71,9 @@ def test_every_kind_and_type(opcode: str, dimensions: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("columns", [1, 7, 15, 16, 17, 63, 1000])
 def test_lengths(rows: int, columns: int) -> None:
     rng = np.random.default_rng(2)
-    for opcode in ("add", "maximum"):
-        for dimensions in ((0,), (1,), (0, 1)):
-            arrays = values(opcode, "f32", (rows, columns), rng)
-            compare(reduced(opcode, "f32", (rows, columns), dimensions), arrays)
+    for opcode, dimensions in sample(list(product(("add", "maximum"), ((0,), (1,), (0, 1)))), 4):
+        arrays = values(opcode, "f32", (rows, columns), rng)
+        compare(reduced(opcode, "f32", (rows, columns), dimensions), arrays)
 
 
 @pytest.mark.parametrize("dimensions", [d for n in range(5) for d in combinations(range(4), n)], ids=str)
@@ -100,7 +100,7 @@ def test_every_mix_of_dimensions(dimensions: tuple[int, ...]) -> None:
 )
 def test_long_sums_are_split(shape: tuple[int, ...], dimensions: tuple[int, ...]) -> None:
     rng = np.random.default_rng(4)
-    for opcode, kind in (("add", "f32"), ("add", "s32"), ("maximum", "f32"), ("xor", "u8")):
+    for opcode, kind in sample((("add", "f32"), ("add", "s32"), ("maximum", "f32"), ("xor", "u8")), 2):
         module = reduced(opcode, kind, shape, dimensions)
         arrays = values(opcode, kind, shape, rng)
         machine = compare(module, arrays)
@@ -148,6 +148,7 @@ def argmax_body(kind: str) -> Computation:
     return b.build(b.tuple(b.select(keep, value, other), b.select(keep_index, index, other_index)))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", ["f32", "f16", "s32"])
 @pytest.mark.parametrize(("shape", "dimension"), [((5, 37), 1), ((37, 5), 0), ((4, 9, 33), 1), ((3, 9000), 1)])
 def test_argmax(kind: str, shape: tuple[int, ...], dimension: int) -> None:

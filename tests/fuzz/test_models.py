@@ -21,7 +21,7 @@ def run(seed: int) -> None:
     assert end == "same" or end.startswith("refused"), f"{random}\n{end}"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.explore
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_models_train_as_in_keras(seed: int) -> None:
     run(seed)

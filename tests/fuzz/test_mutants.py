@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from engine.ir.printer import print_module
-from tests.exploring import more_seeds
+from tests.exploring import more_seeds, sample
 from tests.fuzz import mutants
 from tests.fuzz.mutants import ENDS, Mutant, check, check_by_xla, first_wrong
 
 SEEDS, MORE_SEEDS = range(36), more_seeds(range(36, 240), 1200)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("start", SEEDS[::12])
 def test_changed_modules_run_as_their_definitions_say(start: int) -> None:
     run(range(start, start + 12))
@@ -32,9 +33,9 @@ def run(seeds: range) -> None:
 
 
 def test_definitions_are_those_of_xla() -> None:
-    ends = [check_by_xla(Mutant(seed)) for seed in range(100, 112)]
+    ends = [check_by_xla(Mutant(seed)) for seed in sample(range(100, 112), 6)]
     assert not {*ends} - {*ENDS}, ends
-    assert ends.count("same") >= 6
+    assert ends.count("same") >= len(ends) / 2
 
 
 def test_a_seed_gives_the_same_module() -> None:
@@ -47,8 +48,8 @@ def test_wrong_results_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A comparison that allows for rounding must still see one wrong element."""
     run = mutants.on_engine
     monkeypatch.setattr(mutants, "on_engine", lambda *a, **options: [_changed(r) for r in run(*a, **options)])
-    ends = [check(Mutant(seed)) for seed in range(8)]
-    assert sum(end not in ENDS for end in ends) >= 6
+    ends = [check(Mutant(seed)) for seed in sample(range(8), 4)]
+    assert sum(end not in ENDS for end in ends) >= 3 / 4 * len(ends)
 
 
 def _changed(result: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ def names_of(module: Module) -> list[str]:
     return [s.name for s in program.compute_sets]
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", LOOPS)
 def test_as_the_definitions_say(name: str) -> None:
     module = LOOPS[name]()

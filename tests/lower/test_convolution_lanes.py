@@ -48,7 +48,7 @@ def test_any_group_of_positions(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     convolve(batch, features, results, sizes, tuple(window), random_orders(rng, rank), kind=kind_of(seed, 40))
 
 
-@pytest.mark.sample(15)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", range(90))
 def test_any_overlap(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of stride 1 with dilations, reversal and negative padding."""
@@ -104,7 +104,7 @@ def layer(features: int, results: int, size: int, taps: int, gradient: str, kind
     return builder.module()
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("gradient", ["none", "kernel", "input"])
 @pytest.mark.parametrize(
     "features, results, size, taps", [(1, 6, 28, 5), (6, 16, 14, 5), (3, 5, 30, 4), (4, 16, 24, 3)]
@@ -132,6 +132,7 @@ def test_a_layer_of_few_features_is_done_in_groups() -> None:
     assert "kernel" in product.reads[1].buffer.name
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 @pytest.mark.parametrize("gradient", ["none", "kernel", "input"])
 def test_same_bits_for_any_number_of_workers(gradient: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ IMAGE = (WindowDimension(1, 1), WindowDimension(2, 2, 0, 1), WindowDimension(3, 
 DILATED = (WindowDimension(size=2, stride=1, padding_low=1, padding_high=2, window_dilation=2, base_dilation=3),)
 
 
-@pytest.mark.sample(36)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("dimensions, window", [((2, 7, 6, 3), IMAGE), ((5,), DILATED), ((), ())])
 @pytest.mark.parametrize("combine", ["add", "maximum", "product"])
 @pytest.mark.parametrize("select", ["GE", "LT", "EQ", "product"])

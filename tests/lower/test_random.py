@@ -44,7 +44,7 @@ def bits(shape: Shape, algorithm: str, words: int, state_too: bool = True) -> Mo
     return builder.module(builder.tuple(*parts) if state_too else parts[1])
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("algorithm", "words"), GENERATORS)
 @pytest.mark.parametrize("kind", ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"])
 def test_bits_are_those_of_the_definition(algorithm: str, words: int, kind: str) -> None:

@@ -66,7 +66,7 @@ def assert_same_bytes(module: Module, arguments: list[np.ndarray]) -> None:
         assert result.tobytes() == other.tobytes() == value.tobytes()
 
 
-@pytest.mark.sample(13)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("direction", ["LT", "GT"])
 def test_every_type_with_the_numbers_of_its_elements(kind: str, direction: str) -> None:

@@ -25,7 +25,7 @@ def windowed(kind: str, shape: list[int], window: Window, opcode: str, fixed: bo
     check(builder.module())
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("opcode", ["add", "maximum", "minimum"])
 @pytest.mark.parametrize("seed", range(15))
 def test_any_window(opcode: str, seed: int) -> None:
@@ -107,7 +107,7 @@ def scattered(
     return made, source
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("direction", ["GE", "GT", "LE"])
 @pytest.mark.parametrize("kind", ["f32", "f64", "f16"])
 @pytest.mark.parametrize("window", [pooling(2, 2), pooling(3, 2, 0, 1), pooling(3, 1, 1, 1)], ids=["2", "3/2", "3"])

@@ -16,7 +16,7 @@ from tests.opcodes.choices import Choices, whole_numbers
 KINDS = ("f32", "f32", "f16", "bf16", "f64", "s32", "u8", "s64", "c64")
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100, 15))
 @given(st.data())
 def test_dot(data: st.DataObject) -> None:
     """Batch, contracting and free dimensions in any order on both sides, any of size 0 or 1, seen through moves."""
@@ -42,7 +42,7 @@ def test_dot(data: st.DataObject) -> None:
     check(b.module(), [whole_numbers(rng, x.array_shape) for x in operands])
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100, 15))
 @given(st.data())
 def test_convolution(data: st.DataObject) -> None:
     c = Choices(data)
