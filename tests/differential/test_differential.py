@@ -34,23 +34,26 @@ REPRESENTATIVES = [
     "schedules/CosineDecay (warm-up)",
     "activations/gelu",
 ]
+OF_TF_KERAS = ["layers/LSTM", "layers/BatchNormalization", "optimizers/Adam (embedding)", "metrics/AUC"]
 
 
 @pytest.mark.sample(9)
-@pytest.mark.parametrize("title", REPRESENTATIVES)
-def test_same_as_on_tensorflow(title: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "title"), [*(("keras", each) for each in REPRESENTATIVES), *(("tf_keras", each) for each in OF_TF_KERAS)]
+)
+def test_same_as_on_tensorflow(name: str, title: str) -> None:
     (case,) = (each for each in CASES if each.title == title)
-    outcomes = compare(framework("keras"), case)
+    outcomes = compare(framework(name), case)
     assert {outcome.verdict for outcome in outcomes} == {SAME}, outcomes
 
 
 PARTS = [
-    # Of Keras 3, the representatives run in this process.
     ("tf_keras", 32, 0),
-    *(pytest.param(name, 8, first, marks=pytest.mark.explore) for name in ("keras", "tf_keras") for first in (0, 4)),
+    *((name, 8, first) for name in ("keras", "tf_keras") for first in (0, 4)),
 ]
 
 
+@pytest.mark.explore
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "every", "first"), PARTS)
 def test_every_so_many_cases(name: str, every: int, first: int) -> None:

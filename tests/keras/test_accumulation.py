@@ -79,6 +79,7 @@ def check(kit: Kit, name: str, steps: int, replicas: int, reduction: str, make: 
 
 
 @keras3_only
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("steps", "replicas"), [(1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (4, 2), (4, 4), (8, 1), (8, 3)]
 )
@@ -87,11 +88,13 @@ def test_steps_and_replicas(kit: Kit, steps: int, replicas: int) -> None:
 
 
 @tf_keras_only
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("steps", "replicas"), [(1, 3), (4, 1), (8, 2), (2, 4)])
 def test_steps_and_replicas_of_tf_keras(kit: Kit, steps: int, replicas: int) -> None:
     check(kit, "Adam", steps, replicas, ["sum", "mean"][replicas % 2])
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("name", "steps", "replicas"),
     [*((name, 2, 2) for name in OPTIMIZERS), *((name, 3, 1) for name in ("SGD", "Adadelta", "Nadam", "LossScale"))],

@@ -47,9 +47,13 @@ def goes_on_to_the_same_bits(framework: str, kind: str, directory: Path) -> None
     same_state(resumed, train(framework, kind, None))
 
 
+def files(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")  # Keras 3, which leaves data sets as they are
-@pytest.mark.sample(1)
+@pytest.mark.explore
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("framework", KITS)
 def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_path: Path) -> None:
@@ -64,7 +68,7 @@ def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_pa
     goes_on_to_the_same_bits(framework, kind, tmp_path)
 
 
-@pytest.mark.sample
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 @pytest.mark.parametrize("kind", DATA)
@@ -72,11 +76,15 @@ def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_pa
 def test_an_interrupted_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_path: Path) -> None:
     """Within one process, which takes a tenth of the time of one that is killed."""
 
+    left: list[dict[Path, bytes]] = []
+
     def interrupt() -> None:
+        left.append(files(tmp_path))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         train(framework, kind, tmp_path, ending(KITS[framework].keras, interrupt))
+    assert left == [files(tmp_path)] and left[0]  # a kill leaves the same
     goes_on_to_the_same_bits(framework, kind, tmp_path)
 
 

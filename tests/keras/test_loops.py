@@ -200,7 +200,7 @@ def own_step() -> keras.Model:
 
 
 RECURRENT: dict[str, Build] = {
-    "lstm of 100 steps": with_recurrence(lambda: [layers.LSTM(8)], 100, 3),
+    "lstm of 30 steps": with_recurrence(lambda: [layers.LSTM(8)], 30, 3),
     "masked": with_recurrence(lambda: [layers.Masking(), layers.LSTM(6, return_sequences=True), layers.GRU(4)], 6, 5),
     "bidirectional": with_recurrence(lambda: [layers.Bidirectional(layers.GRU(5, return_sequences=True))], 6, 5),
     "stacked": with_recurrence(lambda: [layers.LSTM(6, return_sequences=True), layers.SimpleRNN(4)], 6, 5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -74,17 +75,38 @@ def test_subclass(kit: Kit, built: bool) -> None:
     assert {row.stage for row in model.get_pipeline_schedule("train")} == {0, 1, 2, 3}
 
 
-@pytest.mark.slow
-def test_resnet50_cut_at_conv4_block2_add(kit: Kit) -> None:
+def small_resnet(keras: Any, size: int) -> Any:
+    """ResNet50's names of blocks, of which two remain."""
+    layers = keras.layers
+    inputs = keras.Input((size, size, 3))
+    x = layers.MaxPooling2D(4)(layers.Conv2D(4, 7, padding="same", activation="relu")(inputs))
+    for block in (2, 3):
+        y = layers.BatchNormalization()(layers.Conv2D(4, 3, padding="same")(x))
+        x = layers.ReLU()(layers.Add(name=f"conv4_block{block}_add")([x, y]))
+    return keras.Model(inputs, layers.Dense(10, "softmax")(layers.GlobalAveragePooling2D()(x)))
+
+
+def resnet50(keras: Any, size: int) -> Any:
+    return keras.applications.ResNet50(weights=None, input_shape=(size, size, 3), classes=10)
+
+
+@pytest.mark.parametrize(
+    ("build", "size", "cut"),
+    [
+        (small_resnet, 16, (4, 4, 4)),
+        pytest.param(resnet50, 64, (4, 4, 1024), marks=[pytest.mark.explore, pytest.mark.slow]),
+    ],
+)
+def test_resnet50_cut_at_conv4_block2_add(kit: Kit, build: Any, size: int, cut: tuple[int, ...]) -> None:
     """With random weights and pictures of 64 x 64; the chapter's have those of ImageNet."""
     keras = kit.keras
-    x = np.random.default_rng(1).uniform(size=(8, 64, 64, 3)).astype(np.float32)
+    x = np.random.default_rng(1).uniform(size=(8, size, size, 3)).astype(np.float32)
     y = np.arange(8) % 10
     weights = []
     for pipelined in (True, False):
         keras.utils.set_random_seed(2)
         with ipu.ipu_strategy.IPUStrategy().scope():
-            model = keras.applications.ResNet50(weights=None, input_shape=(64, 64, 3), classes=10)
+            model = build(keras, size)
             model.compile(keras.optimizers.SGD(0.001), "sparse_categorical_crossentropy", steps_per_execution=4)
             if pipelined:
                 assignments = model.get_pipeline_stage_assignment()
@@ -102,9 +124,9 @@ def test_resnet50_cut_at_conv4_block2_add(kit: Kit) -> None:
         model.fit(x, y, batch_size=2, shuffle=False, verbose=0)
         weights.append(model.get_weights())
         if pipelined:
-            # One activation, [2, 4, 4, 1024], crosses from stage 0 to stage 1: the cut is after the sum.
-            arriving = pipeline_report(model).stages[1].arriving_bytes
-            assert 2 * 4 * 4 * 1024 * 4 <= arriving < 3 * 2 * 4 * 4 * 1024 * 4
+            # One activation, [2, *cut], crosses from stage 0 to stage 1: the cut is after the sum.
+            arriving, activation = pipeline_report(model).stages[1].arriving_bytes, 2 * math.prod(cut) * 4
+            assert activation <= arriving < 3 * activation
     # Batches of two normalised over at least 2 * 2 * 2 numbers: deviations multiply rounding in each of 53 layers.
     for one, other in zip(*weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-3)

@@ -134,7 +134,8 @@ def test_steps_of_one_call_draw_different_masks(steps_per_execution: int) -> Non
     check(lambda: layers.Dropout(0.5), FEATURES, steps_per_execution=steps_per_execution)
 
 
-def test_dropout_between_layers_over_epochs() -> None:
+@pytest.mark.parametrize("batch", [4, pytest.param(5, marks=pytest.mark.explore)])
+def test_dropout_between_layers_over_epochs(batch: int) -> None:
     def build() -> keras.Model:
         return keras.Sequential(
             [
@@ -145,7 +146,7 @@ def test_dropout_between_layers_over_epochs() -> None:
 
     def program(model: keras.Model) -> Any:
         inputs = FEATURES.reshape(12, 30)
-        fitted = model.fit(inputs, TARGETS, batch_size=5, epochs=3, shuffle=False, verbose=0)
+        fitted = model.fit(inputs, TARGETS, batch_size=batch, epochs=2, shuffle=False, verbose=0)
         return fitted.history, model.evaluate(inputs, TARGETS, verbose=0)
 
     KIT.assert_same(program, build, loss="mse", metrics=None, jit_compile=True, steps_per_execution=2)

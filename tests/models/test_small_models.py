@@ -61,7 +61,7 @@ def permuted_batches() -> np.ndarray:
     return np.concatenate([step * BATCH + generator.permutation(BATCH) for step in range(STEPS)])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_ten_steps_end_where_tensorflow_ends(name: str) -> None:
     example = EXAMPLES[name]

@@ -114,6 +114,7 @@ def test_added_losses_and_metrics(kit: Kit) -> None:
     kit.assert_same(fitted, build)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layer", [keras.layers.LSTM, keras.layers.GRU, keras.layers.SimpleRNN])
 def test_recurrent_layers(kit: Kit, layer: Any) -> None:
     sequences = np.random.default_rng(0).normal(size=(24, 7, 4)).astype(np.float32)

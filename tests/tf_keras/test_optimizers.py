@@ -22,13 +22,14 @@ def trained(model: Any) -> Any:
     return model.fit(X, Y, batch_size=8, epochs=2, shuffle=False, verbose=0).history
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", LEGACY)
 def test_legacy_optimizers(kit: Kit, name: str) -> None:
     optimizer = getattr(keras.optimizers.legacy, name)
     kit.assert_same(trained, optimizer=lambda: optimizer(0.01), steps_per_execution=3)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "make",
     [
@@ -57,7 +58,7 @@ def embedding_trained(model: Any, tokens: np.ndarray, epochs: int) -> Any:
     return model.fit(tokens, targets, epochs=epochs, shuffle=False, verbose=0).history
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", EMBEDDING_OPTIMIZERS)
 def test_repeated_rows_of_embeddings(kit: Kit, name: str) -> None:
     tokens = np.random.default_rng(0).integers(0, 10, (24, 6))
@@ -70,7 +71,7 @@ def test_repeated_rows_of_embeddings(kit: Kit, name: str) -> None:
     )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["SGD", "Adam", "Adagrad"])
 def test_embeddings_under_legacy_optimizers(kit: Kit, name: str) -> None:
     tokens = np.random.default_rng(0).integers(0, 10, (24, 6))
