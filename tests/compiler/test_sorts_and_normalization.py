@@ -49,7 +49,7 @@ def values_of(kind: str, *dimensions: int) -> np.ndarray:
     return result
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", TYPES)
 def test_sorts_and_searches(kind: str) -> None:
     compare(lambda x: [tf.sort(x), tf.argsort(x, stable=True)], [values_of(kind, 3, 61)])
@@ -79,7 +79,9 @@ def inferred(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
     return tf.compat.v1.nn.fused_batch_norm(x, scale, offset, offset, scale * scale, is_training=False)[0]
 
 
-@pytest.mark.parametrize(("kind", "tolerance"), [("float32", 1e-5), ("float16", 4e-3)])
+@pytest.mark.parametrize(
+    ("kind", "tolerance"), [("float32", 1e-5), pytest.param("float16", 4e-3, marks=pytest.mark.explore)]
+)
 def test_batch_normalization(kind: str, tolerance: float) -> None:
     rng = np.random.default_rng(2)
     x = (rng.normal(size=(4, 9, 8, 5)) + 3).astype(kind)

@@ -31,15 +31,23 @@ def output_of(*command: str) -> str:
     return done.stdout
 
 
+SHORT = """
+from examples import digits
+digits.REPEATS, digits.STEPS_PER_EXECUTION = 4, 10
+digits.main()
+"""
+
+
 @pytest.mark.slow
-def test_digits_ends_with_a_table() -> None:
+@pytest.mark.parametrize("program", [("-c", SHORT), pytest.param(("examples/digits.py",), marks=pytest.mark.explore)])
+def test_digits_ends_with_a_table(program: tuple[str, ...]) -> None:
     pytest.importorskip("sklearn")
-    printed = output_of("examples/digits.py", "--epochs", "1", "--rounds", "1")
+    printed = output_of(*program, "--epochs", "1", "--rounds", "1")
     rows = re.findall(r"^(MLP|CNN) +([\d.]+)% +([\d.]+)% +([\d,]+) +([\d,]+) +([\d.]+)x", printed, re.M)
     assert [row[0] for row in rows] == ["MLP", "CNN"], printed
     for _, ours, plain, our_rate, plain_rate, ratio in rows:
-        # Chance is 10%; after an epoch both have learnt, and learnt the same.
-        assert min(float(ours), float(plain)) > 85
+        # Chance is 10%; after an epoch of 180 steps both have learnt, and learnt the same.
+        assert min(float(ours), float(plain)) > 70
         assert abs(float(ours) - float(plain)) < 5
         rates = [float(rate.replace(",", "")) for rate in (our_rate, plain_rate)]
         assert float(ratio) == pytest.approx(rates[0] / rates[1], rel=0.02, abs=0.06)

@@ -75,6 +75,7 @@ def test_live_bytes_are_those_of_the_buffers_that_live() -> None:
     assert all(live >= least for live, least in zip(plan.live_bytes, held, strict=False))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_buffer_is_written_before_it_is_read(name: str) -> None:
     """In memory full of NaN, two runs give what a run in one arena gives, itself poisoned before each call."""

@@ -17,6 +17,7 @@ from engine.program.work.records import has_codelet
 from engine.runtime.executable import Executable
 from engine.runtime.executor import RowKind
 from tests.engine.running import arguments_for, buffers, check
+from tests.exploring import sample
 from tests.program.loop_parts import below, loop, next_count, product
 from tests.program.machine import Machine
 from tests.program.rings import INDEX, ring_loop
@@ -66,9 +67,9 @@ def test_no_two_workers_meet_on_the_way(seed: int, workers: int) -> None:
 
 
 def test_most_copies_go() -> None:
-    programs = [program_of(ring_loop(seed)) for seed in SEEDS]
+    programs = [program_of(ring_loop(seed)) for seed in sample(SEEDS, 8)]
     copied, left = sum(map(copies_of, programs)), sum(copies_of(elide_slot_copies(each)) for each in programs)
-    assert copied > 80
+    assert copied > 3 * len(programs)
     assert left < copied / 3
 
 
@@ -107,7 +108,7 @@ def test_slots_of_a_slot() -> None:
 
 def test_workers_decide_by_themselves() -> None:
     """No predicate is computed, and nobody counts on the device."""
-    for seed in SEEDS:
+    for seed in sample(SEEDS, 6):
         program = program_of(ring_loop(seed))
         assert all(mark.predicate is None for mark in program.marks)
         assert all(s.buffer.shape.element_type == "f32" for each in program.compute_sets for s in each.writes)

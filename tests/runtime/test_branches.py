@@ -197,7 +197,7 @@ def test_all_workers_leave_at_the_same_jump_whenever_they_are_asked(
     monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.0)
     s, machine = Steering(workers), Machine(workers)
     counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
-    for delay in sample(np.linspace(0, 0.003, 30), 10):
+    for delay in sample(np.linspace(0, 0.003, 30), 5):
         counters[:] = 0
         timer = threading.Timer(delay, _thread.interrupt_main)
         try:

@@ -95,11 +95,11 @@ def test_many_calls_leave_neither_threads_nor_memory(inline: bool) -> None:
     for _ in range(100):
         machine.run(table, 1, inline)
     before, threads = maps(), threads_of_system().keys()
-    for _ in range(2000):
+    for _ in range(500):
         machine.run(table, 1, inline)
     assert threads_of_system().keys() <= threads
     assert maps() < before + 200  # Python and the threads of the test runner take some themselves
-    np.testing.assert_array_equal(counters, 2100)
+    np.testing.assert_array_equal(counters, 600)
 
 
 @INLINE

@@ -24,7 +24,7 @@ expected = a @ a
 reached = quiet_openblas()
 assert quiet_openblas() == reached
 burnt = []
-for _ in range(9):
+for _ in range(5):
     assert np.array_equal(a @ a, expected)
     began = time.process_time()
     time.sleep(0.15)
@@ -51,7 +51,7 @@ def run(environment: dict[str, str]) -> tuple[int, list[float]]:
 @LINUX
 def test_nobody_spins_after_a_matrix_product() -> None:
     _reached, burnt = run({})
-    assert sorted(burnt)[4] < 0.01  # a spinning thread burns up to 0.1, less on a busy machine
+    assert sorted(burnt)[2] < 0.01  # a spinning thread burns up to 0.1, less on a busy machine
 
 
 @LINUX
@@ -64,5 +64,5 @@ def test_the_users_choice_is_left_alone() -> None:
 @pytest.mark.skipif(usable_cores() < 2, reason="OpenBLAS has no idle threads on one core")
 def test_only_the_documented_value_brings_the_spinning_back() -> None:
     """Who has no core does not burn it, however long he would spin: the most of many times is what he wants."""
-    quiet = sorted(run({})[1])[4]
+    quiet = sorted(run({})[1])[2]
     assert any(max(run(OPTED_OUT)[1]) > 5 * quiet for _ in range(20))
