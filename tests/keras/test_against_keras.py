@@ -12,7 +12,7 @@ import tf_keras
 from tests.keras.helpers import MODELS, Kit, both_frameworks, data
 
 # Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
-pytestmark = [both_frameworks, pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 X, Y = data()
 
@@ -31,13 +31,13 @@ def whole_life(model: Any) -> list[Any]:
 
 
 # Keras' bookkeeping of steps does not depend on the kind of model.
-@pytest.mark.sample
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("steps_per_execution", "build"), [(1, "functional"), *((3, build) for build in MODELS)])
 def test_kinds_of_model(kit: Kit, steps_per_execution: int, build: str) -> None:
     kit.assert_same(whole_life, getattr(kit, build), steps_per_execution=steps_per_execution)
 
 
-@pytest.mark.sample
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop", "AdamW", "Adagrad", "Lion", "Nadam", "Ftrl"])
 def test_optimizers(kit: Kit, keras: Any, name: str) -> None:
     if name == "Nadam" and not kit.is_keras3:
@@ -60,7 +60,7 @@ def test_learning_rate_schedules(kit: Kit, keras: Any) -> None:
                 optimizer=lambda: keras.optimizers.SGD(decay), steps_per_execution=4)  # fmt: skip
 
 
-@pytest.mark.sample
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("labels", ["sparse", "column", "one_hot"])
 def test_class_weight(kit: Kit, labels: str) -> None:
     y = {"sparse": Y, "column": Y[:, None], "one_hot": np.eye(3, dtype=np.float32)[Y]}[labels]
@@ -74,6 +74,7 @@ def test_class_weight(kit: Kit, labels: str) -> None:
     kit.assert_same(program, loss=loss, weighted_metrics=["accuracy"])
 
 
+@both_frameworks
 def test_sample_weight_and_validation_split(kit: Kit) -> None:
     weights = np.linspace(0, 2, len(X))
 
@@ -93,6 +94,7 @@ def test_sample_weight_and_validation_split(kit: Kit) -> None:
     kit.assert_same(program, weighted_metrics=["accuracy"], steps_per_execution=2)
 
 
+@both_frameworks
 def test_several_inputs_and_outputs(kit: Kit, keras: Any) -> None:
     def build() -> Any:
         one, two = keras.Input((5,), name="one"), keras.Input((2,), name="two")
@@ -123,6 +125,7 @@ def test_predict_keeps_outputs_without_features(kit: Kit, keras: Any) -> None:
     kit.assert_same(lambda m: m.predict(X, batch_size=7, verbose=0), build, steps_per_execution=2)
 
 
+@both_frameworks
 def test_tf_data_sources(kit: Kit) -> None:
     dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(7)
 
@@ -149,7 +152,13 @@ class Batches:
         return X[span], Y[span]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@both_frameworks
+@pytest.mark.parametrize(
+    ("kit", "workers"),
+    # tf_keras waits five seconds for the second worker's end, on TensorFlow as well.
+    [("keras", 1), ("keras", 2), ("tf_keras", 1), pytest.param("tf_keras", 2, marks=pytest.mark.explore)],
+    indirect=["kit"],
+)
 def test_sequences(kit: Kit, keras: Any, workers: int) -> None:
     sequence = type("Sequence", (Batches, keras.utils.Sequence), {})
 
@@ -163,6 +172,7 @@ def test_sequences(kit: Kit, keras: Any, workers: int) -> None:
     kit.assert_same(program, steps_per_execution=3)
 
 
+@both_frameworks
 def test_generator(kit: Kit) -> None:
     def batches() -> Any:
         while True:
@@ -211,6 +221,7 @@ def test_duplicate_embedding_rows_add_up(kit: Kit, keras: Any) -> None:
                 optimizer=lambda: keras.optimizers.SGD(0.1))  # fmt: skip
 
 
+@both_frameworks
 def test_custom_train_step(kit: Kit) -> None:
     class Custom(kit.Subclassed):
         def train_step(self, data: Any) -> Any:

@@ -75,7 +75,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("kit", "name", "optimizer"), CASES, indirect=["kit"])
 def test_thirty_steps_end_where_keras_ends(kit: Kit, name: str, optimizer: str) -> None:
     keras, build, make_optimizer = kit.keras, MODELS[name], OPTIMIZERS[optimizer]

@@ -128,6 +128,7 @@ def test_callbacks_fire_while_the_engine_runs(kit: Kit, keras: Any) -> None:
     assert seen == list(range(1, STEPS + 1))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("depth", [None, 1, 3])
 def test_exception_in_a_callback_ends_after_a_whole_step(kit: Kit, keras: Any, depth: int | None) -> None:
     def fail(batch: int, logs: Any, model: Any) -> None:
@@ -207,6 +208,7 @@ def test_every_kind_of_model(kit: Kit, keras: Any) -> None:
         assert callback.calls == every_step(STEPS)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("depth", [None, 1])
 def test_each_step_of_an_update_has_logs_of_its_own(kit: Kit, keras: Any, replicas: int, depth: int | None) -> None:

@@ -136,7 +136,7 @@ ALL = [
 ]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("kit", "name"), ALL, indirect=["kit"])
 def test_every_optimizer(kit: Kit, name: str) -> None:
     rate = 1.0 if name == "Adadelta" else 0.02
@@ -164,6 +164,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options(kit: Kit, option: str) -> None:
     same_as_dense(kit, pooled, lambda: kit.keras.optimizers.SGD(0.5, **OPTIONS[option]))
@@ -232,6 +233,7 @@ def test_optimizers_that_change_every_row_do(kit: Kit, optimizer: str) -> None:
     assert any(touches_whole_table(program, each) for each in program.compute_sets if is_big(each))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("optimizer", BY_ROWS)
 @pytest.mark.parametrize("build", [flattened, pooled, shared])
 def test_updates_by_rows_give_what_dense_ones_give(kit: Kit, build: Build, optimizer: str) -> None:

@@ -50,6 +50,7 @@ def quiet(model: Any, ipus: int, **arguments: Any) -> Any:
     return model.plan_pipeline(ipus, **arguments)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 def test_the_plan_trains_with_the_bits_of_the_model_unsplit(kit: Kit, schedule: PipelineSchedule) -> None:
     plain, planned = compiled(kit), compiled(kit)

@@ -46,6 +46,7 @@ def transformer(kit: Kit) -> Any:
     return kit.keras.Model(inputs, layers.Dense(CLASSES)(layers.Flatten()(x)))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 def test_perceptron(kit: Kit, schedule: PipelineSchedule) -> None:
     models = twins(kit, mlp, [0, 1, 2, 3], STEPS, pipeline_schedule=schedule)
