@@ -18,6 +18,7 @@ from tests.program.loops import LOOPS
 from tests.program.programs import PROGRAMS, program_of
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_same_bits(name: str) -> None:
     expected = run_named(name, Executable(program_of(name)))
@@ -33,6 +34,7 @@ def test_a_tile_for_each_unit() -> None:
     assert max(superstep.tiles for superstep in executable.record.supersteps) == most
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_and_branches(name: str) -> None:
     module = LOOPS[name]()

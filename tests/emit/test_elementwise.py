@@ -68,7 +68,7 @@ def test_rows_name_the_element_types_that_are_tried(opcode: str) -> None:
 @pytest.mark.parametrize("opcode", EXACT_UNARY)
 def test_unary(opcode: str) -> None:
     rng = np.random.default_rng(1)
-    for kind in EXACT_UNARY[opcode]:
+    for kind in sample(EXACT_UNARY[opcode], 7):
         x = hard_values(rng, kind, COUNT)
         exactly_equal(one_operation(opcode, [x], [kind]), [x])
 
@@ -101,7 +101,7 @@ def test_integer_power_of_a_negative_exponent(kind: str) -> None:
 @pytest.mark.parametrize("direction", ["EQ", "NE", "LT", "LE", "GT", "GE"])
 def test_compare(direction: str, order: str) -> None:
     rng = np.random.default_rng(4)
-    for kind in ("f32", "f64") if order == "TOTALORDER" else ALL:
+    for kind in ("f32", "f64") if order == "TOTALORDER" else sample(ALL, 7):
         arrays = [hard_values(rng, kind, COUNT) for _ in range(2)]
         arrays[1][::3] = arrays[0][::3]
         module = one_operation("compare", arrays, [kind] * 2, direction=direction, comparison_type=order)

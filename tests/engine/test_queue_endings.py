@@ -162,6 +162,7 @@ def test_an_outfeed_that_is_closed_ends_the_call(kind: str, shape: Shape) -> Non
     assert variables[0].read() == 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("waits_for", ["in", "out"])
 @pytest.mark.parametrize("shape", [SCALAR, LARGE], ids=["scalar", "large"])
 def test_ctrl_c_while_waiting(shape: Shape, waits_for: str) -> None:

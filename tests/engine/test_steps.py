@@ -65,6 +65,7 @@ def test_many_steps_are_that_many_single_steps(name: str) -> None:
     assert state(held) == after
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.runtime.executable.INLINE_EFFORT", 0)
@@ -94,7 +95,7 @@ class Fickle(WorkerChoice):
         return 0.0
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_bits_when_workers_change_between_and_within_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.runtime.executable.INLINE_EFFORT", 0)

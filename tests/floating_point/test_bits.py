@@ -39,6 +39,7 @@ def of(*arrays: np.ndarray) -> tuple[Builder, list[Instruction]]:
     return b, [b.parameter(types[a.dtype.name], a.shape) for a in arrays]
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
 @pytest.mark.parametrize("shape", [(), (1,), (17,), (3, 1, 5), (7, 130), (2, 3, 4, 5), (70000,), (0, 4)], ids=str)
 def test_conversions(shape: tuple[int, ...], behaviour: FloatingPoint) -> None:

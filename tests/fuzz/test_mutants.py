@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ SEEDS, MORE_SEEDS = range(36), more_seeds(range(36, 240), 1200)
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("start", SEEDS[::12])
 def test_changed_modules_run_as_their_definitions_say(start: int) -> None:
-    run(range(start, start + 12))
+    run(sample(range(start, start + 12), 6))
 
 
 @pytest.mark.explore
@@ -25,7 +27,7 @@ def test_more_changed_modules_run_as_their_definitions_say(start: int) -> None:
     run(range(start, start + 12))
 
 
-def run(seeds: range) -> None:
+def run(seeds: Iterable[int]) -> None:
     for seed in seeds:
         mutant = Mutant(seed)
         end = check(mutant)

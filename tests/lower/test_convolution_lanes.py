@@ -27,7 +27,7 @@ def kind_of(seed: int, floats: int) -> str:
     return "f32" if seed < floats else ("f16", "bf16")[seed % 2]
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("seed", range(60))
 def test_any_group_of_positions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)

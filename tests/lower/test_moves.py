@@ -16,6 +16,7 @@ KINDS = [k for k in NUMPY_TYPES if k not in ("c64", "c128")]
 SHAPES = [(), (1,), (7,), (3, 5), (1, 4, 6), (2, 3, 4, 5), (0, 3)]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_type_is_moved(kind: str) -> None:
     builder = Builder()
@@ -50,6 +51,7 @@ def test_pad(seed: int) -> None:
     check(builder.module())
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("permutation", list(permutations(range(4))), ids=str)
 def test_transpose(permutation: tuple[int, ...]) -> None:
     for shape in ((2, 3, 4, 5), (3, 1, 17, 2), (1, 33, 1, 18)):

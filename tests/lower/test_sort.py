@@ -113,7 +113,7 @@ def test_random_sorts(data: st.DataObject) -> None:
     assert_same_bytes(sorting(dimensions, kinds, dimension, body, limit), arguments)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["s32", "f64", "u8"])
 @pytest.mark.parametrize("order", ["random", "rising", "falling", "equal"])
 def test_first_elements_of_long_rows(kind: str, order: str) -> None:
