@@ -28,7 +28,7 @@ from engine.codelets.memory import (
 )
 from engine.codelets.rows import word
 from engine.runtime import executable as executables
-from engine.runtime.executor import Column, another_turn, is_followed_now
+from engine.runtime.executor import Column, another_iteration, is_followed_now
 
 SECONDS = 1.0
 """Duration of a measurement: long enough for the processor to reach its clock rate for wide vectors."""
@@ -71,7 +71,7 @@ def timed_steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
             elif kind == 3:
                 number = word(row, 5)
             elif kind == 4:
-                number = word(row, 5) if another_turn(row, scratch) else number
+                number = word(row, 5) if another_iteration(row, scratch) else number
             elif kind == 5:
                 number = word(row, 5) if is_followed_now(row, scratch) else number
             elif kind == 2 and (load_i8(word(row, 6)) != 0) == (word(row, 7) != 0):

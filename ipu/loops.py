@@ -106,7 +106,7 @@ def _loop(
             )
         return going_on
 
-    def turn(counter: tf.Tensor, *loop: tf.Tensor) -> list[Any]:
+    def iteration(counter: tf.Tensor, *loop: tf.Tensor) -> list[Any]:
         positional, named = ((), {}) if infeed_queue is None else arguments_of(infeed_queue._dequeue())
         with loop_body(counter):
             tensors, operations = _split(_listed(body(*loop, *positional, **named)))
@@ -120,7 +120,7 @@ def _loop(
             return [counter + 1, *kept]
 
     _, *results = tf.while_loop(
-        within, turn, [tf.constant(0), *values], parallel_iterations=1, maximum_iterations=maximum_iterations
+        within, iteration, [tf.constant(0), *values], parallel_iterations=1, maximum_iterations=maximum_iterations
     )
     if not values:
         return tf.no_op()

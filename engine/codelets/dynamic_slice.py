@@ -26,7 +26,7 @@ class DynamicSlice(Record):
     start_rank: int
     piece_rank: int
     unit_bytes: int  # of a contiguous box
-    turn: int  # the word of scratch with the iteration on which some starts depend
+    iteration: int  # the word of scratch with the iteration on which some starts depend
 
 
 class Start(Record):
@@ -57,7 +57,7 @@ def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
         entry = table + 8 * Start.WORDS * start
         if word(entry, Start.BYTES) == 0:
             index = word(entry, Start.INDEX)
-            index += word(entry, Start.GROWTH) * word(scratch, word(parameters, DynamicSlice.TURN))
+            index += word(entry, Start.GROWTH) * word(scratch, word(parameters, DynamicSlice.ITERATION))
         else:
             index = load_index(word(entry, Start.INDEX), word(entry, Start.BYTES), word(entry, Start.SIGNED))
         array += min(max(index, 0), word(entry, Start.LIMIT)) * word(entry, Start.STRIDE)
@@ -94,12 +94,12 @@ def encode_dynamic_slice(
     scalars: Sequence[tuple[Shape, Address] | Counted],
     into_array: bool,
     unit_bytes: int = 0,
-    turn: int = 0,
+    iteration: int = 0,
 ) -> tuple[tuple[Part, ...], int]:
     """The parts of the block, and the number of units; array and box are (shape, address).
 
     `scalars` are the starts, one for each dimension of the array, or none; a Counted one has no address but depends on
-    word `turn` of scratch. A contiguous box is divided into units of `unit_bytes` where that is not 0.
+    word `iteration` of scratch. A contiguous box is divided into units of `unit_bytes` where that is not 0.
     """
     (array, array_address), (box, box_address) = array_at, box_at
     strides, box_strides = byte_strides(array), byte_strides(box)
@@ -125,7 +125,7 @@ def encode_dynamic_slice(
         start_rank=len(starts),
         piece_rank=len(pieces),
         unit_bytes=share,
-        turn=turn,
+        iteration=iteration,
     )
     units = prod(piece[0] for piece in pieces) if pieces else -(-piece_bytes // share)
     units = units if box.elements else 0

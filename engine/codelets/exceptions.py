@@ -26,8 +26,8 @@ class Array(Record):
     mantissa: int
 
 
-class Judge(Record):
-    """Parameters of `judge`, followed by an Array for each operand. Unit: as in a Partition of the result."""
+class ExceptionCheck(Record):
+    """Parameters of `find_exceptions`, followed by an Array for each operand. Unit: as in a Partition of the result."""
 
     record: Address = 0  # ExceptionWord.WORDS words
     wanted: int  # bits: 1 for invalid operations, 4 for overflows
@@ -43,41 +43,41 @@ def special(array: int, first: int, last: int) -> tuple[int, int]:
     """The numbers of NaNs and of infinities among elements first <= e < last."""
     address, size = word(array, Array.ADDRESS), word(array, Array.ITEM_BYTES)
     exponent, mantissa = word(array, Array.EXPONENT), word(array, Array.MANTISSA)
-    strange = nans = 0
+    non_finite = nans = 0
     if size == 4:
         words = numba.carray(pointer(address, "int32"), last)
         for k in range(first, last):
-            strange += (words[k] & exponent) == exponent
-        if strange:
+            non_finite += (words[k] & exponent) == exponent
+        if non_finite:
             for k in range(first, last):
                 nans += (words[k] & exponent) == exponent and (words[k] & mantissa) != 0
     elif size == 2:
         halves = numba.carray(pointer(address, "int16"), last)
         for k in range(first, last):
-            strange += (halves[k] & exponent) == exponent
-        if strange:
+            non_finite += (halves[k] & exponent) == exponent
+        if non_finite:
             for k in range(first, last):
                 nans += (halves[k] & exponent) == exponent and (halves[k] & mantissa) != 0
     else:
         doubles = numba.carray(pointer(address, "int64"), last)
         for k in range(first, last):
-            strange += (doubles[k] & exponent) == exponent
-        if strange:
+            non_finite += (doubles[k] & exponent) == exponent
+        if non_finite:
             for k in range(first, last):
                 nans += (doubles[k] & exponent) == exponent and (doubles[k] & mantissa) != 0
-    return nans, strange - nans
+    return nans, non_finite - nans
 
 
 @codelet
-def judge(parameters: int, lo: int, hi: int, scratch: int) -> None:
+def find_exceptions(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Counts the NaNs and infinities of a part of the result whose operands have none.
 
     NaN from infinities is an invalid operation; from finite operands an intermediate value has overflowed.
     """
-    result = parameters + 8 * Judge.RESULT
-    inner_size, extent = word(parameters, Judge.INNER), word(parameters, Judge.EXTENT)
-    start = min(lo * word(parameters, Judge.GRAIN), extent)
-    stop = min(hi * word(parameters, Judge.GRAIN), extent)
+    result = parameters + 8 * ExceptionCheck.RESULT
+    inner_size, extent = word(parameters, ExceptionCheck.INNER), word(parameters, ExceptionCheck.EXTENT)
+    start = min(lo * word(parameters, ExceptionCheck.GRAIN), extent)
+    stop = min(hi * word(parameters, ExceptionCheck.GRAIN), extent)
     nans = infinities = 0
     for outer in range(word(result, Array.ELEMENTS) // max(inner_size * extent, 1)):
         base = outer * extent
@@ -87,12 +87,12 @@ def judge(parameters: int, lo: int, hi: int, scratch: int) -> None:
     if nans + infinities == 0:
         return
     nans_before = infinities_before = 0
-    for operand in range(word(parameters, Judge.OPERANDS)):
-        array = parameters + 8 * (Judge.WORDS + Array.WORDS * operand)
+    for operand in range(word(parameters, ExceptionCheck.OPERANDS)):
+        array = parameters + 8 * (ExceptionCheck.WORDS + Array.WORDS * operand)
         found = special(array, 0, word(array, Array.ELEMENTS))
         nans_before += found[0]
         infinities_before += found[1]
-    wanted, record = word(parameters, Judge.WANTED), word(parameters, Judge.RECORD)
+    wanted, record = word(parameters, ExceptionCheck.WANTED), word(parameters, ExceptionCheck.RECORD)
     invalid = nans if infinities_before and not nans_before else 0
     overflow = nans + infinities if not infinities_before and not nans_before else 0
     raised = 0

@@ -54,11 +54,11 @@ class Fourier(Record):
 @inner
 def _pass_of_two(x: Pointer, y: Pointer, roots: Pointer, rest: int, stride: int) -> None:
     for p in range(rest):
-        turn = roots[stride * p]
+        twiddle = roots[stride * p]
         for q in range(stride):
             a, b = x[q + stride * p], x[q + stride * (p + rest)]
             y[q + stride * 2 * p] = a + b
-            y[q + stride * (2 * p + 1)] = (a - b) * turn
+            y[q + stride * (2 * p + 1)] = (a - b) * twiddle
 
 
 @inner
@@ -83,12 +83,12 @@ def _pass_of_any(x: Pointer, y: Pointer, roots: Pointer, rest: int, stride: int,
     step = rest * stride  # from one root of order `factor` to the next
     for p in range(rest):
         for j in range(factor):
-            turn = roots[stride * p * j]
+            twiddle = roots[stride * p * j]
             for q in range(stride):
                 total = x[q + stride * p]
                 for k in range(1, factor):
                     total += x[q + stride * (p + rest * k)] * roots[step * (j * k % factor)]
-                y[q + stride * (factor * p + j)] = total * turn
+                y[q + stride * (factor * p + j)] = total * twiddle
 
 
 @inner

@@ -179,7 +179,7 @@ def _table(builder: ir.IRBuilder, base: ir.Value, table: ir.Value, rows: int) ->
     return [builder.add(base, _load_i64(builder, builder.add(table, I64(8 * i)))) for i in range(rows)]
 
 
-def turns_of_k(vectors: int) -> int:
+def k_unroll(vectors: int) -> int:
     """k in one iteration of the loop: two where enough registers are left for that."""
     return 2 if vectors == 4 else 1
 
@@ -217,14 +217,14 @@ def _sum_over_k(
 ) -> list[list[ir.Value]]:
     """The loop over k, one or two k an iteration, the last one alone if need be; returns the sums [row][vector]."""
     rows, vectors = len(a_rows), len(masks)
-    turns = turns_of_k(vectors)
+    unroll = k_unroll(vectors)
     entry, loop, rest = builder.block, builder.append_basic_block("k"), builder.append_basic_block("rest")
     start = _State(offset_a, b, [[vector.zeros()] * vectors for _ in range(rows)])
-    offset_end = builder.add(offset_a, builder.mul(builder.and_(k, I64(-turns)), I64(8)))
-    builder.cbranch(builder.icmp_signed(">=", k, I64(turns)), loop, rest)
+    offset_end = builder.add(offset_a, builder.mul(builder.and_(k, I64(-unroll)), I64(8)))
+    builder.cbranch(builder.icmp_signed(">=", k, I64(unroll)), loop, rest)
     builder.position_at_end(loop)
     state = phis = _phis(builder, rows, vectors)
-    for _ in range(turns):
+    for _ in range(unroll):
         state = _one_k(builder, a_rows, state, pitch_b, masks)
     _comes_from(phis, start, entry)
     _comes_from(phis, state, loop)
@@ -233,7 +233,7 @@ def _sum_over_k(
     summed = _phis(builder, rows, vectors)
     _comes_from(summed, start, entry)
     _comes_from(summed, state, loop)
-    if turns == 1:
+    if unroll == 1:
         return summed.sums
     last, end = builder.append_basic_block("last"), builder.append_basic_block("end")
     builder.cbranch(builder.trunc(k, ir.IntType(1)), last, end)

@@ -116,7 +116,7 @@ def _wait(call: int, ring: int, index: int, least: int) -> bool:
         return True
     waits = _control(ring, Ring.WAITS)
     store_release(waits, word(waits, 0) + 1)
-    turns = 0
+    iterations = 0
     while load_acquire(_control(ring, index)) < least:
         if load_acquire(_control(ring, Ring.CLOSED)) != 0:
             if load_acquire(_control(ring, index)) >= least:
@@ -127,8 +127,8 @@ def _wait(call: int, ring: int, index: int, least: int) -> bool:
         if load_acquire(word(call, Call.STOP)) == LEAVE_INSIDE_STEP or load_acquire(word(call, Call.ABORT)) != 0:
             _leave(call)
             return False
-        turns += 1
-        if turns < word(call, Call.PAUSES):
+        iterations += 1
+        if iterations < word(call, Call.PAUSES):
             pause()
         else:
             call_with_int(word(call, Call.NAP), NAP_MICROSECONDS)

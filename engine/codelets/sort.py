@@ -37,7 +37,7 @@ class Sort(Record):
     limit: int  # elements of a row that are written
     key: int  # number of the operand that is compared
     zero: int  # replacement of the lowest signed bits, which are -0 of a float
-    turn: int  # bits that are inverted where the sign bit is set
+    inverted: int  # bits that are inverted where the sign bit is set
     flip: int  # bits that are always inverted
     capacity: int  # entries of each of the two buffers in scratch
     comparator: Address = 0
@@ -66,7 +66,7 @@ def _key(parameters: int, address: int, size: int) -> int:
     """The element as an integer of the same width, to be compared signed."""
     bits = _load(address, size)
     bits = word(parameters, Sort.ZERO) if bits == -1 << (8 * size - 1) else bits
-    return bits ^ ((bits >> 63) & word(parameters, Sort.TURN)) ^ word(parameters, Sort.FLIP)
+    return bits ^ ((bits >> 63) & word(parameters, Sort.INVERTED)) ^ word(parameters, Sort.FLIP)
 
 
 @inner
@@ -283,10 +283,10 @@ def encode_sort(
     """
     dimensions = shapes[0].dimensions
     length, inner_rows = dimensions[dimension], prod(dimensions[dimension + 1 :])
-    number = capacity = zero = turn = flip = 0
+    number = capacity = zero = inverted = flip = 0
     if key is not None:
         number, capacity = key.operand, 2 * limit + INSERTED if 4 * limit + INSERTED < length else length
-        zero, turn, flip = key_words(key, shapes[number].element_type)
+        zero, inverted, flip = key_words(key, shapes[number].element_type)
         scratch_bytes = COUNTS_BYTES + 2 * 16 * capacity
     else:
         scratch_bytes = 8 + 16 * len(shapes) + 2 * 8 * length
@@ -296,7 +296,7 @@ def encode_sort(
         limit=limit,
         key=number,
         zero=zero,
-        turn=turn,
+        inverted=inverted,
         flip=flip,
         capacity=capacity,
         operands=len(shapes),

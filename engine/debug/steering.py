@@ -19,14 +19,14 @@ NAP_SECONDS = 0.0002
 class Walk:
     """The rows of one step that compute, wait or branch, in order of execution.
 
-    `turns` are the counters of the loops. After a branch row the caller passes its predicate's value to `branch`.
+    `iterations` are the counters of the loops. After a branch row the caller passes its predicate's value to `branch`.
     Iteration raises InternalError for a row of unknown kind.
     """
 
     def __init__(self, table: np.ndarray) -> None:
         self._table = table
         self._taken = False
-        self.turns = [0] * COUNTERS
+        self.iterations = [0] * COUNTERS
 
     def branch(self, predicate: bool) -> None:
         """Sets the value of the predicate of the branch row just yielded."""
@@ -46,19 +46,19 @@ class Walk:
             elif kind == RowKind.JUMP:
                 number = target
             elif kind == RowKind.REPEAT:
-                number = target if self._another_turn(row) else number
-            elif kind == RowKind.TURN:
+                number = target if self._another_iteration(row) else number
+            elif kind == RowKind.ITERATION:
                 number = target if self._is_followed_now(row) else number
             else:
                 raise InternalError(f"Expected rows of known kinds. Received row {number - 1}: {row.tolist()}.")
 
-    def _another_turn(self, row: np.ndarray) -> bool:
+    def _another_iteration(self, row: np.ndarray) -> bool:
         counter = int(row[Column.PARAMETERS])
-        self.turns[counter] = (self.turns[counter] + 1) % int(row[Column.PREDICATE])
-        return self.turns[counter] != 0
+        self.iterations[counter] = (self.iterations[counter] + 1) % int(row[Column.PREDICATE])
+        return self.iterations[counter] != 0
 
     def _is_followed_now(self, row: np.ndarray) -> bool:
-        address = int(row[Column.PREDICATE]) + self.turns[row[Column.PARAMETERS]]
+        address = int(row[Column.PREDICATE]) + self.iterations[row[Column.PARAMETERS]]
         return bool(ctypes.c_int8.from_address(address).value) == bool(row[Column.TRUTH])
 
 

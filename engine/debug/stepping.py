@@ -81,14 +81,16 @@ class Stepper:
             elif row[Column.KIND] == RowKind.BRANCH:
                 walk.branch(self._truth(self.predicates[int(row[Column.PREDICATE])]))
             else:
-                self._compute(self.sets[int(row[Column.PARAMETERS])], self._ranges(row), step, walk.turns)
+                self._compute(self.sets[int(row[Column.PARAMETERS])], self._ranges(row), step, walk.iterations)
         for buffer in self.program.outputs:
             self._check_whole(buffer, "an output of the program")
         for buffer, variable in bound:
             variable.write(self.memory[buffer].value())
         self.record.completed()
 
-    def _compute(self, loaded: tuple[ComputeSet, Encoded, int], ranges: Ranges, step: int, turns: list[int]) -> None:
+    def _compute(
+        self, loaded: tuple[ComputeSet, Encoded, int], ranges: Ranges, step: int, iterations: list[int]
+    ) -> None:
         compute_set, block, codelet = loaded
         uses = self._uses(compute_set, ranges)
         self._check_syncs(compute_set, uses)
@@ -102,16 +104,16 @@ class Stepper:
         if self.host.before(compute_set):
             uses = self._uses(compute_set, ranges)
         self.record.ran(compute_set, exchanged(uses.values(), self._tiles), from_host(uses.values()))
-        words = [self._words(step, tile, turns) for tile in range(self._tiles)]
+        words = [self._words(step, tile, iterations) for tile in range(self._tiles)]
         findings = Findings(compute_set, ranges, uses, self.memory.holder)
         ComputeSetRun(Tile(compute_set, block, codelet, self.aside), uses, ranges, words, findings).run()
         self.host.after(compute_set)
 
-    def _words(self, step: int, tile: int, turns: list[int]) -> list[int]:
+    def _words(self, step: int, tile: int, iterations: list[int]) -> list[int]:
         """The executor's words at the start of a worker's scratch."""
         words = [0] * (Scratch.BYTES // 8)
         words[Scratch.STEP], words[Scratch.STEPS], words[Scratch.WORKER] = step, self.steps, tile
-        words[Scratch.TURN :] = turns
+        words[Scratch.ITERATION :] = iterations
         return words
 
     def _uses(self, compute_set: ComputeSet, ranges: Ranges) -> dict[Buffer, Use]:

@@ -169,8 +169,8 @@ def _compare_total_order(lanes: Lanes, kind: str, sign: str, operands: list[ir.V
     def key(value: ir.Value) -> ir.Value:
         raw = lanes.builder.bitcast(value, integer)
         negative = lanes.builder.ashr(raw, lanes.splat_constant(ir.IntType(bits), bits - 1))
-        turn = lanes.builder.lshr(negative, lanes.splat_constant(ir.IntType(bits), 1))
-        return lanes.builder.xor(raw, turn)
+        mask = lanes.builder.lshr(negative, lanes.splat_constant(ir.IntType(bits), 1))
+        return lanes.builder.xor(raw, mask)
 
     return lanes.builder.icmp_signed(sign, key(operands[0]), key(operands[1]))
 

@@ -52,7 +52,7 @@ class Checks:
     def point(self, point: Point) -> None:
         """Checks the values of a point, in the lanes of its mask. Called after they are computed."""
         lanes = point.lanes
-        found = [self._strange(point, number) for number in self._tested if point.has(number)]
+        found = [self._non_finite(point, number) for number in self._tested if point.has(number)]
         for _, value in self._summed:
             if value not in self._tested:
                 found.append(_is(lanes, point.value(value), NAN | INFINITE))
@@ -65,19 +65,19 @@ class Checks:
         """Checks a reduction's result: infinite or NaN although no value was. Called after it is computed."""
         if number not in (summed for summed, _ in self._summed) or not is_float(element_type):
             return
-        strange = _is(lanes, value, NAN | INFINITE)
-        with self.builder.if_then(self._any(lanes, strange, mask), likely=False):
+        non_finite = _is(lanes, value, NAN | INFINITE)
+        with self.builder.if_then(self._any(lanes, non_finite, mask), likely=False):
             nan_seen, infinity_seen = (self._was_seen(number, kind) for kind in range(2))
             builder, nan = self.builder, _is(lanes, value, NAN)
             none_seen = builder.not_(builder.or_(nan_seen, infinity_seen))
             invalid = builder.and_(infinity_seen, builder.not_(nan_seen))
             masks = {
                 INVALID: builder.and_(nan, lanes.splat(invalid)),
-                OVERFLOW: builder.and_(strange, lanes.splat(none_seen)),
+                OVERFLOW: builder.and_(non_finite, lanes.splat(none_seen)),
             }
             self._count(lanes, masks, mask, Record.of_reduction(self.nest, number))
 
-    def _strange(self, point: Point, number: int) -> ir.Value:
+    def _non_finite(self, point: Point, number: int) -> ir.Value:
         """Lanes of a node in which there may be an exception."""
         node, lanes = self.nest.nodes[number], point.lanes
         if isinstance(node, Apply) and is_limited(node.operation):
@@ -103,7 +103,7 @@ class Checks:
         floats = [o for o, t in zip(operands, operation.operand_types, strict=True) if is_float(t)]
         none = lanes.splat_constant(ir.IntType(1), 0)
         nan_before = _either(builder, [_is(lanes, o, NAN) for o in floats], none)
-        strange_before = _either(builder, [_is(lanes, o, NAN | INFINITE) for o in floats], none)
+        non_finite_before = _either(builder, [_is(lanes, o, NAN | INFINITE) for o in floats], none)
         value = point.value(number)
         if is_limited(operation):
             attributes = {**dict(operation.attributes), "overflow": "infinity"}
@@ -111,7 +111,7 @@ class Checks:
                 *(operation.opcode, operation.element_type, operation.operand_types), tuple(sorted(attributes.items()))
             )
             value = emit_operation(lanes, plain, operands)
-        infinite = builder.and_(_is(lanes, value, INFINITE), builder.not_(strange_before))
+        infinite = builder.and_(_is(lanes, value, INFINITE), builder.not_(non_finite_before))
         invalid = builder.and_(_is(lanes, value, NAN), builder.not_(nan_before))
         zero = OPCODES[operation.opcode].pole
         if zero is None:

@@ -11,7 +11,7 @@ from typing import Any
 from engine.errors import InternalError, InvalidFile
 from engine.ir.attributes import (
     HOLDS_ANYTHING,
-    ROWS_OF_A_TURN,
+    ROWS_OF_AN_ITERATION,
     ConvolutionDimensionNumbers,
     DotDimensionNumbers,
     GatherDimensionNumbers,
@@ -132,7 +132,7 @@ KINDS: dict[str, ValueKind] = {
     **dict.fromkeys(("indices_are_sorted", "unique_indices", "is_stable", "custom_call_has_side_effect"), BOOLEAN),
     **dict.fromkeys(("left_side", "lower", "unit_diagonal", HOLDS_ANYTHING), BOOLEAN),
     **dict.fromkeys(("keeps_its_work", "stays_a_branch"), BOOLEAN),
-    ROWS_OF_A_TURN: POSITIVE,
+    ROWS_OF_AN_ITERATION: POSITIVE,
     **dict.fromkeys(("custom_call_target", "backend_config", "comparison_type", "stands_for"), TEXT),
     "direction": _choice("EQ", "NE", "GE", "GT", "LE", "LT"),
     "distribution": _choice("RNG_UNIFORM", "RNG_NORMAL"),

@@ -23,9 +23,9 @@ ALL_TO_ALL = "ipu.all_to_all"
 REDUCE_SCATTER = "ipu.reduce_scatter"
 REPLICA_INDEX = "ipu.replica_index"
 ASSUME_EQUAL = "ipu.assume_equal"
-ACCUMULATION_TURN = "ipu.accumulation_turn"
+ACCUMULATION_ITERATION = "ipu.accumulation_turn"
 """A mark that returns its operand: gradients are accumulated here; config {"num_mini_batches": n}."""
-PIPELINE_TURN = "ipu.pipeline_turn"
+PIPELINE_ITERATION = "ipu.pipeline_turn"
 """A mark that returns its operand: the body of the enclosing loop, one micro-batch, is to become a pipeline."""
 UPDATED_ONCE = "ipu.updated_once"
 """A mark that returns its operand: the new value of a variable that changes once in each execution of a pipeline."""
@@ -43,7 +43,7 @@ COLLECTIVES = frozenset(
         REDUCE_SCATTER,
         REPLICA_INDEX,
         ASSUME_EQUAL,
-        ACCUMULATION_TURN,
+        ACCUMULATION_ITERATION,
     }
 )
 """Replaced before a module is compiled."""

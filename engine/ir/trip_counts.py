@@ -41,11 +41,11 @@ class TripCounts:
                     for parameter in called.parameters:
                         self._callers.setdefault(parameter, []).append(instruction)
 
-    def turns(self, loop: Instruction) -> int | None:
+    def iterations(self, loop: Instruction) -> int | None:
         """Trip count of a `while`, None if it does not follow from the program."""
         if loop not in self._counts:
             self._counts[loop] = None  # unknown where it depends on itself
-            self._counts[loop] = self._turns(loop)
+            self._counts[loop] = self._iterations(loop)
         return self._counts[loop]
 
     def line(self, loop: Instruction, element: int) -> tuple[int, int] | None:
@@ -58,7 +58,7 @@ class TripCounts:
         """An integer instruction of the body likewise."""
         return self._line(self._sum(instruction, (), lambda _, path: _Sum(0, path)), loop)
 
-    def _turns(self, loop: Instruction) -> int | None:
+    def _iterations(self, loop: Instruction) -> int | None:
         _, condition = loop.called
         return self._first_false(condition.root, lambda _, path: _Sum(0, path), loop)
 
@@ -144,8 +144,8 @@ class TripCounts:
             return self._sum(loop.operands[0], path, lookup)
         if growth is None:
             return None
-        turns, start = self.turns(loop), self._start(loop, path)
-        return None if turns is None or start is None else _Sum(start + growth * turns)
+        iterations, start = self.iterations(loop), self._start(loop, path)
+        return None if iterations is None or start is None else _Sum(start + growth * iterations)
 
 
 def _holds_all(result: AnyShape, operand: AnyShape) -> bool:
@@ -180,5 +180,5 @@ def _crossing(left: tuple[int, int], right: tuple[int, int], direction: str) -> 
     distance, growth = right[0] - left[0] + (direction == "LE"), right[1] - left[1]
     if distance <= 0:
         return 0
-    turns = -(-distance // -growth) if growth < 0 else LIMIT
-    return turns if turns < LIMIT else None
+    iterations = -(-distance // -growth) if growth < 0 else LIMIT
+    return iterations if iterations < LIMIT else None

@@ -15,7 +15,7 @@ from engine.ir.opcodes import AFFINE, SOURCES, TUPLES
 from engine.ir.trip_counts import TripCounts
 from engine.lower.rows import RowBlocks
 from engine.lower.views import View, through, whole
-from engine.program.program import Buffer, ByTurn, ComputeSet, Mark, Partition, ProgramQueue, Region
+from engine.program.program import Buffer, ComputeSet, Mark, Partition, PerIteration, ProgramQueue, Region
 
 Value = Buffer | tuple["Value", ...]
 Lowering = Callable[["Context", Instruction], Value]
@@ -25,20 +25,20 @@ DEFERRED = AFFINE | SOURCES | TUPLES
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Iteration:
     """A loop whose trip count is known, while its body is lowered; each worker counts iterations in its `counter`.
 
     In a branch, `taken` says in which iterations it runs, if they are known.
     """
 
     loop: Instruction
-    turns: int
+    iterations: int
     counter: int
     taken: tuple[bool, ...] | None = None
 
-    def where(self, taken: Sequence[bool]) -> Turn:
+    def where(self, taken: Sequence[bool]) -> Iteration:
         """The same in a branch of the iterations for which `taken` holds, and this one's holds."""
-        before = self.taken or (True,) * self.turns
+        before = self.taken or (True,) * self.iterations
         return replace(self, taken=tuple(a and b for a, b in zip(before, taken, strict=True)))
 
 
@@ -86,7 +86,7 @@ class Context:
         self.marks: list[Mark] = []
         self.regions: list[Region] = []
         self.trip_counts = TripCounts(module)
-        self.turn: Turn | None = None
+        self.iteration: Iteration | None = None
         self.arguments: dict[Instruction, Instruction] = {}
         self.rows: RowBlocks | None = None
         self.loop_body: Computation | None = None
@@ -141,12 +141,12 @@ class Context:
         label: int,
         predicate: Buffer | None = None,
         when: bool = False,
-        turn: Turn | None = None,
-        known: ByTurn | None = None,
+        iteration: Iteration | None = None,
+        known: PerIteration | None = None,
     ) -> None:
         """Adds control flow before the next compute set that is emitted."""
-        turns, counter = (turn.turns, turn.counter) if turn is not None else (0, 0)
-        self.marks.append(Mark(len(self.compute_sets), kind, label, predicate, when, turns, counter, known))
+        iterations, counter = (iteration.iterations, iteration.counter) if iteration is not None else (0, 0)
+        self.marks.append(Mark(len(self.compute_sets), kind, label, predicate, when, iterations, counter, known))
 
     def value(self, instruction: Instruction) -> Value:
         """The instruction's value, lowered now if it was deferred. Raises UnsupportedOperation without a lowering."""

@@ -91,12 +91,12 @@ def weight_share(rows: int, columns: int) -> int:
     return -(-rows // shares)
 
 
-def grid(contraction: ContractionDraft, turn_rows: RowBlocks | None = None) -> Grid:
+def grid(contraction: ContractionDraft, iteration_rows: RowBlocks | None = None) -> Grid:
     """Along the rows that the arrays of a loop have in common, if B is small; else for enough units."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
-    if turn_rows is not None and rows == turn_rows.extent and len(contraction.batch_a) == 1:
+    if iteration_rows is not None and rows == iteration_rows.extent and len(contraction.batch_a) == 1:
         if columns * k <= SHARED_ELEMENTS:
-            return Grid(turn_rows.grain, max(columns, 1), max(k, 1))
+            return Grid(iteration_rows.grain, max(columns, 1), max(k, 1))
     return _even_grid(contraction)
 
 

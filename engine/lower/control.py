@@ -13,16 +13,16 @@ from math import prod
 
 from engine.ir import Computation, Instruction
 from engine.lower.branches import branch_results
-from engine.lower.context import DEFERRED, Context, Turn, Value, lowering
+from engine.lower.context import DEFERRED, Context, Iteration, Value, lowering
 from engine.lower.copies import copy
-from engine.lower.known_turns import by_turn
+from engine.lower.known_iterations import per_iteration
 from engine.lower.rows import rows_of
 from engine.lower.state import initial_state, leaves
-from engine.lower.turned_weights import turn_weights
+from engine.lower.transposed_weights import iteration_weights
 from engine.lower.views import whole
 from engine.machine_code.abi import COUNTERS
 from engine.passes.update_order import readers_first
-from engine.program.program import Buffer, ByTurn, Region
+from engine.program.program import Buffer, PerIteration, Region
 from engine.program.work.copy import Purpose
 
 LONG = 10**9
@@ -34,9 +34,9 @@ LEAST = 1000
 @lowering("while")
 def lower_while(context: Context, instruction: Instruction) -> Value:
     """State, condition, body, and the jump back; the result is the state."""
-    turns = context.trip_counts.turns(instruction)
-    if turns and context.counters < COUNTERS:
-        return _repeat(context, instruction, turns)
+    iterations = context.trip_counts.iterations(instruction)
+    if iterations and context.counters < COUNTERS:
+        return _repeat(context, instruction, iterations)
     body, condition = instruction.called
     state = initial_state(context, instruction)
     again, done = context.new_label(), context.new_label()
@@ -47,48 +47,48 @@ def lower_while(context: Context, instruction: Instruction) -> Value:
     test = len(context.compute_sets)
     _lower_body(context, instruction, state, None)
     end = len(context.compute_sets)
-    long = turns is None or _is_long(context, begin, turns)
+    long = iterations is None or _is_long(context, begin, iterations)
     context.mark("jump", again, when=long)
     context.mark("label", done)
-    context.regions += [Region(begin, end, True, turns, long), Region(test, end, repeats=False)]
+    context.regions += [Region(begin, end, True, iterations, long), Region(test, end, repeats=False)]
     return state
 
 
-def _repeat(context: Context, instruction: Instruction, turns: int) -> Value:
+def _repeat(context: Context, instruction: Instruction, iterations: int) -> Value:
     """The same without a condition."""
-    state = initial_state(context, instruction, turns)
-    turn = Turn(instruction, turns, context.counters)
-    turned = turn_weights(context, instruction, state)
+    state = initial_state(context, instruction, iterations)
+    iteration = Iteration(instruction, iterations, context.counters)
+    turned = iteration_weights(context, instruction, state)
     context.turned_in |= turned
     again = context.new_label()
     begin = len(context.compute_sets)
     context.mark("label", again)
     context.counters += 1
-    _lower_body(context, instruction, state, turn)
+    _lower_body(context, instruction, state, iteration)
     context.counters -= 1
     for steering in turned:
         del context.turned_in[steering]
     end = len(context.compute_sets)
-    long = _is_long(context, begin, turns)
-    context.mark("repeat", again, when=long, turn=turn)
-    context.regions += [Region(begin, end, True, turns, long), Region(begin, end, repeats=False)]
+    long = _is_long(context, begin, iterations)
+    context.mark("repeat", again, when=long, iteration=iteration)
+    context.regions += [Region(begin, end, True, iterations, long), Region(begin, end, repeats=False)]
     return state
 
 
-def _lower_body(context: Context, instruction: Instruction, state: Value, turn: Turn | None) -> None:
+def _lower_body(context: Context, instruction: Instruction, state: Value, iteration: Iteration | None) -> None:
     """Lowers an iteration's compute sets, in units along its rows, and assigns its new values to the state."""
     body, around = instruction.called[0], (context.rows, context.loop_body, context.turned)
     context.rows, context.loop_body, context.turned = rows_of(instruction), body, context.turned_in.get(instruction, {})
     # If the readers of an element precede its new value, the two need not be kept apart.
-    _assign(context, instruction.name, state, lower_computation(context, body, state, turn, readers_first(body)))
+    _assign(context, instruction.name, state, lower_computation(context, body, state, iteration, readers_first(body)))
     context.rows, context.loop_body, context.turned = around
 
 
-def _is_long(context: Context, begin: int, turns: int) -> bool:
+def _is_long(context: Context, begin: int, iterations: int) -> bool:
     """Whether a call cannot wait for a loop over the compute sets from `begin` on: it is long, or waits for a host."""
     inner = any(r.long for r in context.regions if r.begin >= begin)
     waits = any(m.kind == "leave" and m.position > begin for m in context.marks)
-    return inner or waits or turns * _work(context, begin) >= LONG
+    return inner or waits or iterations * _work(context, begin) >= LONG
 
 
 def _work(context: Context, begin: int) -> int:
@@ -96,7 +96,7 @@ def _work(context: Context, begin: int) -> int:
     work = 0
     for at, compute_set in enumerate(context.compute_sets[begin:], begin):
         effort = compute_set.effort
-        runs = prod(max(1, r.turns or 1) for r in context.regions if r.repeats and r.begin <= at < r.end)
+        runs = prod(max(1, r.iterations or 1) for r in context.regions if r.repeats and r.begin <= at < r.end)
         work += runs * max(LEAST, effort.multiply_adds + sum(effort.elements.values()))
     return work
 
@@ -111,7 +111,7 @@ def lower_conditional(context: Context, instruction: Instruction) -> Value:
     if choice.array_shape.element_type != "pred":
         raise context.unsupported(instruction)
     values = [context.value(a) for a in arguments]
-    known = by_turn(context, choice)
+    known = per_iteration(context, choice)
     predicate = context.buffer(choice) if known is None else None
     result = branch_results(context, instruction, values[0])
     otherwise, done = context.new_label(), context.new_label()
@@ -133,19 +133,19 @@ def lower_conditional(context: Context, instruction: Instruction) -> Value:
 
 
 def _lower_branch(
-    context: Context, instruction: Instruction, number: int, argument: Value, result: Value, known: ByTurn | None
+    context: Context, instruction: Instruction, number: int, argument: Value, result: Value, known: PerIteration | None
 ) -> None:
     """Lowers a branch's compute sets, in a loop in units along its rows, and assigns its values to the result.
 
     With `known` the branch belongs to iterations that are known.
     """
-    branch, around, turn = instruction.called[number], context.turned, context.turn
+    branch, around, iteration = instruction.called[number], context.turned, context.iteration
     context.turned = context.turned_in.get(instruction, {})
-    if turn is not None and known is not None:
-        turn = turn.where([bool(taken) == (number == 0) for taken in known.values])
+    if iteration is not None and known is not None:
+        iteration = iteration.where([bool(taken) == (number == 0) for taken in known.values])
     (parameter,) = branch.parameters
     context.arguments[parameter] = instruction.operands[1 + number]
-    _assign(context, instruction.name, result, lower_computation(context, branch, argument, turn))
+    _assign(context, instruction.name, result, lower_computation(context, branch, argument, iteration))
     context.turned = around
 
 
@@ -153,14 +153,14 @@ def lower_computation(
     context: Context,
     computation: Computation,
     argument: Value,
-    turn: Turn | None = None,
+    iteration: Iteration | None = None,
     order: Sequence[Instruction] | None = None,
 ) -> Value:
     """The root's value for one argument. A computation may be lowered more than once.
 
-    `turn` is the loop of which it is the body, or a branch in it, where the trip count is known.
+    `iteration` is the loop of which it is the body, or a branch in it, where the trip count is known.
     """
-    around, context.turn = context.turn, turn
+    around, context.iteration = context.iteration, iteration
     for instruction in computation.instructions:
         context.values.pop(instruction, None)
     (parameter,) = computation.parameters
@@ -169,7 +169,7 @@ def lower_computation(
         if instruction.opcode not in DEFERRED:
             context.value(instruction)
     result = context.value(computation.root)
-    context.turn = around
+    context.iteration = around
     return result
 
 

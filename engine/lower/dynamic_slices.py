@@ -9,11 +9,11 @@ from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy
-from engine.lower.known_turns import by_turn
+from engine.lower.known_iterations import per_iteration
 from engine.lower.units import SMALL_BYTES
 from engine.lower.views import whole
 from engine.machine_code.abi import Scratch
-from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Effort, Partition, Slot, Span
+from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, PerIteration, Slot, Span
 from engine.program.work.copy import Purpose
 from engine.program.work.records import Records
 
@@ -54,7 +54,7 @@ def _emit(
     known = [None if moved else counted(context, start) for start in starts]
     rows = _rows(context, shape, box_shape)
     unit_bytes = rows.grain * rows.inner * shape.dtype.itemsize if rows else 0
-    turn = Scratch.TURN + context.turn.counter if context.turn else 0
+    iteration = Scratch.ITERATION + context.iteration.counter if context.iteration else 0
     if not box_shape.elements:
         return
     scalars = [] if moved else [k or context.buffer(s) for k, s in zip(known, starts, strict=True)]
@@ -62,7 +62,7 @@ def _emit(
         (shape, Address(array[1], 0, moved)),
         (box_shape, Address(box[1])),
         [s if isinstance(s, Counted) else (s.shape, Address(s)) for s in scalars],
-        *(into_array, unit_bytes, turn),
+        *(into_array, unit_bytes, iteration),
     )
     work = Records.of(dynamic_slice, parts)
     inside = [Span(s) for s in scalars if isinstance(s, Buffer)]
@@ -83,9 +83,9 @@ def _emit(
     )
 
 
-def _moved(context: Context, array: Shape, box: Shape, starts: list[Instruction]) -> ByTurn | None:
+def _moved(context: Context, array: Shape, box: Shape, starts: list[Instruction]) -> PerIteration | None:
     """Start of the box in each iteration of the loop around it, in bytes, if known; -1 where it is not used."""
-    found = [by_turn(context, start) for start in starts]
+    found = [per_iteration(context, start) for start in starts]
     known = [each for each in found if each is not None]
     if not known or len(known) < len(found):
         return None
@@ -93,27 +93,27 @@ def _moved(context: Context, array: Shape, box: Shape, starts: list[Instruction]
     for d, (start, stride) in enumerate(zip(known, row_major_strides(array), strict=True)):
         limit = array.dimensions[d] - box.dimensions[d]
         offsets += np.clip(np.array(start.values, np.int64), 0, limit) * stride * array.dtype.itemsize
-    taken = context.turn.taken if context.turn else None
+    taken = context.iteration.taken if context.iteration else None
     if taken is not None:
         offsets = np.where(taken, offsets, -1)
-    return ByTurn(known[0].counter, tuple(offsets.tolist()))
+    return PerIteration(known[0].counter, tuple(offsets.tolist()))
 
 
 def counted(context: Context, start: Instruction) -> Counted | None:
     """A start that is an affine function of the count of the loop around it."""
-    if context.turn is None or start.opcode == "constant":
+    if context.iteration is None or start.opcode == "constant":
         return None
-    return line_in(context, context.turn.loop, context.turn.turns, start)
+    return line_in(context, context.iteration.loop, context.iteration.iterations, start)
 
 
-def line_in(context: Context, loop: Instruction, turns: int, start: Instruction) -> Counted | None:
+def line_in(context: Context, loop: Instruction, iterations: int, start: Instruction) -> Counted | None:
     """An integer of a loop's body that grows by a constant per iteration, without overflow of its type."""
     line = context.trip_counts.line_of(loop, start)
     if line is None:
         return None
     first, growth = line
     limits = np.iinfo(start.array_shape.dtype)
-    inside = all(limits.min <= value <= limits.max for value in (first, first + growth * (turns - 1)))
+    inside = all(limits.min <= value <= limits.max for value in (first, first + growth * (iterations - 1)))
     return Counted(first, growth) if inside else None
 
 

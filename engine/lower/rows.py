@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.ir import Computation, Instruction, Shape
-from engine.ir.attributes import ROWS_OF_A_TURN
+from engine.ir.attributes import ROWS_OF_AN_ITERATION
 from engine.ir.work import NO_ARRAYS, work_of
 from engine.program.program import Partition
 
@@ -42,7 +42,7 @@ def rows_of(loop: Instruction) -> RowBlocks | None:
 
     Branches of an iteration are partitioned along its rows, too.
     """
-    named = loop.get(ROWS_OF_A_TURN)
+    named = loop.get(ROWS_OF_AN_ITERATION)
     if named is not None:
         return _cut(named)
     body = loop.called[0]

@@ -25,13 +25,13 @@ def leaves(value: Value) -> list[Buffer]:
     return [value] if isinstance(value, Buffer) else [leaf for part in value for leaf in leaves(part)]
 
 
-def initial_state(context: Context, loop: Instruction, turns: int = 0) -> Value:
+def initial_state(context: Context, loop: Instruction, iterations: int = 0) -> Value:
     """The state's buffers, holding the initial values. Elements that the body never changes stay where they are.
 
-    With a known trip count `turns`, elements that the loop overwrites completely are left uninitialised.
+    With a known trip count `iterations`, elements that the loop overwrites completely are left uninitialised.
     """
     initial, body = loop.operands[0], loop.called[0]
-    unchanged, overwritten = _unchanged(body), _overwritten(context, loop, turns) if turns else set()
+    unchanged, overwritten = _unchanged(body), _overwritten(context, loop, iterations) if iterations else set()
     state: list[Value] = []
     for k, shape in enumerate(loop.tuple_shapes):
         name = f"{loop.name}.state.{k}"
@@ -94,7 +94,7 @@ def _unchanged(body: Computation) -> set[int]:
     return {k for k, new in enumerate(_new_values(body)) if _element_read(new) == k}
 
 
-def _overwritten(context: Context, loop: Instruction, turns: int) -> set[int]:
+def _overwritten(context: Context, loop: Instruction, iterations: int) -> set[int]:
     """Elements of which the body only replaces slices, all of them before the loop ends."""
     body = loop.called[0]
     users = body.users()
@@ -112,20 +112,22 @@ def _overwritten(context: Context, loop: Instruction, turns: int) -> set[int]:
         and readers[k] == [new]
         and users[new] == [body.root]
         and _new_values(body).count(new) == 1
-        and _covers(context, loop, new, turns)
+        and _covers(context, loop, new, iterations)
     }
 
 
-def _covers(context: Context, loop: Instruction, update: Instruction, turns: int) -> bool:
+def _covers(context: Context, loop: Instruction, update: Instruction, iterations: int) -> bool:
     """Whether an update's slices, one per iteration, cover the array, along its first dimension."""
     array, new, start, *_ = update.operands
     sizes, taken = array.array_shape.dimensions, new.array_shape.dimensions
     if not array.array_shape.elements or sizes[1:] != taken[1:] or start.opcode == "constant":
         return False
-    line = line_in(context, loop, turns, start)
+    line = line_in(context, loop, iterations, start)
     if line is None:
         return False
     last = sizes[0] - taken[0]
-    starts = sorted({min(max(line.first + line.growth * turn, 0), last) for turn in range(min(turns, 2 * sizes[0]))})
+    starts = sorted(
+        {min(max(line.first + line.growth * iteration, 0), last) for iteration in range(min(iterations, 2 * sizes[0]))}
+    )
     steps = [0, *(start + taken[0] for start in starts)]
     return all(start <= end for start, end in zip([*starts, sizes[0]], steps, strict=True))

@@ -16,11 +16,11 @@ class Scratch(IntEnum):
     STEP = 0
     STEPS = 1
     WORKER = 2
-    TURN = 3  # COUNTERS words: the iteration of each enclosing loop with a known trip count, the outermost first
+    ITERATION = 3  # COUNTERS words: the iteration of each enclosing loop with a known trip count, the outermost first
     BYTES = 64
 
 
-COUNTERS = Scratch.BYTES // 8 - Scratch.TURN
+COUNTERS = Scratch.BYTES // 8 - Scratch.ITERATION
 RESERVED_SCRATCH = int(Scratch.BYTES)
 
 

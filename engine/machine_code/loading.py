@@ -13,14 +13,14 @@ from engine.machine_code import half_conversions
 from engine.machine_code.keys import folder
 from engine.machine_code.objects import object_at
 from engine.machine_code.optimising import compile_text, new_target_machine
-from engine.machine_code.processor import converts_halves
+from engine.machine_code.processor import converts_half
 
 _ENGINES: list[Any] = []
 
 
 def load_objects(objects: list[tuple[str, bytes]]) -> dict[str, int]:
     """Loads (name, object code) pairs into executable memory; returns the address of each named function."""
-    if not converts_halves():
+    if not converts_half():
         _provide_half_conversions()
     return _loaded(objects)
 

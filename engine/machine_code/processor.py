@@ -55,7 +55,7 @@ def masks_are_cheap() -> bool:
 
 
 @cache
-def converts_halves() -> bool:
+def converts_half() -> bool:
     """Whether f32-f16 conversions are known to be instructions: not on x86 processors without F16C."""
     return not X86 or bool({"f16c", "avx512fp16"} & target()[1])
 

@@ -104,8 +104,8 @@ def _normal(builder: Builder, bits: Instruction, mean: Instruction, deviation: I
     logarithm = builder.elementwise("log", positive)
     # Rounding may make the number 1 and its logarithm 0, whose square root is 0.
     radius = builder.elementwise("sqrt", builder.multiply(logarithm, _splat(builder, logarithm, -2.0)))
-    turn = _fraction(builder, words[1], SIGNIFICANT_BITS[kind])
-    angle = builder.multiply(turn, _splat(builder, turn, 2 * math.pi))
+    fraction = _fraction(builder, words[1], SIGNIFICANT_BITS[kind])
+    angle = builder.multiply(fraction, _splat(builder, fraction, 2 * math.pi))
     standard = builder.multiply(radius, builder.elementwise("cosine", angle))
     scale, centre = builder.convert(deviation, kind), builder.convert(mean, kind)
     return builder.convert(builder.add(centre, builder.multiply(scale, standard)), mean.array_shape.element_type)

@@ -143,11 +143,11 @@ def pipelined(
 ) -> Pipelined:
     """The pipeline of a module that is inlined and cut into `parts`. Raises ConfigurationError as `pipeline`."""
     accumulation = Accumulation(pipelining.steps, pipelining.replicas, pipelining.reduction)
-    in_turn = schedule.kind == "Sequential"
+    sequential = schedule.kind == "Sequential"
     empty = pipelining.empty_stages
-    placement = place(module, roles, parts, pipelining.stages, in_turn=in_turn, empty_stages=empty, names=names)
+    placement = place(module, roles, parts, pipelining.stages, sequential=sequential, empty_stages=empty, names=names)
     # One micro-batch at a time stores nothing for others: recomputation would only cost time.
-    recompute = "none" if in_turn else schedule.recomputation
+    recompute = "none" if sequential else schedule.recomputation
     plans = plan_parts(module, roles, parts, placement, recompute=recompute)
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
     repetition = Repetition(module, roles, accumulation, parts, kinds)

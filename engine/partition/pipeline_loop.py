@@ -45,7 +45,7 @@ def items_of(schedule: Schedule, plans: Mapping[Part, PartPlan], replicas: int) 
     Of parts that share a slot, readers come before writers of the values they read: no extra copy is kept for them.
     """
     ordered = sorted(plans, key=lambda part: (part.start % schedule.period, -schedule.position(part)))
-    return [Item(part, plans[part], schedule.turn_of(part) * replicas) for part in ordered]
+    return [Item(part, plans[part], schedule.iteration_of(part) * replicas) for part in ordered]
 
 
 def waiting(items: Sequence[Item]) -> dict[Instruction, int]:
@@ -84,7 +84,7 @@ class PipelineLoop:
         self.accumulation, self.parts = accumulation, parts
         self.items = items_of(schedule, plans, accumulation.replicas)
         self.total = accumulation.micro_batches
-        self.turns = self.total + max(item.delay for item in self.items)
+        self.iterations = self.total + max(item.delay for item in self.items)
         self.places = Places(outputs)
         self.initial: list[Instruction] = []
         self.reduced: dict[Instruction, Instruction] = {}
@@ -107,7 +107,7 @@ class PipelineLoop:
         for parameter, new in zip(self.module.entry.parameters, parameters, strict=True):
             if parameter in given:
                 places.given[parameter] = self._add(new)
-        if self.turns > self.total:
+        if self.iterations > self.total:
             self._add_crossings()
         loop = self._while(counter)
         for mark, place in places.gradients.items():
@@ -146,12 +146,12 @@ class PipelineLoop:
         state = body.parameter_of(shape)
         elements = {place: body.get_tuple_element(state, place) for place in range(len(self.initial))}
         index = elements[counter]
-        if self.turns == self.total:
-            turn, before = MicroBatch(body, self.accumulation, index), dict(elements)
+        if self.iterations == self.total:
+            iteration, before = MicroBatch(body, self.accumulation, index), dict(elements)
             crossed: dict[Instruction, Instruction] = {}
             for item in self.items:
                 elements |= add_part(
-                    body, turn, self.parts, item.plan, places=self.places, elements=before, crossed=crossed
+                    body, iteration, self.parts, item.plan, places=self.places, elements=before, crossed=crossed
                 )
         else:
             for item in self.items:
@@ -160,7 +160,7 @@ class PipelineLoop:
         root = body.tuple(*(elements[place] for place in range(len(self.initial))))
         condition = Builder("more_turns")
         counted = condition.get_tuple_element(condition.parameter_of(shape), counter)
-        test = condition.compare(counted, condition.constant(self.turns, INDEX), "LT")
+        test = condition.compare(counted, condition.constant(self.iterations, INDEX), "LT")
         called = (with_own_names(body.build(root)), condition.build(test))
         initial = self.entry.tuple(*self.initial)
         return self.entry.instruction("while", shape, (initial,), called, **attributes_of_loop(self.module))
@@ -178,8 +178,8 @@ class PipelineLoop:
         run = Builder(name)
         taken = run.parameter_of(argument.shape)
         inside = {place: run.get_tuple_element(taken, k) for k, place in enumerate((*changing, *constant))}
-        turn = MicroBatch(run, self.accumulation, run.get_tuple_element(taken, len(inside)))
-        inside |= add_part(run, turn, self.parts, item.plan, places=self.places, elements=dict(inside), crossed={})
+        iteration = MicroBatch(run, self.accumulation, run.get_tuple_element(taken, len(inside)))
+        inside |= add_part(run, iteration, self.parts, item.plan, places=self.places, elements=dict(inside), crossed={})
         new = with_own_names(run.build(run.tuple(*(inside[place] for place in changing))))
         shape = TupleShape(tuple(self.initial[place].shape for place in changing))
         operands = (self._has_one(body, item, index), argument, argument)
@@ -194,4 +194,4 @@ class PipelineLoop:
         if not item.delay:
             return before_end
         begun = body.compare(index, body.constant(item.delay, INDEX), "GE")
-        return begun if end == self.turns else body.elementwise("and", begun, before_end)
+        return begun if end == self.iterations else body.elementwise("and", begun, before_end)

@@ -47,7 +47,7 @@ class Places:
 
 def add_part(
     builder: Builder,
-    turn: MicroBatch,
+    iteration: MicroBatch,
     parts: Cut,
     plan: PartPlan,
     *,
@@ -60,7 +60,7 @@ def add_part(
     `crossed` has the values that come from earlier parts of the same iteration, and gets those that this one computes.
     """
     new = {p: elements[places.given[p]] for p in plan.shared}
-    new |= {p: turn.feed(elements[places.given[p]], p) for p in plan.feeds}
+    new |= {p: iteration.feed(elements[places.given[p]], p) for p in plan.feeds}
     for value in plan.reads:
         known_as = plan.stands_for.get(value, value)
         if value in crossed:
@@ -68,11 +68,11 @@ def add_part(
         elif value in places.holders:
             new[known_as] = elements[places.holders[value]]
         else:
-            slot = _slot(turn, places.depths[value], builder)
-            new[known_as] = turn.taken(elements[places.rings[value]], slot)
+            slot = _slot(iteration, places.depths[value], builder)
+            new[known_as] = iteration.taken(elements[places.rings[value]], slot)
     for parameter, number in plan.variables.items():
         state = elements[places.states[number]]
-        new[parameter] = turn.row(state) if number in places.rows else state
+        new[parameter] = iteration.row(state) if number in places.rows else state
     for each in plan.copied:
         new[each] = changed(each, operands=[new[operand] for operand in each.operands])
         builder.instructions.append(new[each])
@@ -83,25 +83,25 @@ def add_part(
         if value in places.holders:
             following[places.holders[value]] = made
         if value in places.rings:
-            place, slot = places.rings[value], _slot(turn, places.depths[value], builder)
-            following[place] = turn.put(elements[place], slot, made)
+            place, slot = places.rings[value], _slot(iteration, places.depths[value], builder)
+            following[place] = iteration.put(elements[place], slot, made)
     for mark in plan.marks:
         place = places.gradients[mark]
-        following[place] = turn.accumulated(mark, elements[place], new[mark.operands[0]])
+        following[place] = iteration.accumulated(mark, elements[place], new[mark.operands[0]])
     for number in plan.states:
         place, value = places.states[number], new[parts.moving[number]]
-        following[place] = turn.with_row(elements[place], value) if number in places.rows else value
+        following[place] = iteration.with_row(elements[place], value) if number in places.rows else value
     for value in plan.last:
         place = places.lasts[value]
-        following[place] = _kept(turn, places.outputs, elements[place], new[value], builder)
+        following[place] = _kept(iteration, places.outputs, elements[place], new[value], builder)
     return following
 
 
-def _slot(turn: MicroBatch, depth: int, builder: Builder) -> Instruction:
-    return builder.elementwise("remainder", turn.index, builder.constant(depth, INDEX))
+def _slot(iteration: MicroBatch, depth: int, builder: Builder) -> Instruction:
+    return builder.elementwise("remainder", iteration.index, builder.constant(depth, INDEX))
 
 
-def _kept(turn: MicroBatch, outputs: Outputs, old: Instruction, new: Instruction, builder: Builder) -> Instruction:
+def _kept(iteration: MicroBatch, outputs: Outputs, old: Instruction, new: Instruction, builder: Builder) -> Instruction:
     if outputs == "all":
-        return turn.put(old, turn.index, new)
+        return iteration.put(old, iteration.index, new)
     return builder.add(old, new) if outputs == "sum" else new

@@ -158,7 +158,7 @@ class ReplicaCopies:
         if target == OUTFEED:
             return self._outfeed(instruction, operands)
         if target == INFEED or target not in COLLECTIVES:
-            return self._in_turn(instruction, operands)
+            return self._in_sequence(instruction, operands)
         (operand,) = operands[0]
         copies = meet(self.b, instruction, [operand.of(replica) for replica in self.replicas])
         (kind,) = self.uniformity.after(instruction, [(operand.kind,)])
@@ -176,7 +176,7 @@ class ReplicaCopies:
         call = self._add(instruction, [*taken, token.of(0)])
         return [Held(Differing.STATE, (each,)) for each in self._leaves(call)]
 
-    def _in_turn(self, instruction: Instruction, operands: list[Value]) -> Value:
+    def _in_sequence(self, instruction: Instruction, operands: list[Value]) -> Value:
         """Each replica's execution takes the token of the previous one."""
         *leaves, (token,) = operands
         following, results = token.of(0), []

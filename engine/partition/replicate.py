@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
-from engine.partition.accumulation_turns import without_accumulation_turns
+from engine.partition.accumulation_iterations import without_accumulation_iterations
 from engine.partition.collectives import stacked
 from engine.partition.copies import with_own_names
 from engine.partition.replica_copies import Held, ReplicaCopies, Value
@@ -19,7 +19,7 @@ from engine.passes.inline_calls import inline_calls
 from engine.passes.running import Pass, run_passes
 from engine.passes.simplify_shapes import simplify_shapes
 
-BEFORE: tuple[Pass, ...] = (without_accumulation_turns, inline_calls, dead_code)
+BEFORE: tuple[Pass, ...] = (without_accumulation_iterations, inline_calls, dead_code)
 AFTER: tuple[Pass, ...] = (inline_calls, common_subexpressions, simplify_shapes, dead_code)
 
 

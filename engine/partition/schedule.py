@@ -71,7 +71,7 @@ class Schedule:
         """The index of a part in a micro-batch's path: forward through the stages, and back."""
         return part.stage if part.kind == "forward" else 2 * self.stages - 1 - part.stage
 
-    def turn_of(self, part: Part) -> int:
+    def iteration_of(self, part: Part) -> int:
         """The number of periods from the start to micro-batch 0's run of a part."""
         return part.start // self.period
 
@@ -135,11 +135,11 @@ def _grouped(devices: Devices, training: bool, recomputes: bool) -> tuple[int, l
     parts = []
     for stage, lane in enumerate(lanes):
         parts.append(Part("forward", stage, period * stage + lane))
-        turn = period * (2 * stages - 1 - stage)
+        iteration = period * (2 * stages - 1 - stage)
         if recomputes:
-            parts.append(Part("recompute", stage, turn + width + lane))
+            parts.append(Part("recompute", stage, iteration + width + lane))
         if training:
-            parts.append(Part("backward", stage, turn + period - width + lane))
+            parts.append(Part("backward", stage, iteration + period - width + lane))
     return period, parts
 
 

@@ -66,26 +66,26 @@ def place(
     parts: Cut,
     stages: int,
     *,
-    in_turn: bool = False,
+    sequential: bool = False,
     empty_stages: bool = False,
     names: Mapping[int, str] | None = None,
 ) -> Placement:
     """The positions of a module that has been inlined and cut.
 
-    `in_turn` says that a micro-batch only begins when the previous one has finished, so variables may change anywhere.
-    Raises ConfigurationError for scopes of stages that do not exist or, without `empty_stages`, are empty, and for
-    values or variables that an earlier stage would need from a later one.
+    `sequential` says that a micro-batch only begins when the previous one has finished, so variables may change
+    anywhere. Raises ConfigurationError for scopes of stages that do not exist or, without `empty_stages`, are empty,
+    and for values or variables that an earlier stage would need from a later one.
     """
-    placing = _Placing(module, roles, parts, stages, in_turn, names or {})
+    placing = _Placing(module, roles, parts, stages, sequential, names or {})
     placing.check_scopes(empty_stages)
     return placing.run()
 
 
 class _Placing:
     def __init__(
-        self, module: Module, roles: Sequence[str], parts: Cut, stages: int, in_turn: bool, names: Mapping[int, str]
+        self, module: Module, roles: Sequence[str], parts: Cut, stages: int, sequential: bool, names: Mapping[int, str]
     ) -> None:
-        self.stages, self.in_turn, self.names, self.parts = stages, in_turn, names, parts
+        self.stages, self.sequential, self.names, self.parts = stages, sequential, names, parts
         self.roots = [*(m.operands[0] for m in parts.marks), *parts.moving.values(), *parts.last]
         parameters = module.entry.parameters
         self.owned = {parameters[number]: value for number, value in parts.moving.items()}
@@ -114,7 +114,7 @@ class _Placing:
         for instruction, wanted in self.wanted.items():
             if flowing[instruction] > wanted and instruction not in fixed:
                 raise self._out_of_order(instruction, flowing)
-        if self.in_turn:
+        if self.sequential:
             return Placement(self.stages, flowing)
         owners = dict.fromkeys(self.owned, 0)
         while True:

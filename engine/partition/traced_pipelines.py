@@ -12,7 +12,7 @@ from dataclasses import asdict
 from engine.errors import ConfigurationError
 from engine.ir import Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.ir.device_operations import PIPELINE_TURN, UPDATED_ONCE, config_of, target_of
+from engine.ir.device_operations import PIPELINE_ITERATION, UPDATED_ONCE, config_of, target_of
 from engine.partition.copies import Copies, with_own_names
 from engine.partition.marks import cut
 from engine.partition.pipeline import Pipelined, Pipelining, pipelined
@@ -36,24 +36,24 @@ def with_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
     Raises ConfigurationError for loops that cannot be cut into their stages, or are inside another pipeline, and the
     errors of `Pipelining.make_schedule`.
     """
-    if not any(_is_turn(i) for c in module.computations() for i in c.instructions):
+    if not any(_is_iteration(i) for c in module.computations() for i in c.instructions):
         return module, []
     module = run_passes(module, (inline_calls,))
     made: list[Pipelined] = []
 
     def visit(before: Instruction, loop: Instruction) -> Instruction | None:
-        turns = [i for i in loop.called[0].instructions if _is_turn(i)] if loop.opcode == "while" else []
-        if not turns:
+        iterations = [i for i in loop.called[0].instructions if _is_iteration(i)] if loop.opcode == "while" else []
+        if not iterations:
             return None
-        pipeline = _pipeline(loop, turns[0])
+        pipeline = _pipeline(loop, iterations[0])
         made.append(pipeline.pipelined)
         return changed(loop, called=(pipeline.body(loop.called[0]), loop.called[1]))
 
     return rewrite(module, visit), made
 
 
-def _is_turn(instruction: Instruction) -> bool:
-    return target_of(instruction) == PIPELINE_TURN
+def _is_iteration(instruction: Instruction) -> bool:
+    return target_of(instruction) == PIPELINE_ITERATION
 
 
 class _Body:
@@ -74,8 +74,8 @@ class _Body:
         return with_own_names(builder.build(builder.tuple(*elements)))
 
 
-def _pipeline(loop: Instruction, turn: Instruction) -> _Body:
-    config = config_of(turn)
+def _pipeline(loop: Instruction, iteration: Instruction) -> _Body:
+    config = config_of(iteration)
     given, training = config["pipelining"], bool(config["training"])
     options = {"storage": Storage(**given["storage"]), "options": stage_options_from(given["options"])}
     pipelining = Pipelining(**{**given, **options})
@@ -123,11 +123,11 @@ def _with_results(module: Module, numbers: list[int]) -> Module:
 
 
 def _without_marks(module: Module) -> Module:
-    inner = [i for c in module.computations() if c is not module.entry for i in c.instructions if _is_turn(i)]
+    inner = [i for c in module.computations() if c is not module.entry for i in c.instructions if _is_iteration(i)]
     if inner:
         raise ConfigurationError(
             "Expected one pipeline for each loop of a program. Received: a pipeline inside a stage of another. Call "
             "pipeline() outside of stages."
         )
-    marks = (PIPELINE_TURN, UPDATED_ONCE)
+    marks = (PIPELINE_ITERATION, UPDATED_ONCE)
     return rewrite(module, lambda _, each: each.operands[0] if target_of(each) in marks else None)

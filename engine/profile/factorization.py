@@ -38,9 +38,9 @@ def triangular_solve(
             key=lambda found: found.cycles,
         )
     blocks = -(-size // block)
-    turns = -(-matrices * blocks // target.tiles)
-    compute, exchange, sync = turns * _inverse(block, target), target.exchange_start_cycles, target.sync_cycles
-    held = 2 * block * block * 4 * turns
+    iterations = -(-matrices * blocks // target.tiles)
+    compute, exchange, sync = iterations * _inverse(block, target), target.exchange_start_cycles, target.sync_cycles
+    held = 2 * block * block * 4 * iterations
     width = block
     while width < size:
         # The lower left block of twice the width is the product of one half's inverse, itself and the other's inverse.
@@ -67,12 +67,12 @@ def cholesky(
         return min(
             (cholesky(matrices, size, target, options, b) for b in _blocks(size)), key=lambda found: found.cycles
         )
-    turns = -(-matrices // target.tiles)
+    iterations = -(-matrices // target.tiles)
     compute = exchange = sync = held = 0
     tiles = min(target.tiles, matrices)
     for at in range(0, size, block):
         # A factor takes a third of the multiply-adds of an inverse.
-        compute += turns * (_inverse(block, target) + _inverse(block, target) // 3)
+        compute += iterations * (_inverse(block, target) + _inverse(block, target) // 3)
         exchange += target.exchange_start_cycles
         sync += target.sync_cycles
         rest = size - at - block

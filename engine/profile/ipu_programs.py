@@ -37,7 +37,7 @@ def joined(
     updates = [stretch.begin for stretch in stretches if stretch.step.kind == "update"]
     if updates:
         # All micro-batches come before the update: the sums that they add to are live throughout.
-        joining.program.regions.append(Region(0, min(updates), repeats=True, turns=1))
+        joining.program.regions.append(Region(0, min(updates), repeats=True, iterations=1))
     for value, depth in rings.items():
         shape = value.array_shape.with_dimensions((depth, *value.array_shape.dimensions))
         joining.program.outputs.append(Buffer(STASH + readable_name(value.op_name, value.name), shape))

@@ -21,7 +21,7 @@ def runs_of(program: Program) -> list[int]:
 
 def unknown_loops(program: Program) -> int:
     """The number of loops with an unknown trip count."""
-    return sum(region.repeats and region.turns is None for region in program.regions)
+    return sum(region.repeats and region.iterations is None for region in program.regions)
 
 
 def _body(program: Program, loop: Region) -> int:
@@ -31,6 +31,6 @@ def _body(program: Program, loop: Region) -> int:
 
 
 def _runs(loop: Region, body: int, at: int) -> int:
-    if loop.turns is None:
+    if loop.iterations is None:
         return 1
-    return loop.turns if at >= body else loop.turns + 1
+    return loop.iterations if at >= body else loop.iterations + 1

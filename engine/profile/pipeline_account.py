@@ -307,13 +307,13 @@ class _Accounting:
         """The values that wait on an IPU for a later part of it, each with its number of micro-batches."""
         found: dict[Instruction, int] = {}
         stages = self._stages_on(ipu)
-        in_turn = self.schedule.kind == "Sequential"
+        sequential = self.schedule.kind == "Sequential"
         for plan in self.plans:
             if self.source.placement.stage(plan.position) not in stages:
                 continue
             for value in plan.reads:
                 first = self._first_on(value, ipu)
-                if first is plan or (in_turn and value.opcode == "parameter"):
+                if first is plan or (sequential and value.opcode == "parameter"):
                     continue
                 depth = self.schedule.depth(self._part(first.position), self._part(plan.position))
                 found[value] = max(found.get(value, 0), depth)

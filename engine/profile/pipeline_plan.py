@@ -132,7 +132,7 @@ def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, buil
             f"be cut into {most}. Nearest legal number: {most}."
         )
     step = _Layers(traced)
-    source = step.source(dict(enumerate(range(len(traced.names)))), len(traced.names), in_turn=True)
+    source = step.source(dict(enumerate(range(len(traced.names)))), len(traced.names), sequential=True)
     profile, unsplit = layer_profile(
         source, traced.constants, traced.names, target, build=build, uncut=traced.uncut, assumptions=options.assumptions
     )
@@ -208,17 +208,17 @@ class _Layers:
         self.module = run_passes(traced.module, BEFORE_STAGES)
         self.parts = cut(self.module, traced.roles, traced.once, {}, training=traced.training)
 
-    def source(self, stage_of: Mapping[int, int], stages: int, *, in_turn: bool) -> PipelineSource:
+    def source(self, stage_of: Mapping[int, int], stages: int, *, sequential: bool) -> PipelineSource:
         """The step with its layers in the stages of `stage_of`."""
         module = self.module
         with restaged(module, stage_of):
-            placement = place(module, self.traced.roles, self.parts, stages, in_turn=in_turn, empty_stages=True)
+            placement = place(module, self.traced.roles, self.parts, stages, sequential=sequential, empty_stages=True)
         return PipelineSource(module, self.traced.roles, self.parts, placement)
 
     def accounted(self, balance: Balance, options: PlanOptions, target: Target, build: Build) -> Account:
         """Cost report of the step in these stages."""
         stage_of = {layer: balance.stage_of(layer) for layer in range(len(self.traced.names))}
-        source = self.source(stage_of, options.stages, in_turn=options.schedule == "Sequential")
+        source = self.source(stage_of, options.stages, sequential=options.schedule == "Sequential")
         step = PipelineStep(self.module.name, source, balance.schedule, self.traced.constants)
         return account_pipeline(step, target, build, assumptions=options.assumptions)
 

@@ -189,7 +189,7 @@ def _vertices(
     rows, k = piece.rows, piece.inputs * product(piece.taps, like=piece.inputs)
     turned_a = piece.source(size) if "a" in convolution.turned else np.zeros_like(rows)
     turned_b = piece.kernel if "b" in convolution.turned and convolution.resident != "b" else np.zeros_like(rows)
-    turning = _turn_cycles(turned_a + turned_b, kind)
+    turning = _transpose_cycles(turned_a + turned_b, kind)
     turned = (turned_a + turned_b) * item
     found = []
     # The trailing dimensions of the kernel can be unrolled into input features.
@@ -261,7 +261,7 @@ def _cycles_of(received_bytes: np.ndarray, target: Target) -> np.ndarray:
     return -(-received_bytes // target.exchange_bytes_per_cycle) + target.exchange_start_cycles
 
 
-def _turn_cycles(elements: np.ndarray, kind: str) -> np.ndarray:
+def _transpose_cycles(elements: np.ndarray, kind: str) -> np.ndarray:
     cycles, each = loop_of("turn", kind)
     return -(-elements // each) * cycles
 

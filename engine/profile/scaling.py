@@ -126,10 +126,10 @@ def predict(
     counts = tuple(replicas)
     if not counts or min(counts) < 1:
         raise ConfigurationError(f"Expected numbers of replicas of at least 1. Received: {counts}. Nearest: 1.")
-    turns = [workload.accumulation * (counts[0] / n if kind == "strong" else 1.0) for n in counts]
+    accumulations = [workload.accumulation * (counts[0] / n if kind == "strong" else 1.0) for n in counts]
     if accumulation is not None:
-        turns = list(accumulation)
-    found = [_predicted(workload, target, n, each) for n, each in zip(counts, turns, strict=True)]
+        accumulations = list(accumulation)
+    found = [_predicted(workload, target, n, each) for n, each in zip(counts, accumulations, strict=True)]
     alone = found[0].samples_per_second / counts[0]
     return tuple(replace(each, efficiency=each.samples_per_second / each.replicas / alone) for each in found)
 

@@ -76,8 +76,8 @@ def vertex_cycles(operations: tuple[tuple[str, str], ...], elements: int, target
     supervisor, slots = prologue(operations, form)
     share = -(-elements // target.workers_per_tile)
     for opcode, kind in operations:
-        cycles, per_turn = loop_of(opcode, kind)
-        slots += -(-share // per_turn) * cycles
+        cycles, per_iteration = loop_of(opcode, kind)
+        slots += -(-share // per_iteration) * cycles
     return int(supervisor + target.workers_per_tile * slots)
 
 

@@ -6,7 +6,7 @@ from math import prod
 
 from engine.program.program import Program
 
-UNKNOWN_TURNS = 10
+UNKNOWN_ITERATIONS = 10
 """Iterations assumed for a loop whose trip count is known only at run time."""
 SMALL_PIECE = 2000
 """Elements and multiply-adds that take about as long as a barrier, 0.2 microseconds with two workers of a Xeon."""
@@ -30,7 +30,9 @@ def _efforts(program: Program) -> list[tuple[int, int]]:
     loops = [region for region in program.regions if region.repeats]
     return [
         (
-            prod(r.turns if r.turns is not None else UNKNOWN_TURNS for r in loops if r.begin <= at < r.end),
+            prod(
+                r.iterations if r.iterations is not None else UNKNOWN_ITERATIONS for r in loops if r.begin <= at < r.end
+            ),
             each.effort.multiply_adds + sum(each.effort.elements.values()),
         )
         for at, each in enumerate(program.compute_sets)

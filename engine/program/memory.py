@@ -12,7 +12,7 @@ from engine.program.syncs import syncs
 from engine.program.uses import BufferUses
 
 ALIGNMENT = 64
-TURN_BYTES = 1 << 20
+ITERATION_BYTES = 1 << 20
 """Bytes up to which an iteration's arrays (half a core's cache) do not share memory."""
 HELD_BYTES = 1 << 18
 """Arrays up to this size keep their memory until the next barrier: a barrier costs more than new lines in the cache."""
@@ -52,18 +52,18 @@ def lifetimes(program: Program, uses: BufferUses, *, held: bool = True) -> dict[
         for buffer, (first, last) in found.items():
             found[buffer] = _through_loop(region, first, last)
     if held:
-        _hold_turns(program, found)
+        _hold_iterations(program, found)
     return {b: span for b, span in found.items() if b.kind in ("arena", "feed")}
 
 
-def _hold_turns(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
+def _hold_iterations(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
     """Small arrays of an iteration are live throughout it: reusing their memory would need a barrier."""
     repeating = [r for r in program.regions if r.repeats]
     for region in repeating:
         if any(r is not region and region.begin <= r.begin and r.end <= region.end for r in repeating):
             continue
         inside = [b for b, (first, last) in found.items() if region.begin <= first and last < region.end]
-        if sum(buffer.shape.bytes for buffer in inside if buffer.kind == "arena") <= TURN_BYTES:
+        if sum(buffer.shape.bytes for buffer in inside if buffer.kind == "arena") <= ITERATION_BYTES:
             found.update((buffer, (region.begin, region.end - 1)) for buffer in inside)
 
 

@@ -27,7 +27,7 @@ def print_mark(mark: Mark) -> str:
     """A mark as one line of text."""
     condition = "" if mark.predicate is None else f" if {mark.predicate.name} is {mark.when}"
     condition += "" if mark.known is None else f" in the iterations {mark.known.values} that are {mark.when}"
-    return f"{mark.kind} {mark.label}{condition}" + (f", {mark.turns} iterations" if mark.turns else "")
+    return f"{mark.kind} {mark.label}{condition}" + (f", {mark.iterations} iterations" if mark.iterations else "")
 
 
 def print_work(work: Work) -> str:

@@ -13,7 +13,7 @@ from engine.ir.origin import Origin
 from engine.ir.shape import Shape
 from engine.program.buffer import Address as Address
 from engine.program.buffer import Buffer as Buffer
-from engine.program.buffer import IterationNumber as ByTurn
+from engine.program.buffer import IterationNumber as PerIteration
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.work.base import Relocation as Relocation
 from engine.program.work.base import Work
@@ -32,7 +32,7 @@ class Partition:
 class Slot:
     """`bytes` of a buffer from an offset that differs per iteration of a loop; -1 in iterations that do not use it."""
 
-    begin: ByTurn
+    begin: PerIteration
     bytes: int
 
 
@@ -96,7 +96,7 @@ class Mark:
     (the step ends here if the compute set before has waited for the host in vain). A branch without a predicate is
     taken in the iterations of a loop in which `known` is `when`: each worker decides by itself. A jump with `when` is a
     point at which an interrupted call leaves its step; so is a "repeat" with it, which goes back to the label until
-    there were `turns` iterations. Each worker counts them, in its counter number `counter`.
+    there were `iterations` iterations. Each worker counts them, in its counter number `counter`.
     """
 
     position: int
@@ -104,23 +104,23 @@ class Mark:
     label: int
     predicate: Buffer | None = None
     when: bool = False
-    turns: int = 0
+    iterations: int = 0
     counter: int = 0
-    known: ByTurn | None = None
+    known: PerIteration | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
     """Compute sets begin <= k < end that run together: as a loop's body (`repeats`), or conditionally.
 
-    `turns` is the trip count of a loop, None if it is known only at run time. A `long` loop may take so long that a
-    call cannot wait for its end: an interruption leaves it, and variables keep their old values until it is over.
+    `iterations` is the trip count of a loop, None if it is known only at run time. A `long` loop may take so long that
+    a call cannot wait for its end: an interruption leaves it, and variables keep their old values until it is over.
     """
 
     begin: int
     end: int
     repeats: bool
-    turns: int | None = None
+    iterations: int | None = None
     long: bool = False
 
 

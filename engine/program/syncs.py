@@ -43,19 +43,19 @@ def free_marks(marks: Sequence[Mark]) -> set[Mark]:
     A jump is free before the label of a branch known per iteration; a label, if all marks that lead there are, unless a
     loop begins there: a wait before the loop then is not repeated in each iteration.
     """
-    by_turns = {mark.label for mark in marks if mark.kind == "branch" and mark.known is not None}
+    per_iteration = {mark.label for mark in marks if mark.kind == "branch" and mark.known is not None}
     free = {
         mark
         for mark, after in zip(marks, [*marks, None][1:], strict=True)
         if (mark.kind == "branch" and mark.known is not None)
-        or (mark.kind == "repeat" and not mark.when and not _has_branches_by_turns(marks, mark))
-        or (mark.kind == "jump" and after is not None and after.kind == "label" and after.label in by_turns)
+        or (mark.kind == "repeat" and not mark.when and not _has_branches_per_iteration(marks, mark))
+        or (mark.kind == "jump" and after is not None and after.kind == "label" and after.label in per_iteration)
     }
     met = {mark.label for mark in marks if mark.kind == "repeat" or (mark.kind != "label" and mark not in free)}
     return free | {mark for mark in marks if mark.kind == "label" and mark.label not in met}
 
 
-def _has_branches_by_turns(marks: Sequence[Mark], repeat: Mark) -> bool:
+def _has_branches_per_iteration(marks: Sequence[Mark], repeat: Mark) -> bool:
     """Whether a loop has parts that not all iterations run: one barrier per iteration saves several in the parts."""
     begin = next(k for k, mark in enumerate(marks) if mark.kind == "label" and mark.label == repeat.label)
     return any(mark.known is not None for mark in marks[begin : marks.index(repeat)])
@@ -140,9 +140,9 @@ class _Flow:
 
     def _conflict(self, old: int, new: int) -> bool:
         if (old, new) not in self.conflicts:
-            same_turn = old < self.count
-            before = self.touches[old if same_turn else old - self.count]
-            found = any(_conflict(one, other, same_turn) for other in self.touches[new] for one in before)
+            same_iteration = old < self.count
+            before = self.touches[old if same_iteration else old - self.count]
+            found = any(_conflict(one, other, same_iteration) for other in self.touches[new] for one in before)
             self.conflicts[old, new] = found
         return self.conflicts[old, new]
 
@@ -153,10 +153,10 @@ def _touches(compute_set: ComputeSet, workers: int, place: Place) -> list[_Touch
     return [_Touch(s, ranges, *place(s.buffer), w) for s, w in spans if s.buffer.kind != "constant"]
 
 
-def _conflict(old: _Touch, new: _Touch, same_turn: bool) -> bool:
+def _conflict(old: _Touch, new: _Touch, same_iteration: bool) -> bool:
     if not (old.writes or new.writes) or old.stop <= new.start or new.stop <= old.start:
         return False
-    if same_turn and _in_other_slots(old.span, new.span):
+    if same_iteration and _in_other_slots(old.span, new.span):
         return False
     pairs = ((w, v) for w in range(len(old.ranges)) for v in range(len(new.ranges)) if w != v)
     return any(_meet(old, old.ranges[w], new, new.ranges[v]) for w, v in pairs)

@@ -23,7 +23,7 @@ from engine.ir.device_operations import QueueSignature
 from engine.program.effort import effort_of, is_fine_grained
 from engine.program.host_passes.pipeline import HOST_PASSES
 from engine.program.memory import plan_memory
-from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Mark, Partition, Program, Span
+from engine.program.program import Address, Buffer, ComputeSet, Mark, Partition, PerIteration, Program, Span
 from engine.program.running import run_passes
 from engine.program.syncs import ranges_of, syncs
 from engine.program.work.base import Encoded
@@ -38,13 +38,13 @@ from engine.runtime.executor import (
     State,
     branch_row,
     compute_row,
+    iteration_row,
     jump_row,
     new_scratch,
     new_state,
     repeat_row,
     step_table,
     sync_row,
-    turn_row,
 )
 from engine.runtime.feeds import RowFeed
 from engine.runtime.native_threads import codelets_of_calls
@@ -84,7 +84,7 @@ class Executable:
         self._codelets = self._compile(progress)
         self._place()
         self._tables: dict[tuple[bool, int], np.ndarray] = {}
-        self._preds_by_turn: dict[ByTurn, np.ndarray] = {}
+        self._preds_per_iteration: dict[PerIteration, np.ndarray] = {}
         self._scratch_bytes = max((each.scratch_bytes for each in self._blocks), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.choice = WorkerChoice()
@@ -225,20 +225,20 @@ class Executable:
                 labels[-len(rows)] = len(rows) + 1
                 rows.append(jump_row(workers, -len(rows), leaves=True))
             elif mark.kind == "repeat":
-                rows.append(repeat_row(workers, mark.label, mark.turns, mark.counter, mark.when))
+                rows.append(repeat_row(workers, mark.label, mark.iterations, mark.counter, mark.when))
             elif mark.known is not None:
                 predicates = self._preds(mark.known).ctypes.data
-                rows.append(turn_row(workers, mark.label, mark.known.counter, predicates, mark.when))
+                rows.append(iteration_row(workers, mark.label, mark.known.counter, predicates, mark.when))
             elif mark.predicate is None:
                 rows.append(jump_row(workers, mark.label, mark.when))
             else:
                 rows.append(branch_row(workers, mark.label, self._addresses[mark.predicate], mark.when))
 
-    def _preds(self, known: ByTurn) -> np.ndarray:
+    def _preds(self, known: PerIteration) -> np.ndarray:
         """A pred for each iteration of a loop, int8."""
-        if known not in self._preds_by_turn:
-            self._preds_by_turn[known] = np.array(known.values, np.int8)
-        return self._preds_by_turn[known]
+        if known not in self._preds_per_iteration:
+            self._preds_per_iteration[known] = np.array(known.values, np.int8)
+        return self._preds_per_iteration[known]
 
     def run(
         self,

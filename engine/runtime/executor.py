@@ -51,10 +51,10 @@ class RowKind(IntEnum):
     BRANCH = 2
     JUMP = 3
     REPEAT = 4
-    TURN = 5
+    ITERATION = 5
 
 
-STEERING = (RowKind.BRANCH, RowKind.JUMP, RowKind.REPEAT, RowKind.TURN)
+STEERING = (RowKind.BRANCH, RowKind.JUMP, RowKind.REPEAT, RowKind.ITERATION)
 
 
 class Column(IntEnum):
@@ -177,20 +177,20 @@ def _leaves(state: int, worker: int, workers: int) -> bool:
 
 
 @inner
-def another_turn(row: int, scratch: int) -> bool:
+def another_iteration(row: int, scratch: int) -> bool:
     """Counts an iteration; whether there is another one. Resets the counter after the last."""
-    counter = scratch + 8 * (Scratch.TURN + word(row, Column.PARAMETERS))
-    turn = word(counter, 0) + 1
-    again = turn < word(row, Column.PREDICATE)
-    store_i64(counter, turn if again else 0)
+    counter = scratch + 8 * (Scratch.ITERATION + word(row, Column.PARAMETERS))
+    iteration = word(counter, 0) + 1
+    again = iteration < word(row, Column.PREDICATE)
+    store_i64(counter, iteration if again else 0)
     return again
 
 
 @inner
 def is_followed_now(row: int, scratch: int) -> bool:
     """Whether a worker jumps at a turn row in the current iteration of its loop."""
-    turn = word(scratch, Scratch.TURN + word(row, Column.PARAMETERS))
-    return (load_i8(word(row, Column.PREDICATE) + turn) != 0) == (word(row, Column.TRUTH) != 0)
+    iteration = word(scratch, Scratch.ITERATION + word(row, Column.PARAMETERS))
+    return (load_i8(word(row, Column.PREDICATE) + iteration) != 0) == (word(row, Column.TRUTH) != 0)
 
 
 @inner
@@ -218,7 +218,7 @@ def _run_rows(state: int, worker: int, workers: int, scratch: int) -> bool:
         elif kind == 4:
             if word(row, Column.TRUTH) != 0 and _leaves(state, worker, workers):
                 return False
-            row = first + row_bytes * word(row, Column.TARGET) if another_turn(row, scratch) else row + row_bytes
+            row = first + row_bytes * word(row, Column.TARGET) if another_iteration(row, scratch) else row + row_bytes
         elif kind == 5:
             row = first + row_bytes * word(row, Column.TARGET) if is_followed_now(row, scratch) else row + row_bytes
         elif kind == 2:
@@ -241,7 +241,7 @@ def executor(state: int, worker: int, workers: int, scratch: int) -> None:
     store_i64(scratch + 8 * Scratch.STEPS, word(state, State.STEPS))
     store_i64(scratch + 8 * Scratch.WORKER, worker)
     for counter in range(COUNTERS):
-        store_i64(scratch + 8 * (Scratch.TURN + counter), 0)
+        store_i64(scratch + 8 * (Scratch.ITERATION + counter), 0)
     step = word(state, State.FIRST)
     while _begin_step(state, worker, workers, step):
         store_i64(scratch + 8 * Scratch.STEP, step)
@@ -272,14 +272,14 @@ def jump_row(workers: int, target: int, leaves: bool = False) -> list[int]:
     return [RowKind.JUMP, 0, 0, target, 0, int(leaves)] + [0] * (2 * workers)
 
 
-def repeat_row(workers: int, target: int, turns: int, counter: int, leaves: bool = False) -> list[int]:
-    """A row that jumps to row `target` until `turns` iterations are done, counted by a counter that starts at 0."""
-    return [RowKind.REPEAT, 0, counter, target, turns, int(leaves)] + [0] * (2 * workers)
+def repeat_row(workers: int, target: int, iterations: int, counter: int, leaves: bool = False) -> list[int]:
+    """A row that jumps to row `target` until so many `iterations` are done, counted by a counter that starts at 0."""
+    return [RowKind.REPEAT, 0, counter, target, iterations, int(leaves)] + [0] * (2 * workers)
 
 
-def turn_row(workers: int, target: int, counter: int, predicates: int, when: bool) -> list[int]:
+def iteration_row(workers: int, target: int, counter: int, predicates: int, when: bool) -> list[int]:
     """A row that jumps to row `target` in iterations whose pred, in the array at address `predicates`, is `when`."""
-    return [RowKind.TURN, 0, counter, target, predicates, int(when)] + [0] * (2 * workers)
+    return [RowKind.ITERATION, 0, counter, target, predicates, int(when)] + [0] * (2 * workers)
 
 
 def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:

@@ -9,42 +9,50 @@ from functools import cache
 import numpy as np
 
 from engine.codelets.build import Codelet, make
-from engine.codelets.crew import AFFINITY_WORDS, Crew, Member, await_crew, join_crew, run_member, start_crew
+from engine.codelets.thread_pool import (
+    AFFINITY_WORDS,
+    Member,
+    ThreadPool,
+    await_threads,
+    join_threads,
+    run_member,
+    start_threads,
+)
 from engine.codelets.waiting import futex
 from engine.errors import InternalError
 from engine.runtime.executor import State, executor
 from engine.runtime.threads import Watch, cores_to_spread
 
 FUNCTIONS = {
-    Crew.CREATE: "pthread_create",
-    Crew.JOIN: "pthread_join",
-    Crew.TRY_JOIN: "pthread_tryjoin_np",
-    Crew.SET_AFFINITY: "pthread_setaffinity_np",
-    Crew.GET_CORE: "sched_getcpu",
-    Crew.GET_THREAD: "gettid",
-    Crew.GET_USAGE: "getrusage",
-    Crew.CONTROL: "prctl",
-    Crew.OPEN: "open",
-    Crew.READ: "read",
-    Crew.CLOSE: "close",
+    ThreadPool.CREATE: "pthread_create",
+    ThreadPool.JOIN: "pthread_join",
+    ThreadPool.TRY_JOIN: "pthread_tryjoin_np",
+    ThreadPool.SET_AFFINITY: "pthread_setaffinity_np",
+    ThreadPool.GET_CORE: "sched_getcpu",
+    ThreadPool.GET_THREAD: "gettid",
+    ThreadPool.GET_USAGE: "getrusage",
+    ThreadPool.CONTROL: "prctl",
+    ThreadPool.OPEN: "open",
+    ThreadPool.READ: "read",
+    ThreadPool.CLOSE: "close",
 }
 ACCOUNT = ctypes.create_string_buffer(b"/proc/thread-self/schedstat")
 
-_ALL = slice(int(Crew.ALL), Crew.ALL + AFFINITY_WORDS)
+_ALL = slice(int(ThreadPool.ALL), ThreadPool.ALL + AFFINITY_WORDS)
 _NAME = slice(int(Member.NAME), int(Member.TEXT))
 
 
 def codelets_of_calls() -> list[Codelet]:
     """Codelets that calls run beside the program's own, to be compiled before the first call."""
-    return [executor, run_member, start_crew, await_crew, join_crew] if futex()[0] else [executor]
+    return [executor, run_member, start_threads, await_threads, join_threads] if futex()[0] else [executor]
 
 
 @cache
 def _words() -> np.ndarray | None:
-    """Words that all crew blocks have in common; None where threads cannot be started this way."""
-    block = np.zeros(Crew.WORDS, np.int64)
-    block[Crew.SYSCALL], block[Crew.FUTEX] = futex()
-    if not block[Crew.SYSCALL]:
+    """Words that all thread pool blocks have in common; None where threads cannot be started this way."""
+    block = np.zeros(ThreadPool.WORDS, np.int64)
+    block[ThreadPool.SYSCALL], block[ThreadPool.FUTEX] = futex()
+    if not block[ThreadPool.SYSCALL]:
         return None
     library = ctypes.CDLL(None)
     for word, name in FUNCTIONS.items():
@@ -52,8 +60,8 @@ def _words() -> np.ndarray | None:
             return None
         block[word] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
     make(codelets_of_calls())  # here, where Ctrl-C still works
-    block[Crew.EXECUTOR], block[Crew.MEMBER] = executor.address, run_member.address
-    block[Crew.ACCOUNT] = ctypes.addressof(ACCOUNT)
+    block[ThreadPool.EXECUTOR], block[ThreadPool.MEMBER] = executor.address, run_member.address
+    block[ThreadPool.ACCOUNT] = ctypes.addressof(ACCOUNT)
     return block
 
 
@@ -64,7 +72,7 @@ def has_native_threads() -> bool:
 
 @cache
 def _spreading(cores: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
-    """The numbers of the cores and their mask, as in a crew block; None for core numbers beyond its capacity."""
+    """The numbers of the cores and their mask, as in a thread pool block; None for core numbers beyond its capacity."""
     if not cores or cores[-1] >= 64 * AFFINITY_WORDS:
         return None
     mask = np.zeros(64 * AFFINITY_WORDS, np.uint8)
@@ -74,12 +82,12 @@ def _spreading(cores: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
 
 @cache
 def _names(workers: int) -> np.ndarray:
-    """Names of the threads, as in a crew block: int64 [workers, 2]."""
+    """Names of the threads, as in a thread pool block: int64 [workers, 2]."""
     names = b"".join(f"worker {worker}".encode().ljust(16, b"\0") for worker in range(workers))
     return np.frombuffer(names, np.int64).reshape(workers, 2)
 
 
-class NativeCrew:
+class NativeThreadPool:
     """The threads of one call, for an initialised state block. With `inline` the calling thread is worker 0."""
 
     def __init__(
@@ -91,32 +99,32 @@ class NativeCrew:
         self._kept = state, scratch
         self._watch = watch
         self._first = int(inline)
-        self._block = block = np.zeros(Crew.WORDS + workers * Member.WORDS, np.int64)
-        block[: Crew.WORDS] = common
+        self._block = block = np.zeros(ThreadPool.WORDS + workers * Member.WORDS, np.int64)
+        block[: ThreadPool.WORDS] = common
         address = state.ctypes.data
-        block[Crew.STATE], block[Crew.ABORT] = address, address + 8 * State.ABORT
-        block[Crew.WORKERS], block[Crew.FIRST] = workers, self._first
-        block[Crew.SCRATCH], block[Crew.SCRATCH_BYTES] = scratch.ctypes.data, scratch.strides[0]
-        block[Crew.PAUSES] = pauses
+        block[ThreadPool.STATE], block[ThreadPool.ABORT] = address, address + 8 * State.ABORT
+        block[ThreadPool.WORKERS], block[ThreadPool.FIRST] = workers, self._first
+        block[ThreadPool.SCRATCH], block[ThreadPool.SCRATCH_BYTES] = scratch.ctypes.data, scratch.strides[0]
+        block[ThreadPool.PAUSES] = pauses
         spreading = _spreading(tuple(cores_to_spread(workers)))
         if spreading is not None:
-            block[Crew.CORES], block[_ALL] = spreading[0].ctypes.data, spreading[1]
-        self._members = block[Crew.WORDS :].reshape(workers, Member.WORDS)
+            block[ThreadPool.CORES], block[_ALL] = spreading[0].ctypes.data, spreading[1]
+        self._members = block[ThreadPool.WORDS :].reshape(workers, Member.WORDS)
         self._members[:, _NAME] = _names(workers)
         self._address = int(block.ctypes.data)
 
     def begin(self) -> None:
         """Starts the threads; the calling thread works with them if it is one of the workers."""
-        self._call(join_crew if self._first else start_crew)
+        self._call(join_threads if self._first else start_threads)
 
     def wait(self, seconds: float) -> bool:
         """Whether all threads have ended; sleeps until then, until a signal comes or time is up."""
         block = self._block
-        if block[Crew.STARTED] and not block[Crew.JOINED]:
+        if block[ThreadPool.STARTED] and not block[ThreadPool.JOINED]:
             whole = int(seconds)
-            block[Crew.SECONDS], block[Crew.NANOSECONDS] = whole, int(1e9 * (seconds - whole))
-            self._call(await_crew)
-            if not block[Crew.JOINED]:
+            block[ThreadPool.SECONDS], block[ThreadPool.NANOSECONDS] = whole, int(1e9 * (seconds - whole))
+            self._call(await_threads)
+            if not block[ThreadPool.JOINED]:
                 return False
         if self._watch is not None:
             for worker, delay in enumerate(self._members[:, Member.DELAY].tolist()):
@@ -132,7 +140,7 @@ class NativeCrew:
 
     def failure(self) -> BaseException | None:
         """The error of a thread that could not be started."""
-        number = int(self._block[Crew.FAILURE])
+        number = int(self._block[ThreadPool.FAILURE])
         return RuntimeError(f"can't start new thread: {os.strerror(number)}") if number else None
 
     def _call(self, codelet: Codelet) -> None:

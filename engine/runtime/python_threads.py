@@ -20,7 +20,7 @@ def spread(worker: int, cores: Sequence[int]) -> None:
             os.sched_setaffinity(0, cores)
 
 
-class PythonCrew:
+class PythonThreadPool:
     """The first thread starts the others, as signals only ever reach the calling thread."""
 
     def __init__(

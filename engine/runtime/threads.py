@@ -97,39 +97,39 @@ class CallThreads(Protocol):
         """The error of a worker that failed or could not start; it releases the others from their barriers."""
 
 
-def attend(crew: CallThreads, stop: Stop, watch: Watch | None, limit: TimeLimit | None = None) -> None:
+def attend(pool: CallThreads, stop: Stop, watch: Watch | None, limit: TimeLimit | None = None) -> None:
     """Starts the threads of a pool and returns when all are done.
 
     An interruption of the caller (Ctrl-C) calls stop(False), later stop(True) if need be, waits for the workers, and
     is raised again. When the time of `limit` is up stop(True) is called. Raises InternalError when a worker fails.
     """
     try:
-        crew.begin()
+        pool.begin()
         # an interruption that is not a signal to this thread does not end a wait
         seconds = POLL_SECONDS if watch is None else watch.first_look()
-        while not crew.wait(min(seconds, POLL_SECONDS if limit is None else min(POLL_SECONDS, limit.left()))):
+        while not pool.wait(min(seconds, POLL_SECONDS if limit is None else min(POLL_SECONDS, limit.left()))):
             if limit is not None and limit.left() == 0:
                 stop(True)
                 limit = None
             elif watch is not None:
-                seconds = watch.look(crew.threads())
+                seconds = watch.look(pool.threads())
     except BaseException:
-        _leave(crew, stop)
+        _leave(pool, stop)
         raise
-    failure = crew.failure()
+    failure = pool.failure()
     if failure is not None:
         raise InternalError(f"A worker failed: {failure!r}.") from failure
 
 
-def _leave(crew: CallThreads, stop: Stop) -> None:
+def _leave(pool: CallThreads, stop: Stop) -> None:
     """After an interruption: returns, or raises a later interruption, when no worker runs."""
     patient_until = time.monotonic() + PATIENCE_SECONDS
     latest: BaseException | None = None
     while True:
         try:
             stop(False)
-            crew.cancel()
-            while not crew.wait(POLL_SECONDS):
+            pool.cancel()
+            while not pool.wait(POLL_SECONDS):
                 stop(time.monotonic() >= patient_until)
             break
         except BaseException as again:  # a second interruption ends the patience

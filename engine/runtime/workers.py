@@ -11,8 +11,8 @@ import numpy as np
 from engine.codelets.waiting import Waiting, futex, pauses_per_second, yield_address
 from engine.errors import InternalError
 from engine.runtime.executor import Column, State, Stop, executor
-from engine.runtime.native_threads import NativeCrew, has_native_threads
-from engine.runtime.python_threads import PythonCrew
+from engine.runtime.native_threads import NativeThreadPool, has_native_threads
+from engine.runtime.python_threads import PythonThreadPool
 from engine.runtime.threads import CallThreads, Watch, attend
 from engine.runtime.time_limit import TimeLimit
 
@@ -136,8 +136,8 @@ def run_piece(
     if inline and workers == 1 and watch is None:
         executor(state.ctypes.data, 0, 1, scratch.ctypes.data)
     else:
-        crew = _crew(workers, scratch, state, inline, watch)
-        attend(crew, lambda impatient: request_stop(state, impatient), watch, limit)
+        pool = _pool(workers, scratch, state, inline, watch)
+        attend(pool, lambda impatient: request_stop(state, impatient), watch, limit)
     if state[State.FAILED_ROW]:
         raise InternalError(
             f"Expected rows of known kinds. Received row {int(state[State.FAILED_ROW]) - 1} of the table."
@@ -148,9 +148,9 @@ def run_piece(
     return completed
 
 
-def _crew(workers: int, scratch: np.ndarray, state: np.ndarray, inline: bool, watch: Watch | None) -> CallThreads:
+def _pool(workers: int, scratch: np.ndarray, state: np.ndarray, inline: bool, watch: Watch | None) -> CallThreads:
     if has_native_threads():
-        return NativeCrew(state, workers, scratch, pauses_before_sleep(), inline, watch)
+        return NativeThreadPool(state, workers, scratch, pauses_before_sleep(), inline, watch)
     address, stride, state_address = scratch.ctypes.data, scratch.strides[0], state.ctypes.data
     assert executor.address  # compiled here, where Ctrl-C still works
 
@@ -160,4 +160,4 @@ def _crew(workers: int, scratch: np.ndarray, state: np.ndarray, inline: bool, wa
     def abort() -> None:
         state[State.ABORT] = 1
 
-    return PythonCrew(work, workers, abort, watch)
+    return PythonThreadPool(work, workers, abort, watch)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from engine.partition.storage import Storage
 from ipu._internal.accumulators import Accumulators, AccumulatorType
-from ipu._internal.compiler.accumulation_turns import accumulation_turn
+from ipu._internal.compiler.accumulation_iterations import accumulation_iteration
 from ipu._internal.compiler.optimizer_state import note_optimizer_state
 from ipu._internal.compiler.storage import OFFLOADS_STATE, SHARDS_STATE, checked_storage
 from ipu._internal.names.namespace import public_names
@@ -63,7 +63,7 @@ class _Accumulating(IpuOptimizer):
             raise ValueError("No gradients provided for any variable.")
         count = self._accumulators.begin([variable for _, variable in pairs])
         sums = [(self._accumulators.add(variable, gradient, count), variable) for gradient, variable in pairs]
-        last = tf.equal(accumulation_turn(count, self._num_mini_batches), self._num_mini_batches - 1)
+        last = tf.equal(accumulation_iteration(count, self._num_mini_batches), self._num_mini_batches - 1)
         applied = self._apply(last, sums, global_step, name)
         self._accumulators.end(count)
         inner = _innermost(self._opt)

@@ -18,12 +18,12 @@ def scanned(x):
 
 
 def recurrent(x):
-    def turn(step, state, rows):
+    def iteration(step, state, rows):
         state = tf.tanh(state @ KERNEL[:, :4] + x[step])
         return step + 1, state, rows.write(step, state)
 
     rows = tf.TensorArray(tf.float32, 3, element_shape=[1, 4])
-    _, last, rows = tf.while_loop(lambda step, *_: step < 3, turn, (0, x[:1], rows))
+    _, last, rows = tf.while_loop(lambda step, *_: step < 3, iteration, (0, x[:1], rows))
     return rows.stack(), last
 
 
@@ -34,7 +34,7 @@ def with_gradient(x):
     return tape.gradient(loss, x)
 
 
-def own_turns(x):
+def own_iterations(x):
     """A loop that some replicas leave earlier, with one inside that all leave together."""
 
     def inner(value):
@@ -95,7 +95,7 @@ FUNCTIONS = [
     scanned,
     recurrent,
     with_gradient,
-    own_turns,
+    own_iterations,
     branching,
     switching,
     sorted_and_gathered,
@@ -157,7 +157,7 @@ def test_variables_in_loops(replicas: int) -> None:
     def program(x):
         index = tf.cast(ipu.replication_ops.replication_index(), tf.float32)
 
-        def turn(step):
+        def iteration(step):
             own = x * (index + 1) + tf.cast(step, tf.float32)
             moving.assign(0.9 * moving + 0.1 * tf.reduce_mean(own, 0))
             with tf.GradientTape() as tape:
@@ -166,7 +166,7 @@ def test_variables_in_loops(replicas: int) -> None:
             weights.assign_sub(0.01 * gradient)
             return step + 1
 
-        with tf.control_dependencies(tf.nest.flatten(tf.while_loop(lambda step: step < 4, turn, [0]))):
+        with tf.control_dependencies(tf.nest.flatten(tf.while_loop(lambda step: step < 4, iteration, [0]))):
             return ipu.all_to_all_op.all_gather(moving.read_value(), replicas)
 
     run = OnReplicas(program, replicas, X)

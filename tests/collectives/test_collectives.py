@@ -169,8 +169,8 @@ def test_replicas_keep_their_own_variables(replicas: int) -> None:
     from tests.collectives.running import OnReplicas
 
     program = OnReplicas(function, replicas)
-    for turn in (1, 2):
-        expected = [X + turn * (r + 1) for r in range(replicas)]
+    for iteration in (1, 2):
+        expected = [X + iteration * (r + 1) for r in range(replicas)]
         np.testing.assert_array_equal(program(), expected)
     np.testing.assert_array_equal(variable.numpy(), X + 2)
     np.testing.assert_array_equal(shared.numpy(), X + (X + 1) + (X + 2))

@@ -180,11 +180,11 @@ def test_two_tiles_write_the_same_number() -> None:
 def test_a_race_inside_a_compute_set() -> None:
     """Each unit takes its neighbour's old number, which the neighbour may have written over by then."""
     x, makes_x = filled()
-    turns = set_of(move, [x, x], [1], SIZE - 1, name="turn", reads=[Span(x)], writes=[Span(x, EACH)])
+    iterations = set_of(move, [x, x], [1], SIZE - 1, name="turn", reads=[Span(x)], writes=[Span(x, EACH)])
     message = "a read of element [4] of arena 'x' f64[8], which another tile writes at the same time (a race)"
     with pytest.raises(DebugError, match=re.escape(message)):
-        run([makes_x, turns], [x])
-    assert np.array_equal(run([makes_x, turns], [x], tiles=1)[0], [1, 2, 3, 4, 5, 6, 7, 7])
+        run([makes_x, iterations], [x])
+    assert np.array_equal(run([makes_x, iterations], [x], tiles=1)[0], [1, 2, 3, 4, 5, 6, 7, 7])
 
 
 def test_a_missing_sync(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,9 +61,9 @@ def outfeed(builder: Builder, queue: str, leaves: Values, token: Instruction, de
     )
 
 
-def repeat(builder: Builder, turns: int | Instruction, initial: Values, body: Body) -> Values:
+def repeat(builder: Builder, iterations: int | Instruction, initial: Values, body: Body) -> Values:
     """A loop with a counter of its own; `body` maps the state to the next one."""
-    limit = builder.constant(turns, "s32") if isinstance(turns, int) else turns
+    limit = builder.constant(iterations, "s32") if isinstance(iterations, int) else iterations
     state = [builder.constant(0, "s32"), limit, *initial]
     shape = TupleShape(tuple(v.shape for v in state))
     inner, test = Builder("body"), Builder("condition")
@@ -96,7 +96,7 @@ def add_all(builder: Builder, total: Instruction, leaf: Instruction) -> Instruct
     return builder.add(total, summed)
 
 
-def sums(shapes: Sequence[Shape], turns: int, steps_in_loop: bool = True) -> Module:
+def sums(shapes: Sequence[Shape], iterations: int, steps_in_loop: bool = True) -> Module:
     """A variable that gathers the sums of f32 elements, handed out in each turn with the first leaf."""
     builder = Builder()
     total, token = builder.parameter("f32"), builder.parameter_of(TOKEN)
@@ -108,7 +108,7 @@ def sums(shapes: Sequence[Shape], turns: int, steps_in_loop: bool = True) -> Mod
             new = add_all(inner, new, leaf)
         return [new, outfeed(inner, "out", [new, leaves[0]], after)]
 
-    results = repeat(builder, turns, [total, token], body) if steps_in_loop else body(builder, [total, token])
+    results = repeat(builder, iterations, [total, token], body) if steps_in_loop else body(builder, [total, token])
     return builder.module(pack(builder, results), {0: 0, 1: 1})
 
 

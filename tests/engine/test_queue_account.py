@@ -29,7 +29,7 @@ def program_of(module: Module) -> Program:
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
 def test_rows_are_host_traffic_turn_by_turn(shape: Shape) -> None:
-    found = account(program_of(sums([shape], turns=11)), target("ipu2"))
+    found = account(program_of(sums([shape], iterations=11)), target("ipu2"))
     assert found.host_bytes == (11 * shape.bytes, 11 * (shape.bytes + 4))
     assert found.host > 0
     assert found.samples_per_replica == 11 * shape.dimensions[0]
@@ -46,16 +46,16 @@ def test_nested_loops_multiply_and_unknown_ones_count_once() -> None:
 
 def test_rings_take_no_memory_of_the_chip() -> None:
     """The arrays that a row is copied to do, those of the ring lie at the host."""
-    found = account(program_of(sums([LARGE], turns=3)), target("ipu2"))
+    found = account(program_of(sums([LARGE], iterations=3)), target("ipu2"))
     assert found.memory.always_live["feeds"] == 0
     assert LARGE.bytes <= max(found.memory.live_bytes) < 3 * LARGE.bytes
 
 
 def test_loops_of_tiny_work_are_for_one_worker_unless_more_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny, large = (program_of(sums([shape], turns=1000)) for shape in (Shape("f32"), LARGE))
+    tiny, large = (program_of(sums([shape], iterations=1000)) for shape in (Shape("f32"), LARGE))
     assert is_fine_grained(tiny)
     assert not is_fine_grained(large)
-    assert not is_fine_grained(program_of(sums([Shape("f32")], turns=0, steps_in_loop=False)))
+    assert not is_fine_grained(program_of(sums([Shape("f32")], iterations=0, steps_in_loop=False)))
     assert effort_of(large) > 1000 * LARGE.elements > effort_of(tiny)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     assert _workers(tiny) == 1

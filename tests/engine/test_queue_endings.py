@@ -53,7 +53,7 @@ def run(executable: AnyExecutable, bound: dict[str, AnyRing], variables: list[De
 @pytest.mark.parametrize("error", [None, DatasetFault("row 7 cannot be read")], ids=["exhausted", "raised"])
 def test_an_infeed_that_ends_inside_a_loop(kind: str, shape: Shape, error: Exception | None) -> None:
     """Ten turns are wanted, seven elements come: the rows of seven turns are there, no variable is touched."""
-    module = sums([shape], turns=10)
+    module = sums([shape], iterations=10)
     executable, variables, fed = made(kind, module), zeros(module), elements([shape], 7)
     variables[0].write(np.array(0.25, np.float32))
     bound = rings(executable, 2)
@@ -71,7 +71,7 @@ def test_an_infeed_that_ends_inside_a_loop(kind: str, shape: Shape, error: Excep
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rings_error_itself_is_raised_and_the_next_ring_works(kind: str) -> None:
-    module, fault = sums([SCALAR], turns=3), DatasetFault("broken")
+    module, fault = sums([SCALAR], iterations=3), DatasetFault("broken")
     executable, variables = made(kind, module), zeros(module)
     bound = rings(executable, 4)
     bound["in"].close(fault)
@@ -91,7 +91,7 @@ def test_the_rings_error_itself_is_raised_and_the_next_ring_works(kind: str) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_before_the_end_count(kind: str, shape: Shape) -> None:
     """Seven elements, two a step: three steps are whole, the fourth is as if it had not begun."""
-    module = sums([shape], turns=2)
+    module = sums([shape], iterations=2)
     executable, variables, fed = made(kind, module), zeros(module), elements([shape], 7)
     bound = rings(executable, 3)
     infeed_ring, outfeed_ring = bound["in"], bound["out"]
@@ -167,7 +167,7 @@ def test_an_outfeed_that_is_closed_ends_the_call(kind: str, shape: Shape) -> Non
 @pytest.mark.parametrize("shape", [SCALAR, LARGE], ids=["scalar", "large"])
 def test_ctrl_c_while_waiting(shape: Shape, waits_for: str) -> None:
     """The call ends soon, with variables as before; the next one takes up what is still in the rings."""
-    module = sums([shape], turns=6)
+    module = sums([shape], iterations=6)
     executable, variables, fed = made("tiles", module), zeros(module), elements([shape], 12)
     bound = rings(executable, 8 if waits_for == "in" else 3)
     infeed_ring, outfeed_ring = bound["in"], bound["out"]
@@ -197,7 +197,7 @@ def test_ctrl_c_while_waiting(shape: Shape, waits_for: str) -> None:
 
 def test_a_queue_that_ended_earlier_and_is_not_asked_again_ends_nothing() -> None:
     """The infeed is used in the first step only of two programs' worth: a closed, full ring serves what it has."""
-    module = sums([SCALAR], turns=2)
+    module = sums([SCALAR], iterations=2)
     executable, variables = made("tiles", module), zeros(module)
     bound = rings(executable, 4)
     infeed_ring = bound["in"]
@@ -213,7 +213,7 @@ def test_a_queue_that_ended_earlier_and_is_not_asked_again_ends_nothing() -> Non
 
 
 def test_a_slow_host_on_either_side_loses_nothing() -> None:
-    module, fed = sums([LARGE], turns=8), elements([LARGE], 16)
+    module, fed = sums([LARGE], iterations=8), elements([LARGE], 16)
     executable, variables = made("tiles", module), zeros(module)
     bound = rings(executable, 2)
     with host(bound, {"in": fed}, pause=0.03, begin=lambda: bound["in"].device_waits > 0) as drains:
@@ -227,7 +227,7 @@ def test_a_slow_host_on_either_side_loses_nothing() -> None:
 
 def test_rows_can_be_taken_while_the_program_still_runs() -> None:
     """The second element is only sent once the first one's row has come back."""
-    module = sums([SCALAR], turns=20)
+    module = sums([SCALAR], iterations=20)
     executable, variables = made("tiles", module), zeros(module)
     bound = rings(executable, 4)
     infeed_ring, outfeed_ring = bound["in"], bound["out"]

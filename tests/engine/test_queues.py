@@ -62,7 +62,7 @@ def agrees(module: Module, fed: dict[str, list[np.ndarray]], slots: int = 2, ste
 
 
 def test_the_definition_takes_and_hands_out_elements_in_order() -> None:
-    module, fed = sums([SCALAR], turns=5), [np.float32([1, 2, 3, 4, 5])]
+    module, fed = sums([SCALAR], iterations=5), [np.float32([1, 2, 3, 4, 5])]
     rows, variables = exchange("definitions", module, {"in": fed})
     np.testing.assert_array_equal(rows["out"][0], [1, 3, 6, 10, 15])
     np.testing.assert_array_equal(rows["out"][1], [1, 2, 3, 4, 5])
@@ -73,12 +73,12 @@ def test_the_definition_takes_and_hands_out_elements_in_order() -> None:
 @pytest.mark.parametrize("slots", [1, 2, 5])
 @pytest.mark.parametrize("shapes", ELEMENTS.values(), ids=ELEMENTS)
 def test_a_loop_over_elements_of_all_sizes(workers: int, shapes: list[Shape], slots: int) -> None:
-    agrees(sums(shapes, turns=11), {"in": elements(shapes, 11)}, slots)
+    agrees(sums(shapes, iterations=11), {"in": elements(shapes, 11)}, slots)
 
 
 @pytest.mark.parametrize("shapes", ELEMENTS.values(), ids=ELEMENTS)
 def test_steps_without_a_loop(workers: int, shapes: list[Shape]) -> None:
-    agrees(sums(shapes, turns=0, steps_in_loop=False), {"in": elements(shapes, 6)}, slots=3, steps=6)
+    agrees(sums(shapes, iterations=0, steps_in_loop=False), {"in": elements(shapes, 6)}, slots=3, steps=6)
 
 
 @pytest.mark.parametrize("element_type", ["pred", "s8", "u8", "bf16", "f16", "s64", "f64", "c64"])
@@ -120,12 +120,12 @@ def test_large_elements_with_one_reader(workers: int, in_loop: bool) -> None:
 def test_ten_thousand_turns_with_an_outfeed_take_no_python_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand turns call hardly more Python functions, in whatever thread, than ten do."""
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
-    few, many = (python_calls_of_turns(turns) for turns in (10, 10_000))
+    few, many = (python_calls_of_iterations(iterations) for iterations in (10, 10_000))
     # How often the caller looks whether the workers are done depends on how long they take.
     assert many < few + 2000
 
 
-def python_calls_of_turns(turns: int) -> int:
+def python_calls_of_iterations(iterations: int) -> int:
     """How many Python functions are called by a program of so many turns, of which each fills a row of an outfeed."""
     builder, calls = Builder(), 0
     total, token = builder.parameter("f32"), builder.parameter_of(TOKEN)
@@ -134,7 +134,7 @@ def python_calls_of_turns(turns: int) -> int:
         new, number = inner.add(state[0], inner.constant(0.5)), inner.add(state[1], inner.constant(1, "s32"))
         return [new, number, outfeed(inner, "out", [number, new], state[2])]
 
-    results = repeat(builder, turns, [total, builder.constant(0, "s32"), token], body)
+    results = repeat(builder, iterations, [total, builder.constant(0, "s32"), token], body)
     module = builder.module(pack(builder, [results[0], results[2]]), {0: 0, 1: 1})
     executable, variables = made("tiles", module), zeros(module)
     bound = {"out": OutfeedRing(executable.queues["out"].shapes, suggested_slots(executable.queues["out"].shapes))}
@@ -153,8 +153,8 @@ def python_calls_of_turns(turns: int) -> int:
             sys.setprofile(None)
             threading.setprofile(None)
         rows = drains["out"].rows()
-    np.testing.assert_array_equal(rows[0], np.tile(np.arange(1, turns + 1), 2))
-    np.testing.assert_array_equal(rows[1], np.arange(1, 2 * turns + 1) / 2)
+    np.testing.assert_array_equal(rows[0], np.tile(np.arange(1, iterations + 1), 2))
+    np.testing.assert_array_equal(rows[1], np.arange(1, 2 * iterations + 1) / 2)
     return calls
 
 
@@ -219,7 +219,7 @@ def test_several_outfeeds_of_one_queue_keep_their_order() -> None:
 
 @pytest.mark.parametrize("kind", ["tiles", "definitions"])
 def test_rows_that_a_call_does_not_take_are_there_for_the_next(kind: str) -> None:
-    module = sums([SMALL], turns=3)
+    module = sums([SMALL], iterations=3)
     executable, variables = made(kind, module), zeros(module)
     bound, fed = rings(executable, 4), elements([SMALL], 12)
     infeed_ring = bound["in"]
@@ -249,7 +249,7 @@ def test_results_of_all_steps_and_queues_go_together(kind: str) -> None:
 
 
 def test_rings_may_change_from_call_to_call() -> None:
-    module = sums([SCALAR], turns=2)
+    module = sums([SCALAR], iterations=2)
     executable, variables = made("tiles", module), zeros(module)
     for value in (1.0, 10.0, 100.0):
         bound = rings(executable, 2)
@@ -261,13 +261,13 @@ def test_rings_may_change_from_call_to_call() -> None:
 
 @pytest.mark.parametrize("kind", ["tiles", "definitions"])
 def test_an_executable_tells_its_queues_and_refuses_rings_that_do_not_fit(kind: str) -> None:
-    executable = made(kind, sums([SMALL], turns=2))
+    executable = made(kind, sums([SMALL], iterations=2))
     assert {n: (q.direction, q.shapes) for n, q in executable.queues.items()} == {
         "in": ("infeed", (SMALL,)),
         "out": ("outfeed", (SCALAR, SMALL)),
     }
     right = rings(executable, 2)
-    variables = zeros(sums([SMALL], turns=2))
+    variables = zeros(sums([SMALL], iterations=2))
     for wrong, message in (
         ({"in": right["in"]}, "no ring; there are rings for: in"),
         ({**right, "in": InfeedRing([SCALAR], 2)}, r"infeed ring of \(f32\[3,5\]\).*Received: an infeed.*f32\[\]"),

@@ -36,8 +36,8 @@ def training(reader: str, swapped: bool = False, twice: bool = False) -> Module:
     body, condition = Builder("turn"), Builder("more")
     parts = body.parameter_of(state)
     count, old_w, old_m, sums = (body.get_tuple_element(parts, k) for k in range(4))
-    turn = body.elementwise("remainder", count, body.constant(3, "s32"))
-    last = body.compare(turn, body.constant(2, "s32"), "EQ")
+    iteration = body.elementwise("remainder", count, body.constant(3, "s32"))
+    last = body.compare(iteration, body.constant(2, "s32"), "EQ")
     pair = body.tuple(old_w, old_m)
     chosen = body.conditional(last, branches(swapped), [pair, pair])
     if twice:

@@ -63,8 +63,8 @@ def check_bits(
     return [*received[0], *received[1]]
 
 
-def loop(b: Builder, turns: int, state: list[Instruction], body: object) -> list[Instruction]:
-    """`turns` turns of `body(builder, state) -> state`, counted; returns the state afterwards."""
+def loop(b: Builder, iterations: int, state: list[Instruction], body: object) -> list[Instruction]:
+    """`iterations` turns of `body(builder, state) -> state`, counted; returns the state afterwards."""
     count = b.constant(0, "s32")
     initial = b.tuple(count, *state)
     inside = Builder("body")
@@ -75,7 +75,7 @@ def loop(b: Builder, turns: int, state: list[Instruction], body: object) -> list
     inside.tuple(following, *after)
     condition = Builder("condition")
     asked = condition.get_tuple_element(condition.parameter_of(initial.shape), 0)
-    condition.compare(asked, condition.constant(turns, "s32"), "LT")
+    condition.compare(asked, condition.constant(iterations, "s32"), "LT")
     called = (inside.build(), condition.build())
     result = b.instruction("while", initial.shape, (initial,), called)
     return [b.get_tuple_element(result, k) for k in range(1, 1 + len(state))]

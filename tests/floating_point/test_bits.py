@@ -135,11 +135,11 @@ def test_loops_within_loops() -> None:
     x = halves((40,))
     b, (p,) = of(x)
 
-    def turn(inside: Builder, state: list[Instruction]) -> list[Instruction]:
+    def iteration(inside: Builder, state: list[Instruction]) -> list[Instruction]:
         return [inside.multiply(state[0], inside.splat(1.003, (40,), "f16"))]
 
     def body(inside: Builder, state: list[Instruction]) -> list[Instruction]:
-        return [inside.add(loop(inside, 3, state, turn)[0], inside.splat(0.01, (40,), "f16"))]
+        return [inside.add(loop(inside, 3, state, iteration)[0], inside.splat(0.01, (40,), "f16"))]
 
     check_bits(b.module(b.tuple(*loop(b, 4, [p], body))), [x], STOCHASTIC)
 

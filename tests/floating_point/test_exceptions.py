@@ -139,14 +139,14 @@ def test_only_what_is_asked_for_is_an_error(wanted: str) -> None:
 
 
 def test_what_was_so_before_is_no_exception() -> None:
-    strange = with_values({(0, 0): INF, (1, 1): NAN, (4, 36): -INF})
+    non_finite = with_values({(0, 0): INF, (1, 1): NAN, (4, 36): -INF})
 
     def program(b: Builder, x: Instruction, y: Instruction) -> Instruction:
         chain = b.multiply(b.add(x, y), b.subtract(y, b.divide(y, b.add(y, y))))
         return b.elementwise("maximum", b.elementwise("exponential", chain), b.elementwise("abs", x))
 
-    assert check(program, strange, ONES) is None
-    assert check(lambda b, x, y: b.divide(y, x), strange, ONES) is None
+    assert check(program, non_finite, ONES) is None
+    assert check(lambda b, x, y: b.divide(y, x), non_finite, ONES) is None
 
 
 def test_an_exception_that_a_selection_hides() -> None:

@@ -34,4 +34,4 @@ def test_conversions_of_the_counter(start: int, limit: int, compared_as: str, kn
     (instruction,) = (i for i in module.entry.instructions if i.opcode == "while")
     expected = int(end) - start
     assert expected > 0 or start >= limit
-    assert TripCounts(module).turns(instruction) == (expected if known else None)
+    assert TripCounts(module).iterations(instruction) == (expected if known else None)

@@ -140,8 +140,8 @@ def test_ragged_input_is_named(kit: Kit) -> None:
 def test_operation_that_xla_refuses_is_named(kit: Kit, keras: Any) -> None:
     def build() -> Any:
         layers = keras.layers
-        turn = layers.RandomRotation(0.1, name="turn")
-        return keras.Sequential([layers.Input((8, 8, 1)), turn, layers.Flatten(), layers.Dense(3, "softmax")])
+        iteration = layers.RandomRotation(0.1, name="turn")
+        return keras.Sequential([layers.Input((8, 8, 1)), iteration, layers.Flatten(), layers.Dense(3, "softmax")])
 
     model = kit.ipu_model(build)
     with pytest.raises(UnsupportedOperation, match="ImageProjectiveTransformV3.*turn.*tf.data"):

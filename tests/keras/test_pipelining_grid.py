@@ -104,7 +104,7 @@ def kit_name(kit: Kit) -> str:
     return "keras" if kit.is_keras3 else "tf_keras"
 
 
-def draws_in_turn(kit: Kit, name: str, schedule: PipelineSchedule) -> bool:
+def draws_in_sequence(kit: Kit, name: str, schedule: PipelineSchedule) -> bool:
     """Random numbers of tf_keras come from one sequence: only a sequential schedule takes them as the model unsplit."""
     return kit.is_keras3 or name != "transformer" or schedule is SEQUENTIAL
 
@@ -129,7 +129,7 @@ CASES = [
 def test_same_bits(kit: Kit, name: str, schedule: PipelineSchedule, mode: Any) -> None:
     weights, kinds = pipelined(kit_name(kit), name, schedule, mode)
     assert ("recompute" in kinds) == (mode is not False and mode is not TOGETHER and schedule is not SEQUENTIAL)
-    if draws_in_turn(kit, name, schedule):
+    if draws_in_sequence(kit, name, schedule):
         expected = unsplit(kit_name(kit), name, 1)
     else:
         expected, _ = pipelined(kit_name(kit), name, schedule, False)
@@ -140,7 +140,7 @@ def test_same_bits(kit: Kit, name: str, schedule: PipelineSchedule, mode: Any) -
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", list(MODELS))
 def test_two_replicas(kit: Kit, name: str) -> None:
-    schedule = GROUPED if draws_in_turn(kit, name, GROUPED) else SEQUENTIAL
+    schedule = GROUPED if draws_in_sequence(kit, name, GROUPED) else SEQUENTIAL
     weights, _ = pipelined(kit_name(kit), name, schedule, None, 2)
     for one, other in zip(weights, unsplit(kit_name(kit), name, 2), strict=True):
         np.testing.assert_array_equal(one, other)

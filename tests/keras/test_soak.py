@@ -56,23 +56,23 @@ def test_many_executions(kit: Kit, asynchronous: bool) -> None:
     model.fit(MANY_X, MANY_Y, batch_size=8, epochs=4, verbose=0)
     before = census()
 
-    def turn() -> None:
+    def iteration() -> None:
         trained = int(kit.variable(model.optimizer.iterations).numpy())
         history = model.fit(MANY_X, MANY_Y, batch_size=8, epochs=EXECUTIONS // 100, verbose=0).history
         assert queue_report(model).executions == EXECUTIONS
         assert int(kit.variable(model.optimizer.iterations).numpy()) == trained + EXECUTIONS
         assert np.isfinite(history["loss"]).all()
 
-    assert least_growth(turn, 5.0) < 5.0  # the history of all epochs is there as well
+    assert least_growth(iteration, 5.0) < 5.0  # the history of all epochs is there as well
     assert_nothing_grew(before, census())
 
 
-def least_growth(turn: Callable[[], None], megabytes: float) -> float:
-    """The growth of memory in a turn, or the least of three: what leaks does so in each, other threads do not."""
+def least_growth(iteration: Callable[[], None], megabytes: float) -> float:
+    """The growth of memory in a iteration, or the least of three: what leaks does so in each, other threads do not."""
     found: list[float] = []
     while len(found) < 3 and not any(each < megabytes for each in found):
         before = resident()
-        turn()
+        iteration()
         found.append(resident() - before)
     return min(found)
 
@@ -97,15 +97,15 @@ def test_dropped_models_leave_nothing(kit: Kit) -> None:
 def test_two_models_that_alternate(kit: Kit) -> None:
     one, other = kit.ipu_model(kit.functional, steps_per_execution=4), kit.ipu_model(steps_per_execution=4)
 
-    def turn(epochs: int = EXECUTIONS // 80) -> None:
+    def iteration(epochs: int = EXECUTIONS // 80) -> None:
         trained = int(kit.variable(one.optimizer.iterations).numpy())
         for _ in range(epochs):
             one.fit(X, Y, batch_size=8, verbose=0)
             other.fit(X, Y, batch_size=8, verbose=0)
         assert int(kit.variable(one.optimizer.iterations).numpy()) == trained + 4 * epochs
 
-    turn(2)
+    iteration(2)
     before = census()
-    assert least_growth(turn, 5.0) < 5.0
+    assert least_growth(iteration, 5.0) < 5.0
     assert_nothing_grew(before, census())
     assert all(np.isfinite(weight).all() for weight in one.get_weights())

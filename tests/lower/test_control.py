@@ -59,8 +59,8 @@ def test_the_data_decide_how_many_turns(magnitude: float) -> None:
     module = until_small()
     x = np.full(9, magnitude, np.float32)
     check(module, [x])
-    turns, _ = evaluate(module, [x])
-    assert turns == {0.0: 0, 0.1: 0, 1.0: 7, 50.0: 18}.get(magnitude, 0)
+    iterations, _ = evaluate(module, [x])
+    assert iterations == {0.0: 0, 0.1: 0, 1.0: 7, 50.0: 18}.get(magnitude, 0)
 
 
 @pytest.mark.parametrize(("outer", "inner"), [(0, 3), (1, 0), (5, 0), (2, 9)])
@@ -83,8 +83,8 @@ def test_arrays_are_written_in_place(name: str) -> None:
     """Nothing of an array's size moves in the loop."""
     module = LOOPS[name]()
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
-    (turn,) = (r for r in program.regions if not r.repeats)
-    for compute_set in program.compute_sets[turn.begin : turn.end]:
+    (iteration,) = (r for r in program.regions if not r.repeats)
+    for compute_set in program.compute_sets[iteration.begin : iteration.end]:
         moved = compute_set.name.endswith((".copy", ".update"))
         assert not moved or compute_set.writes[0].buffer.shape.elements == 1, compute_set.name
 

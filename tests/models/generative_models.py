@@ -100,8 +100,8 @@ class Adversaries(keras.Model):
         drawn = self.generator(keras.random.normal((count, LATENT), seed=self.seed))
         labels = ops.concatenate([ops.ones((count, 1)), ops.zeros((count, 1))], axis=0)
         with tf.GradientTape() as tape:
-            judged = self.discriminator(ops.concatenate([images, drawn], axis=0), training=True)
-            loss = self.objective(labels, judged)
+            checked = self.discriminator(ops.concatenate([images, drawn], axis=0), training=True)
+            loss = self.objective(labels, checked)
         self._descend(tape, loss, self.discriminator, self.optimizer)
         self.discriminator_loss.update_state(loss)
         noise = keras.random.normal((count, LATENT), seed=self.seed)

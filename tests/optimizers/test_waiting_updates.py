@@ -18,14 +18,14 @@ def test_only_accumulators_are_written_between_updates(replicas: int, plain: typ
     weights = tf.Variable(np.eye(SIZE, dtype=np.float32))
     optimizer = ipu.optimizers.CrossReplicaGradientAccumulationOptimizerV2(plain(0.01), 5)
 
-    def turn(step):
+    def iteration(step):
         index = tf.cast(ipu.replication_ops.replication_index() + step, tf.float32)
         loss = tf.reduce_mean(tf.square((tf.ones([1, SIZE]) * index) @ weights))
         with tf.control_dependencies([optimizer.minimize(loss, var_list=[weights])]):
             return step + 1
 
     def function():
-        return tf.while_loop(lambda step: step < 10, lambda step: [turn(step)], [0])
+        return tf.while_loop(lambda step: step < 10, lambda step: [iteration(step)], [0])
 
     program = OnReplicas(function, replicas).program.engine_program
     (loop,) = [r for r in program.regions if r.repeats]

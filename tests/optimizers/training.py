@@ -48,19 +48,23 @@ class Trained:
         self.variables, self.optimizer = weights(), make()
         x, y = data(iterations * runs, replicas)
 
-        def step(turn: Any) -> Any:
+        def step(iteration: Any) -> Any:
             place = ipu.replication_ops.replication_index()
-            taken = [each[turn][place] for each in (tf.constant(x), tf.constant(y))]
+            taken = [each[iteration][place] for each in (tf.constant(x), tf.constant(y))]
             loss = loss_of(self.variables, *taken)
             pairs = self.optimizer.compute_gradients(loss, self.variables)
             with tf.control_dependencies([self.optimizer.apply_gradients(pairs, global_step=global_step)]):
-                return turn + 1
+                return iteration + 1
 
         def function(start: Any) -> Any:
-            return tf.while_loop(lambda turn: turn < start + iterations, lambda turn: [step(turn)], [start])
+            return tf.while_loop(
+                lambda iteration: iteration < start + iterations, lambda iteration: [step(iteration)], [start]
+            )
 
         def fixed() -> Any:
-            return tf.while_loop(lambda turn: turn < iterations, lambda turn: [step(turn)], [tf.constant(0)])
+            return tf.while_loop(
+                lambda iteration: iteration < iterations, lambda iteration: [step(iteration)], [tf.constant(0)]
+            )
 
         self.program = OnReplicas(fixed if runs == 1 else function, replicas, *([np.int32(0)] if runs > 1 else []))
         for run in range(runs):
@@ -88,14 +92,14 @@ def plainly_trained(
     variables, optimizer = weights(), make()
     x, y = data(iterations, replicas)
     sums = [np.zeros(v.shape, np.float64) for v in variables]
-    for turn in range(iterations):
+    for iteration in range(iterations):
         taken = [0] if first_only else range(replicas)
         for replica in taken:
             with tf.GradientTape() as tape:
-                loss = loss_of(variables, x[turn, replica], y[turn, replica])
+                loss = loss_of(variables, x[iteration, replica], y[iteration, replica])
             for total, gradient in zip(sums, tape.gradient(loss, variables), strict=True):
                 total += gradient.numpy() / len(taken)
-        if turn % batches == batches - 1:
+        if iteration % batches == batches - 1:
             gradients = [tf.constant((total * scale).astype(np.float32)) for total in sums]
             optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
             sums = [np.zeros(v.shape, np.float64) for v in variables]

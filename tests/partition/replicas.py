@@ -63,7 +63,7 @@ class Replicas:
         self.barrier = threading.Barrier(self.count)
         self.table: list[np.ndarray | None] = [None] * self.count
         self.local = threading.local()
-        self.turns = [0] * self.count
+        self.iterations = [0] * self.count
         self.rows = [[] for _ in range(self.count)]
 
     def run(self, module: Module, arguments: Sequence[list[np.ndarray]]) -> list[tuple[np.ndarray, ...]]:
@@ -114,8 +114,8 @@ class Replicas:
         if target == ASSUME_EQUAL:
             return self.meet(operands[0])[0]
         if target == INFEED:
-            element = self.elements[self.turns[number] * self.count + number]
-            self.turns[number] += 1
+            element = self.elements[self.iterations[number] * self.count + number]
+            self.iterations[number] += 1
             return element, np.asarray(operands[-1] + np.int32(1))
         if target == OUTFEED:
             self.rows[number].append(operands[0])

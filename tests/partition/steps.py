@@ -12,7 +12,7 @@ from engine.partition.accumulation import Accumulation
 from engine.partition.marks import GRADIENT, mark_config
 
 ROLES = ["feed", "feed", "feed", "variable", "variable", "variable", "variable", "variable", "variable", "constant"]
-X, TARGET, SCALE, WEIGHTS, ITERATION, TOTAL, MEAN, SEED, TURNS, RATE = range(10)
+X, TARGET, SCALE, WEIGHTS, ITERATION, TOTAL, MEAN, SEED, ITERATIONS, RATE = range(10)
 ONCE, METRICS = {ITERATION}, {TOTAL}
 SHARPNESS = 0.25
 
@@ -38,7 +38,7 @@ def linear_step(batch: int, inputs: int, outputs: int, accumulator: str | None =
     scale = b.parameter("f32")
     weights, iteration = b.parameter("f32", (inputs, outputs)), b.parameter("s64")
     total, moving = b.parameter("f32"), b.parameter("f32", (inputs,))
-    seed, turns, rate = b.parameter("s32"), b.parameter("s64"), b.parameter("f32")
+    seed, iterations, rate = b.parameter("s32"), b.parameter("s64"), b.parameter("f32")
     zero = b.constant(0.0)
     mean = b.divide(b.reduce(x, zero, (0,)), b.splat(batch, (inputs,)))
     noise = b.broadcast(b.convert(b.elementwise("remainder", seed, b.constant(7, "s32")), "f32"), (inputs, outputs), ())
@@ -59,10 +59,10 @@ def linear_step(batch: int, inputs: int, outputs: int, accumulator: str | None =
         b.add(total, loss),
         new_moving,
         b.add(seed, b.constant(3, "s32")),
-        b.add(turns, one),
+        b.add(iterations, one),
         step,
     )
-    aliases = {WEIGHTS: 1, ITERATION: 2, TOTAL: 3, MEAN: 4, SEED: 5, TURNS: 6}
+    aliases = {WEIGHTS: 1, ITERATION: 2, TOTAL: 3, MEAN: 4, SEED: 5, ITERATIONS: 6}
     return b.module(results, aliases)
 
 
@@ -75,7 +75,7 @@ class State:
     total: float
     moving: np.ndarray
     seed: int
-    turns: np.ndarray
+    iterations: np.ndarray
 
 
 def numpy_update(
@@ -83,7 +83,7 @@ def numpy_update(
 ) -> tuple[State, np.ndarray]:
     """One update from arrays [micro-batches, ...], replica by replica; also the mean of the last inputs."""
     gradients: list[list[np.ndarray]] = [[] for _ in range(accumulation.replicas)]
-    total, moving, seed, turns = state.total, state.moving.copy(), state.seed, state.turns.copy()
+    total, moving, seed, iterations = state.total, state.moving.copy(), state.seed, state.iterations.copy()
     for i in range(accumulation.micro_batches):
         replica = i % accumulation.replicas
         mean = x[i].mean(0)
@@ -92,9 +92,9 @@ def numpy_update(
         total += (error**2).sum()
         moving[replica] = moving[replica] * 0.75 + mean * 0.25
         seed += 3
-        turns[replica] += 1
+        iterations[replica] += 1
     divisor = 1 if accumulation.reduction == "sum" else accumulation.steps
     summed = sum(sum(of_one) / divisor for of_one in gradients)
     step = rate * (state.iteration + 1)
     weights = state.weights - step * np.tanh(summed * SHARPNESS)
-    return State(weights, state.iteration + 1, total, moving, seed, turns), mean
+    return State(weights, state.iteration + 1, total, moving, seed, iterations), mean

@@ -65,9 +65,9 @@ def test_updates_equal_a_numpy_loop(executable, steps: int, replicas: int, reduc
 
     assert len(repeated.rows) == (2 if replicas > 1 else 0)
     new = [buffer.read() for buffer in held]
-    expected = [state.weights, state.iteration, state.total, state.moving[0], state.seed, state.turns[0]]
+    expected = [state.weights, state.iteration, state.total, state.moving[0], state.seed, state.iterations[0]]
     if replicas > 1:
-        expected += [state.moving, state.turns]
+        expected += [state.moving, state.iterations]
     for received, value in zip(new, expected, strict=True):
         np.testing.assert_allclose(received, value, rtol=2e-5, atol=2e-5)
     np.testing.assert_allclose(last_mean, mean, rtol=1e-5, atol=1e-6)

@@ -146,11 +146,11 @@ def test_what_does_not_differ_is_there_once(replicas: int) -> None:
     assert [i.opcode for i in made.module.entry.instructions].count("dot") == 1
 
 
-def loop(b: Builder, initial: list[Instruction], turn, more) -> Instruction:
+def loop(b: Builder, initial: list[Instruction], iteration, more) -> Instruction:
     shape = TupleShape(tuple(each.shape for each in initial))
     body, condition = Builder("turn"), Builder("more")
     parts = body.parameter_of(shape)
-    body.tuple(*turn(body, [body.get_tuple_element(parts, k) for k in range(len(initial))]))
+    body.tuple(*iteration(body, [body.get_tuple_element(parts, k) for k in range(len(initial))]))
     parts = condition.parameter_of(shape)
     more(condition, [condition.get_tuple_element(parts, k) for k in range(len(initial))])
     return b.instruction("while", shape, (b.tuple(*initial),), (body.build(), condition.build()))
@@ -165,7 +165,7 @@ def test_a_loop_over_queues_with_a_shared_and_an_own_variable(replicas: int) -> 
     b = Builder()
     token, weights, statistic = b.parameter("s32"), b.parameter("f32", (3,)), b.parameter("f32", (3,))
 
-    def turn(b: Builder, state: list[Instruction]) -> list[Instruction]:
+    def iteration(b: Builder, state: list[Instruction]) -> list[Instruction]:
         count, token, weights, statistic, idle = state
         taken = device_call(b, INFEED, [token], [Shape("f32", (3,)), TOKEN], '{"queue": "in"}')
         x = b.get_tuple_element(taken, 0)
@@ -175,7 +175,7 @@ def test_a_loop_over_queues_with_a_shared_and_an_own_variable(replicas: int) -> 
         token = device_call(b, OUTFEED, [statistic, b.get_tuple_element(taken, 1)], [TOKEN], '{"queue": "out"}')
         return [b.add(count, b.constant(1, "s32")), token, weights, statistic, idle]
 
-    made_loop = loop(b, [b.constant(0, "s32"), token, weights, statistic, statistic], turn, fewer_than(5))
+    made_loop = loop(b, [b.constant(0, "s32"), token, weights, statistic, statistic], iteration, fewer_than(5))
     parts = [b.get_tuple_element(made_loop, k) for k in range(5)]
     module = b.module(b.tuple(parts[1], parts[2], parts[3], parts[4]), {0: 0, 1: 1, 2: 2})
     rng = np.random.default_rng(0)
@@ -214,14 +214,14 @@ def test_loops_with_own_numbers_of_turns(replicas: int) -> None:
     x = b.parameter("f32", (2,))
     limit = b.parameter("f32")
 
-    def turn(b: Builder, state: list[Instruction]) -> list[Instruction]:
+    def iteration(b: Builder, state: list[Instruction]) -> list[Instruction]:
         count, value, total = state
         return [b.add(count, b.constant(1, "s32")), value, b.add(total, value)]
 
     own = b.add(index_of(b), b.constant(2, "s32"))
     rounds = b.convert(own, "f32")
     made_loop = loop(
-        b, [b.constant(0, "s32"), x, b.broadcast(rounds, (2,), ())], turn, lambda c, state: _sum_below(c, state[2])
+        b, [b.constant(0, "s32"), x, b.broadcast(rounds, (2,), ())], iteration, lambda c, state: _sum_below(c, state[2])
     )
     results = [b.get_tuple_element(made_loop, k) for k in range(3)]
     shared = collective(b, CROSS_REPLICA_SUM, results[2], None, group(None))

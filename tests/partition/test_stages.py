@@ -115,10 +115,10 @@ def chain(labels: list[str], gradient_labels: list[str], state: tuple[str, str] 
     return b.module(b.tuple(value, new, *news), {1: 1, 2: 2})
 
 
-def refused(module: Module, stages: int = 2, in_turn: bool = False) -> Placement:
+def refused(module: Module, stages: int = 2, sequential: bool = False) -> Placement:
     roles = ["feed", "variable", "variable"]
     module = run_passes(module, BEFORE)
-    return place(module, roles, cut(module, roles, (), {}), stages, in_turn=in_turn, names={2: "my_state"})
+    return place(module, roles, cut(module, roles, (), {}), stages, sequential=sequential, names={2: "my_state"})
 
 
 GRADIENTS = ["gradient_tape/ipu_stage_1/b", "gradient_tape/ipu_stage_0/a"]
@@ -153,4 +153,4 @@ def test_a_state_that_later_stages_change_is_refused_unless_in_turn() -> None:
     module = chain(labels, GRADIENTS, state=("ipu_stage_0/reads", "ipu_stage_1/changes"))
     with pytest.raises(ConfigurationError, match="'my_state', updated in stage 1.*Sequential"):
         refused(module)
-    assert refused(module, in_turn=True).position
+    assert refused(module, sequential=True).position

@@ -47,26 +47,26 @@ def pushed(b: Builder, data: Instruction, value: Instruction, index: Instruction
     return b.inferred("dynamic-update-slice", (data, new, index, zero, zero))
 
 
-def recurrent(turns: int, length: int | None = None) -> Module:
+def recurrent(iterations: int, length: int | None = None) -> Module:
     """A recurrent layer that keeps what its gradient needs in lists, as TensorFlow does: input, state and weights."""
     b = Builder("recurrent")
-    x = b.parameter("f32", (length or turns, ROWS, WIDTH))
+    x = b.parameter("f32", (length or iterations, ROWS, WIDTH))
     w, u = b.parameter("f32", (WIDTH, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
-    states, inputs = b.splat(0.0, (turns, ROWS, WIDTH)), b.splat(0.0, (turns, ROWS, WIDTH))
-    weights = b.splat(0.0, (turns, WIDTH, WIDTH))
+    states, inputs = b.splat(0.0, (iterations, ROWS, WIDTH)), b.splat(0.0, (iterations, ROWS, WIDTH))
+    weights = b.splat(0.0, (iterations, WIDTH, WIDTH))
     begin = [b.constant(0, "s32"), b.constant(0, "s32"), b.splat(0.0, (ROWS, WIDTH)), x, w, u, states, inputs, weights]
 
-    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
         now = row(s, e[3], e[0])
         h = s.elementwise("tanh", s.add(s.dot(now, e[4]), s.dot(e[2], e[5])))
         lists = [pushed(s, e[6], e[2], e[1]), pushed(s, e[7], now, e[1]), pushed(s, e[8], e[5], e[1])]
         return [next_count(s, e[0]), next_count(s, e[1]), h, *e[3:6], *lists]
 
-    forward = loop(b, begin, below(turns), turn)
+    forward = loop(b, begin, below(iterations), iteration)
     zero = b.splat(0.0, (WIDTH, WIDTH))
     back = [b.constant(0, "s32"), forward[1], forward[2], zero, zero, b.splat(0.0, (WIDTH,)), *forward[6:]]
 
-    def back_turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+    def back_iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
         last = s.subtract(e[1], s.constant(1, "s32"))
         h, now, kept = (row(s, data, last) for data in e[6:])
         g = s.multiply(e[2], s.elementwise("cosine", h))
@@ -78,7 +78,7 @@ def recurrent(turns: int, length: int | None = None) -> Module:
         ]
         return [next_count(s, e[0]), last, s.dot(g, kept, DotDimensionNumbers((1,), (1,))), *sums, *e[6:]]
 
-    results = loop(b, back, below(turns), back_turn)
+    results = loop(b, back, below(iterations), back_iteration)
     return b.module(b.tuple(forward[2], *results[1:6]))
 
 
@@ -99,9 +99,9 @@ def test_flat_states(name: str) -> None:
         assert not any(isinstance(element, TupleShape) for element in each.shape.elements)
 
 
-@pytest.mark.parametrize("turns", [1, 2, 7])
-def test_recurrent_layer(turns: int) -> None:
-    module = recurrent(turns)
+@pytest.mark.parametrize("iterations", [1, 2, 7])
+def test_recurrent_layer(iterations: int) -> None:
+    module = recurrent(iterations)
     assert_same_results(module, run_passes(module, LOOP_PASSES, verify=True), tolerance=1e-5)
 
 
@@ -136,12 +136,12 @@ def test_a_sum_that_the_loop_looks_at_stays() -> None:
     b = Builder("watched")
     x, w = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
 
-    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
         h = s.elementwise("tanh", s.dot(e[1], e[2]))
         total = s.add(e[3], s.reduce(h, s.constant(0.0), (0, 1)))
         return [next_count(s, e[0]), s.multiply(h, s.broadcast(total, (ROWS, WIDTH), ())), e[2], total]
 
-    results = loop(b, [b.constant(0, "s32"), x, w, b.constant(0.0)], below(5), turn)
+    results = loop(b, [b.constant(0, "s32"), x, w, b.constant(0.0)], below(5), iteration)
     module = b.module(b.tuple(results[1], results[3]))
     small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-5)
@@ -152,10 +152,10 @@ def test_what_never_changes_is_computed_once() -> None:
     b = Builder("invariant")
     x, w = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
 
-    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
         return [next_count(s, e[0]), s.dot(e[1], s.elementwise("tanh", e[2])), e[2]]
 
-    module = b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x, w], below(3), turn)))
+    module = b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x, w], below(3), iteration)))
     small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-5)
     assert opcodes_in_bodies(small)["tanh"] == 0
@@ -165,12 +165,12 @@ def test_random_numbers_are_drawn_anew_in_each_turn() -> None:
     b = Builder("drawing")
     low, high = b.constant(0.0), b.constant(1.0)
 
-    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
         drawn = s.instruction("rng", e[1].shape, (e[2], e[3]), distribution="RNG_UNIFORM")
         return [next_count(s, e[0]), s.add(e[1], drawn), e[2], e[3]]
 
     x = b.parameter("f32", (ROWS, WIDTH))
-    module = b.module(b.tuple(loop(b, [b.constant(0, "s32"), x, low, high], below(3), turn)[1]))
+    module = b.module(b.tuple(loop(b, [b.constant(0, "s32"), x, low, high], below(3), iteration)[1]))
     assert opcodes_in_bodies(run_passes(module, LOOP_PASSES, verify=True))["rng"] == 1
 
 
@@ -179,11 +179,11 @@ def test_counters_that_go_alike_become_one() -> None:
     x = b.parameter("f32", (ROWS, WIDTH))
     counters = [b.constant(value, "s32") for value in (0, 0, 3, 3)]
 
-    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
         scale = s.convert(s.add(e[1], e[3]), "f32")
         return [*(next_count(s, c) for c in e[:4]), s.add(e[4], s.broadcast(scale, (ROWS, WIDTH), ()))]
 
-    results = loop(b, [*counters, x], below(4), turn)
+    results = loop(b, [*counters, x], below(4), iteration)
     module = b.module(b.tuple(*results))
     small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-6)
@@ -195,11 +195,11 @@ def test_counters_that_go_alike_become_one() -> None:
 def test_random_bodies(seed: int) -> None:
     """Lists, sums and rows put together at random."""
     rng = np.random.default_rng(seed)
-    turns = int(rng.integers(1, 6))
+    iterations = int(rng.integers(1, 6))
     b = Builder("random")
-    data, w = b.parameter("f32", (turns, ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
+    data, w = b.parameter("f32", (iterations, ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
     descending = bool(rng.integers(2))
-    start = b.constant(turns - 1 if descending else 0, "s32")
+    start = b.constant(iterations - 1 if descending else 0, "s32")
     count, total = b.constant(0, "s32"), b.splat(0.5, (WIDTH, WIDTH))
     begin = [
         count,
@@ -212,7 +212,7 @@ def test_random_bodies(seed: int) -> None:
         total,
     ]
 
-    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
         index = e[int(rng.integers(2))]
         values = [row(s, e[3], index), e[2]]
         for _ in range(int(rng.integers(2, 7))):
@@ -241,7 +241,7 @@ def test_random_bodies(seed: int) -> None:
             *sums,
         ]
 
-    results = loop(b, begin, below(turns), turn)
+    results = loop(b, begin, below(iterations), iteration)
     module = b.module(b.tuple(results[2], *results[5:]))
     assert_same_results(module, run_passes(module, LOOP_PASSES, verify=True), seed, tolerance=1e-3)
 
@@ -252,11 +252,11 @@ def test_of_elements_that_end_alike_one_is_enough() -> None:
     h, c = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (ROWS, WIDTH))
     begin = [b.constant(0, "s32"), h, b.splat(0.0, (1, ROWS, WIDTH)), c, b.splat(0.0, (9, ROWS, WIDTH))]
 
-    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
         new = s.elementwise("tanh", s.add(e[1], e[3]))
         return [next_count(s, e[0]), new, s.reshape(new, (1, ROWS, WIDTH)), new, pushed(s, e[4], e[1], e[0])]
 
-    results = loop(b, begin, below(9), turn)
+    results = loop(b, begin, below(9), iteration)
     module = b.module(b.tuple(*results[1:]))
     optimized = run_passes(flatten_loop_states(module), LOOP_PASSES, verify=True)
     (only,) = loops_of(optimized)
@@ -265,7 +265,7 @@ def test_of_elements_that_end_alike_one_is_enough() -> None:
     assert_same_results(module, optimized)
     # A loop that may turn not at all may end with what it began with.
     begin[0] = b.parameter("s32")
-    module = b.module(b.tuple(*loop(b, begin, below(9), turn)[1:]))
+    module = b.module(b.tuple(*loop(b, begin, below(9), iteration)[1:]))
     optimized = run_passes(flatten_loop_states(module), LOOP_PASSES, verify=True)
     (only,) = loops_of(optimized)
     assert len(only.tuple_shapes) == 5
@@ -279,11 +279,11 @@ def test_readers_of_a_state_come_before_its_new_value() -> None:
     b = Builder()
     begin = [b.constant(0, "s32"), b.parameter("f32", (ROWS, WIDTH)), b.splat(0.0, (9, ROWS, WIDTH))]
 
-    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
         new = s.elementwise("tanh", e[1])
         return [next_count(s, e[0]), s.elementwise("negate", new), pushed(s, e[2], s.multiply(e[1], e[1]), e[0])]
 
-    module = b.module(b.tuple(*loop(b, begin, below(9), turn)[1:]))
+    module = b.module(b.tuple(*loop(b, begin, below(9), iteration)[1:]))
     body = loops_of(module)[0].called[0]
     order = [i.opcode for i in readers_first(body)]
     assert sorted(order) == sorted(i.opcode for i in body.instructions)

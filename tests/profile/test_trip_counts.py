@@ -21,11 +21,11 @@ def built(module: Module) -> Program:
     return build_program(module, ["feed"] * len(module.entry.parameters), {})
 
 
-def products(turns: int) -> Module:
+def products(iterations: int) -> Module:
     b = Builder("products")
     x, w = b.parameter("f32", (64, 64)), b.parameter("f32", (64, 64))
     _, y, _ = loop(
-        *(b, [b.constant(0, "s32"), x, w], below(turns)),
+        *(b, [b.constant(0, "s32"), x, w], below(iterations)),
         lambda s, e: [next_count(s, e[0]), product(s, e[1], e[2]), e[2]],
     )
     return b.module(b.tuple(y))
@@ -43,20 +43,20 @@ def counting(start: int, growth: int, limit: int, direction: str) -> Module:
 
 
 @pytest.mark.parametrize(
-    ("start", "growth", "limit", "direction", "turns"),
+    ("start", "growth", "limit", "direction", "iterations"),
     [
         (0, 1, 10, "LT", 10), (0, 3, 10, "LT", 4), (0, 3, 9, "LE", 4), (10, -1, 0, "GT", 10), (10, -4, 0, "GE", 3),
         (5, 1, 5, "LT", 0), (5, 1, 5, "LE", 1), (7, 1, 5, "LT", 0), (0, -1, 5, "LT", None), (0, 0, 5, "LT", None),
         (0, 1, 5, "NE", None),
     ],
 )  # fmt: skip
-def test_trip_counts_of_counters(start: int, growth: int, limit: int, direction: str, turns: int | None) -> None:
-    (found,) = [r.turns for r in built(counting(start, growth, limit, direction)).regions if r.repeats]
-    assert found == turns
+def test_trip_counts_of_counters(start: int, growth: int, limit: int, direction: str, iterations: int | None) -> None:
+    (found,) = [r.iterations for r in built(counting(start, growth, limit, direction)).regions if r.repeats]
+    assert found == iterations
 
 
 def test_a_body_counts_as_often_as_it_runs() -> None:
-    once, often = (account(built(products(turns)), MK2) for turns in (1, 100))
+    once, often = (account(built(products(iterations)), MK2) for iterations in (1, 100))
     assert often.unknown_loops == 0
     assert max(cost.runs for cost in often.costs) == 100  # the condition is not tested
     assert {cost.runs for cost in once.costs} == {1}
@@ -88,7 +88,7 @@ def test_a_loop_over_what_another_has_counted() -> None:
         lambda c, e: c.compare(e[0], e[1], "LT"),
         lambda s, e: [next_count(s, e[0]), e[1], s.elementwise("sine", e[2])],
     )
-    assert [r.turns for r in built(b.module(b.tuple(z))).regions if r.repeats] == [7, 7]
+    assert [r.iterations for r in built(b.module(b.tuple(z))).regions if r.repeats] == [7, 7]
 
 
 def test_loops_in_loops_multiply() -> None:
@@ -105,7 +105,7 @@ def test_loops_in_loops_multiply() -> None:
 
     _, _, y = loop(b, [b.constant(0, "s32"), b.constant(4, "s32"), x], below(5), body)
     program = built(b.module(b.tuple(y)))
-    assert sorted(r.turns or 0 for r in program.regions if r.repeats) == [4, 5]
+    assert sorted(r.iterations or 0 for r in program.regions if r.repeats) == [4, 5]
     assert 20 in runs_of(program)
 
 
@@ -136,5 +136,5 @@ def test_an_inner_loop_goes_on_with_what_the_inner_loop_left() -> None:
             )[0],
         ],
     )
-    turns = [r.turns for r in built(b.module(b.tuple(total))).regions if r.repeats]
-    assert sorted(turns, key=str) == [4, None]
+    iterations = [r.iterations for r in built(b.module(b.tuple(total))).regions if r.repeats]
+    assert sorted(iterations, key=str) == [4, None]

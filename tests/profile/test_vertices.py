@@ -49,8 +49,8 @@ def test_formula_counts_turns_one_by_one(opcodes: list[str], elements: int) -> N
     share = next(n for n in count() if 6 * n >= elements)
     slots = 29
     for opcode in opcodes:
-        cycles, per_turn = loop_of(opcode, "f32")
-        slots += cycles * len(range(0, share, per_turn))
+        cycles, per_iteration = loop_of(opcode, "f32")
+        slots += cycles * len(range(0, share, per_iteration))
     expected = 11 + 6 * slots if elements else 0
     assert vertex_cycles(tuple((o, "f32") for o in opcodes), elements, MK2) == expected
 

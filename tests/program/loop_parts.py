@@ -27,8 +27,8 @@ def loop(b: Builder, initial: Sequence[Instruction], condition: Condition, body:
     start = b.tuple(*initial)
     assert isinstance(start.shape, TupleShape)
     test = computation("condition", start.shape, condition)
-    turn = computation("body", start.shape, lambda s, elements: s.tuple(*body(s, elements)))
-    return parts(b, b.inferred("while", (start,), (turn, test)))
+    iteration = computation("body", start.shape, lambda s, elements: s.tuple(*body(s, elements)))
+    return parts(b, b.inferred("while", (start,), (iteration, test)))
 
 
 def below(limit: int) -> Condition:
@@ -60,10 +60,10 @@ def product(s: Builder, x: Instruction, y: Instruction) -> Instruction:
     return scaled(s, s.dot(x, y), x.array_shape.dimensions[-1] ** -0.5)
 
 
-def repeated(s: Builder, x: Instruction, turns: int, factor: float = 0.5) -> Instruction:
+def repeated(s: Builder, x: Instruction, iterations: int, factor: float = 0.5) -> Instruction:
     """tanh(x * factor), again and again: a loop, so that a branch with it stays a branch."""
     _, made = loop(
-        *(s, [s.constant(0, "s32"), x], below(turns)),
+        *(s, [s.constant(0, "s32"), x], below(iterations)),
         lambda t, e: [next_count(t, e[0]), t.elementwise("tanh", scaled(t, e[1], factor))],
     )
     return made

@@ -31,24 +31,24 @@ def until_small(size: int = 9) -> Module:
     return b.module(b.tuple(*results))
 
 
-def exchange(size: int = 70, turns: int = 3) -> Module:
+def exchange(size: int = 70, iterations: int = 3) -> Module:
     """Elements change places each turn; one stays, and stays readable; all are used before and after."""
     b = Builder("exchange")
     x, y, z, w = (b.parameter("f32", (size, size)) for _ in range(4))
     before = b.add(x, y)
     _, p, q, r, kept = loop(
-        *(b, [b.constant(0, "s32"), x, y, z, w], below(turns)),
+        *(b, [b.constant(0, "s32"), x, y, z, w], below(iterations)),
         lambda s, e: [next_count(s, e[0]), e[2], e[3], s.elementwise("tanh", s.add(e[1], e[4])), e[4]],
     )
     return b.module(b.tuple(before, b.subtract(p, x), q, r, b.add(kept, p), x))
 
 
-def same_twice(turns: int = 3) -> Module:
+def same_twice(iterations: int = 3) -> Module:
     """One array begins two elements, and one new value ends two."""
     b = Builder("same_twice")
     x = b.parameter("f32", (40,))
     _, p, q = loop(
-        *(b, [b.constant(0, "s32"), x, x], below(turns)),
+        *(b, [b.constant(0, "s32"), x, x], below(iterations)),
         lambda s, e: (lambda made: [next_count(s, e[0]), made, made])(
             s.subtract(s.add(e[1], e[2]), scaled(s, e[2], 0.5))
         ),
@@ -73,28 +73,31 @@ def nested(outer: int = 3, inner: int = 4, size: int = 66) -> Module:
     return b.module(b.tuple(y, total, b.dot(y, w)))
 
 
-def nested_tuples(turns: int = 3) -> Module:
+def nested_tuples(iterations: int = 3) -> Module:
     """Tuples in the state: one part stays, the others change places or get new values."""
     b = Builder("nested_tuples")
     x, y, z = (b.parameter("f32", (5, 30)) for _ in range(3))
     start = b.tuple(b.constant(0, "s32"), b.tuple(x, b.tuple(y, z)), b.tuple())
     assert isinstance(start.shape, TupleShape)
 
-    def turn(s: Builder, e: list[Instruction]) -> Instruction:
+    def iteration(s: Builder, e: list[Instruction]) -> Instruction:
         p, rest = parts(s, e[1])
         q, r = parts(s, rest)
         return s.tuple(next_count(s, e[0]), s.tuple(q, s.tuple(s.add(p, r), r)), e[2])
 
-    condition, body = computation("condition", start.shape, below(turns)), computation("body", start.shape, turn)
+    condition, body = (
+        computation("condition", start.shape, below(iterations)),
+        computation("body", start.shape, iteration),
+    )
     result = b.inferred("while", (start,), (body, condition))
     p, rest = parts(b, b.get_tuple_element(result, 1))
     return b.module(b.tuple(p, *parts(b, rest), y))
 
 
-def tensor_array(turns: int = 5, width: int = 40) -> Module:
+def tensor_array(iterations: int = 5, width: int = 40) -> Module:
     """Rows written one a turn; others read the array before and after, in the turn and outside the loop."""
     b = Builder("tensor_array")
-    x = b.parameter("f32", (turns, width))
+    x = b.parameter("f32", (iterations, width))
     made = b.elementwise("tanh", x)
 
     def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
@@ -106,14 +109,14 @@ def tensor_array(turns: int = 5, width: int = 40) -> Module:
         total = s.add(e[3], s.reduce(written, s.constant(0.0), (0, 1)))
         return [next_count(s, e[0]), e[1], written, total]
 
-    _, _, rows, total = loop(b, [b.constant(0, "s32"), x, made, b.constant(0.0)], below(turns), body)
+    _, _, rows, total = loop(b, [b.constant(0, "s32"), x, made, b.constant(0.0)], below(iterations), body)
     return b.module(b.tuple(rows, total, b.add(made, rows), x))
 
 
-def two_rows(turns: int = 4, width: int = 33) -> Module:
+def two_rows(iterations: int = 4, width: int = 33) -> Module:
     """Two rows are written each turn, one after the other."""
     b = Builder("two_rows")
-    x = b.parameter("f32", (2 * turns, width))
+    x = b.parameter("f32", (2 * iterations, width))
 
     def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
         zero, twice = s.constant(0, "s32"), s.add(e[0], e[0])
@@ -122,30 +125,30 @@ def two_rows(turns: int = 4, width: int = 33) -> Module:
         doubled = s.add(row, row)
         return [next_count(s, e[0]), s.inferred("dynamic-update-slice", (first, doubled, next_count(s, twice), zero))]
 
-    return b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x], below(turns), body)))
+    return b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x], below(iterations), body)))
 
 
-def old_array_handed_on(turns: int = 4, width: int = 33) -> Module:
+def old_array_handed_on(iterations: int = 4, width: int = 33) -> Module:
     """The array as it was before its update is another element's new value: it may not be updated in place."""
     b = Builder("old_array_handed_on")
-    x = b.parameter("f32", (turns, width))
+    x = b.parameter("f32", (iterations, width))
 
     def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
         row = s.convert(s.broadcast(e[0], (1, width), ()), "f32")
         return [next_count(s, e[0]), s.inferred("dynamic-update-slice", (e[1], row, e[0], s.constant(0, "s32"))), e[1]]
 
-    return b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x, x], below(turns), body)))
+    return b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x, x], below(iterations), body)))
 
 
-def old_array_behind_moves(turns: int = 4) -> Module:
+def old_array_behind_moves(iterations: int = 4) -> Module:
     """The same, seen reshaped, transposed, by an inner loop, and through a tuple."""
     b = Builder("old_array_behind_moves")
-    x = b.parameter("f32", (turns, 6))
+    x = b.parameter("f32", (iterations, 6))
 
     def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
         zero = s.constant(0, "s32")
         row = s.convert(s.broadcast(e[0], (1, 6), ()), "f32")
-        flat, turned = s.reshape(e[1], (6 * turns,)), s.transpose(e[1], (1, 0))
+        flat, turned = s.reshape(e[1], (6 * iterations,)), s.transpose(e[1], (1, 0))
         new = s.inferred("dynamic-update-slice", (e[1], row, e[0], zero))
         _, old, total = loop(
             *(s, [zero, s.get_tuple_element(s.tuple(e[1], new), 0), e[4]], below(2)),
@@ -159,11 +162,11 @@ def old_array_behind_moves(turns: int = 4) -> Module:
             s.add(total, s.reduce(old, s.constant(0.0), (0, 1))),
         ]
 
-    start = [b.constant(0, "s32"), x, b.reshape(x, (6 * turns,)), b.transpose(x, (1, 0)), b.constant(0.0)]
-    return b.module(b.tuple(*loop(b, start, below(turns), body)))
+    start = [b.constant(0, "s32"), x, b.reshape(x, (6 * iterations,)), b.transpose(x, (1, 0)), b.constant(0.0)]
+    return b.module(b.tuple(*loop(b, start, below(iterations), body)))
 
 
-def condition_that_updates(turns: int = 3) -> Module:
+def condition_that_updates(iterations: int = 3) -> Module:
     """The condition writes into an array of its own, made from one that the loop never changes."""
     b = Builder("condition_that_updates")
     x = b.elementwise("negate", b.parameter("f32", (4, 3)))
@@ -172,7 +175,7 @@ def condition_that_updates(turns: int = 3) -> Module:
         zero = c.constant(0, "s32")
         row = c.convert(c.broadcast(e[0], (1, 3), ()), "f32")
         total = c.reduce(c.inferred("dynamic-update-slice", (e[1], row, e[0], zero)), c.constant(0.0), (0, 1))
-        few = c.compare(e[0], c.constant(turns, "s32"), "LT")
+        few = c.compare(e[0], c.constant(iterations, "s32"), "LT")
         return c.elementwise("and", few, c.compare(total, c.constant(1e6), "LT"))
 
     def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
@@ -181,14 +184,14 @@ def condition_that_updates(turns: int = 3) -> Module:
     return b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x, b.constant(0.0)], condition, body)))
 
 
-def flag(turns: int = 3) -> Module:
+def flag(iterations: int = 3) -> Module:
     """The predicate is an element of the state, and steers a branch after its new value is known, too."""
     b = Builder("flag")
     x = b.parameter("f32", (50,))
 
     def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
         count = next_count(s, e[0])
-        go = s.compare(count, s.constant(turns, "s32"), "LT")
+        go = s.compare(count, s.constant(iterations, "s32"), "LT")
         (y,) = branch(
             *(s, e[1], [e[2]]),
             lambda t, i: [repeated(t, i[0], 2)],
@@ -203,20 +206,20 @@ def flag(turns: int = 3) -> Module:
     )
 
 
-def flag_is_the_condition(turns: int = 3) -> Module:
+def flag_is_the_condition(iterations: int = 3) -> Module:
     """As above, and the condition computes nothing at all."""
     b = Builder("flag_is_the_condition")
     x = b.parameter("f32", (64, 80))
 
     def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
         count = next_count(s, e[0])
-        return [count, s.compare(count, s.constant(turns, "s32"), "LT"), scaled(s, e[2], 0.5)]
+        return [count, s.compare(count, s.constant(iterations, "s32"), "LT"), scaled(s, e[2], 0.5)]
 
     results = loop(b, [b.constant(0, "s32"), b.constant(True, "pred"), x], lambda _, e: e[1], body)
     return b.module(b.tuple(*results))
 
 
-def memory_again(turns: int = 3, size: int = 90) -> Module:
+def memory_again(iterations: int = 3, size: int = 90) -> Module:
     """Large results around and in a loop that only reads some of them: their memory must not be used again there."""
     b = Builder("memory_again")
     x, y = b.parameter("f32", (size, size)), b.parameter("f32", (size, size))
@@ -225,7 +228,7 @@ def memory_again(turns: int = 3, size: int = 90) -> Module:
         *(b, [b.constant(0, "s32"), old, only_read]),
         lambda c, e: c.elementwise(
             "and",
-            c.compare(e[0], c.constant(turns, "s32"), "LT"),
+            c.compare(e[0], c.constant(iterations, "s32"), "LT"),
             c.compare(c.reduce(product(c, e[1], e[2]), c.constant(-np.inf), (0, 1), "maximum"), c.constant(1e30), "LT"),
         ),
         lambda s, e: [
@@ -238,20 +241,20 @@ def memory_again(turns: int = 3, size: int = 90) -> Module:
     return b.module(b.tuple(b.add(after, held), product(b, after, old)))
 
 
-def shared_body(turns: int = 3) -> Module:
+def shared_body(iterations: int = 3) -> Module:
     """Two loops with one body and one condition."""
     b = Builder("shared_body")
     x, y = b.parameter("f32", (6, 7)), b.parameter("f32", (6, 7))
     start = b.tuple(b.constant(0, "s32"), x, y)
     assert isinstance(start.shape, TupleShape)
-    condition = computation("condition", start.shape, below(turns))
+    condition = computation("condition", start.shape, below(iterations))
 
-    def turn(s: Builder, e: list[Instruction]) -> Instruction:
+    def iteration(s: Builder, e: list[Instruction]) -> Instruction:
         row = s.splat(3.0, (1, 7))
         written = s.inferred("dynamic-update-slice", (e[1], row, e[0], s.constant(0, "s32")))
         return s.tuple(next_count(s, e[0]), s.elementwise("tanh", s.add(written, e[2])), e[2])
 
-    body = computation("body", start.shape, turn)
+    body = computation("body", start.shape, iteration)
     _, first, _ = parts(b, b.inferred("while", (start,), (body, condition)))
     _, second, _ = parts(b, b.inferred("while", (b.tuple(b.constant(1, "s32"), first, x),), (body, condition)))
     return b.module(b.tuple(first, second, b.add(first, second)))
@@ -290,7 +293,7 @@ def branch_that_returns_its_arguments() -> Module:
     return b.module(b.tuple(p, q, b.add(p, y)))
 
 
-def branches_in_a_loop(turns: int = 5) -> Module:
+def branches_in_a_loop(iterations: int = 5) -> Module:
     """Every other turn takes another branch, whose result becomes the state."""
     b = Builder("branches_in_a_loop")
     x, w = b.parameter("f32", (66, 66)), b.parameter("f32", (66, 66))
@@ -304,15 +307,15 @@ def branches_in_a_loop(turns: int = 5) -> Module:
         )
         return [next_count(s, e[0]), y, e[2]]
 
-    return b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x, w], below(turns), body)))
+    return b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x, w], below(iterations), body)))
 
 
-def updated_variables(turns: int = 3) -> Module:
+def updated_variables(iterations: int = 3) -> Module:
     """A loop reads a variable that is updated, and its state becomes another one's new value."""
     b = Builder("updated_variables")
     x, w = b.parameter("f32", (80, 80)), b.parameter("f32", (80, 80))
     _, y, _ = loop(
-        *(b, [b.constant(0, "s32"), x, w], below(turns)),
+        *(b, [b.constant(0, "s32"), x, w], below(iterations)),
         lambda s, e: [next_count(s, e[0]), s.elementwise("tanh", product(s, e[1], e[2])), e[2]],
     )
     return b.module(b.tuple(y, b.subtract(w, scaled(b, y, 0.1)), b.reduce(w, b.constant(0.0), (0, 1))), {0: 0, 1: 1})
@@ -327,12 +330,12 @@ def cache_update() -> Module:
     return b.module(b.tuple(updated, b.add(total, b.reduce(updated, b.constant(0.0), (0, 1)))), {0: 0})
 
 
-def unused_and_empty(turns: int = 2) -> Module:
+def unused_and_empty(iterations: int = 2) -> Module:
     """Elements of no size, scalars and halves; a result nobody reads."""
     b = Builder("unused_and_empty")
     x, h, f = b.parameter("f32", (0, 4)), b.parameter("f16", (9,)), b.parameter("pred", (5,))
     _, p, q, r, _ = loop(
-        *(b, [b.constant(0, "s32"), x, h, f, b.constant(1.5, "f64")], below(turns)),
+        *(b, [b.constant(0, "s32"), x, h, f, b.constant(1.5, "f64")], below(iterations)),
         lambda s, e: [
             next_count(s, e[0]),
             s.add(e[1], e[1]),

@@ -105,13 +105,13 @@ class Machine:
 
     def is_followed(self, mark: Mark) -> bool:
         """Whether the step goes on at the mark's label; counts the turns of a loop."""
-        turns = self.scratch[: Scratch.BYTES].view(np.int64)[Scratch.TURN :]
+        iterations = self.scratch[: Scratch.BYTES].view(np.int64)[Scratch.ITERATION :]
         if mark.known is not None:
-            return bool(mark.known.values[turns[mark.known.counter]]) == mark.when
+            return bool(mark.known.values[iterations[mark.known.counter]]) == mark.when
         if mark.kind != "repeat":
             return mark.predicate is None or self.truth(mark.predicate) == mark.when
-        turns[mark.counter] = (turns[mark.counter] + 1) % mark.turns
-        return bool(turns[mark.counter])
+        iterations[mark.counter] = (iterations[mark.counter] + 1) % mark.iterations
+        return bool(iterations[mark.counter])
 
     def truth(self, predicate: Buffer) -> bool:
         return bool(self.memory[predicate][0])

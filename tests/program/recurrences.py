@@ -27,13 +27,13 @@ def transposed_product(s: Builder, x: Instruction, w: Instruction) -> Instructio
     return scaled(s, s.dot(x, w, DotDimensionNumbers((1,), (1,))), WIDTH**-0.5)
 
 
-def recurrence(turns: int = 5, start: int = 0, step: int = 1, length: int = 5) -> Module:
+def recurrence(iterations: int = 5, start: int = 0, step: int = 1, length: int = 5) -> Module:
     """A layer there and back; of the list's rows only start, start + step ... are written, clamped to the array."""
     b = Builder("recurrence")
     x = b.parameter("f32", (length, ROWS, WIDTH))
     w, bias = b.parameter("f32", (WIDTH, WIDTH)), b.parameter("f32", (2, WIDTH))
 
-    def turn(s: Builder, e: list[Instruction]) -> list[Instruction]:
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
         count, h, rows, inputs, weight, biases, at = e
         second = s.reshape(s.slice(biases, (1, 2), (0, WIDTH)), (WIDTH,))
         new = s.add(s.add(product(s, h, weight), popped(s, inputs, at)), s.broadcast(second, (ROWS, WIDTH), (1,)))
@@ -43,7 +43,7 @@ def recurrence(turns: int = 5, start: int = 0, step: int = 1, length: int = 5) -
 
     zero = b.constant(0, "s32")
     initial = [zero, b.splat(0.0, (ROWS, WIDTH)), b.splat(0.25, (length, ROWS, WIDTH)), x, w, bias]
-    _, h, rows, *_ = loop(b, [*initial, b.constant(start, "s32")], below(turns), turn)
+    _, h, rows, *_ = loop(b, [*initial, b.constant(start, "s32")], below(iterations), iteration)
 
     def back(s: Builder, e: list[Instruction]) -> list[Instruction]:
         count, gradient, gradients, outputs, weight, at, total = e
@@ -61,19 +61,19 @@ def recurrence(turns: int = 5, start: int = 0, step: int = 1, length: int = 5) -
 
 def recurrence_of_some_rows() -> Module:
     """Every other row is written: the others keep what they began with."""
-    return recurrence(turns=3, step=2)
+    return recurrence(iterations=3, step=2)
 
 
 def recurrence_out_of_the_array() -> Module:
     """Starts before the array and behind it, where it is written again."""
-    return recurrence(turns=7, start=-1)
+    return recurrence(iterations=7, start=-1)
 
 
 def recurrence_backwards() -> Module:
     return recurrence(start=4, step=-1)
 
 
-def recurrence_in_a_loop(turns: int = 3, length: int = 4) -> Module:
+def recurrence_in_a_loop(iterations: int = 3, length: int = 4) -> Module:
     """The inner list is written anew in every outer turn, at rows by the inner count; the outer one by the outer."""
     b = Builder("recurrence_in_a_loop")
     x, w = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
@@ -88,8 +88,8 @@ def recurrence_in_a_loop(turns: int = 3, length: int = 4) -> Module:
         total = s.reduce(rows, s.constant(0.0), (0,))
         return [next_count(s, e[0]), s.add(h, e[1]), pushed(s, e[2], total, e[0]), e[3]]
 
-    initial = [b.constant(0, "s32"), x, b.splat(0.5, (turns, ROWS, WIDTH)), w]
-    _, h, rows, _ = loop(b, initial, below(turns), outer)
+    initial = [b.constant(0, "s32"), x, b.splat(0.5, (iterations, ROWS, WIDTH)), w]
+    _, h, rows, _ = loop(b, initial, below(iterations), outer)
     return b.module(b.tuple(h, rows, b.dot(x, w)))
 
 

@@ -18,21 +18,21 @@ class RingLoop:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.rows, self.width = int(self.rng.choice([5, 16, 33])), int(self.rng.choice([16, 24]))
-        self.turns = int(self.rng.integers(2, 9))
+        self.iterations = int(self.rng.integers(2, 9))
         self.depths = [int(depth) for depth in self.rng.integers(1, 5, int(self.rng.integers(1, 4)))]
         self.delays = [int(delay) for delay in self.rng.integers(0, 3, int(self.rng.integers(1, 5)))]
 
     def module(self) -> Module:
         """The loop's rings and total, from data and weights. Turns without data read the nearest rows."""
         b = Builder("ring_loop")
-        data = b.parameter("f32", (self.turns * self.rows, self.width))
+        data = b.parameter("f32", (self.iterations * self.rows, self.width))
         weights = b.parameter("f32", (self.width, self.width))
         rings = [b.splat(0.5, (depth, self.rows, self.width)) for depth in self.depths]
         total = b.splat(0.0, (self.rows, self.width))
         state = [b.constant(0, INDEX), data, weights, total, *rings]
-        return b.module(b.tuple(*loop(b, state, below(self.turns), self.turn)[3:]))
+        return b.module(b.tuple(*loop(b, state, below(self.iterations), self.iteration)[3:]))
 
-    def turn(self, s: Builder, elements: list[Instruction]) -> list[Instruction]:
+    def iteration(self, s: Builder, elements: list[Instruction]) -> list[Instruction]:
         """All parts, one after the other."""
         for delay in self.delays:
             elements = self.branch(s, delay, elements)
@@ -42,7 +42,7 @@ class RingLoop:
         """A part that runs from turn `delay` on, perhaps not to the end."""
         count = elements[0]
         begun = s.compare(count, s.constant(delay, INDEX), "GE")
-        ends = s.compare(count, s.constant(delay + int(self.rng.integers(1, self.turns + 1)), INDEX), "LT")
+        ends = s.compare(count, s.constant(delay + int(self.rng.integers(1, self.iterations + 1)), INDEX), "LT")
         micro_batch = s.subtract(count, s.constant(delay, INDEX))
         argument = s.tuple(*elements, micro_batch)
         assert isinstance(argument.shape, TupleShape)

@@ -111,14 +111,14 @@ def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[n
     branches = np.cumsum(table[:, Column.KIND] == RowKind.BRANCH) - 1
     twins = [m for m in twin.marks if m.kind == "branch" and m.known is None]
     known = [m for m in program.marks if m.known is not None]
-    knowing = np.cumsum(table[:, Column.KIND] == RowKind.TURN) - 1
+    knowing = np.cumsum(table[:, Column.KIND] == RowKind.ITERATION) - 1
     repeats = [m for m in program.marks if m.kind == "repeat"]
     repeated = np.cumsum(table[:, Column.KIND] == RowKind.REPEAT) - 1
-    row = turns = 0
+    row = iterations = 0
     while row < len(table):
         kind = table[row, Column.KIND]
-        turns += 1
-        assert turns < 100_000
+        iterations += 1
+        assert iterations < 100_000
         if kind == RowKind.COMPUTE:
             compute_set: ComputeSet = program.compute_sets[numbers[row]]
             assert not races.meet(compute_set), compute_set.name
@@ -133,7 +133,7 @@ def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[n
             if machine.is_followed(repeats[repeated[row]]):
                 row = table[row, Column.TARGET]
                 continue
-        elif kind == RowKind.TURN:
+        elif kind == RowKind.ITERATION:
             if machine.is_followed(known[knowing[row]]):
                 row = table[row, Column.TARGET]
                 continue
@@ -159,6 +159,6 @@ def test_workers_meet_between_two_jumps_or_branches(name: str) -> None:
         free = free_marks(marks)
         jumps = iter(mark for mark in marks if mark.kind in ("jump", "leave"))
         for before, kind in zip(kinds, kinds[1:], strict=False):
-            decided_by_turn = kind == RowKind.JUMP and next(jumps) in free
-            assert decided_by_turn or kind not in (RowKind.BRANCH, RowKind.JUMP) or before == RowKind.SYNC
+            decided_per_iteration = kind == RowKind.JUMP and next(jumps) in free
+            assert decided_per_iteration or kind not in (RowKind.BRANCH, RowKind.JUMP) or before == RowKind.SYNC
         break

@@ -50,13 +50,13 @@ def test_what_lives_together_lies_apart(name: str) -> None:
 def test_borders_in_one_place_take_turns(name: str) -> None:
     """Also with another border: each is written anew in the same elements before anybody reads it."""
     program = program_of(name)
-    turns: dict[Buffer, list[tuple[int, int]]] = {}
+    iterations: dict[Buffer, list[tuple[int, int]]] = {}
     for buffer, owner in shared_borders(program, BufferUses(program)).items():
         sets = enumerate(program.compute_sets)
         places = [at for at, c in sets if any(s.buffer is buffer for s in (*c.reads, *c.writes))]
         assert buffer.shape == owner.shape
-        turns.setdefault(owner, []).append((places[0], places[-1]))
-    for each in turns.values():
+        iterations.setdefault(owner, []).append((places[0], places[-1]))
+    for each in iterations.values():
         assert all(stop < start for (_, stop), (start, _) in pairwise(sorted(each)))
 
 

@@ -86,7 +86,7 @@ def test_slots_of_a_slot() -> None:
     b = Builder("slots_of_a_slot")
     data = b.parameter("f32", (4, 2, 16, 16))
 
-    def turn(s: Builder, elements: list[Instruction]) -> list[Instruction]:
+    def iteration(s: Builder, elements: list[Instruction]) -> list[Instruction]:
         count, data, total = elements
         zero = s.constant(0, INDEX)
         outer, one = (1, 2, 16, 16), (1, 1, 16, 16)
@@ -101,7 +101,7 @@ def test_slots_of_a_slot() -> None:
         return [next_count(s, count), data, total]
 
     state = [b.constant(0, INDEX), data, b.splat(0.5, (16, 16))]
-    module = b.module(b.tuple(loop(b, state, below(4), turn)[2]))
+    module = b.module(b.tuple(loop(b, state, below(4), iteration)[2]))
     assert copies_of(program_of(module)) > copies_of(elide_slot_copies(program_of(module))) == 0
     check(module, tolerance=1e-4)
 
@@ -115,5 +115,5 @@ def test_workers_decide_by_themselves() -> None:
         executable = Executable(program)
         executable._bind(buffers(arguments_for(ring_loop(seed))))
         kinds = set(executable._table(False, 2)[:, 0].tolist())
-        assert RowKind.TURN in kinds
+        assert RowKind.ITERATION in kinds
         assert not {RowKind.BRANCH, RowKind.JUMP} & kinds

@@ -24,13 +24,13 @@ def until_negative() -> Module:
     """Turns for ever once the sum is above 100; each step adds 1 to both variables. The result: turns taken."""
     b = Builder("until_negative")
     x, steps = b.parameter("f32", (40,)), b.parameter("s32")
-    turns, _ = loop(
+    iterations, _ = loop(
         *(b, [b.constant(0, "s32"), x]),
         lambda c, e: c.compare(c.reduce(e[1], c.constant(0.0), (0,)), c.constant(100.5), "GT"),
         lambda s, e: [next_count(s, e[0]), s.elementwise("abs", e[1])],
     )
     new = b.add(x, b.splat(1.0, (40,)))
-    return b.module(b.tuple(turns, new, next_count(b, steps)), aliases={0: 1, 1: 2})
+    return b.module(b.tuple(iterations, new, next_count(b, steps)), aliases={0: 1, 1: 2})
 
 
 @pytest.mark.parametrize("workers", ["1", "2", "3"])
@@ -44,23 +44,23 @@ def test_variables_are_as_after_the_last_whole_step(workers: str, monkeypatch: p
     np.testing.assert_array_equal(held[0].read(), np.float32(2.75))
     assert held[1].read() == 3
     again = buffers([np.full(40, -5.0, np.float32), np.array(0, np.int32)])
-    (turns,) = executable.run(2, [], again)
-    assert turns == 0
+    (iterations,) = executable.run(2, [], again)
+    assert iterations == 0
     np.testing.assert_array_equal(again[0].read(), -3.0)
 
 
 def test_a_known_long_loop_is_left_and_a_known_short_one_is_not() -> None:
     """Many turns by a constant: left when it would take long, otherwise its variables are updated in place."""
 
-    def module(turns: int) -> Module:
+    def module(iterations: int) -> Module:
         b = Builder("counting")
         x = b.parameter("f32", (64,))
         _, y = loop(
-            *(b, [b.constant(0, "s32"), x], below(turns)), lambda s, e: [next_count(s, e[0]), scaled(s, e[1], 0.5)]
+            *(b, [b.constant(0, "s32"), x], below(iterations)), lambda s, e: [next_count(s, e[0]), scaled(s, e[1], 0.5)]
         )
         return b.module(b.tuple(y), aliases={0: 0})
 
-    short, long = (compile_module(module(turns), ["variable"], {}) for turns in (100, 10**9))
+    short, long = (compile_module(module(iterations), ["variable"], {}) for iterations in (100, 10**9))
     assert [r.long for r in short.program.regions if r.repeats] == [False]
     assert [r.long for r in long.program.regions if r.repeats] == [True]
     held = buffers([np.ones(64, np.float32)])

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.codelets.crew import Crew
+from engine.codelets.thread_pool import ThreadPool
 from engine.errors import InternalError
 from engine.runtime import native_threads, pieces, workers
 from engine.runtime.choice import WorkerChoice
@@ -117,7 +117,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, made: int, when: Callable[[], bool
     """After so many threads no more can be made, which is said when a condition holds."""
     common = native_threads._words()
     assert common is not None
-    create, count, waited = CREATE(int(common[Crew.CREATE])), 0, []
+    create, count, waited = CREATE(int(common[ThreadPool.CREATE])), 0, []
 
     @CREATE
     def refuse(handle: int, attributes: int, function: int, argument: int) -> int:
@@ -129,7 +129,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, made: int, when: Callable[[], bool
         return int(create(handle, attributes, function, argument))
 
     changed = common.copy()
-    changed[Crew.CREATE] = ctypes.cast(refuse, ctypes.c_void_p).value
+    changed[ThreadPool.CREATE] = ctypes.cast(refuse, ctypes.c_void_p).value
     monkeypatch.setattr(native_threads, "_words", lambda: changed)
     return [create, refuse, waited]
 
@@ -190,7 +190,7 @@ def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypat
     common = native_threads._words()
     assert common is not None
     changed = common.copy()
-    changed[Crew.ACCOUNT] = ctypes.addressof(name)
+    changed[ThreadPool.ACCOUNT] = ctypes.addressof(name)
     machine, counters = Machine(2), np.zeros(4, np.int64)
     table, _blocks = counting_table(counters, 2, pauses=10_000)
     cores = os.sched_getaffinity(0)
@@ -203,15 +203,15 @@ def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypat
 
     try:
         os.sched_setaffinity(0, {min(cores)})  # both are in each other's way
-        for words_of_crews in (common, changed):
-            monkeypatch.setattr(native_threads, "_words", lambda words=words_of_crews: words)
+        for words_of_pools in (common, changed):
+            monkeypatch.setattr(native_threads, "_words", lambda words=words_of_pools: words)
             watch = Looker(lambda threads: None)
             began = time.perf_counter()
             with acting_when(have_left_their_core, lambda: workers.request_stop(machine.state)):
                 run(machine, table, 10**12, watch, inline=inline)
             seconds, delays = time.perf_counter() - began, watch.delays
             assert sorted(delays) == [0, 1]
-            if words_of_crews is common:
+            if words_of_pools is common:
                 assert 0 < sum(delays.values()) < 2 * seconds
     finally:
         os.sched_setaffinity(0, cores)

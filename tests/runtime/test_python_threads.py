@@ -33,7 +33,7 @@ def test_a_failing_worker_frees_the_others(failing: int) -> None:
         assert aborted.wait(PATIENCE_SECONDS)
 
     with pytest.raises(InternalError, match="inside"):
-        threads.attend(python_threads.PythonCrew(work, 2, aborted.set, None), lambda impatient: None, None)
+        threads.attend(python_threads.PythonThreadPool(work, 2, aborted.set, None), lambda impatient: None, None)
     assert not living_workers()
 
 
@@ -84,7 +84,7 @@ def test_spreading_pins_nobody() -> None:
         seen.append(os.sched_getaffinity(0))
 
     count = len(before)
-    threads.attend(python_threads.PythonCrew(work, count, lambda: None, None), lambda impatient: None, None)
+    threads.attend(python_threads.PythonThreadPool(work, count, lambda: None, None), lambda impatient: None, None)
     assert seen == [before] * count
     assert os.sched_getaffinity(0) == before
     assert list(threads.cores_to_spread(count)) == (sorted(before) if count > 1 else [])

@@ -115,7 +115,7 @@ def test_the_documented_modules_have_the_names() -> None:
     assert callable(ipu.application_compile_op.experimental_application_compile_op)
 
 
-def queue_program(folder: Path, factor: float, turns: int) -> str:
+def queue_program(folder: Path, factor: float, iterations: int) -> str:
     """A loop over an infeed and an outfeed."""
     infeed, outfeed = IPUInfeedQueue(numbers(shape=(2,))), IPUOutfeedQueue()
 
@@ -123,7 +123,7 @@ def queue_program(folder: Path, factor: float, turns: int) -> str:
         return outfeed.enqueue((x * factor, tf.reduce_sum(x)))
 
     path = str(folder / "queues.poplar_exec")
-    experimental_application_compile_op(lambda: loops.repeat(turns, body, infeed_queue=infeed), output_path=path)
+    experimental_application_compile_op(lambda: loops.repeat(iterations, body, infeed_queue=infeed), output_path=path)
     return path
 
 

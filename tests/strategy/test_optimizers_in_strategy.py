@@ -59,9 +59,9 @@ def test_a_training_loop_with_queues(replicas: int) -> None:
     first = np.float32([loss_of(weights(), x[0, r], y[0, r]) for r in range(replicas)])
     np.testing.assert_allclose(np.ravel(rows["loss"][0]), first, rtol=1e-5)
     # Nothing changes between two updates.
-    for turn in range(batches):
-        expected = [loss_of(weights(), x[turn, r], y[turn, r]) for r in range(replicas)]
-        np.testing.assert_allclose(np.ravel(rows["loss"][turn]), expected, rtol=1e-5)
+    for iteration in range(batches):
+        expected = [loss_of(weights(), x[iteration, r], y[iteration, r]) for r in range(replicas)]
+        np.testing.assert_allclose(np.ravel(rows["loss"][iteration]), expected, rtol=1e-5)
 
 
 def test_other_numbers_of_turns_are_refused() -> None:
@@ -96,9 +96,9 @@ def test_collectives_in_a_function_of_a_strategy(replicas: int) -> None:
             return total, ipu.all_to_all_op.all_gather(own, replicas)
 
         x = tf.constant([1.0, 2.0, -3.0])
-        for turn in (1, 2):
+        for iteration in (1, 2):
             total, gathered = strategy.run(program, args=(x,))
-            expected = np.stack([turn * r * x.numpy() for r in range(replicas)])
+            expected = np.stack([iteration * r * x.numpy() for r in range(replicas)])
             np.testing.assert_allclose(gathered, expected)
             np.testing.assert_allclose(total, expected.sum(0))
         np.testing.assert_array_equal(own.numpy(), np.zeros(3))
@@ -116,8 +116,8 @@ def test_other_optimizers_sum_over_replicas_in_the_scope_of_a_strategy(replicas:
         @tf.function(jit_compile=True)
         def program():
             place = ipu.replication_ops.replication_index()
-            for turn in tf.range(4):
-                taken = [each[turn][place] for each in (tf.constant(x), tf.constant(y))]
+            for iteration in tf.range(4):
+                taken = [each[iteration][place] for each in (tf.constant(x), tf.constant(y))]
                 optimizer.apply_gradients(optimizer.compute_gradients(loss_of(variables, *taken), variables))
 
         strategy.run(program)

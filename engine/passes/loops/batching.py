@@ -33,28 +33,28 @@ def can_batch(instruction: Instruction) -> bool:
     return instruction.opcode in RULES or (not instruction.called and is_elementwise(instruction))
 
 
-def batch(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+def batch(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
     """The values of an instruction in all iterations, [turns, ...]."""
     if instruction.opcode in RULES:
-        return RULES[instruction.opcode](instruction, operands, turns)
-    return _made(instruction, [spread(o, turns) for o in operands], turns)
+        return RULES[instruction.opcode](instruction, operands, iterations)
+    return _made(instruction, [spread(o, iterations) for o in operands], iterations)
 
 
-def spread(operand: Operand, turns: int) -> Instruction:
+def spread(operand: Operand, iterations: int) -> Instruction:
     """An operand with a leading dimension of iterations, broadcast along it if necessary: [turns, ...]."""
     value, batched = operand
     if batched:
         return value
     dimensions = value.array_shape.dimensions
-    return construct.broadcast(value, value, (turns, *dimensions), range(1, len(dimensions) + 1))
+    return construct.broadcast(value, value, (iterations, *dimensions), range(1, len(dimensions) + 1))
 
 
-def _made(instruction: Instruction, operands: list[Instruction], turns: int, **attributes: object) -> Instruction:
+def _made(instruction: Instruction, operands: list[Instruction], iterations: int, **attributes: object) -> Instruction:
     shape = instruction.array_shape
     return make(
         instruction,
         instruction.opcode,
-        shape.with_dimensions((turns, *shape.dimensions)),
+        shape.with_dimensions((iterations, *shape.dimensions)),
         operands,
         instruction.called,
         **{**instruction.attributes, **attributes},
@@ -62,54 +62,54 @@ def _made(instruction: Instruction, operands: list[Instruction], turns: int, **a
 
 
 @on("reshape", "copy")
-def _reshape(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
-    return construct.reshape(instruction, operands[0][0], (turns, *instruction.array_shape.dimensions))
+def _reshape(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
+    return construct.reshape(instruction, operands[0][0], (iterations, *instruction.array_shape.dimensions))
 
 
 @on("transpose")
-def _transpose(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+def _transpose(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
     return construct.transpose(instruction, operands[0][0], (0, *(d + 1 for d in instruction["dimensions"])))
 
 
 @on("broadcast")
-def _broadcast(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
-    dimensions = (turns, *instruction.array_shape.dimensions)
+def _broadcast(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
+    dimensions = (iterations, *instruction.array_shape.dimensions)
     return construct.broadcast(
         instruction, operands[0][0], dimensions, (0, *(d + 1 for d in instruction["dimensions"]))
     )
 
 
 @on("reverse")
-def _reverse(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
-    return _made(instruction, [operands[0][0]], turns, dimensions=tuple(d + 1 for d in instruction["dimensions"]))
+def _reverse(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
+    return _made(instruction, [operands[0][0]], iterations, dimensions=tuple(d + 1 for d in instruction["dimensions"]))
 
 
 @on("slice")
-def _slice(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
-    every = SliceDimension(0, turns, 1)
+def _slice(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
+    every = SliceDimension(0, iterations, 1)
     return construct.slice_of(instruction, operands[0][0], (every, *instruction["slice_dimensions"]))
 
 
 @on("concatenate")
-def _concatenate(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+def _concatenate(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
     (dimension,) = instruction["dimensions"]
-    return _made(instruction, [spread(o, turns) for o in operands], turns, dimensions=(dimension + 1,))
+    return _made(instruction, [spread(o, iterations) for o in operands], iterations, dimensions=(dimension + 1,))
 
 
 @on("reduce")
-def _reduce(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+def _reduce(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
     moved = tuple(d + 1 for d in instruction["dimensions"])
-    return _made(instruction, [spread(operands[0], turns), operands[1][0]], turns, dimensions=moved)
+    return _made(instruction, [spread(operands[0], iterations), operands[1][0]], iterations, dimensions=moved)
 
 
 @on("pad")
-def _pad(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+def _pad(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
     config = (PaddingDimension(0, 0, 0), *instruction["padding_config"])
-    return _made(instruction, [spread(operands[0], turns), operands[1][0]], turns, padding_config=config)
+    return _made(instruction, [spread(operands[0], iterations), operands[1][0]], iterations, padding_config=config)
 
 
 @on("dot")
-def _dot(instruction: Instruction, operands: list[Operand], turns: int) -> Instruction:
+def _dot(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
     """Iterations are a free dimension of the one operand that has them, or a batch dimension of both."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     (lhs, left), (rhs, right) = operands
@@ -120,12 +120,12 @@ def _dot(instruction: Instruction, operands: list[Operand], turns: int) -> Instr
             lhs_batch_dimensions=(0, *moved.lhs_batch_dimensions),
             rhs_batch_dimensions=(0, *moved.rhs_batch_dimensions),
         )
-        return _made(instruction, [lhs, rhs], turns, dot_dimension_numbers=moved)
+        return _made(instruction, [lhs, rhs], iterations, dot_dimension_numbers=moved)
     batches = len(numbers.lhs_batch_dimensions)
     free = len(instruction.operands[0].array_shape.dimensions) - batches - len(numbers.lhs_contracting_dimensions)
     at = batches if left else batches + free
     dimensions = list(instruction.array_shape.dimensions)
-    dimensions.insert(at, turns)
+    dimensions.insert(at, iterations)
     shape = instruction.array_shape.with_dimensions(tuple(dimensions))
     attributes = {**instruction.attributes, "dot_dimension_numbers": moved}
     product = make(instruction, "dot", shape, (lhs, rhs), **attributes)

@@ -13,9 +13,9 @@ from engine.ir.opcodes import AFFINE, CONTRACTIONS
 from engine.ir.trip_counts import TripCounts
 from engine.passes import construct
 from engine.passes.loops.batching import Operand, can_batch, spread
+from engine.passes.loops.iterations import Iterations
 from engine.passes.loops.rebuilding import element_of, parameter_of, tuple_of
 from engine.passes.loops.sums import summed
-from engine.passes.loops.turns import Turns
 from engine.passes.loops.view import LoopView, remade
 from engine.passes.rewriting import make, rewrite
 
@@ -33,10 +33,10 @@ def distribute_loops(module: Module) -> Module:
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
         if instruction.opcode != "while" or instruction.get(KEEPS_ITS_WORK):
             return None
-        view, turns = LoopView.of(instruction), counts.turns(instruction)
-        if view is None or turns is None or turns < 2:
+        view, iterations = LoopView.of(instruction), counts.iterations(instruction)
+        if view is None or iterations is None or iterations < 2:
             return None
-        return _Distribution(Turns(view, counts, turns)).run()
+        return _Distribution(Iterations(view, counts, iterations)).run()
 
     return rewrite(module, visit)
 
@@ -44,10 +44,10 @@ def distribute_loops(module: Module) -> Module:
 class _Distribution:
     """The distribution of one loop."""
 
-    def __init__(self, turns: Turns) -> None:
-        self.turns = turns
-        self.view = turns.view
-        self.early = turns.outside({})
+    def __init__(self, iterations: Iterations) -> None:
+        self.iterations = iterations
+        self.view = iterations.view
+        self.early = iterations.outside({})
         tested = {self.view.element(i) for i in topological([self.view.condition.root])}
         self.free = [k for k in range(len(self.view.following)) if k not in tested and not self.view.is_invariant(k)]
         self.lists = {k: v for k in self.free if (v := self._pushed(k)) is not None and v in self.early}
@@ -60,18 +60,18 @@ class _Distribution:
         hoisted = self._hoisted()
         if not (self.lists or self.sums or hoisted):
             return None
-        view, number = self.view, self.turns.number
+        view, number = self.view, self.iterations.number
         kept = [k for k in range(len(view.following)) if k not in self.lists and k not in self.sums]
         before = [self._outer(i) for i in hoisted] + [self._empty(i) for i in self.stored]
-        place = next((k for k in kept if self.turns.counts.line(view.loop, k) == self.turns.order), None)
+        place = next((k for k in kept if self.iterations.counts.line(view.loop, k) == self.iterations.order), None)
         if place is None:
-            before.append(construct.constant(view.loop, np.array(self.turns.order[0], np.int32), INDEX))
+            before.append(construct.constant(view.loop, np.array(self.iterations.order[0], np.int32), INDEX))
         shapes = [view.initial[k].shape for k in kept] + [each.shape for each in before]
         parameter = parameter_of(view.body.parameters[0].name, shapes)
         reads = [element_of(parameter, len(kept) + k) for k in range(len(before))]
         if place is None:
             index = reads[-1]
-            step = construct.constant(index, np.array(self.turns.order[1], np.int32), INDEX)
+            step = construct.constant(index, np.array(self.iterations.order[1], np.int32), INDEX)
             moved = [construct.elementwise(index, "add", index, step)]
         else:
             index, moved = element_of(parameter, kept.index(place)), []
@@ -80,7 +80,7 @@ class _Distribution:
         after = [*reads[: len(hoisted)], *stores, *moved]
         loop = remade(view, kept, {}, list(zip(before, after, strict=True)), taken, parameter)
         sources = {i: element_of(loop, len(kept) + len(hoisted) + k) for k, i in enumerate(self.stored)}
-        known = self.turns.outside(sources)
+        known = self.iterations.outside(sources)
         results = []
         for k, initial in enumerate(view.initial):
             if k in self.lists:
@@ -98,11 +98,15 @@ class _Distribution:
         if update.opcode != "dynamic-update-slice" or self.view.element(update.operands[0]) != element:
             return None
         row, dimensions = update.operands[1], update.array_shape.dimensions
-        whole = dimensions and dimensions[0] == self.turns.number and row.array_shape.dimensions == (1, *dimensions[1:])
+        whole = (
+            dimensions
+            and dimensions[0] == self.iterations.number
+            and row.array_shape.dimensions == (1, *dimensions[1:])
+        )
         if not whole or self.view.readers(element) != [update] or not self._only_for(element, update):
             return None
-        line = self.turns.line(update.operands[2])
-        return row if line in ((0, 1), (self.turns.number - 1, -1)) else None
+        line = self.iterations.line(update.operands[2])
+        return row if line in ((0, 1), (self.iterations.number - 1, -1)) else None
 
     def _added(self, element: int) -> Instruction | None:
         """The term that each iteration adds to an element that the body does not read otherwise."""
@@ -157,7 +161,7 @@ class _Distribution:
         return stored
 
     def _fits(self, instruction: Instruction) -> bool:
-        return self.turns.number * instruction.array_shape.bytes <= MOST_BYTES
+        return self.iterations.number * instruction.array_shape.bytes <= MOST_BYTES
 
     def _hoisted(self) -> list[Instruction]:
         """Instructions to compute before the loop: the last that do not depend on it, if they do costly work."""
@@ -175,7 +179,7 @@ class _Distribution:
         return list(hoisted)
 
     def _is_worth_hoisting(self, instruction: Instruction) -> bool:
-        if instruction not in self.early or instruction not in self.turns.costly or instruction.opcode in AFFINE:
+        if instruction not in self.early or instruction not in self.iterations.costly or instruction.opcode in AFFINE:
             return False
         _, batched = self.early[instruction]
         return not batched or self._fits(instruction)
@@ -186,7 +190,7 @@ class _Distribution:
     def _empty(self, instruction: Instruction) -> Instruction:
         """The array that receives an instruction's values of all iterations."""
         shape = instruction.array_shape
-        shape = shape.with_dimensions((self.turns.number, *shape.dimensions))
+        shape = shape.with_dimensions((self.iterations.number, *shape.dimensions))
         return construct.splat_of(instruction, np.zeros((), shape.dtype), shape)
 
     def _take(self, instruction: Instruction, read: Instruction, index: Instruction) -> Instruction:
@@ -216,8 +220,8 @@ class _Distribution:
         dimensions = update.array_shape.dimensions
         if not row[1]:  # all rows are equal
             one = construct.reshape(update, row[0], dimensions[1:])
-            return spread((one, False), self.turns.number)
+            return spread((one, False), self.iterations.number)
         rows = construct.reshape(update, row[0], dimensions)
-        line = self.turns.line(update.operands[2])
+        line = self.iterations.line(update.operands[2])
         assert line is not None
-        return self.turns.in_order(rows, line)
+        return self.iterations.in_order(rows, line)

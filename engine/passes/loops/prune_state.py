@@ -86,7 +86,7 @@ class _Pruning:
         return tuple_of(f"{view.loop.name}.results", results)
 
     def _find(self) -> None:
-        turns = self.counts.turns(self.view.loop)
+        iterations = self.counts.iterations(self.view.loop)
         seen: dict[object, int] = {}
         for k, initial in enumerate(self.view.initial):
             if self.view.is_invariant(k):
@@ -100,8 +100,8 @@ class _Pruning:
                 if line is None:
                     continue
                 key = (line, initial.shape)
-                if turns is not None:
-                    self.results[k] = _number(initial, line[0] + line[1] * turns)
+                if iterations is not None:
+                    self.results[k] = _number(initial, line[0] + line[1] * iterations)
             first = seen.setdefault(key, k)
             if first != k:
                 self.stands[k] = first
@@ -132,7 +132,7 @@ class _Pruning:
 
     def _alike(self) -> dict[int, list[int]]:
         """Elements to which any iteration gives the same value, in some shape: for each of them, the whole group."""
-        if not self.counts.turns(self.view.loop):
+        if not self.counts.iterations(self.view.loop):
             return {}
         groups: dict[Instruction, list[int]] = {}
         for k, following in enumerate(self.view.following):

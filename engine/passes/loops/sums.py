@@ -12,17 +12,17 @@ from engine.passes.loops.batching import Operand, summed_dot
 from engine.passes.rewriting import changed, make
 
 
-def summed(instruction: Instruction, known: dict[Instruction, Operand], turns: int) -> Instruction:
-    """The sum over `turns` iterations; `known` has the values of it and its operands in all iterations."""
+def summed(instruction: Instruction, known: dict[Instruction, Operand], iterations: int) -> Instruction:
+    """The sum over `iterations` iterations; `known` has the values of it and its operands in all iterations."""
     value, batched = known[instruction]
     if not batched:
-        count = construct.splat_of(instruction, np.array(turns, value.array_shape.dtype), value.array_shape)
+        count = construct.splat_of(instruction, np.array(iterations, value.array_shape.dtype), value.array_shape)
         return construct.elementwise(instruction, "multiply", value, count)
     operands = [known.get(operand) for operand in instruction.operands]
     if instruction.opcode == "dot" and all(operand is not None and operand[1] for operand in operands):
         return summed_dot(instruction, *(operand[0] for operand in operands if operand is not None))
     if instruction.opcode in AFFINE and operands[0] is not None and operands[0][1]:
-        return changed(instruction, operands=(summed(instruction.operands[0], known, turns),))
+        return changed(instruction, operands=(summed(instruction.operands[0], known, iterations),))
     if _adds_from_zero(instruction) and operands[0] is not None and operands[0][1]:
         dimensions = (0, *(d + 1 for d in instruction["dimensions"]))
         return changed(instruction, operands=(operands[0][0], instruction.operands[1]), dimensions=dimensions)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from engine.codelets.dynamic_slice import DynamicSlice
-from engine.program.program import Address, Buffer, ByTurn, ComputeSet, Partition, Program, Slot, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, PerIteration, Program, Slot, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.records import Records
 
@@ -97,11 +97,11 @@ def _at_slot(compute_set: ComputeSet, copy: _Copy) -> ComputeSet:
     )
 
 
-def _sum(one: ByTurn | None, other: ByTurn | None) -> ByTurn | None:
+def _sum(one: PerIteration | None, other: PerIteration | None) -> PerIteration | None:
     """The sum of both moves, by one counter."""
     if one is None or other is None:
         return one or other
-    return ByTurn(one.counter, tuple(a + b for a, b in zip(one.values, other.values, strict=True)))
+    return PerIteration(one.counter, tuple(a + b for a, b in zip(one.values, other.values, strict=True)))
 
 
 def _in_slot(copy: _Copy, address: Address) -> Address:

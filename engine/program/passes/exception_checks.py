@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.codelets.exceptions import EXPONENTS, MANTISSAS, Array, Judge, judge
+from engine.codelets.exceptions import EXPONENTS, MANTISSAS, Array, ExceptionCheck, find_exceptions
 from engine.emit.checks import SUMMED, raises
 from engine.emit.nest import Apply, Record
 from engine.ir.floating_point import EXCEPTIONS
@@ -44,7 +44,7 @@ def check_exceptions(program: Program) -> Program:
         if isinstance(compute_set.work, FusedLoop):
             rewriter.replace(at, _checked(compute_set, compute_set.work, wanted, record))
         elif _computes(compute_set) and wanted != ("div0",):
-            for each in _judges(compute_set, wanted, record):
+            for each in _checks(compute_set, wanted, record):
                 rewriter.insert_after(at, each)
     counters = tuple((word, replace(origin, layer=layer_of(origin.op_name))) for word, origin in record.counters)
     record.buffer.value = np.zeros(max(record.words, 1), np.int64)
@@ -102,7 +102,7 @@ def _opcode(effort: Effort) -> str:
     return next(iter(effort.elements))
 
 
-def _judges(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording) -> list[ComputeSet]:
+def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording) -> list[ComputeSet]:
     """Checks of the result: with the same partition, so that each worker checks what it has just written."""
     results = [span for span in compute_set.writes if span.buffer.shape.element_type in FLOATS]
     if len(results) != 1 or not results[0].buffer.shape.elements:
@@ -126,7 +126,7 @@ def _judges(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
         )
         for array in arrays
     )
-    parameters = Judge(
+    parameters = ExceptionCheck(
         record=Address(record.buffer, at * 8),
         wanted=sum(1 << EXCEPTIONS.index(name) for name in wanted),
         inner=partition.inner,
@@ -137,7 +137,7 @@ def _judges(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
     )
     made = ComputeSet(
         f"{compute_set.name}.judge",
-        Records(judge, parameters, tuple(rest)),
+        Records(find_exceptions, parameters, tuple(rest)),
         -(-partition.extent // partition.grain),
         [Span(result.buffer, partition), *(Span(array) for array in arrays[1:])],
         [],

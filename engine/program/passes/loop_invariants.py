@@ -13,7 +13,7 @@ def hoist_loop_invariants(program: Program) -> Program:
     """Hoists out of loops that are known to run at least one iteration, inner ones first."""
     for number in range(len(program.regions)):
         region = program.regions[number]
-        label = _label_of(program.marks, region) if region.repeats and region.turns else None
+        label = _label_of(program.marks, region) if region.repeats and region.iterations else None
         invariant = _invariant(program, region) if label is not None else []
         if label is not None and invariant:
             program = _hoisted(program, number, label, invariant)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.codelets.by_turn import ByTurn, Move, by_turn, by_turn_scratch_bytes
+from engine.codelets.per_iteration import Move, PerIteration, per_iteration, per_iteration_scratch_bytes
 from engine.codelets.record import block
 from engine.machine_code.abi import Scratch
 from engine.program.work.base import Encoded, Work
@@ -17,15 +17,15 @@ def encoded(work: Work) -> Encoded:
     if not moved:
         return inner
     moves = [
-        Move(word=word, counter=Scratch.TURN + each.counter, values=np.array(each.values, np.int64))
+        Move(word=word, counter=Scratch.ITERATION + each.counter, values=np.array(each.values, np.int64))
         for word, each in moved
     ]
-    head = ByTurn(parameter_words=len(inner.words), moved=len(moved))
-    first = ByTurn.WORDS + Move.WORDS * len(moved)
+    head = PerIteration(parameter_words=len(inner.words), moved=len(moved))
+    first = PerIteration.WORDS + Move.WORDS * len(moved)
     return Encoded.of(
-        by_turn,
+        per_iteration,
         block(head, moves, inner.parts()),
-        by_turn_scratch_bytes(len(inner.words), inner.scratch_bytes),
-        ((ByTurn.CODELET, inner.codelet), *((first + word, codelet) for word, codelet in inner.calls)),
+        per_iteration_scratch_bytes(len(inner.words), inner.scratch_bytes),
+        ((PerIteration.CODELET, inner.codelet), *((first + word, codelet) for word, codelet in inner.calls)),
         (inner,),
     )

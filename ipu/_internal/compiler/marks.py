@@ -16,7 +16,7 @@ from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.ops.resource_variable_ops import get_eager_safe_handle_data
 
 from engine.errors import ConfigurationError
-from engine.ir.device_operations import PIPELINE_TURN, UPDATED_ONCE
+from engine.ir.device_operations import PIPELINE_ITERATION, UPDATED_ONCE
 from engine.ir.shape import ELEMENT_TYPES
 from engine.partition.marks import GRADIENT, mark_config
 from ipu._internal.compiler.variables import IPUVariable, used_with
@@ -108,9 +108,9 @@ def mark_total(tensor: tf.Tensor) -> tf.Tensor:
     return _passed(GRADIENT, tensor, mark_config(tensor.name, None, total=True))
 
 
-def mark_pipeline_turn(turn: tf.Tensor, config: str) -> tf.Tensor:
+def mark_pipeline_iteration(iteration: tf.Tensor, config: str) -> tf.Tensor:
     """Marks the iteration number of a loop that is to become a pipeline."""
-    return _passed(PIPELINE_TURN, turn, config)
+    return _passed(PIPELINE_ITERATION, iteration, config)
 
 
 def mark_updated_once(value: tf.Tensor) -> tf.Tensor:

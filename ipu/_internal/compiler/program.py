@@ -221,7 +221,7 @@ class TracedProgram:
 
     def _of_one_replica(self, program: EngineProgram) -> EngineProgram:
         alone = self._traced.alone
-        several = self._traced.replicas > 1 or self._traced.in_turn > 1
+        several = self._traced.replicas > 1 or self._traced.sequential > 1
         return _one_replica(alone) if several and alone is not None else program
 
     @cached_property
@@ -258,7 +258,7 @@ class TracedProgram:
     def _bound_queues(self, without: str = "") -> contextlib.AbstractContextManager[dict[str, AnyRing]]:
         """The rings of the program's queues, except queue `without`, which the host does not know."""
         queues = {name: signature for name, signature in self._queues.items() if name != without}
-        return bound(queues, self._traced.replicas, self._traced.in_turn)
+        return bound(queues, self._traced.replicas, self._traced.sequential)
 
     def _run(
         self,

@@ -46,7 +46,7 @@ def alone(traced: TracedStep, replicas: int) -> TracedStep:
         )
     _check_queues(traced, replicas)
     traced = replicated(traced, 1) if found else traced
-    return replace(traced, in_turn=replicas)
+    return replace(traced, sequential=replicas)
 
 
 def without_groups(traced: TracedStep, pipelined: bool = False) -> TracedStep:
@@ -82,8 +82,8 @@ def _check_queues(traced: TracedStep, replicas: int) -> None:
     while pending:
         caller = pending.pop()
         for inside in (i for computation in caller.called for i in computation.instructions):
-            is_in_turn = target_of(inside) == OUTFEED and puts_replicas_together(queue_of(inside))
-            if is_in_turn and caller.opcode != "call":
+            is_in_sequence = target_of(inside) == OUTFEED and puts_replicas_together(queue_of(inside))
+            if is_in_sequence and caller.opcode != "call":
                 raise ConfigurationError(
                     f"Expected Keras models to enqueue once in each step where they have {replicas} replicas. "
                     f"Received: an enqueue to outfeed queue {queue_of(inside)!r} ({inside.op_name or inside.name}) "

@@ -36,7 +36,7 @@ class TracedStep:
     `roles` has one entry for each parameter of `module`; `variables` those with the role "variable", in order, and
     `updated` the ones the step assigns; `constants` the host values of the others, by parameter number. `pack` builds
     the structure the function returns from its flat results. `module` is executed by `replicas` replicas together,
-    built from `alone`, or by `in_turn` replicas one after the other. `storage` is what a chip keeps in streaming
+    built from `alone`, or by `sequential` replicas one after the other. `storage` is what a chip keeps in streaming
     memory, `state_shards` the number of replicas among which it divides optimizer state, `state` the notes of the
     optimizers in a function. `pipelines` are built from loops of the module, each on several IPUs.
     """
@@ -48,7 +48,7 @@ class TracedStep:
     constants: dict[int, np.ndarray]
     pack: Callable[[Sequence[Any]], Any]
     replicas: int = 1
-    in_turn: int = 1
+    sequential: int = 1
     alone: TracedStep | None = None
     storage: Storage = Storage()
     state_shards: int = 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from engine.ir import Module
-from engine.ir.device_operations import PIPELINE_TURN, target_of
+from engine.ir.device_operations import PIPELINE_ITERATION, target_of
 from engine.partition.schedule import Devices
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def with_traced_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
 
     Raises as `engine.partition.traced_pipelines.with_pipelines`.
     """
-    if not any(target_of(i) == PIPELINE_TURN for c in module.computations() for i in c.instructions):
+    if not any(target_of(i) == PIPELINE_ITERATION for c in module.computations() for i in c.instructions):
         return module, []
     # The engine's passes load Numba, which takes long: imported only for a pipeline.
     from engine.partition.traced_pipelines import with_pipelines

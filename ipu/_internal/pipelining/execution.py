@@ -2,7 +2,7 @@
 
 When the function is compiled, the engine unrolls the body into all micro-batches in the order of the schedule. A number
 of micro-batches that is an argument of the function has a program and a schedule for each value. A number computed on
-the device has no schedule, but a loop over micro-batches (ipu/_internal/pipelining/turns.py).
+the device has no schedule, but a loop over micro-batches (ipu/_internal/pipelining/micro_batch_loop.py).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from engine.partition.pipeline import Pipelining
 from engine.partition.traced_pipelines import pipeline_config
 from ipu._internal.compiler.baking import want_values
 from ipu._internal.compiler.device_calls import require_trace
-from ipu._internal.compiler.marks import mark_pipeline_turn, mark_total, mark_updated_once
+from ipu._internal.compiler.marks import mark_pipeline_iteration, mark_total, mark_updated_once
 from ipu._internal.compiler.tokens import chains_between, own_chain
 from ipu._internal.compiler.traced_pipelines import note_ipus
 from ipu._internal.config.system import current_system
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.gradients import apply_marked, gradients_of
 from ipu._internal.pipelining.micro_batch import TracedMicroBatch, in_stage, stage_chain
+from ipu._internal.pipelining.micro_batch_loop import MicroBatchLoop
 from ipu._internal.pipelining.options import kind_of
-from ipu._internal.pipelining.turns import MicroBatchTurns
 from ipu._internal.types import Nest
 
 UPDATE_CHAIN = "update"
@@ -37,7 +37,7 @@ def run_pipeline(arguments: PipelineArguments, output_type: type, name: str) -> 
     with tf.name_scope(name):
         if tf.is_tensor(arguments.count):
             want_values("gradient_accumulation_count")
-            return MicroBatchTurns(arguments, micro_batch).run()
+            return MicroBatchLoop(arguments, micro_batch).run()
         return _Scheduled(arguments, micro_batch).run()
 
 
@@ -53,15 +53,15 @@ class _Scheduled:
         chains = [*(stage_chain(number) for number in range(len(self._arguments.stages))), UPDATE_CHAIN]
         with chains_between(chains):
             results = tf.while_loop(
-                lambda turn, *_: turn < self._arguments.repeat_count,
-                self._turn,
+                lambda iteration, *_: iteration < self._arguments.repeat_count,
+                self._iteration,
                 [tf.constant(0), *inputs],
                 parallel_iterations=1,
             )
         with tf.control_dependencies([results[0]]):
             return tf.no_op()
 
-    def _turn(self, turn: tf.Tensor, *inputs: tf.Tensor) -> list[Any]:
+    def _iteration(self, iteration: tf.Tensor, *inputs: tf.Tensor) -> list[Any]:
         """Traces one micro-batch, with the update that follows the last one."""
         arguments, micro_batch = self._arguments, self._micro_batch
         operations: list[Any] = []
@@ -78,7 +78,7 @@ class _Scheduled:
         micro_batch.refuse_captures()
         config = pipeline_config(self._pipelining(), arguments.training)
         with tf.control_dependencies(operations):
-            same = mark_pipeline_turn(turn, config)
+            same = mark_pipeline_iteration(iteration, config)
             return [mark_updated_once(same + 1), *map(tf.identity, inputs)]
 
     def _enqueue(self, tensors: Nest) -> tf.Operation:

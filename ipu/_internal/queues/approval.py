@@ -28,12 +28,12 @@ class Approval(OutfeedEndpoint):
         self._check = check
         super().__init__(None, last_only=False, depth=1)
 
-    def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> OutfeedRing:
+    def begin(self, signature: QueueSignature, replicas: int, sequential: int = 1) -> OutfeedRing:
         """Creates a new ring of one slot, as one closed by a failure stays closed."""
         from engine.runtime.rings import OutfeedRing
 
         self._ring = OutfeedRing(signature.shapes, 1)
-        return super().begin(signature, replicas, in_turn)
+        return super().begin(signature, replicas, sequential)
 
     def drain(self) -> float:
         """Takes no row after a refused one, so that the ring stays full and the program stops."""

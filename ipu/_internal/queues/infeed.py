@@ -57,7 +57,7 @@ class InfeedEndpoint:
             self._stop()
             forget(self)
 
-    def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> InfeedRing:
+    def begin(self, signature: QueueSignature, replicas: int, sequential: int = 1) -> InfeedRing:
         """The ring, filled from now on; replicas that run in turn take elements in turn.
 
         Raises FailedPreconditionError before `initialise`, for another number of replicas, or while a program runs.

@@ -36,7 +36,7 @@ class OutfeedEndpoint:
         self._ring: OutfeedRing | None = None
         self._chunks: deque[Rows] = deque()
         self._running = 0
-        self._in_turn = 1
+        self._in_sequence = 1
         self._rest: Rows | None = None
         self._lock = threading.RLock()
         self._idle = threading.Condition(self._lock)
@@ -48,11 +48,11 @@ class OutfeedEndpoint:
         """The shape of each leaf in one row, with replicas; None before the first program."""
         if self._ring is None:
             return None
-        replicas = (self._in_turn,) if self._in_turn > 1 else ()
+        replicas = (self._in_sequence,) if self._in_sequence > 1 else ()
         return [(*replicas, *shape.dimensions) for shape in self._ring.shapes]
 
-    def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> OutfeedRing:
-        """The ring, emptied from now on; rows of `in_turn` replicas come one after the other.
+    def begin(self, signature: QueueSignature, replicas: int, sequential: int = 1) -> OutfeedRing:
+        """The ring, emptied from now on; rows of `sequential` replicas come one after the other.
 
         Raises FailedPreconditionError for rows of other shapes or replicas than before, or while a program runs.
         """
@@ -65,14 +65,14 @@ class OutfeedEndpoint:
                 self._ring = OutfeedRing(signature.shapes, max(self._depth, suggested_slots(signature.shapes)))
                 if self._may_be_synthetic and is_synthetic("outfeed"):
                     self._ring.discard()
-                self._in_turn = in_turn
-            if self._ring.shapes != tuple(signature.shapes) or self._in_turn != in_turn:
+                self._in_sequence = sequential
+            if self._ring.shapes != tuple(signature.shapes) or self._in_sequence != sequential:
                 raise tf.errors.FailedPreconditionError(
                     None,
                     None,
-                    f"Expected all programs to enqueue rows of {_listed(self._ring.shapes)} of {self._in_turn} "
+                    f"Expected all programs to enqueue rows of {_listed(self._ring.shapes)} of {self._in_sequence} "
                     f"replicas in turn to outfeed queue {self.name!r}. Received: {_listed(signature.shapes)} from a "
-                    f"program of {max(replicas, in_turn)} replicas. Make another queue for it, or delete this one "
+                    f"program of {max(replicas, sequential)} replicas. Make another queue for it, or delete this one "
                     f"first.",
                 )
             if self._running:
@@ -95,7 +95,7 @@ class OutfeedEndpoint:
                 logger.warning(
                     "Outfeed queue %r: rows of the last step are left out, as only some of %d replicas made it.",
                     self.name,
-                    self._in_turn,
+                    self._in_sequence,
                 )
                 self._rest = None
             self._idle.notify_all()
@@ -123,12 +123,12 @@ class OutfeedEndpoint:
         """Stacks rows of single replicas to [k, replicas, ...]; None until the first is complete."""
         if self._rest is not None:
             rows = [np.concatenate(leaves) for leaves in zip(self._rest, rows, strict=True)]
-        whole = len(rows[0]) // self._in_turn * self._in_turn
+        whole = len(rows[0]) // self._in_sequence * self._in_sequence
         self._rest = [leaf[whole:].copy() for leaf in rows] if whole < len(rows[0]) else None
-        return [leaf[:whole].reshape(-1, self._in_turn, *leaf.shape[1:]) for leaf in rows] if whole else None
+        return [leaf[:whole].reshape(-1, self._in_sequence, *leaf.shape[1:]) for leaf in rows] if whole else None
 
     def _received(self, rows: Rows) -> None:
-        if self._in_turn > 1 and self.puts_replicas_together:
+        if self._in_sequence > 1 and self.puts_replicas_together:
             complete = self._of_replicas(rows)
             if complete is None:
                 return

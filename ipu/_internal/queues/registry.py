@@ -23,10 +23,10 @@ class Endpoint(Protocol):
 
     name: str
 
-    def begin(self, signature: QueueSignature, replicas: int, in_turn: int = 1) -> AnyRing:
+    def begin(self, signature: QueueSignature, replicas: int, sequential: int = 1) -> AnyRing:
         """The ring for a program that is about to run.
 
-        The program has `replicas` replicas that run together, or `in_turn` that run one after the other.
+        The program has `replicas` replicas that run together, or `sequential` that run one after the other.
         """
 
     def end(self) -> None:
@@ -81,8 +81,8 @@ def signatures(module: Module) -> dict[str, QueueSignature]:
 
 
 @contextmanager
-def bound(queues: Mapping[str, QueueSignature], replicas: int, in_turn: int = 1) -> Iterator[dict[str, AnyRing]]:
-    """The rings of a program's queues while it runs; `replicas` and `in_turn` as for `Endpoint.begin`.
+def bound(queues: Mapping[str, QueueSignature], replicas: int, sequential: int = 1) -> Iterator[dict[str, AnyRing]]:
+    """The rings of a program's queues while it runs; `replicas` and `sequential` as for `Endpoint.begin`.
 
     Raises FailedPreconditionError for a queue that was deleted or not initialised, or that programs of another number
     of replicas use.
@@ -98,6 +98,6 @@ def bound(queues: Mapping[str, QueueSignature], replicas: int, in_turn: int = 1)
                     f"Expected {signature.direction} queue {name!r} of the program to exist. Received: it was "
                     f"deleted. Keep the queue object as long as functions use it.",
                 )
-            rings[name] = endpoint.begin(signature, replicas, in_turn)
+            rings[name] = endpoint.begin(signature, replicas, sequential)
             stack.callback(endpoint.end)
         yield rings

@@ -16,7 +16,7 @@ from ipu._internal.queues.approval import approved
 from ipu._internal.types import Nest
 
 
-class MicroBatchTurns:
+class MicroBatchLoop:
     """The loop: one micro-batch at a time, as in a sequential schedule."""
 
     def __init__(self, arguments: PipelineArguments, micro_batch: TracedMicroBatch) -> None:
@@ -29,7 +29,7 @@ class MicroBatchTurns:
             approved(tf.cast(self._arguments.count, tf.int32), self._check)
             * self._arguments.batch_serialization_iterations
         )
-        results = tf.while_loop(self._within, self._turn, [tf.constant(0), count, *inputs], parallel_iterations=1)
+        results = tf.while_loop(self._within, self._iteration, [tf.constant(0), count, *inputs], parallel_iterations=1)
         with tf.control_dependencies([results[0]]):
             return tf.no_op()
 
@@ -39,12 +39,12 @@ class MicroBatchTurns:
         for count in np.unique(counts):
             check_schedule_takes(int(count), arguments.schedule, arguments.devices, arguments.training)
 
-    def _within(self, turn: tf.Tensor, count: tf.Tensor, *inputs: tf.Tensor) -> Any:
-        return turn < count * self._arguments.repeat_count
+    def _within(self, iteration: tf.Tensor, count: tf.Tensor, *inputs: tf.Tensor) -> Any:
+        return iteration < count * self._arguments.repeat_count
 
-    def _turn(self, turn: tf.Tensor, count: tf.Tensor, *inputs: tf.Tensor) -> list[Any]:
+    def _iteration(self, iteration: tf.Tensor, count: tf.Tensor, *inputs: tf.Tensor) -> list[Any]:
         """Traces one micro-batch, and the update after the last one."""
-        number = turn % count
+        number = iteration % count
         is_last = tf.equal(number, count - 1)
         operations: list[Any] = []
         with tf.GradientTape() as tape:
@@ -60,7 +60,7 @@ class MicroBatchTurns:
             operations.append(self._enqueue(enqueued, is_last))
         self._micro_batch.refuse_captures()
         with tf.control_dependencies(operations):
-            return [turn + 1, tf.identity(count), *map(tf.identity, inputs)]
+            return [iteration + 1, tf.identity(count), *map(tf.identity, inputs)]
 
     def _enqueue(self, tensors: Nest, is_last: tf.Tensor) -> Any:
         queue = self._arguments.outfeed_queue

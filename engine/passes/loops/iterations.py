@@ -14,13 +14,13 @@ from engine.passes.rewriting import changed, make
 NOT_COPIED = TUPLES | CONTROL_FLOW | {"parameter", "custom-call"}
 
 
-class Turns:
+class Iterations:
     """A loop with a known number of iterations. Values of all are stored in their order, reversed if `descending`."""
 
-    def __init__(self, view: LoopView, counts: TripCounts, turns: int) -> None:
+    def __init__(self, view: LoopView, counts: TripCounts, iterations: int) -> None:
         self.view = view
         self.counts = counts
-        self.number = turns
+        self.number = iterations
         self.costly: set[Instruction] = set()
         """Instructions that do more than move data."""
         self.descending = self._mostly_descending()
@@ -69,7 +69,7 @@ class Turns:
         if any(operand not in known for operand in instruction.operands):
             return None
         operands = [known[operand] for operand in instruction.operands]
-        batched = any(has_turns for _, has_turns in operands)
+        batched = any(has_iterations for _, has_iterations in operands)
         if batched and not can_batch(instruction):
             return None
         if instruction.opcode in CONTRACTIONS or (

@@ -12,7 +12,7 @@ from engine.lower.copies import copy
 from engine.lower.views import View, whole
 
 
-def turn_weights(context: Context, loop: Instruction, state: Value) -> dict[Instruction, dict[Instruction, View]]:
+def iteration_weights(context: Context, loop: Instruction, state: Value) -> dict[Instruction, dict[Instruction, View]]:
     """Copies of weights for dots of the body whose second operand never changes and has its contracted dimension last.
 
     The copy has its dimensions transposed: the codelet reads it in memory order. Dots are grouped by the loop and by

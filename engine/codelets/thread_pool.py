@@ -1,6 +1,6 @@
 """The thread pool of a call, started and joined by machine code: no thread waits for the GIL at its start or end.
 
-A *crew block*, int64 words that the host fills in, says what the threads run and which functions they call. Its
+A *thread pool block*, int64 words that the host fills in, says what the threads run and which functions they call. Its
 members follow, one for each worker. The calling thread is worker 0, or sleeps until the last worker has left.
 """
 
@@ -24,8 +24,8 @@ AFFINITY_WORDS = 16
 """Words of an affinity mask: 1024 cores."""
 
 
-class Crew(IntEnum):
-    """Words of a crew block. Addresses of functions are those of the C library."""
+class ThreadPool(IntEnum):
+    """Words of a thread pool block. Addresses of functions are those of the C library."""
 
     EXECUTOR = 0
     STATE = 1
@@ -64,9 +64,9 @@ class Crew(IntEnum):
 
 
 class Member(IntEnum):
-    """Words of one member of a crew block."""
+    """Words of one member of a thread pool block."""
 
-    CREW = 0  # address
+    POOL = 0  # address
     WORKER = 1
     HANDLE = 2  # a pthread_t
     THREAD = 3  # the operating system's thread id
@@ -82,34 +82,34 @@ VOLUNTARY, INVOLUNTARY = 16, 17  # the words of a struct rusage that count conte
 
 
 @inner
-def _call(crew: int, function: int, a: int, b: int, c: int, d: int) -> int:
+def _call(pool: int, function: int, a: int, b: int, c: int, d: int) -> int:
     """The result of a C function, an int."""
-    returned = call_with_five(word(crew, function), a, b, c, d, 0) & 0xFFFFFFFF
+    returned = call_with_five(word(pool, function), a, b, c, d, 0) & 0xFFFFFFFF
     return returned - (1 << 32) if returned >> 31 else returned
 
 
 @inner
-def _member(crew: int, worker: int) -> int:
-    return crew + 8 * (Crew.WORDS + Member.WORDS * worker)
+def _member(pool: int, worker: int) -> int:
+    return pool + 8 * (ThreadPool.WORDS + Member.WORDS * worker)
 
 
 @inner
-def _switched(crew: int, member: int) -> int:
+def _switched(pool: int, member: int) -> int:
     """The number of the calling thread's context switches: it slept, or another thread took its core."""
     usage = member + 8 * Member.USAGE
-    _call(crew, Crew.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
+    _call(pool, ThreadPool.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
     return word(usage, VOLUNTARY) + word(usage, INVOLUNTARY)
 
 
 @inner
-def _delay(crew: int, member: int) -> int:
+def _delay(pool: int, member: int) -> int:
     """Nanoseconds for which the calling thread was runnable but not running: the second number of the delay file."""
-    file = _call(crew, Crew.OPEN, word(crew, Crew.ACCOUNT), 0, 0, 0)
+    file = _call(pool, ThreadPool.OPEN, word(pool, ThreadPool.ACCOUNT), 0, 0, 0)
     if file < 0:
         return 0
     text = member + 8 * Member.TEXT
-    length = _call(crew, Crew.READ, file, text, TEXT_BYTES, 0)
-    _call(crew, Crew.CLOSE, file, 0, 0, 0)
+    length = _call(pool, ThreadPool.READ, file, text, TEXT_BYTES, 0)
+    _call(pool, ThreadPool.CLOSE, file, 0, 0, 0)
     spaces = delay = 0
     for place in range(max(length, 0)):
         character = load_i8(text + place)
@@ -121,108 +121,122 @@ def _delay(crew: int, member: int) -> int:
 
 
 @inner
-def _work(crew: int, worker: int) -> None:
-    scratch = word(crew, Crew.SCRATCH) + worker * word(crew, Crew.SCRATCH_BYTES)
-    call4(word(crew, Crew.EXECUTOR), word(crew, Crew.STATE), worker, word(crew, Crew.WORKERS), scratch)
+def _work(pool: int, worker: int) -> None:
+    scratch = word(pool, ThreadPool.SCRATCH) + worker * word(pool, ThreadPool.SCRATCH_BYTES)
+    call4(
+        word(pool, ThreadPool.EXECUTOR), word(pool, ThreadPool.STATE), worker, word(pool, ThreadPool.WORKERS), scratch
+    )
 
 
 @codelet
 def run_member(member: int, lo: int, hi: int, scratch: int) -> None:
     """Body of a pool thread. Threads get only `member`; the other arguments are undefined."""
-    crew, worker = word(member, Member.CREW), word(member, Member.WORKER)
-    _call(crew, Crew.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
-    store_release(member + 8 * Member.THREAD, _call(crew, Crew.GET_THREAD, 0, 0, 0, 0))
-    _work(crew, worker)
-    if _switched(crew, member):
-        store_i64(member + 8 * Member.DELAY, _delay(crew, member))
-    left = fetch_and_add_in_order(crew + 8 * Crew.LEFT, 1) + 1
+    pool, worker = word(member, Member.POOL), word(member, Member.WORKER)
+    _call(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
+    store_release(member + 8 * Member.THREAD, _call(pool, ThreadPool.GET_THREAD, 0, 0, 0, 0))
+    _work(pool, worker)
+    if _switched(pool, member):
+        store_i64(member + 8 * Member.DELAY, _delay(pool, member))
+    left = fetch_and_add_in_order(pool + 8 * ThreadPool.LEFT, 1) + 1
     fence()
-    if left == word(crew, Crew.WORKERS) - word(crew, Crew.FIRST) and load_acquire(crew + 8 * Crew.ASLEEP) != 0:
-        call_with_five(word(crew, Crew.SYSCALL), word(crew, Crew.FUTEX), crew + 8 * Crew.LEFT, FUTEX_WAKE_PRIVATE, 1, 0)
+    if (
+        left == word(pool, ThreadPool.WORKERS) - word(pool, ThreadPool.FIRST)
+        and load_acquire(pool + 8 * ThreadPool.ASLEEP) != 0
+    ):
+        call_with_five(
+            word(pool, ThreadPool.SYSCALL),
+            word(pool, ThreadPool.FUTEX),
+            pool + 8 * ThreadPool.LEFT,
+            FUTEX_WAKE_PRIVATE,
+            1,
+            0,
+        )
 
 
 @inner
-def _move(crew: int, member: int, core: int) -> None:
+def _move(pool: int, member: int, core: int) -> None:
     """Moves a thread to a core, then lifts the restriction again."""
     handle, size = word(member, Member.HANDLE), 8 * AFFINITY_WORDS
-    mask = crew + 8 * (Crew.ONE + core // 64)
+    mask = pool + 8 * (ThreadPool.ONE + core // 64)
     store_i64(mask, 1 << (core % 64))
-    _call(crew, Crew.SET_AFFINITY, handle, size, crew + 8 * Crew.ONE, 0)
-    _call(crew, Crew.SET_AFFINITY, handle, size, crew + 8 * Crew.ALL, 0)
+    _call(pool, ThreadPool.SET_AFFINITY, handle, size, pool + 8 * ThreadPool.ONE, 0)
+    _call(pool, ThreadPool.SET_AFFINITY, handle, size, pool + 8 * ThreadPool.ALL, 0)
     store_i64(mask, 0)
 
 
 @inner
-def _start(crew: int) -> bool:
+def _start(pool: int) -> bool:
     """Creates the threads; False if one cannot be created.
 
     Each starts on a core of its own; the last thread gets the caller's core, which is free when the caller sleeps.
     """
-    workers, cores = word(crew, Crew.WORKERS), word(crew, Crew.CORES)
-    own = _call(crew, Crew.GET_CORE, 0, 0, 0, 0) if cores else -1
+    workers, cores = word(pool, ThreadPool.WORKERS), word(pool, ThreadPool.CORES)
+    own = _call(pool, ThreadPool.GET_CORE, 0, 0, 0, 0) if cores else -1
     place = 0
-    for worker in range(word(crew, Crew.FIRST), workers):
-        member = _member(crew, worker)
-        store_i64(member + 8 * Member.CREW, crew)
+    for worker in range(word(pool, ThreadPool.FIRST), workers):
+        member = _member(pool, worker)
+        store_i64(member + 8 * Member.POOL, pool)
         store_i64(member + 8 * Member.WORKER, worker)
-        failure = _call(crew, Crew.CREATE, member + 8 * Member.HANDLE, 0, word(crew, Crew.MEMBER), member)
+        failure = _call(pool, ThreadPool.CREATE, member + 8 * Member.HANDLE, 0, word(pool, ThreadPool.MEMBER), member)
         if failure != 0:
-            store_i64(crew + 8 * Crew.FAILURE, failure)
-            store_release(word(crew, Crew.ABORT), 1)
+            store_i64(pool + 8 * ThreadPool.FAILURE, failure)
+            store_release(word(pool, ThreadPool.ABORT), 1)
             return False
-        store_i64(crew + 8 * Crew.STARTED, word(crew, Crew.STARTED) + 1)
+        store_i64(pool + 8 * ThreadPool.STARTED, word(pool, ThreadPool.STARTED) + 1)
         if cores:
             while place < workers and word(cores, place) == own:
                 place += 1
-            _move(crew, member, word(cores, place) if place < workers else own)
+            _move(pool, member, word(cores, place) if place < workers else own)
             place += 1
     return True
 
 
 @inner
-def _join(crew: int) -> None:
+def _join(pool: int) -> None:
     """Returns when the threads have ended. A thread that has left ends soon, so the caller pauses before it sleeps."""
-    first = word(crew, Crew.FIRST)
-    for worker in range(first, first + word(crew, Crew.STARTED)):
-        handle = word(_member(crew, worker), Member.HANDLE)
-        pauses = word(crew, Crew.PAUSES)
-        while pauses > 0 and _call(crew, Crew.TRY_JOIN, handle, 0, 0, 0) != 0:
+    first = word(pool, ThreadPool.FIRST)
+    for worker in range(first, first + word(pool, ThreadPool.STARTED)):
+        handle = word(_member(pool, worker), Member.HANDLE)
+        pauses = word(pool, ThreadPool.PAUSES)
+        while pauses > 0 and _call(pool, ThreadPool.TRY_JOIN, handle, 0, 0, 0) != 0:
             pause()
             pauses -= 1
         if pauses <= 0:
-            _call(crew, Crew.JOIN, handle, 0, 0, 0)
-    store_i64(crew + 8 * Crew.JOINED, 1)
+            _call(pool, ThreadPool.JOIN, handle, 0, 0, 0)
+    store_i64(pool + 8 * ThreadPool.JOINED, 1)
 
 
 @codelet
-def start_crew(crew: int, lo: int, hi: int, scratch: int) -> None:
-    """Starts the threads of a crew block."""
-    _start(crew)
+def start_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
+    """Starts the threads of a thread pool block."""
+    _start(pool)
 
 
 @codelet
-def await_crew(crew: int, lo: int, hi: int, scratch: int) -> None:
+def await_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
     """Sleeps until all started threads have left, then joins them; or until a signal or the end of the time limit."""
-    left, asleep = crew + 8 * Crew.LEFT, crew + 8 * Crew.ASLEEP
+    left, asleep = pool + 8 * ThreadPool.LEFT, pool + 8 * ThreadPool.ASLEEP
     fetch_and_add_in_order(asleep, 1)
     fence()
     seen = load_acquire(left)
-    started = word(crew, Crew.STARTED)
+    started = word(pool, ThreadPool.STARTED)
     if seen < started:
-        timespec = crew + 8 * Crew.SECONDS
-        call_with_five(word(crew, Crew.SYSCALL), word(crew, Crew.FUTEX), left, FUTEX_WAIT_PRIVATE, seen, timespec)
+        timespec = pool + 8 * ThreadPool.SECONDS
+        call_with_five(
+            word(pool, ThreadPool.SYSCALL), word(pool, ThreadPool.FUTEX), left, FUTEX_WAIT_PRIVATE, seen, timespec
+        )
     fetch_and_add_in_order(asleep, -1)
-    if load_acquire(left) >= started and word(crew, Crew.JOINED) == 0:
-        _join(crew)
+    if load_acquire(left) >= started and word(pool, ThreadPool.JOINED) == 0:
+        _join(pool)
 
 
 @codelet
-def join_crew(crew: int, lo: int, hi: int, scratch: int) -> None:
+def join_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
     """Starts the threads with the caller as worker 0, runs its work, and joins the threads."""
-    member = _member(crew, 0)
-    switched, before = _switched(crew, member), _delay(crew, member)
-    if _start(crew):
-        _work(crew, 0)
-        if _switched(crew, member) != switched:
-            store_i64(member + 8 * Member.DELAY, _delay(crew, member) - before)
-    _join(crew)
+    member = _member(pool, 0)
+    switched, before = _switched(pool, member), _delay(pool, member)
+    if _start(pool):
+        _work(pool, 0)
+        if _switched(pool, member) != switched:
+            store_i64(member + 8 * Member.DELAY, _delay(pool, member) - before)
+    _join(pool)

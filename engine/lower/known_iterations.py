@@ -6,33 +6,35 @@ import numpy as np
 
 from engine.ir import Instruction, Shape
 from engine.ir.opcodes import AFFINE, ELEMENTWISE
-from engine.lower.context import Context, Turn
+from engine.lower.context import Context, Iteration
 from engine.ops.registry import DEFINITIONS
-from engine.program.program import ByTurn
+from engine.program.program import PerIteration
 
-MOST_TURNS = 1 << 16
+MOST_ITERATIONS = 1 << 16
 """Iterations for which a table is worth its memory."""
 Known = np.ndarray | None
 
 
-def by_turn(context: Context, instruction: Instruction) -> ByTurn | None:
+def per_iteration(context: Context, instruction: Instruction) -> PerIteration | None:
     """The values per iteration of an integer or a pred of one element in the loop around it, if they are known."""
-    turn = context.turn
-    if turn is None or turn.turns > MOST_TURNS:
+    iteration = context.iteration
+    if iteration is None or iteration.iterations > MOST_ITERATIONS:
         return None
-    values = _Turns(context, turn).value(instruction, ())
-    return None if values is None else ByTurn(turn.counter, tuple(values.astype(np.int64).tolist()))
+    values = _Iterations(context, iteration).value(instruction, ())
+    return None if values is None else PerIteration(iteration.counter, tuple(values.astype(np.int64).tolist()))
 
 
-class _Turns:
+class _Iterations:
     """Evaluates scalars for all iterations at once; `given` are the operands of a fusion's parameters, by parameter."""
 
-    def __init__(self, context: Context, turn: Turn, given: dict[Instruction, Instruction] | None = None) -> None:
-        self.context, self.turn = context, turn
+    def __init__(
+        self, context: Context, iteration: Iteration, given: dict[Instruction, Instruction] | None = None
+    ) -> None:
+        self.context, self.iteration = context, iteration
         self.given = given or {}
-        self.around: _Turns = self
+        self.around: _Iterations = self
         self._known: dict[tuple[Instruction, tuple[int, ...]], Known] = {}
-        self._inside: dict[Instruction, _Turns] = {}
+        self._inside: dict[Instruction, _Iterations] = {}
 
     def value(self, instruction: Instruction, path: tuple[int, ...]) -> Known:
         """The part of a value at `path`, one number per iteration."""
@@ -55,7 +57,7 @@ class _Turns:
         if path or not _is_scalar(instruction):
             return None
         if opcode == "constant":
-            return np.repeat(instruction["literal"].reshape(-1), self.turn.turns)
+            return np.repeat(instruction["literal"].reshape(-1), self.iteration.iterations)
         if opcode in AFFINE:
             return self.value(operands[0], ())
         if opcode not in ELEMENTWISE or not all(_is_scalar(operand) for operand in operands):
@@ -66,11 +68,11 @@ class _Turns:
         result = DEFINITIONS[opcode](instruction, [each for each in known if each is not None])
         return np.asarray(result, instruction.array_shape.dtype)
 
-    def _scope(self, fusion: Instruction) -> _Turns:
+    def _scope(self, fusion: Instruction) -> _Iterations:
         """The scope inside a fusion, whose computation other fusions may share."""
         if fusion not in self._inside:
             operands = dict(zip(fusion.called[0].parameters, fusion.operands, strict=True))
-            self._inside[fusion] = _Turns(self.context, self.turn, operands)
+            self._inside[fusion] = _Iterations(self.context, self.iteration, operands)
             self._inside[fusion].around = self
         return self._inside[fusion]
 
@@ -80,20 +82,20 @@ class _Turns:
             return self.around.value(self.given[parameter], path)
         if parameter in self.context.arguments:
             return self.value(self.context.arguments[parameter], path)
-        return self._counted(path) if parameter is self.turn.loop.called[0].parameters[0] else None
+        return self._counted(path) if parameter is self.iteration.loop.called[0].parameters[0] else None
 
     def _counted(self, path: tuple[int, ...]) -> Known:
         """An element of the loop's state that grows by a constant per iteration, without overflow of its type."""
-        loop, turns = self.turn.loop, self.turn.turns
+        loop, iterations = self.iteration.loop, self.iteration.iterations
         line = self.context.trip_counts.line(loop, path[0]) if len(path) == 1 else None
         if line is None:
             return None
         first, growth = line
         limits = np.iinfo(loop.tuple_shapes[path[0]].dtype)
-        last = first + growth * (turns - 1)
+        last = first + growth * (iterations - 1)
         if not all(limits.min <= value <= limits.max for value in (first, last)):
             return None
-        return (first + growth * np.arange(turns)).astype(limits.dtype)
+        return (first + growth * np.arange(iterations)).astype(limits.dtype)
 
 
 def _is_scalar(instruction: Instruction) -> bool:

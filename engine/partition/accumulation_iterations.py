@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.errors import StepCountError
 from engine.ir import Computation, Instruction, Module
-from engine.ir.device_operations import ACCUMULATION_TURN, config_of, target_of
+from engine.ir.device_operations import ACCUMULATION_ITERATION, config_of, target_of
 from engine.ir.trip_counts import TripCounts
 from engine.passes.constant_folding import constant_folding
 from engine.passes.inline_calls import inline_calls
@@ -13,7 +13,7 @@ from engine.passes.running import run_passes
 from engine.passes.simplify_arithmetic import simplify_arithmetic
 
 
-def without_accumulation_turns(module: Module) -> Module:
+def without_accumulation_iterations(module: Module) -> Module:
     """The module without marks.
 
     Raises StepCountError for gradients that are accumulated outside of a loop, or in one whose number of iterations
@@ -29,7 +29,7 @@ def without_accumulation_turns(module: Module) -> Module:
 
 
 def _is_mark(instruction: Instruction) -> bool:
-    return target_of(instruction) == ACCUMULATION_TURN
+    return target_of(instruction) == ACCUMULATION_ITERATION
 
 
 def _check(computation: Computation, loop: Instruction | None, counts: TripCounts, seen: set[Computation]) -> None:
@@ -43,13 +43,13 @@ def _check(computation: Computation, loop: Instruction | None, counts: TripCount
                     f"batches that are accumulated outside of any loop. Put the step into ipu.loops.repeat or a "
                     f"`for _ in tf.range(n)` in the tf.function."
                 )
-            turns = counts.turns(loop)
-            if turns is not None and turns % batches:
-                nearest = max(1, round(turns / batches)) * batches
+            iterations = counts.iterations(loop)
+            if iterations is not None and iterations % batches:
+                nearest = max(1, round(iterations / batches)) * batches
                 raise StepCountError(
                     f"Expected a number of iterations that is a multiple of the number of mini batches. Received: "
                     f"Detected a gradient accumulation operation with {batches} number of mini batches inside a loop "
-                    f"with {turns} iterations. Nearest: {nearest} iterations."
+                    f"with {iterations} iterations. Nearest: {nearest} iterations."
                 )
         for called in instruction.called:
             inside = instruction if instruction.opcode == "while" else loop

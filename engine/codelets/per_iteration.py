@@ -12,8 +12,8 @@ from engine.codelets.rows import copy_memory, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 
-class ByTurn(Record):
-    """Parameters of `by_turn`: these, then a Move for each address that changes, then those of the codelet."""
+class PerIteration(Record):
+    """Parameters of `per_iteration`: these, then a Move for each address that changes, then those of the codelet."""
 
     codelet: Address = 0
     parameter_words: int  # of the codelet
@@ -29,22 +29,22 @@ class Move(Record):
 
 
 @codelet
-def by_turn(parameters: int, lo: int, hi: int, scratch: int) -> None:
+def per_iteration(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Units lo <= unit < hi of the codelet. Scratch: the executor's words, its parameters, its scratch."""
-    words, moved = word(parameters, ByTurn.PARAMETER_WORDS), word(parameters, ByTurn.MOVED)
-    moves = parameters + 8 * ByTurn.WORDS
+    words, moved = word(parameters, PerIteration.PARAMETER_WORDS), word(parameters, PerIteration.MOVED)
+    moves = parameters + 8 * PerIteration.WORDS
     own = scratch + RESERVED_SCRATCH
     inside = (own + 8 * words + 63) >> 6 << 6
     copy_memory(own, moves + 8 * Move.WORDS * moved, 8 * words)
     copy_memory(inside, scratch, RESERVED_SCRATCH)
     for _ in range(moved):
-        turn = word(scratch, word(moves, Move.COUNTER))
+        iteration = word(scratch, word(moves, Move.COUNTER))
         address = own + 8 * word(moves, Move.WORD)
-        store_i64(address, load_i64(address) + load_i64(word(moves, Move.VALUES) + 8 * turn))
+        store_i64(address, load_i64(address) + load_i64(word(moves, Move.VALUES) + 8 * iteration))
         moves += 8 * Move.WORDS
-    call4(word(parameters, ByTurn.CODELET), own, lo, hi, inside)
+    call4(word(parameters, PerIteration.CODELET), own, lo, hi, inside)
 
 
-def by_turn_scratch_bytes(words: int, inside: int) -> int:
+def per_iteration_scratch_bytes(words: int, inside: int) -> int:
     """The bytes of scratch for a codelet with `words` words of parameters that itself needs `inside` bytes."""
     return RESERVED_SCRATCH + 8 * words + 64 + RESERVED_SCRATCH + inside
