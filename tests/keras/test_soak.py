@@ -68,7 +68,7 @@ def test_many_executions(kit: Kit, asynchronous: bool) -> None:
 
 
 def least_growth(iteration: Callable[[], None], megabytes: float) -> float:
-    """The growth of memory in a iteration, or the least of three: what leaks does so in each, other threads do not."""
+    """The growth of memory in an iteration, or the least of three: what leaks does so in each, other threads do not."""
     found: list[float] = []
     while len(found) < 3 and not any(each < megabytes for each in found):
         before = resident()
