@@ -115,6 +115,7 @@ def test_a_backup_of_another_model_is_refused(kit: Kit) -> None:
         restore_random_states(states, generators[:2])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("broken_at", [0, 3, 4])
 def test_data_that_raise_in_the_middle(kit: Kit, broken_at: int) -> None:
     def batches() -> Iterator[Any]:

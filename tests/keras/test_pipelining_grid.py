@@ -137,7 +137,7 @@ def test_same_bits(kit: Kit, name: str, schedule: PipelineSchedule, mode: Any) -
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", list(MODELS))
 def test_two_replicas(kit: Kit, name: str) -> None:
     schedule = GROUPED if draws_in_sequence(kit, name, GROUPED) else SEQUENTIAL
