@@ -153,7 +153,7 @@ def main(name: str, lines: int = 40) -> None:
         print(f"  {family:40}{microseconds:9.1f} us  {100 * microseconds / spent.sum():5.1f}%")
     print()
     for row, compute_set in sorted(rows, key=lambda each: -spent[each[0]])[:lines]:
-        rate = compute_set.effort.multiply_adds * 2e-3 * calls[row] / spent[row] if spent[row] else 0
+        rate = compute_set.work_estimate.multiply_adds * 2e-3 * calls[row] / spent[row] if spent[row] else 0
         gigaflops = f"{rate:6.0f} GF/s" if rate else " " * 11
         print(f"{spent[row]:9.1f} us {calls[row]:5.0f} calls{gigaflops}  {describe(compute_set)}")
 

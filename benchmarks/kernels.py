@@ -27,7 +27,7 @@ from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
 from engine.machine_code.abi import Scratch
 from engine.runtime.buffers import DeviceBuffer
-from engine.runtime.executor import STEERING, Column, compute_row, new_scratch, new_state, step_table
+from engine.runtime.executor import CONTROL_FLOW, Column, compute_row, new_scratch, new_state, step_table
 from engine.runtime.workers import run_table
 
 STEPS = 4_096
@@ -75,7 +75,7 @@ class Kernel:
         ranges = [(0, 1)] + [(1, 1)] * (workers - 1)
         first = step_table([compute_row(stamp.address, ring.ctypes.data, ranges)], workers)
         table = np.concatenate([first, self.table(workers)])
-        table[np.isin(table[:, Column.KIND], STEERING), Column.TARGET] += 1
+        table[np.isin(table[:, Column.KIND], CONTROL_FLOW), Column.TARGET] += 1
         scratch, state = new_scratch(workers, self.scratch_bytes), new_state(workers)
         expected = self.least.get(workers)
         steps = 4 if expected is None else int(min(STEPS, max(4, CALL_TICKS // expected)))

@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import layers
 
 from engine.compile import build_program
-from engine.profile import Account, Assumptions, account
+from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.validation import whole_models
 from engine.target import target
 from ipu._internal.compiler.trace import trace_step
@@ -40,8 +40,8 @@ class Prediction:
 class Step:
     """Cost reports of a training step and of the forward pass alone, and the multiply-adds of the former."""
 
-    train: Account
-    forward: Account
+    train: Estimate
+    forward: Estimate
     multiply_adds: int
 
     @property
@@ -67,15 +67,15 @@ def traced(model: keras.Model, specs: list[tf.TensorSpec], chip: str, assumption
     def forward(*inputs: tf.Tensor) -> tf.Tensor:
         return model(list(inputs) if len(inputs) > 1 else inputs[0], training=True)
 
-    accounts = []
+    estimates = []
     multiply_adds = 0
     for step in (train, forward):
         trace = trace_step(step, specs)
         program = build_program(trace.module, trace.roles, trace.constants)
-        accounts.append(account(program, target(chip), assumptions=assumptions))
+        estimates.append(estimate(program, target(chip), assumptions=assumptions))
         if step is train:
-            multiply_adds = sum(each.effort.multiply_adds for each in program.compute_sets)
-    return Step(accounts[0], accounts[1], multiply_adds)
+            multiply_adds = sum(each.work_estimate.multiply_adds for each in program.compute_sets)
+    return Step(estimates[0], estimates[1], multiply_adds)
 
 
 class MeanLoss(layers.Layer):

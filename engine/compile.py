@@ -14,13 +14,13 @@ from engine.files.kept import prepared
 from engine.ir import Module
 from engine.ir.floating_point import IEEE, FloatingPoint
 from engine.lower.program import lower_module
-from engine.passes.pipeline import Listener, Settings, run_pipelines
-from engine.program.passes.pipeline import PROGRAM_PASSES
+from engine.passes.pass_list import Listener, Settings, run_pipelines
+from engine.program.passes.pass_list import PROGRAM_PASSES
 from engine.program.program import Program
-from engine.program.running import listening, run_passes
+from engine.program.run_passes import listening, run_passes
 from engine.program.verifier import verify as verify_program
 from engine.runtime.executable import Executable
-from engine.runtime.making import make_executable
+from engine.runtime.make_executable import make_executable
 
 Progress = Callable[[str, int, int], None]
 Inspect = Callable[[Program], None]

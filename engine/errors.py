@@ -32,10 +32,10 @@ class AccumulationStepError(StepCountError, RuntimeError):
 
 
 class OutOfTileMemory(IPUError, MemoryError):
-    """A program that does not fit into the tiles' memory. `account` (engine.profile.Account) is the cost report,
+    """A program that does not fit into the tiles' memory. `estimate` (engine.profile.Estimate) is the cost report,
     `levers` (engine.profile.levers.Lever) are ways to reduce memory, `program` the engine's, if for a single IPU."""
 
-    account: Any = None
+    estimate: Any = None
     program: Any = None
     levers: tuple[Any, ...] = ()
 

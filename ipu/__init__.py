@@ -10,7 +10,7 @@ import _ipu_hook
 _ipu_hook.install()
 
 
-HOMES = {"ProfileReport": "ipu._internal.profiling.callback", "profile": "ipu._internal.profiling.making"}
+HOMES = {"ProfileReport": "ipu._internal.profiling.callback", "profile": "ipu._internal.profiling.make_report"}
 NAMES = (
     *HOMES,
     "all_to_all_op",

@@ -30,7 +30,7 @@ from ipu._internal.config.legacy_functions import (
     set_verification_options,
 )
 from ipu._internal.config.system import device_named, on_ipu_model, synthetic_data_categories
-from ipu._internal.exporting import export_dataset_to_file, export_inputs_to_file, move_variable_initialization_to_cpu
+from ipu._internal.export_data import export_dataset_to_file, export_inputs_to_file, move_variable_initialization_to_cpu
 from ipu._internal.names.namespace import public_names
 from ipu.config import (
     DeviceConnectionType,

@@ -8,25 +8,25 @@ from typing import Literal
 
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
-from engine.profile import Account, summary
+from engine.profile import Estimate, summary
 from engine.profile.collectives import gradient_bytes
 from engine.profile.predictions import Predictions
 from engine.profile.scaling import POWERS_OF_TWO, predict, workload_of
 from ipu._internal.compiler.program import TracedProgram
-from ipu._internal.profiling.accounts import account_of
+from ipu._internal.profiling.estimates import estimate_of
 from keras_ext.accumulation import accumulation_of
 from keras_ext.training import Mode, StepFunction
 from keras_ext.types import KerasModel
 
 
-def chip_account(model: KerasModel, mode: Mode = "train") -> Account:
+def chip_estimate(model: KerasModel, mode: Mode = "train") -> Estimate:
     """The cost report of the program that the last `fit` ("train"), `evaluate` ("test") or `predict` ran.
 
     That of a pipeline has all its IPUs as `pipeline`, and fits if each of them has the memory for its stages.
 
     Raises ConfigurationError when the model has not run in this mode inside an IPUStrategy.
     """
-    return account_of(_latest(model, mode))
+    return estimate_of(_latest(model, mode))
 
 
 def _latest(model: KerasModel, mode: Mode) -> TracedProgram:
@@ -42,8 +42,8 @@ def _latest(model: KerasModel, mode: Mode) -> TracedProgram:
 
 
 def chip_summary(model: KerasModel, mode: Mode = "train") -> str:
-    """The cost report as a table of about twenty lines, 88 columns wide; raises as `chip_account`."""
-    return summary(chip_account(model, mode))
+    """The cost report as a table of about twenty lines, 88 columns wide; raises as `chip_estimate`."""
+    return summary(chip_estimate(model, mode))
 
 
 def chip_scaling(
@@ -52,13 +52,13 @@ def chip_scaling(
     replicas: Iterable[int] = POWERS_OF_TWO,
     kind: Literal["weak", "strong"] = "weak",
 ) -> Predictions:
-    """Estimates of the program of `chip_account` for each number of replicas; 1 to 1,024 by default.
+    """Estimates of the program of `chip_estimate` for each number of replicas; 1 to 1,024 by default.
 
     A replica of a pipeline has several IPUs. "weak" keeps each replica's micro-batches, "strong" the batch of the first
     number. The tuple of `engine.profile.Prediction` prints as a table, with its assumptions. Raises as
-    `chip_account`, and ConfigurationError for numbers of replicas below 1.
+    `chip_estimate`, and ConfigurationError for numbers of replicas below 1.
     """
-    found, program = chip_account(model, mode), _latest(model, mode)
+    found, program = chip_estimate(model, mode), _latest(model, mode)
     if found.pipeline is not None:
         return Predictions(predict(workload_of(found), found.target, replicas, kind), found.target)
     made = accumulation_of(model) if mode == "train" else Accumulation()

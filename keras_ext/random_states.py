@@ -11,14 +11,14 @@ from engine.errors import ConfigurationError
 from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 from keras_ext.runs import passes_of_training
 
-GENERATORS, ENGINE, ROUNDINGS, PLACE = "generators", "engine", "roundings", "place_in_data"
+GENERATORS, ENGINE, ROUNDINGS, PLACE_IN_DATA = "generators", "engine", "roundings", "place_in_data"
 NUMPY = ("numpy_key", "numpy_position", "numpy_has_gauss", "numpy_gauss")
 
 
 def random_states(generators: Sequence[Any]) -> dict[str, np.ndarray]:
     """Copies of the states: those of `generators`, Keras' variables of equal shape, of the engine, and of NumPy.
 
-    Also, as PLACE, the position of the fit under way in its data, if they are of tf.data. NumPy's global generator
+    Also, as PLACE_IN_DATA, the position of the fit under way in its data, if they are of tf.data. NumPy's generator
     gives the order of shuffled arrays; it is left out if it has been replaced by another kind.
     """
     states = {GENERATORS: np.array([np.asarray(state) for state in generators])}
@@ -27,7 +27,7 @@ def random_states(generators: Sequence[Any]) -> dict[str, np.ndarray]:
     if kind == "MT19937":
         states |= {name: np.asarray(value) for name, value in zip(NUMPY, of_numpy, strict=True)}
     passes = passes_of_training()
-    return states if passes is None else {**states, PLACE: np.array(passes.position())}
+    return states if passes is None else {**states, PLACE_IN_DATA: np.array(passes.position())}
 
 
 def restore_random_states(states: Mapping[str, np.ndarray], generators: Sequence[Any]) -> None:
@@ -43,8 +43,8 @@ def restore_random_states(states: Mapping[str, np.ndarray], generators: Sequence
     if ROUNDINGS in states:  # backups of older versions have none
         ROUNDING_STATE.write(states[ROUNDINGS])
     passes = passes_of_training()
-    if PLACE in states and passes is not None:
-        passes.resume(*map(int, states[PLACE]))
+    if PLACE_IN_DATA in states and passes is not None:
+        passes.resume(*map(int, states[PLACE_IN_DATA]))
     if NUMPY[0] in states:
         key, position, has_gauss, gauss = (states[name] for name in NUMPY)
         np.random.set_state(("MT19937", key, int(position), int(has_gauss), float(gauss)))

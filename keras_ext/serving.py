@@ -14,13 +14,13 @@ from tensorflow.python.autograph.core import ag_ctx
 from engine.errors import ConfigurationError
 from ipu._internal.serving.counts import checked_count
 from ipu._internal.serving.directory import check_directory
-from ipu._internal.serving.exporting import Export, export_step
+from ipu._internal.serving.export_step import Export, export_step
 from ipu._internal.serving.manifest import PipelineManifest
-from ipu._internal.serving.steps import Step
+from ipu._internal.serving.served_functions import Step
 from keras_ext.extension import Extension
 from keras_ext.pipelining.micro_batches import check_pipeline_count
 from keras_ext.pipelining.options import pipelining_of
-from keras_ext.pipelining.running import in_stages
+from keras_ext.pipelining.traced_step import in_stages
 from keras_ext.types import KerasModel, Nest, Tensor
 
 

@@ -23,8 +23,8 @@ from keras_ext.epochs.structure import flatten
 from keras_ext.pipelining.batch_specs import batch_specs
 from keras_ext.pipelining.options import ModelPipelining, accumulator_type_of_pipeline, pipelining_of
 from keras_ext.pipelining.outfeed import begin_execution
-from keras_ext.pipelining.running import check_batches_of_pipeline, inference_micro_batches, traced_step
 from keras_ext.pipelining.schedules import note_pipeline
+from keras_ext.pipelining.traced_step import check_batches_of_pipeline, inference_micro_batches, traced_step
 from keras_ext.program_cache import ProgramCache, Updates, graph_of_step
 from keras_ext.queue_options import buffer_depth
 from keras_ext.queue_report import queue_report

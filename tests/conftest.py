@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def verified_programs() -> Iterator[None]:
     """Verifies what each pass over programs makes, in whatever test."""
-    from engine.program.running import listening
+    from engine.program.run_passes import listening
     from engine.program.verifier import verify
 
     with listening(lambda name, program: verify(program)):

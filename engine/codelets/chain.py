@@ -20,9 +20,9 @@ class Chain(Record):
     """
 
     links: int  # number of codelets
-    pieces: int  # number of parameters that are addresses of arrays replaced by slices of scratch
+    relocated: int  # number of parameters that are addresses of arrays replaced by slices of scratch
     parameter_words: int  # of all codelets
-    piece_bytes: int  # of all arrays
+    block_bytes: int  # of all arrays
 
 
 class Link(Record):
@@ -34,32 +34,32 @@ class Link(Record):
     units: int  # its number of units
 
 
-class Piece(Record):
+class Block(Record):
     """An address of an array that is forwarded in scratch."""
 
     word: int  # among the parameters of all codelets
-    place: int  # byte offset of this array's slice among the slices of all arrays
+    offset: int  # byte offset of this array's slice among the slices of all arrays
     bytes: int  # of the array in one unit
 
 
 @codelet
 def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Units lo <= unit < hi. Scratch: the executor's words, all parameters, the slices, the codelets' scratch."""
-    links, pieces = word(parameters, Chain.LINKS), word(parameters, Chain.PIECES)
+    links, relocated = word(parameters, Chain.LINKS), word(parameters, Chain.RELOCATED)
     words = word(parameters, Chain.PARAMETER_WORDS)
     first_link = parameters + 8 * Chain.WORDS
-    first_piece = first_link + 8 * Link.WORDS * links
+    first_block = first_link + 8 * Link.WORDS * links
     own = scratch + RESERVED_SCRATCH
-    place = (own + 8 * words + 63) >> 6 << 6
-    inside = place + word(parameters, Chain.PIECE_BYTES)
-    copy_memory(own, first_piece + 8 * Piece.WORDS * pieces, 8 * words)
+    offset = (own + 8 * words + 63) >> 6 << 6
+    inside = offset + word(parameters, Chain.BLOCK_BYTES)
+    copy_memory(own, first_block + 8 * Block.WORDS * relocated, 8 * words)
     copy_memory(inside, scratch, RESERVED_SCRATCH)
     for unit in range(lo, hi):
-        for number in range(pieces):
-            piece = first_piece + 8 * Piece.WORDS * number
+        for number in range(relocated):
+            block = first_block + 8 * Block.WORDS * number
             # The codelets address the unit's slice as if the whole array were stored there.
-            address = place + word(piece, Piece.PLACE) - unit * word(piece, Piece.BYTES)
-            store_i64(own + 8 * word(piece, Piece.WORD), address)
+            address = offset + word(block, Block.OFFSET) - unit * word(block, Block.BYTES)
+            store_i64(own + 8 * word(block, Block.WORD), address)
         for number in range(links):
             link = first_link + 8 * Link.WORDS * number
             ratio = word(link, Link.RATIO)
@@ -67,6 +67,6 @@ def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
             call4(word(link, Link.CODELET), own + 8 * word(link, Link.PARAMETERS), unit * ratio, end, inside)
 
 
-def chain_scratch_bytes(words: int, piece_bytes: int, inside: int) -> int:
+def chain_scratch_bytes(words: int, block_bytes: int, inside: int) -> int:
     """The bytes of scratch for codelets with `words` words of parameters that need at most `inside` bytes each."""
-    return RESERVED_SCRATCH + 8 * words + 64 + piece_bytes + RESERVED_SCRATCH + inside
+    return RESERVED_SCRATCH + 8 * words + 64 + block_bytes + RESERVED_SCRATCH + inside

@@ -13,15 +13,15 @@ from engine.codelets.contract import MASKED, blocks_of, even_step, field, fill_z
 from engine.codelets.contract_fields import Field, Layout
 from engine.codelets.half_vectors import BF16, F16
 from engine.codelets.memory import load_i64, store_i64
-from engine.codelets.micro_kernel import AS_HALVES, panel_columns
+from engine.codelets.micro_kernel import AS_HALF, panel_columns
 from engine.codelets.pack import LANES, fill_progression
-from engine.codelets.pack_halves import (
+from engine.codelets.pack_half import (
     narrow_run,
-    pack_grouped_halves,
+    pack_grouped_half,
     pack_half_columns,
     pack_half_rows,
     pack_half_runs,
-    pack_transposed_halves,
+    pack_transposed_half,
     widen_run,
 )
 from engine.codelets.panel import multiply_panel, multiply_panel_bf16, multiply_panel_f16
@@ -68,7 +68,7 @@ def contract_half(element_type: str, result_type: str) -> Codelet:
     """The codelet of products of f16 or bf16; the result is of the same type, or f32."""
     kind, result = KINDS[element_type], KINDS[result_type]
 
-    def contract_halves(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    def contract_half_kernel(parameters: int, lo: int, hi: int, scratch: int) -> None:
         row_blocks = field(parameters, Field.ROW_BLOCKS)
         column_blocks = field(parameters, Field.COLUMN_BLOCKS)
         unit = lo
@@ -86,7 +86,7 @@ def contract_half(element_type: str, result_type: str) -> Codelet:
             contract_rows(parameters, row, row_end, column, column_end, split, batch, kind, result, block)
             unit += run_rows * run_columns
 
-    return Codelet(contract_halves, f"contract_{element_type}_{result_type}")
+    return Codelet(contract_half_kernel, f"contract_{element_type}_{result_type}")
 
 
 @inner
@@ -206,7 +206,7 @@ def contract_tile(
             pitch = b_block(parameters, b, column + n, width, k_now, k_count, kind, scratch)
             row_a, offset_a = scratch + ROW_A, scratch + OFFSETS
             target, rounded = sums + 4 * n, c + 2 * (column + n)
-            to, to_rows, how = (rounded, row_c, AS_HALVES) if at_once else (target, row_sums, adds)
+            to, to_rows, how = (rounded, row_c, AS_HALF) if at_once else (target, row_sums, adds)
             multiply(kind, result, rows, width, k_count, base, row_a, offset_a, scratch, pitch, to, to_rows, how)
             if result != F32 and not at_once and k_now + k_count == k_end:
                 round_panel(kind, target, pitch_sums, rounded, row_c, rows, width)
@@ -304,7 +304,7 @@ def a_block(
         return scratch + WIDE + 2 * (a - widened)
     packed = scratch + PACKED_A
     if packs_groups(parameters, row):
-        pack_grouped_halves(kind, a, row_a, offset_a, rows, k_count, packed, pitch)
+        pack_grouped_half(kind, a, row_a, offset_a, rows, k_count, packed, pitch)
     else:
         run = field(parameters, Field.RUN_A)
         pack_half_runs(kind, a, row_a, offset_a, run, k % run, rows, k_count, packed, pitch)
@@ -328,14 +328,14 @@ def b_block(parameters: int, b: int, column: int, width: int, k: int, k_count: i
         pack_half_rows(kind, source, offset_b, k_count, width, packed, pitch)
     elif layout == Layout.TRANSPOSED:
         fill_progression(columns, width, stride)
-        pack_transposed_halves(kind, source + load_i64(offset_b), columns, width, k_count, packed, pitch)
+        pack_transposed_half(kind, source + load_i64(offset_b), columns, width, k_count, packed, pitch)
     elif layout == Layout.RUNS:
         fill_progression(columns, width, stride)
         done = 0
         while done < k_count:
             count = min(k_count - done, between - (k + done) % between)
             start = source + load_i64(offset_b + 8 * done)
-            pack_transposed_halves(kind, start, columns, width, count, packed + done * pitch, pitch)
+            pack_transposed_half(kind, start, columns, width, count, packed + done * pitch, pitch)
             done += count
     else:
         pack_half_columns(kind, source, offset_b, stride, k_count, width, packed, pitch)

@@ -11,7 +11,7 @@ from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import contract_f32, contract_scratch_bytes, field, operands
 from engine.codelets.contract_fields import Field
 from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
-from engine.codelets.half_vectors import HALVES
+from engine.codelets.half_vectors import HALF_TYPES
 from engine.codelets.lazy import errors, numba, types
 from engine.codelets.memory import POINTER, Emitter, intrinsic, load_i64, pointer
 from engine.errors import UnsupportedOperation
@@ -143,7 +143,7 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
         raise UnsupportedOperation(
             f"Expected a complex result of a dot of {element_type}. Received: {result_type}. Use {element_type}."
         )
-    if element_type in HALVES and result_type in (element_type, "f32"):
+    if element_type in HALF_TYPES and result_type in (element_type, "f32"):
         return contract_half(element_type, result_type)
     return _plain_codelet(element_type, result_type)
 
@@ -152,7 +152,7 @@ def contract_scratch_bytes_for(element_type: str, result_type: str | None = None
     """The bytes of scratch that `contract_for` of the same types needs."""
     if element_type == "f32" and result_type in (None, "f32"):
         return contract_scratch_bytes()
-    if element_type in HALVES and result_type in (None, element_type, "f32"):
+    if element_type in HALF_TYPES and result_type in (None, element_type, "f32"):
         return contract_half_scratch_bytes()
     return contract_plain_scratch_bytes()
 

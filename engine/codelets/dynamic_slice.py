@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.codelets.build import codelet
-from engine.codelets.gather import PieceDimension, byte_strides, index_signed, load_index, merge
+from engine.codelets.gather import RunDimension, byte_strides, index_signed, load_index, merge
 from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import copy_bytes, word
 from engine.ir import Shape
 
 
 class DynamicSlice(Record):
-    """The header of the parameters; a Start for each dimension and a PieceDimension for each of the blocks follow."""
+    """The header of the parameters; a Start for each dimension and a RunDimension for each of the runs follow."""
 
     array: Address = 0
     box: Address = 0
     into_array: int  # 1: from the box into the array
-    piece_bytes: int
+    run_bytes: int
     start_rank: int
-    piece_rank: int
+    run_rank: int
     unit_bytes: int  # of a contiguous box
     iteration: int  # the word of scratch with the iteration on which some starts depend
 
@@ -62,8 +62,8 @@ def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
             index = load_index(word(entry, Start.INDEX), word(entry, Start.BYTES), word(entry, Start.SIGNED))
         array += min(max(index, 0), word(entry, Start.LIMIT)) * word(entry, Start.STRIDE)
     table += 8 * Start.WORDS * word(parameters, DynamicSlice.START_RANK)
-    into_array, count = word(parameters, DynamicSlice.INTO_ARRAY), word(parameters, DynamicSlice.PIECE_BYTES)
-    rank = word(parameters, DynamicSlice.PIECE_RANK)
+    into_array, count = word(parameters, DynamicSlice.INTO_ARRAY), word(parameters, DynamicSlice.RUN_BYTES)
+    rank = word(parameters, DynamicSlice.RUN_RANK)
     if rank == 0:
         share = word(parameters, DynamicSlice.UNIT_BYTES)
         here, there = array + lo * share, box + lo * share
@@ -73,15 +73,15 @@ def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
         else:
             copy_bytes(there, here, count)
         return
-    for piece in range(lo, hi):
-        rest, here, there = piece, array, box
+    for index in range(lo, hi):
+        rest, here, there = index, array, box
         for dimension in range(rank - 1, -1, -1):
-            entry = table + 8 * PieceDimension.WORDS * dimension
-            size = word(entry, PieceDimension.SIZE)
+            entry = table + 8 * RunDimension.WORDS * dimension
+            size = word(entry, RunDimension.SIZE)
             coordinate = rest % size
             rest //= size
-            here += coordinate * word(entry, PieceDimension.OPERAND_STRIDE)
-            there += coordinate * word(entry, PieceDimension.TARGET_STRIDE)
+            here += coordinate * word(entry, RunDimension.OPERAND_STRIDE)
+            there += coordinate * word(entry, RunDimension.TARGET_STRIDE)
         if into_array:
             copy_bytes(here, there, count)
         else:
@@ -112,21 +112,21 @@ def encode_dynamic_slice(
         else:
             shape, address = start
             starts.append((address, shape.dtype.itemsize, int(index_signed(shape)), limit, stride, 0))
-    pieces = merge([(box.dimensions[d], strides[d], box_strides[d]) for d in range(box.rank)])
-    piece_bytes = item
-    if pieces and pieces[-1][1:] == (item, item):
-        piece_bytes *= pieces.pop()[0]
-    share = unit_bytes or piece_bytes or 1
+    runs = merge([(box.dimensions[d], strides[d], box_strides[d]) for d in range(box.rank)])
+    run_bytes = item
+    if runs and runs[-1][1:] == (item, item):
+        run_bytes *= runs.pop()[0]
+    share = unit_bytes or run_bytes or 1
     header = DynamicSlice(
         array=array_address,
         box=box_address,
         into_array=into_array,
-        piece_bytes=piece_bytes,
+        run_bytes=run_bytes,
         start_rank=len(starts),
-        piece_rank=len(pieces),
+        run_rank=len(runs),
         unit_bytes=share,
         iteration=iteration,
     )
-    units = prod(piece[0] for piece in pieces) if pieces else -(-piece_bytes // share)
+    units = prod(run[0] for run in runs) if runs else -(-run_bytes // share)
     units = units if box.elements else 0
-    return (header, Start.of_each(starts), PieceDimension.of_each(pieces)), units
+    return (header, Start.of_each(starts), RunDimension.of_each(runs)), units

@@ -52,12 +52,12 @@ def special(array: int, first: int, last: int) -> tuple[int, int]:
             for k in range(first, last):
                 nans += (words[k] & exponent) == exponent and (words[k] & mantissa) != 0
     elif size == 2:
-        halves = numba.carray(pointer(address, "int16"), last)
+        half = numba.carray(pointer(address, "int16"), last)
         for k in range(first, last):
-            non_finite += (halves[k] & exponent) == exponent
+            non_finite += (half[k] & exponent) == exponent
         if non_finite:
             for k in range(first, last):
-                nans += (halves[k] & exponent) == exponent and (halves[k] & mantissa) != 0
+                nans += (half[k] & exponent) == exponent and (half[k] & mantissa) != 0
     else:
         doubles = numba.carray(pointer(address, "int64"), last)
         for k in range(first, last):

@@ -70,12 +70,12 @@ def _pass_of_four(x: Pointer, y: Pointer, roots: Pointer, rest: int, stride: int
             a, b = x[at], x[at + stride * rest]
             c, d = x[at + 2 * stride * rest], x[at + 3 * stride * rest]
             even, odd, difference = a + c, b + d, a - c
-            turned = complex(b.imag - d.imag, d.real - b.real)  # -i (b - d)
+            rotated = complex(b.imag - d.imag, d.real - b.real)  # -i (b - d)
             at = q + stride * 4 * p
             y[at] = even + odd
-            y[at + stride] = (difference + turned) * first
+            y[at + stride] = (difference + rotated) * first
             y[at + 2 * stride] = (even - odd) * second
-            y[at + 3 * stride] = (difference - turned) * third
+            y[at + 3 * stride] = (difference - rotated) * third
 
 
 @inner

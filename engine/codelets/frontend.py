@@ -97,7 +97,7 @@ class TypingContext(typing.BaseContext):
             self.install_registry(each.registry)
 
 
-class Context(cpu.CPUContext):
+class CodeletContext(cpu.CPUContext):
     """Lowering for the language of codelets, without Numba's runtime."""
 
     @global_compiler_lock
@@ -140,9 +140,9 @@ class CodeletTarget(CPUTarget):
 
 
 @cache
-def _contexts() -> tuple[TypingContext, Context]:
+def _contexts() -> tuple[TypingContext, CodeletContext]:
     typing_context = TypingContext()
-    return typing_context, Context(typing_context, NAME)
+    return typing_context, CodeletContext(typing_context, NAME)
 
 
 TARGET = CodeletTarget(NAME)

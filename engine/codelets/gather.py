@@ -1,6 +1,6 @@
 """HLO gather: copies slices of the operand, at clamped start indices, for any element type.
 
-Parameters: `Gather`, then a BatchDimension, IndexComponent and PieceDimension for each; strides and offsets in bytes. A
+Parameters: `Gather`, then a BatchDimension, IndexComponent and RunDimension for each; strides and offsets in bytes. A
 block (PIECE) is a run of bytes that is contiguous in operand and target. Unit: one index vector (a position of the
 batch dimensions, in row-major order).
 """
@@ -32,11 +32,11 @@ class Gather(Record):
     target: Address = 0
     index_bytes: int
     index_signed: int
-    piece_bytes: int
-    pieces: int  # in one slice
+    run_bytes: int
+    runs: int  # in one slice
     batch_rank: int
     index_components: int
-    piece_rank: int
+    run_rank: int
 
 
 class BatchDimension(Record):
@@ -56,8 +56,8 @@ class IndexComponent(Record):
     largest_start: int
 
 
-class PieceDimension(Record):
-    """A dimension of the blocks of a slice."""
+class RunDimension(Record):
+    """A dimension of the runs of a slice."""
 
     size: int
     operand_stride: int
@@ -78,19 +78,19 @@ def load_index(address: int, size: int, signed: int) -> int:
 
 
 @inner
-def _copy_pieces(parameters: int, table: int, source: int, target: int) -> None:
-    """Copies one slice, block by block."""
-    piece_bytes, rank = word(parameters, Gather.PIECE_BYTES), word(parameters, Gather.PIECE_RANK)
-    for piece in range(word(parameters, Gather.PIECES)):
-        rest, source_now, target_now = piece, source, target
+def _copy_runs(parameters: int, table: int, source: int, target: int) -> None:
+    """Copies one slice, run by run."""
+    run_bytes, rank = word(parameters, Gather.RUN_BYTES), word(parameters, Gather.RUN_RANK)
+    for index in range(word(parameters, Gather.RUNS)):
+        rest, source_now, target_now = index, source, target
         for dimension in range(rank - 1, -1, -1):
-            entry = table + 8 * PieceDimension.WORDS * dimension
-            size = word(entry, PieceDimension.SIZE)
+            entry = table + 8 * RunDimension.WORDS * dimension
+            size = word(entry, RunDimension.SIZE)
             coordinate = rest % size
             rest //= size
-            source_now += coordinate * word(entry, PieceDimension.OPERAND_STRIDE)
-            target_now += coordinate * word(entry, PieceDimension.TARGET_STRIDE)
-        copy_bytes(target_now, source_now, piece_bytes)
+            source_now += coordinate * word(entry, RunDimension.OPERAND_STRIDE)
+            target_now += coordinate * word(entry, RunDimension.TARGET_STRIDE)
+        copy_bytes(target_now, source_now, run_bytes)
 
 
 @inner
@@ -109,7 +109,7 @@ def _fetch(parameters: int, batch: int, component: int, unit: int) -> None:
     source = word(parameters, Gather.OPERAND) + unit * word(batch, BatchDimension.OPERAND_STRIDE)
     start = min(max(start, 0), word(component, IndexComponent.LARGEST_START))
     source += start * word(component, IndexComponent.OPERAND_STRIDE)
-    fetch_lines(source, word(parameters, Gather.PIECE_BYTES))
+    fetch_lines(source, word(parameters, Gather.RUN_BYTES))
 
 
 @codelet
@@ -119,8 +119,8 @@ def gather(parameters: int, lo: int, hi: int, scratch: int) -> None:
     batch_rank, components = word(parameters, Gather.BATCH_RANK), word(parameters, Gather.INDEX_COMPONENTS)
     batch_table = parameters + 8 * Gather.WORDS
     component_table = batch_table + 8 * BatchDimension.WORDS * batch_rank
-    piece_table = component_table + 8 * IndexComponent.WORDS * components
-    plain = batch_rank == 1 and components == 1 and word(parameters, Gather.PIECES) == 1
+    run_table = component_table + 8 * IndexComponent.WORDS * components
+    plain = batch_rank == 1 and components == 1 and word(parameters, Gather.RUNS) == 1
     for unit in range(lo, hi):
         if plain and unit + AHEAD < hi:
             _fetch(parameters, batch_table, component_table, unit + AHEAD)
@@ -139,10 +139,10 @@ def gather(parameters: int, lo: int, hi: int, scratch: int) -> None:
             start = load_index(index + word(entry, IndexComponent.INDEX_OFFSET), index_bytes, signed)
             start = min(max(start, 0), word(entry, IndexComponent.LARGEST_START))
             source += start * word(entry, IndexComponent.OPERAND_STRIDE)
-        if word(parameters, Gather.PIECES) == 1:
-            copy_bytes(target, source, word(parameters, Gather.PIECE_BYTES))
+        if word(parameters, Gather.RUNS) == 1:
+            copy_bytes(target, source, word(parameters, Gather.RUN_BYTES))
         else:
-            _copy_pieces(parameters, piece_table, source, target)
+            _copy_runs(parameters, run_table, source, target)
 
 
 def byte_strides(shape: Shape) -> list[int]:
@@ -203,24 +203,24 @@ def encode_gather(
     skipped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     window = [d for d in range(operand_shape.rank) if d not in skipped]
     offsets = zip(window, sorted(numbers.offset_dims), strict=True)
-    pieces = merge([(slice_sizes[d], strides[d], target_strides[o]) for d, o in offsets])
+    runs = merge([(slice_sizes[d], strides[d], target_strides[o]) for d, o in offsets])
     itemsize = operand_shape.dtype.itemsize
-    piece_bytes = itemsize
-    if pieces and pieces[-1][1:] == (itemsize, itemsize):
-        piece_bytes *= pieces.pop()[0]
+    run_bytes = itemsize
+    if runs and runs[-1][1:] == (itemsize, itemsize):
+        run_bytes *= runs.pop()[0]
     header = Gather(
         operand=operand[1],
         indices=indices[1],
         target=target[1],
         index_bytes=index_shape.dtype.itemsize,
         index_signed=index_signed(index_shape),
-        piece_bytes=piece_bytes,
-        pieces=prod(piece[0] for piece in pieces),
+        run_bytes=run_bytes,
+        runs=prod(run[0] for run in runs),
         batch_rank=len(batch),
         index_components=len(components),
-        piece_rank=len(pieces),
+        run_rank=len(runs),
     )
-    tables = BatchDimension.of_each(batch), IndexComponent.of_each(components), PieceDimension.of_each(pieces)
+    tables = BatchDimension.of_each(batch), IndexComponent.of_each(components), RunDimension.of_each(runs)
     units = prod(sizes) if target_shape.elements else 0
     return (header, *tables), units
 

@@ -35,7 +35,7 @@ class GeneralSelectAndScatter(Record):
     unit_elements: int  # of the operand
     unit_source: int  # bytes of the source
     positions: int  # windows in one unit
-    places: int  # in one window
+    candidates: int  # in one window
     rank: int
 
 
@@ -48,7 +48,7 @@ class WindowedDimension(Record):
     operand_stride: int
     step: int  # of the window
     padding_low: int
-    places: int  # of a window
+    candidates: int  # of a window
     window_dilation: int
     base_dilation: int
 
@@ -59,11 +59,11 @@ def _candidate(parameters: int, position: int, place: int) -> int:
     element = 0
     for d in range(word(parameters, GeneralSelectAndScatter.RANK) - 1, -1, -1):
         entry = parameters + 8 * (GeneralSelectAndScatter.WORDS + WindowedDimension.WORDS * d)
-        windows, places = word(entry, WindowedDimension.WINDOWS), word(entry, WindowedDimension.PLACES)
+        windows, candidates = word(entry, WindowedDimension.WINDOWS), word(entry, WindowedDimension.CANDIDATES)
         at = position % windows * word(entry, WindowedDimension.STEP) - word(entry, WindowedDimension.PADDING_LOW)
-        at += place % places * word(entry, WindowedDimension.WINDOW_DILATION)
+        at += place % candidates * word(entry, WindowedDimension.WINDOW_DILATION)
         position //= windows
-        place //= places
+        place //= candidates
         base = word(entry, WindowedDimension.BASE_DILATION)
         if at < 0 or at % base != 0 or at // base >= word(entry, WindowedDimension.SIZE):
             return -1
@@ -86,7 +86,7 @@ def _source_offset(parameters: int, position: int) -> int:
 def _selected(parameters: int, first: int, position: int, answer: int) -> int:
     """Index of the operand element that one window selects, or -1."""
     chosen, choice = -1, word(parameters, GeneralSelectAndScatter.CHOICE)
-    for place in range(word(parameters, GeneralSelectAndScatter.PLACES)):
+    for place in range(word(parameters, GeneralSelectAndScatter.CANDIDATES)):
         candidate = _candidate(parameters, position, place)
         if candidate < 0:
             continue
@@ -143,7 +143,7 @@ def encode_general_select_and_scatter(
             operand_stride=prod(operand.dimensions[d + 1 :]),
             step=window[d].stride,
             padding_low=window[d].padding_low,
-            places=window[d].size,
+            candidates=window[d].size,
             window_dilation=window[d].window_dilation,
             base_dilation=window[d].base_dilation,
         )
@@ -158,7 +158,7 @@ def encode_general_select_and_scatter(
         unit_elements=operand.elements // max(units, 1),
         unit_source=source.bytes // max(units, 1),
         positions=prod(source.dimensions[d] for d in walked),
-        places=prod(window[d].size for d in walked),
+        candidates=prod(window[d].size for d in walked),
         rank=len(walked),
     )
     return (header, table), units if operand.elements else 0

@@ -13,12 +13,12 @@ from engine.codelets.memory import F32, I32, I64, POINTER, VOID, Emitter, intrin
 from engine.machine_code.processor import lanes
 
 HALF, I16 = ir.HalfType(), ir.IntType(16)
-HALVES = ("f16", "bf16")
-F16, BF16 = 0, 1  # indices in HALVES
+HALF_TYPES = ("f16", "bf16")
+F16, BF16 = 0, 1  # indices in HALF_TYPES
 HALF_BYTES = 2
 
 
-def load_halves(builder: ir.IRBuilder, kind: str, address: ir.Value, mask: ir.Value | None = None) -> ir.Value:
+def load_half(builder: ir.IRBuilder, kind: str, address: ir.Value, mask: ir.Value | None = None) -> ir.Value:
     """Loads lanes() 16-bit floats as float32; lanes outside the mask are not accessed and become 0."""
     pointer, raw = builder.inttoptr(address, POINTER), vector.vector_type(I16)
     if mask is None:
@@ -32,7 +32,7 @@ def load_halves(builder: ir.IRBuilder, kind: str, address: ir.Value, mask: ir.Va
     return builder.bitcast(wide, vector.vector_type(F32))
 
 
-def store_halves(
+def store_half(
     builder: ir.IRBuilder, kind: str, value: ir.Value, address: ir.Value, mask: ir.Value | None = None
 ) -> None:
     """Stores the lanes of the mask, rounded; NaN stays NaN."""
@@ -68,7 +68,7 @@ def _call(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.
 
 
 def by_kind(builder: ir.IRBuilder, kind: ir.Value, write: Callable[[str], None]) -> None:
-    """Emits `write(name)` for each of HALVES, under a test that `kind` is its index: a constant in every codelet."""
+    """Emits `write(name)` for each of HALF_TYPES, under a test of `kind`: a constant in every codelet."""
     with builder.if_else(builder.icmp_signed("==", kind, I64(F16))) as (f16, bf16):
         with f16:
             write("f16")
@@ -86,7 +86,7 @@ def _widening(masked: bool) -> Any:
             mask = vector.lane_mask(builder, count) if masked else None
 
             def write(name: str) -> None:
-                vector.store_vector(builder, load_halves(builder, name, source, mask), target)
+                vector.store_vector(builder, load_half(builder, name, source, mask), target)
 
             by_kind(builder, kind, write)
             return context.get_dummy_value()
@@ -106,7 +106,7 @@ def _narrowing(masked: bool) -> Any:
             mask = vector.lane_mask(builder, count) if masked else None
 
             def write(name: str) -> None:
-                store_halves(builder, name, vector.load_vector(builder, source), target, mask)
+                store_half(builder, name, vector.load_vector(builder, source), target, mask)
 
             by_kind(builder, kind, write)
             return context.get_dummy_value()

@@ -11,21 +11,21 @@ from typing import Any
 
 from engine.machine_code import keys, sources
 
-PLACE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
 def path_of(function: Callable[..., Any], name: str) -> Path:
     """The file of a codelet's object code; its folder changes with any file here, as codelets call each other."""
     digest = hashlib.sha256(_sources(inspect.getfile(function)))
     digest.update(repr(identity(function)).encode())
-    return keys.folder("codelets", PLACE) / f"{name}-{digest.hexdigest()[:32]}.o"
+    return keys.folder("codelets", FOLDER) / f"{name}-{digest.hexdigest()[:32]}.o"
 
 
 @cache
 def _sources(file: str) -> bytes:
     """A hash of a file outside this folder and of its imports; empty inside, as the cache's folder covers those."""
     path = Path(file)
-    return b"" if path.is_relative_to(PLACE) else sources.digest(path)
+    return b"" if path.is_relative_to(FOLDER) else sources.digest(path)
 
 
 def identity(value: Any) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 
 from llvmlite import ir
 
+from engine.codelets.bf16x3_block_sizes import BLOCK
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, VOID, Emitter, intrinsic
-from engine.codelets.piece_sizes import BLOCK
 
 I8 = ir.IntType(8)
 K_PAIR = 2  # bfloat16 along k that are contiguous, in both operands
@@ -20,7 +20,7 @@ REGISTER_BYTES = 1024
 GROUP = 2 * BLOCK  # rows, or columns, that are multiplied at a time: two registers of each
 SUM_PITCH = 4 * GROUP
 
-PIECES = 3
+TERMS = 3
 LARGE, SMALL, TINY = 0, 1, 2  # the parts of a split number
 ORDER_A, ORDER_B = (2, 1, 0), (0, 1, 2)  # their positions in memory, in the order of use
 PRODUCTS = ((TINY, LARGE), (SMALL, LARGE), (SMALL, SMALL), (LARGE, SMALL), (LARGE, TINY), (LARGE, LARGE))
@@ -28,7 +28,7 @@ PRODUCTS = ((TINY, LARGE), (SMALL, LARGE), (SMALL, SMALL), (LARGE, SMALL), (LARG
 are left out are together at most 2**-24 of the whole."""
 
 
-BLOCK_BYTES = PIECES * 2 * REGISTER_BYTES + 64
+BLOCK_BYTES = TERMS * 2 * REGISTER_BYTES + 64
 """Size of a group's parts for a block of k: a cache line more, or the parts of a row along k would share two cache
 sets."""
 
@@ -134,8 +134,8 @@ def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
     builder.cbranch(builder.icmp_signed(">", later[-1], I64(0)), loop, done)
     builder.position_at_end(done)
     for (i, j), register in totals.items():
-        place = builder.add(sums, I64(SUM_PITCH * BLOCK * i + 4 * BLOCK * j))
-        _call(builder, "tilestored64", register, builder.inttoptr(place, POINTER), I64(SUM_PITCH))
+        offset = builder.add(sums, I64(SUM_PITCH * BLOCK * i + 4 * BLOCK * j))
+        _call(builder, "tilestored64", register, builder.inttoptr(offset, POINTER), I64(SUM_PITCH))
     builder.ret_void()
     return function
 
@@ -145,17 +145,17 @@ def _one_block_of_k(
 ) -> None:
     registers_a, registers_b = [I8(4), I8(5)][:rows], [I8(6), I8(7)][:columns]
     loaded: tuple[int | None, int | None] = None, None
-    for piece_a, piece_b in PRODUCTS:
-        if loaded[0] != piece_a:
-            _load(builder, registers_a, a, ORDER_A[piece_a])
-        if loaded[1] != piece_b:
-            _load(builder, registers_b, b, ORDER_B[piece_b])
-        loaded = piece_a, piece_b
+    for term_a, term_b in PRODUCTS:
+        if loaded[0] != term_a:
+            _load(builder, registers_a, a, ORDER_A[term_a])
+        if loaded[1] != term_b:
+            _load(builder, registers_b, b, ORDER_B[term_b])
+        loaded = term_a, term_b
         for (i, j), total in totals.items():
             _call(builder, "tdpbf16ps", total, registers_a[i], registers_b[j])
 
 
-def _load(builder: ir.IRBuilder, registers: list[ir.Constant], base: ir.Value, place_of_piece: int) -> None:
+def _load(builder: ir.IRBuilder, registers: list[ir.Constant], base: ir.Value, offset_of_term: int) -> None:
     for number, register in enumerate(registers):
-        place = builder.add(base, I64(REGISTER_BYTES * (2 * place_of_piece + number)))
-        _call(builder, "tileloadd64", register, builder.inttoptr(place, POINTER), I64(4 * BLOCK))
+        offset = builder.add(base, I64(REGISTER_BYTES * (2 * offset_of_term + number)))
+        _call(builder, "tileloadd64", register, builder.inttoptr(offset, POINTER), I64(4 * BLOCK))

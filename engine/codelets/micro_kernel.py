@@ -9,14 +9,14 @@ from typing import Any
 from llvmlite import ir
 
 from engine.codelets import vector
-from engine.codelets.half_vectors import HALF_BYTES, store_halves
+from engine.codelets.half_vectors import HALF_BYTES, store_half
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
 from engine.machine_code.processor import lanes, masks_are_cheap, registers
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks
 ARGUMENTS = 11
-AS_HALVES = 2  # for `accumulate`, in place of 0 or 1: C is overwritten by 16-bit floats
+AS_HALF = 2  # for `accumulate`, in place of 0 or 1: C is overwritten by 16-bit floats
 WHOLE = 32  # added to the number of a kernel whose last vector is whole; more than any kernel's rows
 
 
@@ -75,7 +75,7 @@ def rows_cycles(rows: int, vectors: int) -> float:
 
 
 def _micro_kernels(store: str) -> Any:
-    """The intrinsic of the kernels that can also store the element type `store`, if `accumulate` is AS_HALVES."""
+    """The intrinsic of the kernels that can also store the element type `store`, if `accumulate` is AS_HALF."""
 
     @intrinsic
     def micro_kernel(
@@ -155,9 +155,9 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     if store == "f32":
         _write(builder, c_rows, totals, accumulate, masks)
     else:
-        with builder.if_else(builder.icmp_signed("==", accumulate, I64(AS_HALVES))) as (halves, floats):
-            with halves:
-                _write_halves(builder, store, c_rows, totals, masks)
+        with builder.if_else(builder.icmp_signed("==", accumulate, I64(AS_HALF))) as (half, floats):
+            with half:
+                _write_half(builder, store, c_rows, totals, masks)
             with floats:
                 _write(builder, c_rows, totals, accumulate, masks)
     later = [builder.add(phi, I64(step)) for phi, step in zip(phis, (8 * rows, 8 * rows, -1), strict=True)]
@@ -284,7 +284,7 @@ def _write(
                         vector.store_vector(builder, total, address, mask)
 
 
-def _write_halves(
+def _write_half(
     builder: ir.IRBuilder,
     kind: str,
     c_rows: list[ir.Value],
@@ -294,4 +294,4 @@ def _write_halves(
     """Stores the totals rounded to 16-bit floats."""
     for row, row_totals in zip(c_rows, totals, strict=True):
         for j, (total, mask) in enumerate(zip(row_totals, masks, strict=True)):
-            store_halves(builder, kind, total, builder.add(row, I64(HALF_BYTES * lanes() * j)), mask)
+            store_half(builder, kind, total, builder.add(row, I64(HALF_BYTES * lanes() * j)), mask)

@@ -19,7 +19,7 @@ from engine.codelets.build import Codelet, codelet, inner
 from engine.codelets.contract import K_BLOCK, contract_k_block, field
 from engine.codelets.contract_fields import Field
 from engine.codelets.contract_half import F16, F32, KINDS, contract_part
-from engine.codelets.half_vectors import store_halves
+from engine.codelets.half_vectors import store_half
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_i64
 from engine.codelets.record import Address, Table
@@ -88,7 +88,7 @@ def _adding(store: str) -> Any:
             if store == "f32":
                 vector.store_vector(builder, result, target, mask)
             else:
-                store_halves(builder, store, result, target, mask)
+                store_half(builder, store, result, target, mask)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 5), emit
@@ -165,7 +165,7 @@ def overlap_add_half(element_type: str) -> Codelet:
     """The codelet for f16 or bf16; results are rounded once."""
     kind = KINDS[element_type]
 
-    def overlap_add_halves(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    def overlap_add_as_half(parameters: int, lo: int, hi: int, scratch: int) -> None:
         products = scratch + field(parameters, Overlap.PRODUCTS)
         rows, columns, k = field(parameters, Field.ROWS), field(parameters, Field.COLUMNS), field(parameters, Field.K)
         b, block = field(parameters, Field.B), scratch + RESERVED_SCRATCH
@@ -174,4 +174,4 @@ def overlap_add_half(element_type: str) -> Codelet:
             contract_part(parameters, a, b, products, 0, rows, 0, columns, 0, k, kind, F32, block)
             _add_overlapping(parameters, unit, scratch, kind)
 
-    return Codelet(overlap_add_halves, f"overlap_add_{element_type}")
+    return Codelet(overlap_add_as_half, f"overlap_add_{element_type}")

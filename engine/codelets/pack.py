@@ -116,13 +116,13 @@ def _side_by_side(builder: ir.IRBuilder, addresses: list[ir.Value], offset: int)
     made = ir.Constant(vector.vector_type(), ir.Undefined)
     for place, address in enumerate(addresses):
         pointer = builder.inttoptr(builder.add(address, I64(offset)), POINTER)
-        piece = builder.load(pointer, align=4, typ=ir.VectorType(F32, QUARTER))
+        run = builder.load(pointer, align=4, typ=ir.VectorType(F32, QUARTER))
         wide = list(range(QUARTER)) + [0] * (LANES - QUARTER)
-        nothing = ir.Constant(piece.type, ir.Undefined)
-        piece = builder.shuffle_vector(piece, nothing, ir.Constant(vector.vector_type(I32), wide))
+        nothing = ir.Constant(run.type, ir.Undefined)
+        run = builder.shuffle_vector(run, nothing, ir.Constant(vector.vector_type(I32), wide))
         own = range(QUARTER * place, QUARTER * (place + 1))
         lanes = [LANES + lane - own.start if lane in own else lane for lane in range(LANES)]
-        made = builder.shuffle_vector(made, piece, ir.Constant(vector.vector_type(I32), lanes))
+        made = builder.shuffle_vector(made, run, ir.Constant(vector.vector_type(I32), lanes))
     return made
 
 

@@ -61,7 +61,7 @@ def _panels(kernel: Any) -> Any:
         """C[row_c[m] + size * n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n].
 
         m < rows, n < columns. All arguments but the counts are byte offsets or addresses;
-        1 <= columns <= panel_columns(), k >= 1. With AS_HALVES as `accumulate` C is of 16-bit floats.
+        1 <= columns <= panel_columns(), k >= 1. With AS_HALF as `accumulate` C is of 16-bit floats.
         """
         vectors = (columns + LANES - 1) // LANES
         last_columns = columns - LANES * (vectors - 1)

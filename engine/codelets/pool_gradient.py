@@ -29,9 +29,9 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes
 
 PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
-MOST_PLACES = 512
+MOST_POSITIONS = 512
 """Elements of a window, each with 16 bytes of scratch: 8 kB of the first-level cache. Chosen by hand."""
-SCRATCH_BYTES = RESERVED_SCRATCH + 16 * MOST_PLACES
+SCRATCH_BYTES = RESERVED_SCRATCH + 16 * MOST_POSITIONS
 LANES = lanes()
 
 
@@ -58,7 +58,7 @@ class Axis(Record):
     stride: int
     low: int  # padding
     size: int  # of the operand
-    places: int  # of a window
+    positions: int  # of a window
     pitch: int  # bytes in operand and target
 
 
@@ -86,7 +86,7 @@ def _window_lanes(
     source: types.Type,
     target: types.Type,
     offsets: types.Type,
-    places: types.Type,
+    positions: types.Type,
     mask: types.Type,
     init: types.Type,
     direction: types.Type,
@@ -98,9 +98,9 @@ def _window_lanes(
     predicate = _predicate(direction)
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        operand, source, target, offsets, places, bits, init = arguments[:7]
+        operand, source, target, offsets, positions, bits, init = arguments[:7]
         mask = builder.bitcast(builder.trunc(bits, ir.IntType(LANES)), vector.vector_type(vector.BIT))
-        end = builder.add(offsets, builder.mul(places, I64(16)))
+        end = builder.add(offsets, builder.mul(positions, I64(16)))
         chosen = _choose(builder, operand, offsets, end, mask, predicate)
         initial = vector.splat(builder, init)
         value = builder.fadd(initial, _expand(builder, source, mask))
@@ -185,15 +185,15 @@ def _spread(
 
 
 @inner
-def _list_places(axes: int, depth: int, row: int, table: int) -> int:
+def _list_positions(axes: int, depth: int, row: int, table: int) -> int:
     """Writes (byte offset in the image, position along the width) of each element of a row's windows; their number."""
     deep, high, wide = axes, axes + 8 * Axis.WORDS, axes + 16 * Axis.WORDS
     top = depth * word(deep, Axis.STRIDE) - word(deep, Axis.LOW)
     left = row * word(high, Axis.STRIDE) - word(high, Axis.LOW)
     count = 0
-    for i in range(max(top, 0), min(top + word(deep, Axis.PLACES), word(deep, Axis.SIZE))):
-        for j in range(max(left, 0), min(left + word(high, Axis.PLACES), word(high, Axis.SIZE))):
-            for k in range(word(wide, Axis.PLACES)):
+    for i in range(max(top, 0), min(top + word(deep, Axis.POSITIONS), word(deep, Axis.SIZE))):
+        for j in range(max(left, 0), min(left + word(high, Axis.POSITIONS), word(high, Axis.SIZE))):
+            for k in range(word(wide, Axis.POSITIONS)):
                 offset = i * word(deep, Axis.PITCH) + j * word(high, Axis.PITCH) + k * word(wide, Axis.PITCH)
                 store_i64(table + 16 * count, offset)
                 store_i64(table + 16 * count + 8, k)
@@ -203,14 +203,22 @@ def _list_places(axes: int, depth: int, row: int, table: int) -> int:
 
 @inner
 def _edge_window(
-    operand: int, source: int, target: int, table: int, places: int, left: int, width: int, init: float, direction: str
+    operand: int,
+    source: int,
+    target: int,
+    table: int,
+    positions: int,
+    left: int,
+    width: int,
+    init: float,
+    direction: str,
 ) -> None:
     """One channel of a window that begins at column `left` and extends beyond the operand."""
     chosen, kept = -1, init
-    for place in range(places):
-        column = left + load_i64(table + 16 * place + 8)
+    for position in range(positions):
+        column = left + load_i64(table + 16 * position + 8)
         if 0 <= column < width:
-            offset = load_i64(table + 16 * place)
+            offset = load_i64(table + 16 * position)
             candidate = load_f32(operand + offset)
             store_f32(target + offset, init)
             if chosen < 0 or not _keeps(kept, candidate, direction):
@@ -221,7 +229,7 @@ def _edge_window(
 
 @inner
 def _row(
-    parameters: int, operand: int, source: int, target: int, table: int, places: int, init: float, direction: str
+    parameters: int, operand: int, source: int, target: int, table: int, positions: int, init: float, direction: str
 ) -> None:
     """A row of windows, whose first element of the source is at `source`."""
     wide = parameters + 8 * (PoolGradient.WORDS + 2 * Axis.WORDS)
@@ -230,7 +238,7 @@ def _row(
         entry = vectors + 24 * i
         offset, mask = load_i64(entry), load_i64(entry + 16)
         start = source + load_i64(entry + 8)
-        _window_lanes(operand + offset, start, target + offset, table, places, mask, init, direction)
+        _window_lanes(operand + offset, start, target + offset, table, positions, mask, init, direction)
     channels, first = word(parameters, PoolGradient.CHANNELS), word(parameters, PoolGradient.FIRST)
     wholes, windows = word(parameters, PoolGradient.WHOLES), word(wide, Axis.WINDOWS)
     for i in range(windows - wholes):
@@ -240,7 +248,7 @@ def _row(
             at = left * word(wide, Axis.PITCH) + 4 * c
             element = source + 4 * (window * channels + c)
             width = word(wide, Axis.SIZE)
-            _edge_window(operand + at, element, target + at, table, places, left, width, init, direction)
+            _edge_window(operand + at, element, target + at, table, positions, left, width, init, direction)
 
 
 @cache
@@ -261,9 +269,9 @@ def pool_gradient(direction: str) -> Codelet:
                 store_f32(target + 4 * i, init)
             for depth in range(word(axes, Axis.WINDOWS)):
                 for row in range(word(high, Axis.WINDOWS)):
-                    places = _list_places(axes, depth, row, table)
-                    if places > 0:
-                        _row(parameters, operand, source, target, table, places, init, direction)
+                    positions = _list_positions(axes, depth, row, table)
+                    if positions > 0:
+                        _row(parameters, operand, source, target, table, positions, init, direction)
                     source += row_bytes
 
     return Codelet(pool_gradient, f"pool_gradient_{direction}")
@@ -283,7 +291,7 @@ def is_pooling(window: Window) -> bool:
     """Whether `encode_pool_gradient` supports the window: no overlaps, at most three consecutive dimensions."""
     spatial = _spatial(window)
     apart = all(w.stride >= w.size and w.window_dilation == w.base_dilation == 1 for w in window)
-    return apart and 1 <= len(spatial) <= 3 and prod(w.size for w in window) <= MOST_PLACES
+    return apart and 1 <= len(spatial) <= 3 and prod(w.size for w in window) <= MOST_POSITIONS
 
 
 def encode_pool_gradient(
@@ -298,16 +306,16 @@ def encode_pool_gradient(
     spatial = _spatial(window)
     channels = prod(operand.dimensions[spatial.stop :])
     images = prod(operand.dimensions[: spatial.start])
-    axes = [Axis(windows=1, stride=1, low=0, size=1, places=1, pitch=0)] * (3 - len(spatial))
+    axes = [Axis(windows=1, stride=1, low=0, size=1, positions=1, pitch=0)] * (3 - len(spatial))
     covered = True
     for d in spatial:
         w, size, count = window[d], operand.dimensions[d], source.dimensions[d]
         pitch = 4 * prod(operand.dimensions[d + 1 :])
-        axes.append(Axis(windows=count, stride=w.stride, low=w.padding_low, size=size, places=w.size, pitch=pitch))
+        axes.append(Axis(windows=count, stride=w.stride, low=w.padding_low, size=size, positions=w.size, pitch=pitch))
         covered &= w.stride == w.size and w.padding_low >= 0 and count * w.stride - w.padding_low >= size
     wide = axes[-1]
     starts = range(-wide.low, wide.windows * wide.stride - wide.low, wide.stride)
-    wholes = [i for i, at in enumerate(starts) if at >= 0 and at + wide.places <= wide.size]
+    wholes = [i for i, at in enumerate(starts) if at >= 0 and at + wide.positions <= wide.size]
     first = wholes[0] if wholes else 0
     vectors = _vectors(channels, first, len(wholes), wide)
     image = prod(operand.dimensions[spatial.start :])

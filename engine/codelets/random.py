@@ -154,10 +154,10 @@ def three_fry_fill(target: Any, parameters: int, first: int, last: int) -> None:
         x0, x1 = three_fry(key, start + counter)
         row, column = counter // per_index, counter % per_index
         index = 2 * (row % pairs)
-        place = (row // pairs * extent + index) * per_index + column
-        target[place] = x0
+        offset = (row // pairs * extent + index) * per_index + column
+        target[offset] = x0
         if index + 1 < extent:
-            target[place + per_index] = x1
+            target[offset + per_index] = x1
 
 
 @codelet
@@ -184,8 +184,8 @@ def fetch_and_add(typing_context: Any, address: types.Type, value: types.Type) -
     """Adds to an int64 atomically; returns its old value."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        place = builder.inttoptr(arguments[0], I64.as_pointer())
-        return builder.atomic_rmw("add", place, arguments[1], "monotonic")
+        offset = builder.inttoptr(arguments[0], I64.as_pointer())
+        return builder.atomic_rmw("add", offset, arguments[1], "monotonic")
 
     return types.int64(types.int64, types.int64), emit
 

@@ -69,8 +69,8 @@ def sort_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     for position in range(named):
         row = load_index(ids + size * position, size, signed)
         if 0 <= row < rows:
-            place = ends + 8 * (row >> shift)
-            store_i64(place, load_i64(place) + 1)
+            offset = ends + 8 * (row >> shift)
+            store_i64(offset, load_i64(offset) + 1)
     begin = 0
     for chunk in range(chunks):
         count = load_i64(ends + 8 * chunk)
@@ -79,10 +79,10 @@ def sort_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     for position in range(named):
         row = load_index(ids + size * position, size, signed)
         if 0 <= row < rows:
-            place = ends + 8 * (row >> shift)
-            at = load_i64(place)
+            offset = ends + 8 * (row >> shift)
+            at = load_i64(offset)
             store_i64(entries + 8 * at, (position << 32) | (row & ((1 << shift) - 1)))
-            store_i64(place, at + 1)
+            store_i64(offset, at + 1)
 
 
 @inner

@@ -98,8 +98,8 @@ def outfeed(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Copies the chunks lo <= i < hi of the result to the slot of this step (its number is scratch[0])."""
     size = word(parameters, Outfeed.BYTES)
     start, end = lo * OUTFEED_CHUNK, min(hi * OUTFEED_CHUNK, size)
-    place = word(word(parameters, Outfeed.FEED), Feed.ARRAY) + word(scratch, 0) * size
-    copy_bytes(place + start, word(parameters, Outfeed.SOURCE) + start, end - start)
+    offset = word(word(parameters, Outfeed.FEED), Feed.ARRAY) + word(scratch, 0) * size
+    copy_bytes(offset + start, word(parameters, Outfeed.SOURCE) + start, end - start)
 
 
 def new_feed_block() -> np.ndarray:

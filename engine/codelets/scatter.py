@@ -63,14 +63,14 @@ class Scatter(Record):
     position_rank: int
     index_components: int
     window_rank: int
-    window_pieces: int  # product of the window dimensions' sizes
+    window_runs: int  # product of the window dimensions' sizes
     cut_size: int  # size of the cut dimension of the operand
     cut_stride: int  # its byte stride in the operand
     cut_window: int  # its size in the update window
     cut_update_stride: int
     cut_chunk: int  # coordinates in one unit
     cut_outer: int  # elements of the operand: product of the sizes before the cut
-    piece: int  # elements of a run that is contiguous in operand and updates, below the cut
+    run_length: int  # elements of a run that is contiguous in operand and updates, below the cut
     cut_in_run: int  # whether coordinates along the cut continue the run
     others: int  # byte offset, from the parameters, of the words for several operands
 
@@ -177,13 +177,13 @@ def _copy_operand(parameters: int, start: int, end: int) -> None:
 @inner
 def _combine_window(parameters: int, windows: int, target: int, update: int, extent: int) -> None:
     """Combines `extent` coordinates along the cut of one update window."""
-    call, size = word(parameters, Scatter.COMBINER), word(parameters, Scatter.PIECE)
+    call, size = word(parameters, Scatter.COMBINER), word(parameters, Scatter.RUN_LENGTH)
     runs = extent
     if word(parameters, Scatter.CUT_IN_RUN):
         runs, size = 1, size * extent
     rank = word(parameters, Scatter.WINDOW_RANK)
-    for piece in range(word(parameters, Scatter.WINDOW_PIECES)):
-        rest, target_now, update_now = piece, target, update
+    for index in range(word(parameters, Scatter.WINDOW_RUNS)):
+        rest, target_now, update_now = index, target, update
         for dimension in range(rank - 1, -1, -1):
             entry = windows + 8 * UpdateDimension.WORDS * dimension
             coordinate = rest % word(entry, UpdateDimension.SIZE)
@@ -205,7 +205,7 @@ def _fetch(parameters: int, positions: int, component: int, position: int, first
         stride = word(parameters, Scatter.CUT_STRIDE)
         cut = start if word(component, 3) else first
         target = word(parameters, Scatter.TARGET) + position * word(positions, 2) + start * word(component, 1)
-        length = word(parameters, Scatter.PIECE) * word(parameters, Scatter.ELEMENT_BYTES)
+        length = word(parameters, Scatter.RUN_LENGTH) * word(parameters, Scatter.ELEMENT_BYTES)
         if word(parameters, Scatter.CUT_IN_RUN):
             length *= word(parameters, Scatter.CUT_WINDOW)
         fetch_lines(target + cut * stride, length)
@@ -344,14 +344,14 @@ def encode_scatter(
         position_rank=len(positions),
         index_components=len(components),
         window_rank=len(window),
-        window_pieces=prod(entry[0] for entry in window),
+        window_runs=prod(entry[0] for entry in window),
         cut_size=shape.dimensions[cut],
         cut_stride=plan.strides[cut],
         cut_window=plan.sizes[cut],
         cut_update_stride=plan.update_strides[cut],
         cut_chunk=chunk,
         cut_outer=prod(shape.dimensions[:cut]),
-        piece=length,
+        run_length=length,
         cut_in_run=continues,
         others=8 * (Scatter.WORDS + sum(each.WORDS for each in tables)),
     )

@@ -50,7 +50,7 @@ class SelectAndScatter(Record):
     cut_source_stride: int
     positions: int  # windows in one unit
     rank: int  # dimensions in the table
-    places: int  # in one window
+    candidates: int  # in one window
     vector: int  # elements vectorised over
 
 
@@ -130,10 +130,10 @@ def _scalar_window(
     operand: Pointer, direction: int, parameters: int, table: int, counters: int, start: int, whole: bool
 ) -> int:
     """The operand offset that one window selects, or -1."""
-    rank, places = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.PLACES)
+    rank, candidates = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.CANDIDATES)
     place = table + 8 * WalkedDimension.WORDS * rank
     chosen, kept = -1, operand[0]
-    for _ in range(places):
+    for _ in range(candidates):
         if whole or _in_operand(table, counters, rank, place):
             at = start + word(place, 0)
             candidate = operand[at]
@@ -157,10 +157,10 @@ def _vector_window(
     whole: bool,
 ) -> bool:
     """where[c] = the operand offset that the window of channel c selects; False if all is padding."""
-    rank, places = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.PLACES)
+    rank, candidates = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.CANDIDATES)
     place = table + 8 * WalkedDimension.WORDS * rank
     found = False
-    for _ in range(places):
+    for _ in range(candidates):
         if whole or _in_operand(table, counters, rank, place):
             at = start + word(place, 0)
             if found:
@@ -311,7 +311,7 @@ def encode_select_and_scatter(
         )
         for d in walked
     ]
-    places = [
+    candidates = [
         (sum(at * strides[d] for at, d in zip(place, walked, strict=True)), *place)
         for place in product(*([k * window[d].window_dilation for k in range(window[d].size)] for d in walked))
     ]
@@ -326,7 +326,7 @@ def encode_select_and_scatter(
         cut_source_stride=0 if cut is None else source_strides[cut],
         positions=prod(source_shape.dimensions[d] for d in walked),
         rank=len(walked),
-        places=len(places),
+        candidates=len(candidates),
         vector=prod(shape.dimensions[inner_rank:]),
     )
-    return (header, table, *places), header.cut_size if shape.elements else 0
+    return (header, table, *candidates), header.cut_size if shape.elements else 0

@@ -96,8 +96,8 @@ def _radix_pass(target: int, source: int, counts: int, count: int, entry: int, s
     for digit in range(DIGITS):
         store_i64(counts + 8 * digit, 0)
     for k in range(count):
-        place = counts + 8 * (((load_i64(source + k * entry) ^ flip) >> shift) & 255)
-        store_i64(place, load_i64(place) + 1)
+        index = counts + 8 * (((load_i64(source + k * entry) ^ flip) >> shift) & 255)
+        store_i64(index, load_i64(index) + 1)
     if load_i64(counts + 8 * (((load_i64(source) ^ flip) >> shift) & 255)) == count:
         return False
     position = target
@@ -106,10 +106,10 @@ def _radix_pass(target: int, source: int, counts: int, count: int, entry: int, s
         store_i64(counts + 8 * digit, position)
         position += digits * entry
     for k in range(count):
-        place = counts + 8 * (((load_i64(source + k * entry) ^ flip) >> shift) & 255)
-        position = load_i64(place)
+        index = counts + 8 * (((load_i64(source + k * entry) ^ flip) >> shift) & 255)
+        position = load_i64(index)
         _move(position, source + k * entry, entry)
-        store_i64(place, position + entry)
+        store_i64(index, position + entry)
     return True
 
 
@@ -160,8 +160,8 @@ def _copy_in_order(parameters: int, unit: int, numbers: int, entry: int, mask: i
         target = word(operand, SortOperand.TARGET) + _target_offset(parameters, unit) * size
         step = inner_rows * size
         for k in range(word(parameters, Sort.LIMIT)):
-            place = load_i64(numbers + k * entry) & mask
-            _copy_element(target + k * step, source + place * step, size)
+            index = load_i64(numbers + k * entry) & mask
+            _copy_element(target + k * step, source + index * step, size)
 
 
 @codelet
@@ -272,12 +272,12 @@ def key_words(key: SortKey, element_type: str) -> tuple[int, int, int]:
 
 def encode_sort(
     shapes: Sequence[Shape],
-    places: Sequence[tuple[Address, Address]],
+    indices: Sequence[tuple[Address, Address]],
     dimension: int,
     limit: int,
     key: SortKey | None,
 ) -> tuple[tuple[Part, ...], int, int]:
-    """Parts of the block, number of units and bytes of scratch; `places` has (source, target) of each operand.
+    """Parts of the block, number of units and bytes of scratch; `indices` has (source, target) of each operand.
 
     `key` is that of `sort_by_key`; None is for `sort_by_comparator`, whose comparator's address is left 0.
     """
@@ -303,7 +303,7 @@ def encode_sort(
     )
     operands = [
         SortOperand(source=source, target=target, bytes=shape.dtype.itemsize)
-        for shape, (source, target) in zip(shapes, places, strict=True)
+        for shape, (source, target) in zip(shapes, indices, strict=True)
     ]
     units = shapes[0].elements // length if length and limit else 0
     return (header, operands), units, scratch_bytes

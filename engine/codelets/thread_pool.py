@@ -111,8 +111,8 @@ def _delay(pool: int, member: int) -> int:
     length = _call(pool, ThreadPool.READ, file, text, TEXT_BYTES, 0)
     _call(pool, ThreadPool.CLOSE, file, 0, 0, 0)
     spaces = delay = 0
-    for place in range(max(length, 0)):
-        character = load_i8(text + place)
+    for offset in range(max(length, 0)):
+        character = load_i8(text + offset)
         if character == 32:
             spaces += 1
         elif spaces == 1:
@@ -172,7 +172,7 @@ def _start(pool: int) -> bool:
     """
     workers, cores = word(pool, ThreadPool.WORKERS), word(pool, ThreadPool.CORES)
     own = _call(pool, ThreadPool.GET_CORE, 0, 0, 0, 0) if cores else -1
-    place = 0
+    offset = 0
     for worker in range(word(pool, ThreadPool.FIRST), workers):
         member = _member(pool, worker)
         store_i64(member + 8 * Member.POOL, pool)
@@ -184,10 +184,10 @@ def _start(pool: int) -> bool:
             return False
         store_i64(pool + 8 * ThreadPool.STARTED, word(pool, ThreadPool.STARTED) + 1)
         if cores:
-            while place < workers and word(cores, place) == own:
-                place += 1
-            _move(pool, member, word(cores, place) if place < workers else own)
-            place += 1
+            while offset < workers and word(cores, offset) == own:
+                offset += 1
+            _move(pool, member, word(cores, offset) if offset < workers else own)
+            offset += 1
     return True
 
 

@@ -67,12 +67,12 @@ def _transpose_columns(parameters: int, source: int, target: int, first: int, la
 def transpose(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """target[column, row] = source[row, column] in the units lo <= unit < hi."""
     columns, rank = word(parameters, Transpose.COLUMNS), word(parameters, Transpose.RANK)
-    pieces = (columns + COLUMNS - 1) // COLUMNS
+    runs = (columns + COLUMNS - 1) // COLUMNS
     table = parameters + 8 * Transpose.WORDS
     offsets = scratch + RESERVED_SCRATCH
     fill_progression(offsets, LANES, word(parameters, Transpose.SOURCE_PITCH))
     for unit in range(lo, hi):
-        rest, first = unit // pieces, unit % pieces * COLUMNS
+        rest, first = unit // runs, unit % runs * COLUMNS
         source, target = word(parameters, Transpose.SOURCE), word(parameters, Transpose.TARGET)
         for dimension in range(rank - 1, -1, -1):
             entry = table + 8 * MatrixDimension.WORDS * dimension

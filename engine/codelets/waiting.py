@@ -53,8 +53,8 @@ def fetch_and_add_in_order(typing_context: Any, address: types.Type, value: type
     """Adds to an int64 atomically, sequentially consistent with `fence`; returns its old value."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        place = builder.inttoptr(arguments[0], I64.as_pointer())
-        return builder.atomic_rmw("add", place, arguments[1], "seq_cst")
+        offset = builder.inttoptr(arguments[0], I64.as_pointer())
+        return builder.atomic_rmw("add", offset, arguments[1], "seq_cst")
 
     return types.int64(types.int64, types.int64), emit
 

@@ -1,14 +1,14 @@
 """Runs programs on tiles with separate memories, and reports accesses that compute sets do not declare."""
 
+from engine.debug.debug_run import DebugRun, debug_run
 from engine.debug.executable import DebugExecutable, debug_executable
-from engine.debug.record import Record, Superstep
-from engine.debug.running_modules import DebugRun, debug_run
+from engine.debug.record import DebugRecord, Superstep
 from engine.debug.session import Session, debugging
 
 __all__ = [
     "DebugExecutable",
     "DebugRun",
-    "Record",
+    "DebugRecord",
     "Session",
     "Superstep",
     "debug_executable",

@@ -25,7 +25,7 @@ def cell_count(shape: Shape) -> int:
     return shape.elements * cells_of_element(shape)
 
 
-def place_of(shape: Shape, cell: int) -> str:
+def position_of(shape: Shape, cell: int) -> str:
     """Name of a cell in messages: the index of its element."""
     element = cell // cells_of_element(shape)
     index = [int(i) for i in np.unravel_index(element, shape.dimensions)] if shape.rank else []

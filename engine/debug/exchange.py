@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from engine.debug.pieces import NOBODY, mask_of
+from engine.debug.span_elements import NO_TILE, mask_of
 from engine.debug.uses import Use
 
 OFF_CHIP = ("constant", "queue")
@@ -27,13 +27,13 @@ def _moved(use: Use, tiles: int) -> np.ndarray:
     """Cells of one buffer that each tile reads, by the tile that holds them: int64 [holder, reader]."""
     owner = use.home.owner if use.written is None else use.home.owner[use.written]
     found = np.zeros((tiles, tiles), np.int64)
-    if any(piece.tiles is None for piece in use.reads):
+    if any(span_element.tiles is None for span_element in use.reads):
         found[:, list(use.reads[0].active)] = np.bincount(owner, minlength=tiles)[:, None]
     elif len(use.reads) == 1:
         reader = use.reads[0].tiles
         assert reader is not None
         reader = reader if use.written is None else reader[use.written]
-        wanted = reader != NOBODY
+        wanted = reader != NO_TILE
         pairs = np.bincount(owner[wanted].astype(np.int64) * tiles + reader[wanted], minlength=tiles * tiles)
         found += pairs.reshape(tiles, tiles)
     else:

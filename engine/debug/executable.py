@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from engine.debug.aside import Aside
+from engine.debug.control_flow import Follower
 from engine.debug.host import HostSide
 from engine.debug.memory import TileHomes
-from engine.debug.pieces import SpanTable
-from engine.debug.record import Record
-from engine.debug.steering import Follower
+from engine.debug.record import DebugRecord
+from engine.debug.span_elements import SpanTable
 from engine.debug.stepping import Stepper
 from engine.debug.tables import Tables
 from engine.debug.tile import touched
@@ -41,7 +41,7 @@ class DebugExecutable(Executable):
 
     def __init__(self, program: Program, progress: Progress | None = None, *, tiles: int = TILES) -> None:
         super().__init__(program, progress)
-        self._pieces = SpanTable()
+        self._span_elements = SpanTable()
         self._memory: TileHomes | None = None
         self._kept = Tables(self._all_sets, self._blocks)
         self._share_out(tiles)
@@ -50,7 +50,7 @@ class DebugExecutable(Executable):
         if tiles < 1:
             raise ConfigurationError(f"Expected at least 1 tile. Received: {tiles}. Nearest legal value: 1.")
         self.tiles = tiles
-        self.record = Record(self.program.name, tiles)
+        self.record = DebugRecord(self.program.name, tiles)
 
     def run(
         self,
@@ -112,7 +112,7 @@ class DebugExecutable(Executable):
             self._memory,
             HostSide(self.program.queues, queues, self._memory),
             {id(each): ring for each, ring in zip(self._outfeeds, handed_out, strict=False)},
-            self._pieces,
+            self._span_elements,
             self._aside(),
             self.record,
         )

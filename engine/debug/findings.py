@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.debug.cells import place_of, value_of
+from engine.debug.cells import position_of, value_of
 from engine.debug.culprits import Culprit
-from engine.debug.pieces import NOBODY, SpanElements
+from engine.debug.span_elements import NO_TILE, SpanElements
 from engine.debug.uses import Use
 from engine.errors import DebugError
 from engine.program.program import Buffer, ComputeSet
@@ -29,7 +29,7 @@ class Findings:
         shape = use.buffer.shape
         return DebugError(
             f"Expected {self._who(tile)} to write only what its spans say. "
-            f"Received: {value_of(shape, values, cell)} in {place_of(shape, cell)} of {_named(use.buffer)}, "
+            f"Received: {value_of(shape, values, cell)} in {position_of(shape, cell)} of {_named(use.buffer)}, "
             f"{self._whose(use.writes, use.reads, 'read', cell)}. "
             f"Correct the spans in `writes`, the number of units, or a relocation."
         )
@@ -61,7 +61,7 @@ class Findings:
         """The error of a race: two tiles write one element."""
         shape = use.buffer.shape
         return DebugError(
-            f"Expected each element to be written by one tile at most. Received: {place_of(shape, cell)} of "
+            f"Expected each element to be written by one tile at most. Received: {position_of(shape, cell)} of "
             f"{_named(use.buffer)}, which tiles {first} and {second} both write in {self._title()}. "
             f"Give units pieces of their own, or state one_worker."
         )
@@ -73,9 +73,9 @@ class Findings:
         shape = use.buffer.shape
         values = f"{value_of(shape, first, at)} with one poison and {value_of(shape, second, at)} with another"
         return DebugError(
-            f"Expected {self._who(tile)} to read only what its spans say and somebody has written. "
-            f"Received: {self._read(culprit, tile)}; {place_of(shape, cell)} of {_named(use.buffer)} becomes {values}. "
-            f"{self._advice(culprit, tile)}"
+            f"Expected {self._who(tile)} to read only what its spans say and what has been written. "
+            f"Received: {self._read(culprit, tile)}; {position_of(shape, cell)} of {_named(use.buffer)}"
+            f" becomes {values}. {self._advice(culprit, tile)}"
         )
 
     def _read(self, culprit: Culprit, tile: int) -> str:
@@ -85,7 +85,7 @@ class Findings:
         if culprit.cell is None:
             return f"a read outside {_named(culprit.buffer)}"
         use = self._uses[culprit.buffer]
-        what = f"a read of {place_of(culprit.buffer.shape, culprit.cell)} of {_named(culprit.buffer)}"
+        what = f"a read of {position_of(culprit.buffer.shape, culprit.cell)} of {_named(culprit.buffer)}"
         if not self._is_declared(use, tile, culprit.cell):
             return f"{what}, {self._whose(use.reads, use.writes, 'write', culprit.cell)}"
         if use.written is None or use.written[culprit.cell]:
@@ -103,7 +103,7 @@ class Findings:
 
     @staticmethod
     def _is_declared(use: Use, tile: int, cell: int) -> bool:
-        masks = [piece.mask(tile) for piece in use.reads]
+        masks = [span_element.mask(tile) for span_element in use.reads]
         return any(bool(mask) if isinstance(mask, bool) else bool(mask[cell]) for mask in masks)
 
     @staticmethod
@@ -111,7 +111,9 @@ class Findings:
         """The tile whose part has an element, by spans that allow the access; `other` spans allow `only` the other."""
         if not allowed:
             return f"which it may only {only}" if other else "a buffer that it does not mention in its spans"
-        owners = {int(piece.tiles[cell]) for piece in allowed if piece.tiles is not None} - {NOBODY}
+        owners = {int(span_element.tiles[cell]) for span_element in allowed if span_element.tiles is not None} - {
+            NO_TILE
+        }
         return f"in the piece of tile {min(owners)}" if owners else "which is in no tile's piece"
 
     def _who(self, tile: int) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.debug.cells import cell_type, place_of
-from engine.debug.pieces import SpanElements
+from engine.debug.cells import cell_type, position_of
+from engine.debug.span_elements import SpanElements
 from engine.errors import DebugError
 from engine.program.program import Buffer
 
@@ -19,14 +19,14 @@ from engine.program.program import Buffer
 class Touch:
     """An access to parts of a buffer at an address, by the compute set or branch `who`."""
 
-    piece: SpanElements
+    span_element: SpanElements
     address: int
     who: str
     writes: bool
 
     @property
     def buffer(self) -> Buffer:
-        return self.piece.span.buffer
+        return self.span_element.span.buffer
 
     @property
     def end(self) -> int:
@@ -34,13 +34,13 @@ class Touch:
 
     def tiles(self, begin: int, end: int) -> np.ndarray:
         """The tile of each byte between two addresses, int16; -2 where all active ones may access it, -1 for none."""
-        if self.piece.tiles is None:
-            only = self.piece.active[0] if len(self.piece.active) == 1 else -2
+        if self.span_element.tiles is None:
+            only = self.span_element.active[0] if len(self.span_element.active) == 1 else -2
             return np.full(end - begin, only, np.int16)
         size = cell_type(self.buffer.shape).itemsize
         first, last = (begin - self.address) // size, -(-(end - self.address) // size)
         start = begin - self.address - first * size
-        return np.repeat(self.piece.tiles[first:last], size)[start : start + end - begin]
+        return np.repeat(self.span_element.tiles[first:last], size)[start : start + end - begin]
 
 
 class Hazards:
@@ -63,13 +63,17 @@ class Hazards:
             for old in self._touches:
                 if not (old.writes or new.writes) or old.end <= new.address or new.end <= old.address:
                     continue
-                if old.piece.tiles is not None and old.piece.tiles is new.piece.tiles and old.buffer is new.buffer:
+                if (
+                    old.span_element.tiles is not None
+                    and old.span_element.tiles is new.span_element.tiles
+                    and old.buffer is new.buffer
+                ):
                     continue
                 self._conflict(who, old, new)
 
     @staticmethod
     def _conflict(who: str, old: Touch, new: Touch) -> None:
-        if not old.piece.active or not new.piece.active:
+        if not old.span_element.active or not new.span_element.active:
             return
         begin, end = max(old.address, new.address), min(old.end, new.end)
         first, second = old.tiles(begin, end), new.tiles(begin, end)
@@ -79,11 +83,12 @@ class Hazards:
         byte = begin + int(found[0])
         verbs = "writes" if new.writes else "reads", "wrote" if old.writes else "read"
         cell = (byte - new.address) // cell_type(new.buffer.shape).itemsize
-        place = (byte - old.address) // cell_type(old.buffer.shape).itemsize
+        position = (byte - old.address) // cell_type(old.buffer.shape).itemsize
         raise DebugError(
             f"Expected a sync between {old.who} and {who}. Received: none, though tile {_tile(second, found[0])} "
-            f"{verbs[0]} {place_of(new.buffer.shape, cell)} of {new.buffer.name!r} where tile {_tile(first, found[0])} "
-            f"{verbs[1]} {place_of(old.buffer.shape, place)} of {old.buffer.name!r}. "
+            f"{verbs[0]} {position_of(new.buffer.shape, cell)} of {new.buffer.name!r}"
+            f" where tile {_tile(first, found[0])} {verbs[1]}"
+            f" {position_of(old.buffer.shape, position)} of {old.buffer.name!r}. "
             f"Look at engine/program/syncs.py, and at what both say in their spans."
         )
 

@@ -17,7 +17,7 @@ UNWRITTEN, INITIAL, FIRST_NUMBER = 0, 1, 2
 
 MOST_NUMBERS = (1 << 16) - FIRST_NUMBER
 """Numbers of shadows; in programs with more buffers than that, some share one."""
-HALVES = 2
+HALF_TYPES = 2
 """The shadow of the longest cells takes two words."""
 
 
@@ -44,16 +44,16 @@ class Home:
         valid = self._shadow == self._own
         if self.buffer.permanent:
             valid |= self._shadow == self._initial
-        whole = valid[:, 0] if valid.shape[1] < HALVES else valid[:, 0] & valid[:, 1]
+        whole = valid[:, 0] if valid.shape[1] < HALF_TYPES else valid[:, 0] & valid[:, 1]
         return None if whole.all() else whole
 
     def write(self, where: np.ndarray, values: np.ndarray, tile: int) -> None:
         """Stores values that a tile has written in the cells numbered `where`."""
-        places = _as_slice(where)
-        self.cells[places] = values
-        self.owner[places] = tile
+        positions = _as_slice(where)
+        self.cells[positions] = values
+        self.owner[positions] = tile
         if self._shadow is not None:
-            self._shadow[places] = self._own
+            self._shadow[positions] = self._own
 
     def forget(self) -> None:
         """Marks all cells as unwritten."""

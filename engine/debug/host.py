@@ -26,7 +26,7 @@ from engine.program.program import ComputeSet, ProgramQueue
 from engine.program.work.records import Records
 from engine.runtime.rings import AnyRing, InfeedRing
 
-TAKING, MAKING_ROOM = (infeed_wait, infeed_row), (outfeed_wait, outfeed_row)
+TAKING, MAKING_SPACE = (infeed_wait, infeed_row), (outfeed_wait, outfeed_row)
 HANDING_OVER = (outfeed_row, outfeed_publish)
 NEVER_READ = 1 << 40
 """Rows read, for a ring of one slot that always has space."""
@@ -54,7 +54,7 @@ class HostSide:
             for leaf, value in zip(queue.leaves, ring.next_row(), strict=True):
                 self._memory[leaf].load(value)
             self._control(queue, written=1, read=0)
-        for queue, _ in self._used(compute_set, MAKING_ROOM):
+        for queue, _ in self._used(compute_set, MAKING_SPACE):
             for leaf in queue.leaves:
                 self._memory[leaf].forget()
             self._control(queue, written=0, read=NEVER_READ)

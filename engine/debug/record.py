@@ -49,7 +49,7 @@ class Superstep:
         return np.asarray(self.latest.sum(axis=1))
 
 
-class Record:
+class DebugRecord:
     """The supersteps of a program, in the order of its step table, summed over all steps so far."""
 
     def __init__(self, name: str, tiles: int) -> None:

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from engine.debug.executable import TILES, DebugExecutable, debug_executable
-from engine.debug.record import Record
+from engine.debug.record import DebugRecord
 from engine.program.program import Program
-from engine.runtime.making import made_by
+from engine.runtime.make_executable import made_by
 
 Progress = Callable[[str, int, int], None]
 
@@ -18,7 +18,7 @@ class Session:
 
     def __init__(self, tiles: int) -> None:
         self.tiles = tiles
-        self.records: list[Record] = []
+        self.records: list[DebugRecord] = []
 
     def make(self, program: Program, progress: Progress | None = None) -> DebugExecutable:
         """A debug executable, whose record is kept."""

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.debug.aside import Aside
-from engine.debug.cells import place_of
+from engine.debug.cells import position_of
+from engine.debug.compute_set_run import ComputeSetRun
+from engine.debug.control_flow import Walk
 from engine.debug.exchange import exchanged, from_host
 from engine.debug.findings import Findings, title
 from engine.debug.hazards import Hazards, Touch
 from engine.debug.host import HostSide
 from engine.debug.memory import TileHomes
-from engine.debug.pieces import SpanElements, SpanTable
-from engine.debug.record import Record
-from engine.debug.running import ComputeSetRun
-from engine.debug.steering import Walk
+from engine.debug.record import DebugRecord
+from engine.debug.span_elements import SpanElements, SpanTable
 from engine.debug.tile import Tile, touched
 from engine.debug.uses import Use
 from engine.errors import DebugError
@@ -51,7 +51,7 @@ class Stepper:
     handed_out: dict[int, np.ndarray]
     pieces: SpanTable
     aside: Aside
-    record: Record
+    record: DebugRecord
 
     def __post_init__(self) -> None:
         self._hazards = Hazards()
@@ -121,18 +121,18 @@ class Stepper:
         homes = [self.memory[buffer] for buffer in touched(compute_set) if not self.aside.has(buffer)]
         uses = {home.buffer: Use(home, written=home.written()) for home in homes}
         for span in [*compute_set.reads, *(Span(buffer) for buffer in uses if buffer.kind == "constant")]:
-            uses[span.buffer].reads.append(self.pieces.piece(span, ranges))
+            uses[span.buffer].reads.append(self.pieces.elements_of(span, ranges))
         for span in compute_set.writes:
-            uses[span.buffer].writes.append(self.pieces.piece(span, ranges))
+            uses[span.buffer].writes.append(self.pieces.elements_of(span, ranges))
         return uses
 
     def _check_syncs(self, compute_set: ComputeSet, uses: dict[Buffer, Use]) -> None:
         touches = [
-            Touch(piece, self.address(buffer), title(compute_set), writes)
+            Touch(elements_of, self.address(buffer), title(compute_set), writes)
             for buffer, use in uses.items()
             if buffer.kind != "constant"
             for pieces, writes in ((use.reads, False), (use.writes, True))
-            for piece in pieces
+            for elements_of in pieces
         ]
         self._hazards.check(title(compute_set), touches)
 
@@ -140,8 +140,8 @@ class Stepper:
         """Value of a branch's predicate, which all tiles read."""
         self._check_whole(predicate, "the branch on it")
         if predicate.kind != "constant":
-            piece = SpanElements(Span(predicate), tuple(range(self._tiles)), None)
-            touch = Touch(piece, self.address(predicate), f"the branch on {predicate.name!r}", False)
+            elements_of = SpanElements(Span(predicate), tuple(range(self._tiles)), None)
+            touch = Touch(elements_of, self.address(predicate), f"the branch on {predicate.name!r}", False)
             self._hazards.check(touch.who, [touch])
         return bool(self.memory[predicate].cells[0])
 
@@ -154,5 +154,5 @@ class Stepper:
             now = "nobody has written it in this step" if holder is None else f"its place holds {holder!r} by now"
             raise DebugError(
                 f"Expected all of {buffer.name!r} {buffer.shape} to be written before {reader} reads it. "
-                f"Received: {place_of(buffer.shape, missing)}, but {now}."
+                f"Received: {position_of(buffer.shape, missing)}, but {now}."
             )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.debug.homes import Home
-from engine.debug.pieces import Mask, SpanElements, mask_of
 from engine.debug.poison import Poison, poison
+from engine.debug.span_elements import Mask, SpanElements, mask_of
 from engine.program.program import Buffer
 
 
@@ -28,7 +28,9 @@ class Use:
     @property
     def is_copied_whole(self) -> bool:
         """Whether each tile gets a copy of all of it, and may write none of it."""
-        return not self.writes and self.written is None and any(piece.tiles is None for piece in self.reads)
+        return (
+            not self.writes and self.written is None and any(span_element.tiles is None for span_element in self.reads)
+        )
 
     def _blank(self, kind: Poison) -> np.ndarray:
         return poison(kind, self.buffer.shape, self.home.cells.size, self.home.number)

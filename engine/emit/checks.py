@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from engine.emit.lanes import I32, I64, Lanes, intrinsic_suffix, is_complex, is_float
 from engine.emit.loops import word
-from engine.emit.nest import Apply, Nest, Record
+from engine.emit.nest import Apply, ExceptionCounters, Nest
 from engine.emit.point import Point, element_type_of
 from engine.emit.registry import Operation, emit_operation
 from engine.ir.floating_point import DIVISION_BY_ZERO, EXCEPTIONS, INVALID, LARGEST_HALF, OVERFLOW
@@ -75,7 +75,7 @@ class Checks:
                 INVALID: builder.and_(nan, lanes.splat(invalid)),
                 OVERFLOW: builder.and_(non_finite, lanes.splat(none_seen)),
             }
-            self._count(lanes, masks, mask, Record.of_reduction(self.nest, number))
+            self._count(lanes, masks, mask, ExceptionCounters.of_reduction(self.nest, number))
 
     def _non_finite(self, point: Point, number: int) -> ir.Value:
         """Lanes of a node in which there may be an exception."""
@@ -90,12 +90,14 @@ class Checks:
         """Counts the exceptions of each node, and records the non-finite values that sums have read."""
         for number, node in enumerate(self.nest.nodes):
             if isinstance(node, Apply) and raises(node.operation) and point.has(number):
-                self._count(point.lanes, self._raised(point, number, node), point.mask, Record.of_node(number))
+                self._count(
+                    point.lanes, self._raised(point, number, node), point.mask, ExceptionCounters.of_node(number)
+                )
         for number, value in self._summed:
             for kind, classes in enumerate((NAN, INFINITE)):
                 lanes = point.lanes
                 with self.builder.if_then(self._any(lanes, _is(lanes, point.value(value), classes), point.mask)):
-                    self.builder.store(self._step(), self._word(Record.seen(self.nest, number, kind)))
+                    self.builder.store(self._step(), self._word(ExceptionCounters.seen(self.nest, number, kind)))
 
     def _raised(self, point: Point, number: int, node: Apply) -> Masks:
         lanes, builder, operation = point.lanes, self.builder, node.operation
@@ -133,9 +135,9 @@ class Checks:
         builder = self.builder
         with builder.if_then(self._any(lanes, _either(builder, list(wanted.values())), mask), likely=False):
             for kind, found in wanted.items():
-                place = self._word(first + EXCEPTIONS.index(kind))
-                builder.atomic_rmw("add", place, self._number(lanes, found, mask), "monotonic")
-            stop = builder.load(self._word(Record.STOP))
+                position = self._word(first + EXCEPTIONS.index(kind))
+                builder.atomic_rmw("add", position, self._number(lanes, found, mask), "monotonic")
+            stop = builder.load(self._word(ExceptionCounters.STOP))
             with builder.if_then(builder.icmp_unsigned("!=", stop, word(0))):
                 builder.store_atomic(word(1), builder.inttoptr(stop, I64.as_pointer()), "release", 8)
 
@@ -162,7 +164,7 @@ class Checks:
         return self.builder.add(step, word(1))
 
     def _was_seen(self, number: int, kind: int) -> ir.Value:
-        seen = self.builder.load(self._word(Record.seen(self.nest, number, kind)))
+        seen = self.builder.load(self._word(ExceptionCounters.seen(self.nest, number, kind)))
         return self.builder.icmp_unsigned("==", seen, self._step())
 
 

@@ -34,10 +34,12 @@ def emit_combiner(combiner: Combiner, name: str, width: int) -> str:
     target, source, count, others = function.args
     lanes = Lanes(builder, width)
     types = combiner.element_types
-    places = _places(builder, types, target, others, 0) + _places(builder, types, source, others, 1)
+    positions = _positions(builder, types, target, others, 0) + _positions(builder, types, source, others, 1)
 
     def body(index: ir.Value, mask: ir.Value | None) -> Carried:
-        at = [builder.add(p, builder.mul(index, word(ITEM_BYTES[t]))) for p, t in zip(places, types * 2, strict=True)]
+        at = [
+            builder.add(p, builder.mul(index, word(ITEM_BYTES[t]))) for p, t in zip(positions, types * 2, strict=True)
+        ]
         values = [lanes.load(a, t, mask) for a, t in zip(at, types * 2, strict=True)]
         for result, a, t in zip(apply_body(lanes, combiner.body, values), at[: len(types)], types, strict=True):
             lanes.store(result, a, t, mask)
@@ -50,7 +52,7 @@ def emit_combiner(combiner: Combiner, name: str, width: int) -> str:
     return str(module)
 
 
-def _places(
+def _positions(
     builder: ir.IRBuilder, types: tuple[str, ...], first: ir.Value, others: ir.Value, column: int
 ) -> list[ir.Value]:
     """The address for each operand, from that for operand 0."""

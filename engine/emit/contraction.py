@@ -32,12 +32,12 @@ def _contracted(nodes: tuple[Node, ...], node: Node, uses: Counter[int]) -> Node
     if not isinstance(node, Apply) or node.operation.opcode not in ("add", "subtract"):
         return node
     subtracts = node.operation.opcode == "subtract"
-    for place, number in enumerate(node.operands):
+    for position, number in enumerate(node.operands):
         term = nodes[number]
         if isinstance(term, Apply) and uses[number] == 1 and _is_product(term):
             divides = term.operation.opcode == "divide"
-            addend = node.operands[1 - place]
-            return MultiplyAdd(term.operands, addend, divides, subtracts and place == 1, subtracts and place == 0)
+            addend = node.operands[1 - position]
+            return MultiplyAdd(term.operands, addend, divides, subtracts and position == 1, subtracts and position == 0)
     return node
 
 

@@ -110,9 +110,9 @@ class Lanes:
             return self.builder.insert_element(value, imaginary, ir.Constant(I32, 1))
         return self.shuffled(real, imaginary, [k for lane in range(self.width) for k in (lane, self.width + lane)])
 
-    def shuffled(self, first: ir.Value, second: ir.Value, places: Iterable[int]) -> ir.Value:
-        """A shuffle of the concatenation of two vectors, with `places` as its indices."""
-        chosen = list(places)
+    def shuffled(self, first: ir.Value, second: ir.Value, positions: Iterable[int]) -> ir.Value:
+        """A shuffle of the concatenation of two vectors, with `positions` as its indices."""
+        chosen = list(positions)
         return self.builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, len(chosen)), chosen))
 
     def select(self, mask: ir.Value, on_true: ir.Value, on_false: ir.Value) -> ir.Value:

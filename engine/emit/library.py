@@ -22,7 +22,7 @@ from engine.machine_code.processor import lanes
 Generated = Nest | Combiner | Comparator
 """Sources of generated code: compute sets run it as a codelet, or call it."""
 
-PLACE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 _LOCK = threading.Lock()
 _ADDRESSES: dict[Generated, int] = {}
 Listener = Callable[[int, int], None]
@@ -30,7 +30,7 @@ Listener = Callable[[int, int], None]
 
 def name_of(nest: Hashable) -> str:
     """A name that equal nests (or comparators or combiners) share, and no others."""
-    return "codelet_" + hashlib.sha256((keys.fingerprint(PLACE) + repr(nest)).encode()).hexdigest()[:32]
+    return "codelet_" + hashlib.sha256((keys.fingerprint(FOLDER) + repr(nest)).encode()).hexdigest()[:32]
 
 
 def addresses_of(generated: Iterable[Generated], listener: Listener | None = None) -> dict[Generated, int]:
@@ -48,7 +48,7 @@ def addresses_of(generated: Iterable[Generated], listener: Listener | None = Non
                 for done, each in enumerate(missing):
                     if listener is not None:
                         listener(done, len(missing))
-                    path = keys.folder("objects", PLACE) / f"{names[each]}.o"
+                    path = keys.folder("objects", FOLDER) / f"{names[each]}.o"
                     pending.append((names[each], begin_object(path, partial(_prepared, each, names[each]), pool)))
                 objects = [(name, code()) for name, code in pending]
             code = load_objects(objects)

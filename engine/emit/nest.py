@@ -152,7 +152,7 @@ class Nest:
         return self.record_word + bool(self.exceptions)
 
 
-class Record:
+class ExceptionCounters:
     """The int64 words in which a nest counts exceptions: three counters for each node, then for each reduction.
 
     A reduction has two more words: the last step, from 1 on, in which it has read a NaN, and an infinity.

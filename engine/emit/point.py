@@ -71,7 +71,7 @@ class Point:
             return constant_value(lanes, node)
         if isinstance(node, Apply):
             operands = [self._values[o] for o in node.operands]
-            if self._is_quotient_of_halves(node):
+            if self._is_quotient_of_half(node):
                 return quotient_of_half(lanes, *operands)
             return emit_operation(lanes, node.operation, operands)
         if isinstance(node, MultiplyAdd):
@@ -90,7 +90,7 @@ class Point:
         first = lanes.builder.fneg(first) if node.negates_product else first
         return fused(lanes, first, second, lanes.builder.fneg(addend) if node.negates_addend else addend)
 
-    def _is_quotient_of_halves(self, node: Apply) -> bool:
+    def _is_quotient_of_half(self, node: Apply) -> bool:
         """Whether widened f16 are divided by one number, as when gradients are unscaled by a loss scale."""
         if node.operation.opcode != "divide" or node.operation.element_type != "f32" or node.operation.is_estimated:
             return False

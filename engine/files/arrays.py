@@ -19,20 +19,20 @@ class ArrayWriter:
     """Collects arrays, one after the other."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self._parts: list[bytes] = []
         self._bytes = 0
 
     def add(self, array: np.ndarray) -> dict[str, Any]:
         """Appends the array and returns its reference: JSON of its shape and its offset in bytes."""
         reference = {"shape": write_array_shape(shape_of(array)), "offset": self._bytes}
         content = np.ascontiguousarray(array).tobytes()
-        self._pieces.append(content + bytes(-len(content) % ALIGNMENT))
-        self._bytes += len(self._pieces[-1])
+        self._parts.append(content + bytes(-len(content) % ALIGNMENT))
+        self._bytes += len(self._parts[-1])
         return reference
 
     def content(self) -> bytes:
         """The bytes of the section."""
-        return b"".join(self._pieces)
+        return b"".join(self._parts)
 
 
 class ArrayReader:
@@ -65,7 +65,7 @@ def read_array_shape(value: Any) -> Shape:
         raise InvalidFile(f"Expected an element type and dimensions. Received: {value!r:.80}.")
     shape = Shape(value[0], integers(value[1:]))
     # A dimension of 0 hides large ones, of which strides are computed.
-    room = shape.with_dimensions(tuple(max(d, 1) for d in shape.dimensions)).bytes
-    if room > MOST_BYTES or shape.rank > MOST_DIMENSIONS:
+    space = shape.with_dimensions(tuple(max(d, 1) for d in shape.dimensions)).bytes
+    if space > MOST_BYTES or shape.rank > MOST_DIMENSIONS:
         raise InvalidFile(f"Expected an array of at most {MOST_BYTES} bytes. Received: {str(shape):.80}.")
     return shape

@@ -24,7 +24,7 @@ TOKEN = Shape("s32")
 
 def check_module(module: Module) -> None:
     """Raises InternalError for the first broken rule; the caller adds the file's name."""
-    room = _memory()
+    space = _memory()
     for computation in module.computations():
         for instruction in computation.instructions:
             require(
@@ -32,7 +32,9 @@ def check_module(module: Module) -> None:
                 f"Expected operations that the engine has. Received: {instruction.opcode!r:.80}.",
             )
             size = sum(shape.bytes for shape in instruction.tuple_shapes)
-            require(size <= room, f"Expected at most the {room} bytes of this machine. Received: {instruction.shape}.")
+            require(
+                size <= space, f"Expected at most the {space} bytes of this machine. Received: {instruction.shape}."
+            )
             require("literal" not in instruction.attributes or instruction.opcode == "constant", "Expected no literal.")
     verify(module)
     for computation in module.computations():

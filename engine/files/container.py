@@ -27,12 +27,12 @@ MOST_HEADER_BYTES = 1 << 26
 
 def pack(header: Mapping[str, Any], sections: Mapping[str, bytes]) -> bytes:
     """The bytes of a whole file. The header gets, under "sections", offset, size and checksum of each section."""
-    places, body = {}, b""
+    offsets, body = {}, b""
     for name, content in sections.items():
         body += bytes(-len(body) % ALIGNMENT)
-        places[name] = {"offset": len(body), "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        offsets[name] = {"offset": len(body), "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         body += content
-    text = json.dumps({**header, "sections": places}, separators=(",", ":")).encode()
+    text = json.dumps({**header, "sections": offsets}, separators=(",", ":")).encode()
     text += b" " * (-(PREFIX.size + len(text)) % ALIGNMENT)
     return PREFIX.pack(MAGIC, VERSION, 0, len(text), hashlib.sha256(text).digest()) + text + body
 
@@ -43,11 +43,11 @@ def unpack(data: bytes, origin: str) -> tuple[dict[str, Any], dict[str, memoryvi
     Raises InvalidFile for another kind of file, another version, or a truncated, longer or altered file.
     """
     header, start = _header(data, origin)
-    places = header.pop("sections", None)
-    if not isinstance(places, dict):
+    offsets = header.pop("sections", None)
+    if not isinstance(offsets, dict):
         raise invalid(origin, "a header with its sections", "one without")
     sections, end = {}, 0
-    for name, place in places.items():
+    for name, place in offsets.items():
         offset, size = _natural(place, "offset", origin), _natural(place, "bytes", origin)
         if offset < end or offset > end + ALIGNMENT or start + offset + size > len(data):
             raise invalid(origin, f"section {name!r} within {len(data)} bytes", "a file that is cut off or spliced")

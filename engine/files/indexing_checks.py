@@ -62,12 +62,12 @@ def ascending(dimensions: Sequence[int], rank: int, name: str) -> None:
     require(list(dimensions) == sorted(dimensions), f"Expected {name} in ascending order. Received: {dimensions}.")
 
 
-def _index_vectors(indices: Shape, vector: int, places: Sequence[int], rank: int) -> None:
+def _index_vectors(indices: Shape, vector: int, offsets: Sequence[int], rank: int) -> None:
     require(indices.element_type in INTEGERS, f"Expected indices of an integer type. Received: {indices}.")
     require(vector <= indices.rank, f"Expected an index vector dim of at most {indices.rank}. Received: {vector}.")
     length = 1 if vector == indices.rank else indices.dimensions[vector]
-    require(len(places) == length, f"Expected {length} dimensions that indices are of. Received: {places}.")
-    different(places, rank, "dimensions that indices are of")
+    require(len(offsets) == length, f"Expected {length} dimensions that indices are of. Received: {offsets}.")
+    different(offsets, rank, "dimensions that indices are of")
 
 
 def _batching(

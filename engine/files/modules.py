@@ -29,17 +29,17 @@ def write_module(module: Module, arrays: ArrayWriter) -> dict[str, Any]:
 def _write_computation(
     computation: Computation, numbers: dict[int, int], origins: dict[str, int], arrays: ArrayWriter
 ) -> dict[str, Any]:
-    places = {instruction: place for place, instruction in enumerate(computation.instructions)}
+    offsets = {instruction: offset for offset, instruction in enumerate(computation.instructions)}
     instructions = []
     for each in computation.instructions:
         attributes = {
             name: arrays.add(value) if name == LITERAL else write_attribute(name, value)
             for name, value in each.attributes.items()
         }
-        operands, called = [places[o] for o in each.operands], [numbers[id(c)] for c in each.called]
+        operands, called = [offsets[o] for o in each.operands], [numbers[id(c)] for c in each.called]
         origin = origins.setdefault(each.op_name, len(origins))
         instructions.append([each.name, each.opcode, _write_shape(each.shape), operands, attributes, called, origin])
-    return {"name": computation.name, "root": places[computation.root], "instructions": instructions}
+    return {"name": computation.name, "root": offsets[computation.root], "instructions": instructions}
 
 
 def _write_shape(shape: AnyShape) -> list[Any]:

@@ -93,9 +93,9 @@ def pull(instruction: Instruction, index_map: IndexMap, rank: int) -> IndexMap |
         dimensions = instruction["slice_dimensions"]
         return tuple(i.scaled(d.stride, d.start) for i, d in zip(index_map, dimensions, strict=True))
     if opcode == "reverse":
-        turned = set(instruction["dimensions"])
+        reversed_dimensions = set(instruction["dimensions"])
         sizes = operand.dimensions
-        return tuple(i.scaled(-1, sizes[d] - 1) if d in turned else i for d, i in enumerate(index_map))
+        return tuple(i.scaled(-1, sizes[d] - 1) if d in reversed_dimensions else i for d, i in enumerate(index_map))
     return _pull_reshape(instruction.array_shape, operand, index_map, rank)
 
 

@@ -99,7 +99,7 @@ def lower_pad(context: Context, instruction: Instruction) -> Value:
     shape = instruction.array_shape
     operand, value = instruction.operands
     source = context.view(operand)
-    starts, steps, view = padded_place(source, shape, instruction["padding_config"])
+    starts, steps, view = padded_index(source, shape, instruction["padding_config"])
     target = whole(result, shape)
     if view.shape.elements != shape.elements:
         fill(context, f"{instruction.name}.fill", target, context.buffer(value), instruction.op_name)
@@ -107,7 +107,7 @@ def lower_pad(context: Context, instruction: Instruction) -> Value:
     return result
 
 
-def padded_place(
+def padded_index(
     source: View, shape: Shape, config: tuple[PaddingDimension, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], View]:
     """Positions of a padded operand's elements (starts, steps), and the view of those that stay inside."""

@@ -26,18 +26,18 @@ def branch_results(context: Context, instruction: Instruction, argument: Value) 
     if instruction not in users or users[operand] != [instruction]:
         return results
     assert isinstance(results, tuple) and isinstance(argument, tuple)
-    places, taken = list(results), set[int]()
+    positions, taken = list(results), set[int]()
     for branch in instruction.called:
         for number, handed_on in _handed_on(branch):
             element = operand.operands[handed_on]
             if (
                 handed_on not in taken
-                and places[number] is results[number]
+                and positions[number] is results[number]
                 and _is_free(element, instruction, body, users)
             ):
                 taken.add(handed_on)
-                places[number] = argument[handed_on]
-    return tuple(places)
+                positions[number] = argument[handed_on]
+    return tuple(positions)
 
 
 def _handed_on(branch: Computation) -> list[tuple[int, int]]:
@@ -62,7 +62,7 @@ def _is_free(
     others = [u for u in users[source] if u is not element and u.get("tuple_index", number) == number]
     if others or reader not in users[element] or reader.operands.count(element) != 1:
         return False
-    order = {each: place for place, each in enumerate(body.instructions)}
+    order = {each: position for position, each in enumerate(body.instructions)}
     pending = [user for user in users[element] if user is not reader]
     while pending:
         user = pending.pop()

@@ -91,8 +91,8 @@ class Context:
         self.rows: RowBlocks | None = None
         self.loop_body: Computation | None = None
         self.counters = 0
-        self.turned: dict[Instruction, View] = {}
-        self.turned_in: dict[Instruction, dict[Instruction, View]] = {}
+        self.transposed: dict[Instruction, View] = {}
+        self.transposed_in: dict[Instruction, dict[Instruction, View]] = {}
         self._labels = 0
         self._users: dict[Instruction, list[Instruction]] = {}
         self.feeds: dict[int, Buffer] = {}
@@ -175,8 +175,8 @@ class Context:
         if asked not in PARTIALS_TYPES:
             return
         for each in self.compute_sets[begin:]:
-            if each.effort.multiply_adds and not each.effort.partials_type:
-                each.effort = replace(each.effort, partials_type=PARTIALS_TYPES[asked])
+            if each.work_estimate.multiply_adds and not each.work_estimate.partials_type:
+                each.work_estimate = replace(each.work_estimate, partials_type=PARTIALS_TYPES[asked])
 
     @staticmethod
     def unsupported(instruction: Instruction) -> UnsupportedOperation:

@@ -18,7 +18,7 @@ from engine.lower.fusion import run_draft
 from engine.lower.nests import Draft, Reached, accumulated_in
 from engine.lower.rows import RowBlocks
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.contraction import Contraction, Grid
 from engine.program.work.offsets import Offsets
 
@@ -67,7 +67,7 @@ class ContractionDraft:
         return len(self.row_a) * len(self.k_a) * self.columns * len(self.batch_a)
 
     @property
-    def effort(self) -> int:
+    def work_estimate(self) -> int:
         """The multiply-adds of the operation itself."""
         return self.multiply_adds if self.useful_multiply_adds is None else self.useful_multiply_adds
 
@@ -180,7 +180,11 @@ def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
         work.unit_count,
         [Span(contraction.a, _rows_read(contraction, cut)), Span(contraction.b, _batches_read(contraction, cut))],
         [Span(target, _partition(contraction, cut, work.unit_count, work.splits))],
-        Effort(multiply_adds=contraction.effort, element_type=shape.element_type, convolution=contraction.convolution),
+        WorkEstimate(
+            multiply_adds=contraction.work_estimate,
+            element_type=shape.element_type,
+            convolution=contraction.convolution,
+        ),
         contraction.op_name,
     )
     context.emit(compute_set)
@@ -253,11 +257,11 @@ def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
         return None
     if len(contraction.batch_a) == 1:
         inside = contraction.offset_a + contraction.k_a
-        return _pieces(contraction.a.shape, contraction.row_a, inside, cut.rows)
+        return _parts(contraction.a.shape, contraction.row_a, inside, cut.rows)
     if cut.rows < len(contraction.row_a):
         return None
     inside = contraction.offset_a + np.add.outer(contraction.row_a, contraction.k_a)
-    return _pieces(contraction.a.shape, contraction.batch_a, inside, 1)
+    return _parts(contraction.a.shape, contraction.batch_a, inside, 1)
 
 
 def _batches_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
@@ -266,10 +270,10 @@ def _batches_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
     if len(contraction.batch_b) == 1 or cut.rows < rows or cut.columns < columns or cut.k < k:
         return None
     inside = contraction.offset_b + np.add.outer(contraction.k_b, np.arange(columns) * contraction.stride_b)
-    return _pieces(contraction.b.shape, contraction.batch_b, inside, 1)
+    return _parts(contraction.b.shape, contraction.batch_b, inside, 1)
 
 
-def _pieces(shape: Shape, begins: np.ndarray, inside: np.ndarray, grain: int) -> Partition | None:
+def _parts(shape: Shape, begins: np.ndarray, inside: np.ndarray, grain: int) -> Partition | None:
     """Units of `grain` neighbouring slices of an array, if each slice contains all that is read from its start."""
     pitch, rest = divmod(shape.bytes, len(begins))
     if rest or not bool(np.all(begins == np.arange(len(begins)) * pitch)):

@@ -58,16 +58,16 @@ def _repeat(context: Context, instruction: Instruction, iterations: int) -> Valu
     """The same without a condition."""
     state = initial_state(context, instruction, iterations)
     iteration = Iteration(instruction, iterations, context.counters)
-    turned = iteration_weights(context, instruction, state)
-    context.turned_in |= turned
+    transposed = iteration_weights(context, instruction, state)
+    context.transposed_in |= transposed
     again = context.new_label()
     begin = len(context.compute_sets)
     context.mark("label", again)
     context.counters += 1
     _lower_body(context, instruction, state, iteration)
     context.counters -= 1
-    for steering in turned:
-        del context.turned_in[steering]
+    for control_flow in transposed:
+        del context.transposed_in[control_flow]
     end = len(context.compute_sets)
     long = _is_long(context, begin, iterations)
     context.mark("repeat", again, when=long, iteration=iteration)
@@ -77,11 +77,15 @@ def _repeat(context: Context, instruction: Instruction, iterations: int) -> Valu
 
 def _lower_body(context: Context, instruction: Instruction, state: Value, iteration: Iteration | None) -> None:
     """Lowers an iteration's compute sets, in units along its rows, and assigns its new values to the state."""
-    body, around = instruction.called[0], (context.rows, context.loop_body, context.turned)
-    context.rows, context.loop_body, context.turned = rows_of(instruction), body, context.turned_in.get(instruction, {})
+    body, around = instruction.called[0], (context.rows, context.loop_body, context.transposed)
+    context.rows, context.loop_body, context.transposed = (
+        rows_of(instruction),
+        body,
+        context.transposed_in.get(instruction, {}),
+    )
     # If the readers of an element precede its new value, the two need not be kept apart.
     _assign(context, instruction.name, state, lower_computation(context, body, state, iteration, readers_first(body)))
-    context.rows, context.loop_body, context.turned = around
+    context.rows, context.loop_body, context.transposed = around
 
 
 def _is_long(context: Context, begin: int, iterations: int) -> bool:
@@ -95,9 +99,9 @@ def _work(context: Context, begin: int) -> int:
     """Elements and multiply-adds of the compute sets from `begin` on, every iteration of inner loops counted."""
     work = 0
     for at, compute_set in enumerate(context.compute_sets[begin:], begin):
-        effort = compute_set.effort
+        work_estimate = compute_set.work_estimate
         runs = prod(max(1, r.iterations or 1) for r in context.regions if r.repeats and r.begin <= at < r.end)
-        work += runs * max(LEAST, effort.multiply_adds + sum(effort.elements.values()))
+        work += runs * max(LEAST, work_estimate.multiply_adds + sum(work_estimate.elements.values()))
     return work
 
 
@@ -139,14 +143,14 @@ def _lower_branch(
 
     With `known` the branch belongs to iterations that are known.
     """
-    branch, around, iteration = instruction.called[number], context.turned, context.iteration
-    context.turned = context.turned_in.get(instruction, {})
+    branch, around, iteration = instruction.called[number], context.transposed, context.iteration
+    context.transposed = context.transposed_in.get(instruction, {})
     if iteration is not None and known is not None:
         iteration = iteration.where([bool(taken) == (number == 0) for taken in known.values])
     (parameter,) = branch.parameters
     context.arguments[parameter] = instruction.operands[1 + number]
     _assign(context, instruction.name, result, lower_computation(context, branch, argument, iteration))
-    context.turned = around
+    context.transposed = around
 
 
 def lower_computation(

@@ -63,7 +63,7 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
     outputs = [shape.dimensions[d] for d in numbers.output_spatial_dimensions]
     phases = [phases_of(w, outputs[d]) for d, w in enumerate(window)]
     plain, kernel = phases.copy(), right.shape
-    left, lows = _with_border(context, instruction, left, numbers, sizes, phases)
+    left, lows = _with_padding(context, instruction, left, numbers, sizes, phases)
     group = choose_group(instruction, numbers, right.shape)
     useful = right.shape.elements * shape.elements // max(1, shape.dimensions[numbers.output_feature_dimension])
     order = _channels_last(shape, numbers)
@@ -128,7 +128,7 @@ def _put(context: Context, instruction: Instruction, stored: View, result: Buffe
         copy(context, f"{instruction.name}.layout", stored, target, instruction.op_name)
 
 
-def _with_border(
+def _with_padding(
     context: Context,
     instruction: Instruction,
     left: View,
@@ -153,19 +153,19 @@ def _with_border(
         dimensions[d] += low + high
         before[d] = low
     stored = Shape(left.shape.element_type, tuple(dimensions[d] for d in order))
-    border = context.new_buffer(f"{instruction.name}.border", stored, permanent=True)
+    padding = context.new_buffer(f"{instruction.name}.border", stored, permanent=True)
     strides = dict(zip(order, row_major_strides(stored), strict=True))
     item = stored.dtype.itemsize
-    bordered = View(
-        border,
+    padded = View(
+        padding,
         Shape(stored.element_type, tuple(dimensions)),
         0,
         tuple(strides[d] * item for d in range(len(order))),
     )
-    offset = sum(before[d] * bordered.strides[d] for d in range(len(order)))
-    inside = View(border, left.shape, offset, bordered.strides)
-    copy(context, border.name, reordered(left, order), reordered(inside, order), instruction.op_name)
-    return bordered, lows
+    offset = sum(before[d] * padded.strides[d] for d in range(len(order)))
+    inside = View(padding, left.shape, offset, padded.strides)
+    copy(context, padding.name, reordered(left, order), reordered(inside, order), instruction.op_name)
+    return padded, lows
 
 
 def _channels_last(shape: Shape, numbers: ConvolutionDimensionNumbers) -> list[int]:

@@ -19,9 +19,9 @@ def copy(
     context: Context, name: str, source: View, target: View, op_name: str = "", purpose: Purpose = Purpose.LAYOUT
 ) -> None:
     """target[i] = source[i], converted to the target's element type; the views have the same dimensions."""
-    turned = transposes(source, target)
-    if turned is not None:
-        emit_transpose(context, name, source, target, turned, op_name)
+    transposed = transposes(source, target)
+    if transposed is not None:
+        emit_transpose(context, name, source, target, transposed, op_name)
         return
     loops = [d for d, size in enumerate(source.shape.dimensions) if size != 1]
     extents = tuple(source.shape.dimensions[d] for d in loops) or (1,)

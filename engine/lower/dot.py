@@ -99,8 +99,8 @@ def operand_type(product: Instruction) -> str:
 
 def operand_in(context: Context, operand: Instruction, dot: Instruction, element_type: str) -> View:
     """The operand as a view, in that element type."""
-    turned = context.turned.get(dot) if operand is dot.operands[1] else None
-    view = turned or context.view(operand)
+    transposed = context.transposed.get(dot) if operand is dot.operands[1] else None
+    view = transposed or context.view(operand)
     shape = view.shape.with_type(element_type)
     if shape == view.shape:
         return view

@@ -13,7 +13,7 @@ from engine.lower.known_iterations import per_iteration
 from engine.lower.units import SMALL_BYTES
 from engine.lower.views import whole
 from engine.machine_code.abi import Scratch
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, PerIteration, Slot, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, PerIteration, Slot, Span, WorkEstimate
 from engine.program.work.copy import Purpose
 from engine.program.work.records import Records
 
@@ -76,7 +76,7 @@ def _emit(
             units,
             [*reads, *inside],
             writes,
-            Effort({instruction.opcode: box_shape.elements}, 0, box_shape.element_type),
+            WorkEstimate({instruction.opcode: box_shape.elements}, 0, box_shape.element_type),
             op_name=instruction.op_name,
             one_worker=rows is None and box_shape.bytes < SMALL_BYTES,
         )

@@ -18,7 +18,7 @@ from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.machine_code.costs import MOST_UNITS
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Span
+from engine.program.program import Address, Buffer, ComputeSet, Span, WorkEstimate
 from engine.program.work.records import Records
 
 SMALL = 1 << 13
@@ -76,7 +76,7 @@ def _emit(
             units,
             [Span(source[0]), Span(table)],
             [Span(target[0])],
-            Effort({"fft": target[1].elements * len(fourier_plan(length)[1])}, 0, complex_type),
+            WorkEstimate({"fft": target[1].elements * len(fourier_plan(length)[1])}, 0, complex_type),
             op_name=instruction.op_name,
             one_worker=units == 1,
         )

@@ -7,10 +7,10 @@ from dataclasses import replace
 from engine.emit.nest import Apply, Input, Nest, Node, Reduction
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
-from engine.lower.joining import place_of
-from engine.lower.nests import Draft, Drafting, Place, Reached, nest_of
+from engine.lower.joining import position_of
+from engine.lower.nests import Draft, Drafting, Position, Reached, nest_of
 from engine.lower.units import UnitCut, cut
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.copy import Copy, Purpose
 from engine.program.work.fused_loop import Count, FusedLoop, Strided
 
@@ -23,13 +23,13 @@ def lower_fusion(context: Context, instruction: Instruction) -> Value:
     sources = [context.buffer(o) for o in instruction.operands]
     results: list[Buffer] = []
     shaped: list[Value] = []
-    places: dict[int, Place] = {}
+    positions: dict[int, Position] = {}
     for number, each in enumerate(roots):
-        place = place_of(context, instruction, each, number, len(roots))
-        if place is not None:
-            places[number] = place
-            results.append(place.buffer)
-            shaped.append(place.buffer)
+        position = position_of(context, instruction, each, number, len(roots))
+        if position is not None:
+            positions[number] = position
+            results.append(position.buffer)
+            shaped.append(position.buffer)
             continue
         mine: list[Buffer] = []
         for shape in each.tuple_shapes:
@@ -37,7 +37,7 @@ def lower_fusion(context: Context, instruction: Instruction) -> Value:
             mine.append(target or context.new_buffer(f"{instruction.name}.{len(results) + len(mine)}", shape))
         results += mine
         shaped.append(mine[0] if isinstance(each.shape, Shape) else tuple(mine))
-    draft = Drafting(instruction["loops"], roots, places).draft
+    draft = Drafting(instruction["loops"], roots, positions).draft
     run_draft(context, instruction.name, draft, sources, results, instruction.op_name)
     return shaped[0] if root.opcode != "tuple" else tuple(shaped)
 
@@ -173,8 +173,8 @@ def _compute_set(
         (writes if reached.writes else reads).append(span)
     parts = nest, tuple(draft.extents), plan.grain, tuple(operands)
     work = FusedLoop(*parts) if purpose is None else Copy(*parts, purpose=purpose)
-    effort = Effort(elements=draft.count_operations(), element_type=_widest(draft))
-    return ComputeSet(name, work, plan.units, reads, writes, effort, op_name, origins=draft.origins)
+    work_estimate = WorkEstimate(elements=draft.count_operations(), element_type=_widest(draft))
+    return ComputeSet(name, work, plan.units, reads, writes, work_estimate, op_name, origins=draft.origins)
 
 
 def _partition(plan: UnitCut, reached: Reached, buffer: Buffer) -> Partition | None:

@@ -12,7 +12,7 @@ from engine.lower.units import SMALL_BYTES
 from engine.lower.views import whole
 from engine.ops.apply import single_operation
 from engine.program.passes.row_sums import RowScatter
-from engine.program.program import Address, ComputeSet, Effort, Span
+from engine.program.program import Address, ComputeSet, Span, WorkEstimate
 from engine.program.work.copy import Purpose
 from engine.program.work.records import Records
 
@@ -36,7 +36,7 @@ def lower_gather(context: Context, instruction: Instruction) -> Value:
         units,
         [Span(source), Span(positions)],
         [Span(result)],
-        Effort(
+        WorkEstimate(
             {"gather": instruction.array_shape.elements},
             element_type=instruction.array_shape.element_type,
             lookups=_lookups(indices.array_shape, instruction["gather_dimension_numbers"].index_vector_dim),
@@ -79,7 +79,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         units,
         [Span(b) for b in (olds[0], *results[1:], *places, *news)],
         [Span(b) for b in results],
-        Effort(
+        WorkEstimate(
             {"scatter": count * updates[0].array_shape.elements},
             element_type=first.element_type,
             lookups=_lookups(indices.array_shape, instruction["scatter_dimension_numbers"].index_vector_dim),

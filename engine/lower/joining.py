@@ -9,13 +9,13 @@ from math import prod
 
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Joined
-from engine.lower.nests import Place
+from engine.lower.nests import Position
 
 LEAST_RUN = 16
 """Contiguous elements: with fewer, the fusion's loops would be too short for its lanes."""
 
 
-def place_of(context: Context, fusion: Instruction, root: Instruction, number: int, of: int) -> Place | None:
+def position_of(context: Context, fusion: Instruction, root: Instruction, number: int, of: int) -> Position | None:
     """Position of result `number` of a fusion's `of`, if its only reader is one concatenation."""
     if root.opcode == "reduce" or not isinstance(root.shape, Shape):
         return None
@@ -35,7 +35,7 @@ def place_of(context: Context, fusion: Instruction, root: Instruction, number: i
         context.joined[concatenation] = Joined(context.result_buffer(concatenation), set())
     joined = context.joined[concatenation]
     joined.there.add(at)
-    return Place(joined.buffer, concatenation.array_shape, dimension, sum(sizes[:at]))
+    return Position(joined.buffer, concatenation.array_shape, dimension, sum(sizes[:at]))
 
 
 def _result(context: Context, fusion: Instruction, number: int, of: int) -> Instruction | None:

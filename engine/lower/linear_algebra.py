@@ -13,7 +13,7 @@ from engine.codelets.triangular_solve import (
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of, widened
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.records import Records
 
 SMALL = 1 << 15
@@ -32,7 +32,7 @@ def lower_cholesky(context: Context, instruction: Instruction) -> Value:
     size, matrices = shape.dimensions[-1], prod(shape.dimensions[:-2])
     parameters = Cholesky(source=Address(source), target=Address(wide), size=size, lower=instruction["lower"])
     by_matrix = Partition(size * size, matrices, 1)
-    effort = matrices * size**3 // 3
+    work_estimate = matrices * size**3 // 3
     context.emit(
         ComputeSet(
             instruction.name,
@@ -40,9 +40,9 @@ def lower_cholesky(context: Context, instruction: Instruction) -> Value:
             matrices,
             [Span(source, by_matrix)],
             [Span(wide, by_matrix)],
-            Effort({"cholesky": effort}, 0, kind),
+            WorkEstimate({"cholesky": work_estimate}, 0, kind),
             op_name=instruction.op_name,
-            one_worker=effort < SMALL,
+            one_worker=work_estimate < SMALL,
         )
     )
     in_type_of(context, instruction, result, wide)
@@ -67,7 +67,7 @@ def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
         right_sides=right_sides,
         **{name: instruction[name] for name in names},
     )
-    effort = matrices * right_sides * size**2 // 2
+    work_estimate = matrices * right_sides * size**2 // 2
     context.emit(
         ComputeSet(
             instruction.name,
@@ -75,9 +75,9 @@ def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
             matrices * parameters.blocks,
             [Span(a), Span(b)],
             [Span(wide)],
-            Effort({"triangular-solve": effort}, 0, kind),
+            WorkEstimate({"triangular-solve": work_estimate}, 0, kind),
             op_name=instruction.op_name,
-            one_worker=effort < SMALL,
+            one_worker=work_estimate < SMALL,
         )
     )
     in_type_of(context, instruction, result, wide)

@@ -70,7 +70,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Position of a result in a larger array of that shape: from index `start` of a dimension on."""
 
     buffer: Buffer
@@ -82,11 +82,11 @@ class Place:
 class Drafting:
     """Walks a fused computation from its results to its parameters, composing index maps.
 
-    `places` gives positions in larger arrays for results of some roots, by number.
+    `positions` gives positions in larger arrays for results of some roots, by number.
     """
 
     def __init__(
-        self, loops: tuple[int, ...], roots: list[Instruction], places: Mapping[int, Place] | None = None
+        self, loops: tuple[int, ...], roots: list[Instruction], positions: Mapping[int, Position] | None = None
     ) -> None:
         self.rank = max(1, len(loops))
         reduces = [r for r in roots if r.opcode == "reduce"]
@@ -100,7 +100,7 @@ class Drafting:
             else:
                 index_map = self._spread(root.array_shape)
                 node = self._value(root, index_map)
-                place = places.get(number) if places else None
+                place = positions.get(number) if positions else None
                 self.draft.stores.append(Store(node, self._stored(root.array_shape, index_map, place)))
 
     def _spread(self, shape: Shape) -> IndexMap:
@@ -127,7 +127,7 @@ class Drafting:
         self._writes += 1
         return access
 
-    def _stored(self, shape: Shape, index_map: IndexMap, place: Place | None) -> int:
+    def _stored(self, shape: Shape, index_map: IndexMap, place: Position | None) -> int:
         if place is None:
             return self._written(shape, index_map)
         at = place.dimension

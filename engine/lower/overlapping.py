@@ -16,7 +16,7 @@ from engine.lower.pixel_groups import TYPES, panel_cycles
 from engine.lower.views import View, reordered, whole
 from engine.machine_code.processor import lanes
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.program import Address, ComputeSet, Effort, Partition, Span
+from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.offsets import Offsets
 from engine.program.work.overlap_add import OverlapAdd, whole_vectors
 
@@ -104,7 +104,7 @@ def emit_overlapping(
         images,
         [Span(left.buffer), Span(kernel.buffer)],
         [Span(target.buffer, share)],
-        Effort(
+        WorkEstimate(
             multiply_adds=asked,
             element_type=shape.element_type,
             product=(1, outputs, features, asked // (outputs * features)),

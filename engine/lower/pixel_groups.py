@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from engine.codelets.half_vectors import HALVES
+from engine.codelets.half_vectors import HALF_TYPES
 from engine.codelets.micro_kernel import panel_vectors, rows_cycles
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
 from engine.ir.affine import row_major_strides
@@ -20,7 +20,7 @@ from engine.lower.copies import copy
 from engine.lower.views import View, reordered
 from engine.machine_code.processor import lanes
 
-TYPES = frozenset({"f32", *HALVES})
+TYPES = frozenset({"f32", *HALF_TYPES})
 WORTH = 0.93
 """Share of the cycles below which another layout of the kernel and of the result is worth it."""
 LEAST_MULTIPLY_ADDS = 500_000
@@ -120,8 +120,8 @@ def grouped_kernel(
     """A copy of the kernel padded with zeros, viewed with a group's columns as features: its rows overlap."""
     feature, spatial = numbers.kernel_output_feature_dimension, numbers.kernel_spatial_dimensions[group.axis]
     dimensions = list(right.shape.dimensions)
-    taps, features, border = dimensions[spatial], dimensions[feature], group.positions - 1
-    dimensions[spatial] += border
+    taps, features, padding = dimensions[spatial], dimensions[feature], group.positions - 1
+    dimensions[spatial] += padding
     others = sorted((d for d in range(len(dimensions)) if d not in (feature, spatial)), key=lambda d: -right.strides[d])
     order = [*others, spatial, feature]
     item = right.item_bytes
@@ -129,14 +129,14 @@ def grouped_kernel(
     by_dimension = dict(zip(order, packed, strict=True))
     strides = tuple(by_dimension[d] * item for d in range(len(dimensions)))
     # The zeros before one row of taps are those after the row before it; the last one has its own.
-    extent = prod(dimensions) + border * features
+    extent = prod(dimensions) + padding * features
     buffer = context.new_buffer(
         f"{instruction.name}.kernel", Shape(right.shape.element_type, (extent,)), permanent=True
     )
     # In the order of the taps, then reversed if required.
     forward = taps == 1 or phase.taps[1] > phase.taps[0]
-    source = right if forward == group.backward else _turned(right, spatial)
-    inside = View(buffer, right.shape, border * features * item, strides)
+    source = right if forward == group.backward else _transposed(right, spatial)
+    inside = View(buffer, right.shape, padding * features * item, strides)
     copy(context, buffer.name, reordered(source, order), reordered(inside, order), instruction.op_name)
     dimensions[feature] = group.positions * features
     return View(buffer, right.shape.with_dimensions(tuple(dimensions)), 0, strides)
@@ -152,10 +152,10 @@ def ungrouped(target: View, numbers: ConvolutionDimensionNumbers, group: Positio
     """The result in its own order, from the order in which the groups store it."""
     if group is None or not group.backward:
         return target
-    return _turned(target, numbers.output_spatial_dimensions[group.axis])
+    return _transposed(target, numbers.output_spatial_dimensions[group.axis])
 
 
-def _turned(view: View, dimension: int) -> View:
+def _transposed(view: View, dimension: int) -> View:
     """The same elements, reversed along a dimension."""
     stride, size = view.strides[dimension], view.shape.dimensions[dimension]
     strides = tuple(-s if d == dimension else s for d, s in enumerate(view.strides))

@@ -27,7 +27,7 @@ from engine.errors import ConfigurationError
 from engine.ir import Instruction, Shape
 from engine.ir.device_operations import INFEED, QueueSignature, is_queue, queue_of, queue_signature
 from engine.lower.context import Context, Value, lowering
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, ProgramQueue, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, ProgramQueue, Span, WorkEstimate
 from engine.program.work.records import Records
 
 SMALL_ROW = 16384
@@ -157,7 +157,7 @@ def _emit(
         ComputeSet(
             *(f"{instruction.name}.{name}", Records(codelet, parameters, tuple(leaves)), 1),
             *([control, *reads], [control, *writes]),
-            effort=Effort({"copy": sum(ring.shape.elements for ring, _ in placed)}),
+            work_estimate=WorkEstimate({"copy": sum(ring.shape.elements for ring, _ in placed)}),
             op_name=instruction.op_name,
             one_worker=True,
         )
@@ -182,7 +182,7 @@ def _copy(
         ComputeSet(
             *(f"{instruction.name}.{ring.name}", Records(codelet, parameters), units),
             *(reads, writes),
-            effort=Effort({"copy": ring.shape.elements}),
+            work_estimate=WorkEstimate({"copy": ring.shape.elements}),
             op_name=instruction.op_name,
         )
     )

@@ -18,7 +18,7 @@ from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.ops.distributions import bits_of, distribution
 from engine.ops.random import PHILOX, check_algorithm
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.records import Records
 from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 
@@ -87,7 +87,7 @@ def _emit_philox(context: Context, instruction: Instruction, state: Buffer, bits
             units,
             [Span(state)],
             [Span(bits, Partition(1, bits.shape.elements, elements))],
-            _effort(bits.shape),
+            _work_estimate(bits.shape),
             op_name=instruction.op_name,
         )
     )
@@ -104,14 +104,14 @@ def _emit_three_fry(context: Context, instruction: Instruction, state: Buffer, b
             units,
             [Span(state)],
             [Span(bits)],
-            _effort(bits.shape),
+            _work_estimate(bits.shape),
             op_name=instruction.op_name,
         )
     )
 
 
-def _effort(bits: Shape) -> Effort:
-    return Effort({"rng-bit-generator": bits.elements}, 0, bits.element_type)
+def _work_estimate(bits: Shape) -> WorkEstimate:
+    return WorkEstimate({"rng-bit-generator": bits.elements}, 0, bits.element_type)
 
 
 def _emit_next_state(

@@ -26,7 +26,7 @@ from engine.lower.conversions import in_type, in_type_of, widened
 from engine.lower.general_scatter import combiner_for, scalar_body
 from engine.lower.units import SMALL_BYTES
 from engine.ops.apply import single_operation
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.records import Records
 
 
@@ -77,7 +77,7 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
         units,
         spans,
         [written],
-        Effort({"select-and-scatter": shape.elements}, 0, shape.element_type),
+        WorkEstimate({"select-and-scatter": shape.elements}, 0, shape.element_type),
         op_name=instruction.op_name,
         one_worker=shape.bytes < SMALL_BYTES,
     )
@@ -107,7 +107,7 @@ def _emit_general(context: Context, instruction: Instruction, target: Buffer) ->
         units,
         [Span(b) for b in buffers],
         [Span(target)],
-        Effort({"select-and-scatter": shape.elements}, 0, shape.element_type),
+        WorkEstimate({"select-and-scatter": shape.elements}, 0, shape.element_type),
         op_name=instruction.op_name,
         one_worker=shape.bytes < SMALL_BYTES,
     )

@@ -20,7 +20,7 @@ from engine.ir.module import topological
 from engine.lower.context import Context, Value, lowering
 from engine.lower.nests import body_of
 from engine.passes.fusible import is_scalar_body
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.records import Records
 
 SMALL_ELEMENTS = 1 << 11
@@ -43,8 +43,8 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
     sources = [context.buffer(o) for o in instruction.operands]
     single = len(sources) == 1
     results = [context.result_buffer(instruction, None if single else k) for k in range(len(sources))]
-    places = [(Address(source), Address(result)) for source, result in zip(sources, results, strict=True)]
-    parts, units, scratch_bytes = encode_sort(shapes, places, dimension, limit, key)
+    indices = [(Address(source), Address(result)) for source, result in zip(sources, results, strict=True)]
+    parts, units, scratch_bytes = encode_sort(shapes, indices, dimension, limit, key)
     if units:
         compute_set = ComputeSet(
             instruction.name,
@@ -56,7 +56,7 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
             units,
             [_span(b, s, dimension) for b, s in zip(sources, shapes, strict=True)],
             [_span(b, s, dimension) for b, s in zip(results, instruction.tuple_shapes, strict=True)],
-            Effort({"sort": shapes[0].elements * max(1, length.bit_length())}, 0, shapes[0].element_type),
+            WorkEstimate({"sort": shapes[0].elements * max(1, length.bit_length())}, 0, shapes[0].element_type),
             op_name=instruction.op_name,
             one_worker=shapes[0].elements < SMALL_ELEMENTS,
         )

@@ -20,12 +20,12 @@ def iteration_weights(context: Context, loop: Instruction, state: Value) -> dict
     """
     body = loop.called[0]
     assert isinstance(state, tuple)
-    turned: dict[Instruction, dict[Instruction, View]] = {}
+    transposed: dict[Instruction, dict[Instruction, View]] = {}
     found = {loop: list(_dots_of(body))}
     for each in body.instructions:
         if each.opcode == "conditional":
             found[each] = list(_dots_in_branches(body, each))
-    for steering, dots in found.items():
+    for control_flow, dots in found.items():
         for dot, element, number in dots:
             weight = dot.operands[1]
             numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
@@ -35,8 +35,10 @@ def iteration_weights(context: Context, loop: Instruction, state: Value) -> dict
             view = _view(context, weight, element, state[number])
             if _is_summed_innermost(view, contracting):
                 name = f"{loop.name}.{weight.name}.turned"
-                turned.setdefault(steering, {})[dot] = _turned(context, name, view, contracting, dot.op_name)
-    return turned
+                transposed.setdefault(control_flow, {})[dot] = _transposed(
+                    context, name, view, contracting, dot.op_name
+                )
+    return transposed
 
 
 Found = tuple[Instruction, Instruction, int]
@@ -104,7 +106,7 @@ def _is_summed_innermost(view: View, contracting: tuple[int, ...]) -> bool:
     return min(long, key=lambda d: abs(view.strides[d])) in contracting
 
 
-def _turned(context: Context, name: str, view: View, contracting: tuple[int, ...], op_name: str) -> View:
+def _transposed(context: Context, name: str, view: View, contracting: tuple[int, ...], op_name: str) -> View:
     """A copy that ends in the dimensions that are not summed over, viewed in the order of the original."""
     shape = view.shape
     order = [*contracting, *(d for d in range(shape.rank) if d not in contracting)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.codelets.transpose import COLUMNS, SCRATCH_BYTES, encode_transpose, transpose
 from engine.lower.context import Context
 from engine.lower.views import View
-from engine.program.program import Address, ComputeSet, Effort, Partition, Span
+from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.records import Records
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096
@@ -43,7 +43,7 @@ def emit_transpose(
         [(sizes[d], source.strides[d], target.strides[d]) for d in others],
     )
     written = Span(target.buffer, _partition(target, row, column, others))
-    effort = Effort(elements={"copy": source.shape.elements}, element_type=source.shape.element_type)
+    work_estimate = WorkEstimate(elements={"copy": source.shape.elements}, element_type=source.shape.element_type)
     context.emit(
         ComputeSet(
             name,
@@ -51,7 +51,7 @@ def emit_transpose(
             units,
             [Span(source.buffer)],
             [written],
-            effort,
+            work_estimate,
             op_name,
         )
     )

@@ -27,8 +27,7 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     window: tuple[WindowDimension, ...] = instruction["window"]
     shape = instruction.tuple_shapes[0]
     arrays = [
-        _bordered(context, instruction, instruction.operands[k], instruction.operands[count + k], k)
-        for k in range(count)
+        _padded(context, instruction, instruction.operands[k], instruction.operands[count + k], k) for k in range(count)
     ]
     initial = [context.buffer(o) for o in instruction.operands[count:]]
     single = count == 1
@@ -54,7 +53,7 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     sources = [v.buffer for v in arrays] + initial
     run_draft(context, instruction.name, draft, sources, results, instruction.op_name)
     emitted = context.compute_sets[-1]
-    emitted.effort = replace(emitted.effort, windows=prod(w.size for w in window))
+    emitted.work_estimate = replace(emitted.work_estimate, windows=prod(w.size for w in window))
     return results[0] if single else tuple(results)
 
 
@@ -72,7 +71,7 @@ def _write(number: int, result: Buffer, shape: Shape, loops: list[tuple[str, int
     return Reached(result.shape.element_type, number, 0, strides, writes=True, partial=True)
 
 
-def _bordered(
+def _padded(
     context: Context, instruction: Instruction, operand: Instruction, initial: Instruction, number: int
 ) -> View:
     """The operand padded with the initial value around it and between dilated elements, where the window needs it."""
@@ -85,14 +84,14 @@ def _bordered(
     dimensions = tuple(size + low + max(0, w.padding_high) for size, low, w in zip(spread, lows, window, strict=True))
     shape = source.shape.with_dimensions(dimensions)
     name = f"{instruction.name}.border.{number}"
-    border = context.new_buffer(name, shape, permanent=True)
+    padding = context.new_buffer(name, shape, permanent=True)
     if initial.opcode == "constant":
-        border.value = np.full(dimensions, initial["literal"].reshape(-1)[0], shape.dtype)
+        padding.value = np.full(dimensions, initial["literal"].reshape(-1)[0], shape.dtype)
     else:
-        fill(context, f"{name}.fill", whole(border, shape), context.buffer(initial), instruction.op_name)
+        fill(context, f"{name}.fill", whole(padding, shape), context.buffer(initial), instruction.op_name)
     steps = tuple(w.base_dilation for w in window)
-    copy(context, name, source, part(border, shape, tuple(lows), steps, source.shape), instruction.op_name)
+    copy(context, name, source, part(padding, shape, tuple(lows), steps, source.shape), instruction.op_name)
     # Negative padding starts further in.
-    inside = whole(border, shape)
+    inside = whole(padding, shape)
     skipped = sum(-min(0, w.padding_low) * s for w, s in zip(window, inside.strides, strict=True))
-    return View(border, shape, inside.offset + skipped, inside.strides)
+    return View(padding, shape, inside.offset + skipped, inside.strides)

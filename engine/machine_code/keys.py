@@ -13,15 +13,15 @@ from engine.machine_code import sources
 from engine.machine_code.processor import features_text, target
 
 
-def folder(kind: str, place: Path) -> Path:
-    """The folder in the user's cache for object code compiled from the sources in `place`; not created here."""
-    return cache_directory(f"{kind}-{fingerprint(place)[:16]}")
+def folder(kind: str, position: Path) -> Path:
+    """The folder in the user's cache for object code compiled from the sources in `position`; not created here."""
+    return cache_directory(f"{kind}-{fingerprint(position)[:16]}")
 
 
 @cache
-def fingerprint(place: Path) -> str:
+def fingerprint(position: Path) -> str:
     """A hash (hexadecimal) of a folder's sources and all they import, of the compilers and of the processor."""
-    return hashlib.sha256(sources.digest(place) + repr(_compilers_and_processor()).encode()).hexdigest()
+    return hashlib.sha256(sources.digest(position) + repr(_compilers_and_processor()).encode()).hexdigest()
 
 
 def _compilers_and_processor() -> tuple[object, ...]:

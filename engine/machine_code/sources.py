@@ -15,9 +15,9 @@ ENGINE = Path(__file__).parent.parent
 IMPORT = re.compile(r"^[ \t]*(?:from +(engine[\w.]*) +import +(\([^)]*\)|[^\n]*)|import +(engine[\w.]*))", re.MULTILINE)
 
 
-def digest(*places: Path, engine: Path = ENGINE) -> bytes:
+def digest(*positions: Path, engine: Path = ENGINE) -> bytes:
     """A hash of the names and contents of `sources(*places)`."""
-    return digest_of(sources(*places, engine=engine), engine)
+    return digest_of(sources(*positions, engine=engine), engine)
 
 
 def digest_of(files: Iterable[Path], engine: Path = ENGINE) -> bytes:
@@ -30,9 +30,11 @@ def digest_of(files: Iterable[Path], engine: Path = ENGINE) -> bytes:
     return found.digest()
 
 
-def sources(*places: Path, engine: Path = ENGINE) -> tuple[Path, ...]:
-    """The files in `places` (folders or files) and of the `engine` modules they import, directly or not, sorted."""
-    waiting = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else (place,))]
+def sources(*positions: Path, engine: Path = ENGINE) -> tuple[Path, ...]:
+    """The files in `positions` (folders or files) and of the `engine` modules they import, directly or not, sorted."""
+    waiting = [
+        file for position in positions for file in (position.rglob("*.py") if position.is_dir() else (position,))
+    ]
     found: set[Path] = set()
     while waiting:
         file = waiting.pop()
@@ -46,11 +48,11 @@ def _imported(file: Path, engine: Path) -> tuple[Path, ...]:
     """The files of the engine's modules that a file imports, anywhere in it."""
     found: set[Path | None] = set()
     for package, names, module in IMPORT.findall(file.read_bytes().decode()):
-        place = _file_of(package or module, engine)
-        if module or place is None or place.name != "__init__.py":
-            found.add(place)
+        position = _file_of(package or module, engine)
+        if module or position is None or position.name != "__init__.py":
+            found.add(position)
         else:  # modules of the package, or names that the package itself defines
-            found.update(_file_of(f"{package}.{name}", engine) or place for name in _names(names))
+            found.update(_file_of(f"{package}.{name}", engine) or position for name in _names(names))
     return tuple(each for each in found if each is not None)
 
 

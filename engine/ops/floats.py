@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-HALVES = frozenset({np.dtype(np.float16), BFLOAT16})
-FLOATS = HALVES | {np.dtype(np.float32), np.dtype(np.float64)}
+HALF_TYPES = frozenset({np.dtype(np.float16), BFLOAT16})
+FLOATS = HALF_TYPES | {np.dtype(np.float32), np.dtype(np.float64)}
 COMPLEX = frozenset({np.dtype(np.complex64), np.dtype(np.complex128)})
 INTEGER_KINDS = "iu"
 
@@ -29,7 +29,7 @@ def is_integer(array: np.ndarray) -> bool:
 
 def computing(array: np.ndarray) -> np.ndarray:
     """The array in the type of its arithmetic."""
-    return array.astype(np.float32) if array.dtype in HALVES else array
+    return array.astype(np.float32) if array.dtype in HALF_TYPES else array
 
 
 def converted(array: np.ndarray, target: np.dtype) -> np.ndarray:

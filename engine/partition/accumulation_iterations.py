@@ -9,7 +9,7 @@ from engine.ir.trip_counts import TripCounts
 from engine.passes.constant_folding import constant_folding
 from engine.passes.inline_calls import inline_calls
 from engine.passes.rewriting import rewrite
-from engine.passes.running import run_passes
+from engine.passes.run_passes import run_passes
 from engine.passes.simplify_arithmetic import simplify_arithmetic
 
 

@@ -11,7 +11,7 @@ from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
 from engine.partition.crossings import CHECKPOINT, RECOMPUTED, is_checkpoint
 from engine.passes.inline_calls import inline_calls
 from engine.passes.rewriting import changed, rewrite
-from engine.passes.running import run_passes
+from engine.passes.run_passes import run_passes
 
 
 def with_checkpoints(module: Module) -> Module:

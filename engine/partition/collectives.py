@@ -38,7 +38,7 @@ def meet(b: Builder, collective: Instruction, copies: Copies) -> list[Instructio
     if size < 0 or replicas % size:
         raise ConfigurationError(
             f"Expected a replica group size that divides the number of replicas, {replicas}. Received: {size} for "
-            f"{_place(collective)}. Nearest: {_nearest_divisor(replicas, size)}."
+            f"{_position(collective)}. Nearest: {_nearest_divisor(replicas, size)}."
         )
     groups = [copies[start : start + size] for start in range(0, replicas, size)]
     match target:
@@ -93,7 +93,7 @@ def _check_all_to_all(collective: Instruction, number: int, replicas: int) -> No
     if number != replicas:
         raise ConfigurationError(
             f"Expected the replication factor of all_to_all to be the number of replicas. Received: {number} for "
-            f"{_place(collective)}. Nearest: {replicas}."
+            f"{_position(collective)}. Nearest: {replicas}."
         )
 
 
@@ -139,7 +139,7 @@ def _reduced(b: Builder, collective: Instruction, operation: str, copies: Copies
     if operation not in OPERATIONS:
         raise ConfigurationError(
             f"Expected an operation of reduce_scatter among {', '.join([*OPERATIONS, 'MEAN', 'LOCAL'])}. Received: "
-            f"{operation!r} for {_place(collective)}. Nearest: 'ADD'."
+            f"{operation!r} for {_position(collective)}. Nearest: 'ADD'."
         )
     opcode, before = OPERATIONS[operation]
     total = _folded(b, opcode, [before(b, copy) for copy in copies] if before else copies)
@@ -156,5 +156,5 @@ def _nearest_divisor(number: int, wanted: int) -> int:
     return min(divisors, key=lambda each: abs(each - wanted))
 
 
-def _place(instruction: Instruction) -> str:
+def _position(instruction: Instruction) -> str:
     return instruction.op_name or instruction.name

@@ -21,7 +21,7 @@ from engine.partition.stage_options import StageOptions
 from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.stages import Placement, place
 from engine.partition.storage import Storage
-from engine.passes.running import run_passes
+from engine.passes.run_passes import run_passes
 
 
 @dataclass(frozen=True, slots=True)

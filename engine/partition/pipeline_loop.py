@@ -17,8 +17,8 @@ from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.attributes import HOLDS_ANYTHING
 from engine.ir.builder import Builder
 from engine.partition.accumulation import Accumulation
-from engine.partition.copies import with_own_names
 from engine.partition.crossings import PartPlan
+from engine.partition.instruction_copies import with_own_names
 from engine.partition.loop_attributes import attributes_of_loop
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX, MicroBatch

@@ -16,7 +16,7 @@ from engine.partition.storage import Storage, share
 
 
 @dataclass(frozen=True, slots=True)
-class StageAccount:
+class StageEstimate:
     """One stage: it holds activations of at most `micro_batches`, `activation_bytes` for each.
 
     At most `stashed_bytes` wait for its backward part, `arriving_bytes` are buffered between it and other stages.
@@ -44,7 +44,7 @@ class PipelineReport:
 
     schedule: str
     slots: int
-    stages: tuple[StageAccount, ...]
+    stages: tuple[StageEstimate, ...]
     bubbles: dict[int, float]
     storage: Storage
     transfers: tuple[Transfer, ...]
@@ -108,18 +108,18 @@ def report_on(
 ) -> PipelineReport:
     """The report on a schedule's parts. An activation that several stages need is counted on the IPUs of each."""
     contents = contents_of_stages(schedule, placement, plans, roles, cut)
-    accounts = []
+    estimates = []
     for stage, ipus in enumerate(schedule.devices):
         stashed, arriving = _waiting(schedule, placement, plans, stage)
         one = sum(value.array_shape.bytes for value in stashed)
         between = sum(value.array_shape.bytes * depth for value, depth in arriving.items())
         depth = schedule.stash_depths()[stage]
         tiles, streaming = _divided(storage, replicas, one, depth, contents[stage])
-        accounts.append(
-            StageAccount(stage, ipus, depth, one, one * depth, between, contents[stage], tiles + between, streaming)
+        estimates.append(
+            StageEstimate(stage, ipus, depth, one, one * depth, between, contents[stage], tiles + between, streaming)
         )
-    moved = transfers(schedule, storage, replicas, contents, [account.activation_bytes for account in accounts])
-    return PipelineReport(schedule.kind, schedule.slots, tuple(accounts), schedule.bubbles(), storage, tuple(moved))
+    moved = transfers(schedule, storage, replicas, contents, [estimate.activation_bytes for estimate in estimates])
+    return PipelineReport(schedule.kind, schedule.slots, tuple(estimates), schedule.bubbles(), storage, tuple(moved))
 
 
 def _waiting(

@@ -21,7 +21,7 @@ from engine.ir.device_operations import (
 )
 from engine.ir.floating_point import REPLICAS, VARYING
 from engine.partition.collectives import meet, stacked
-from engine.partition.copies import with_own_names
+from engine.partition.instruction_copies import with_own_names
 from engine.partition.uniformity import Differing, LoopKinds, Uniformity, element_range, is_ordered, leaf_shapes
 from engine.passes.rewriting import changed
 
@@ -192,8 +192,8 @@ class ReplicaCopies:
     def _while(self, loop: Instruction, initial: Value) -> Value:
         kinds = self.uniformity.loop(loop, tuple(leaf.kind for leaf in initial))
         if not kinds.divergent or len(self.replicas) == 1:
-            turned = self._one_while(loop, initial, kinds.state)
-            return [Held(kind, leaf.copies) for leaf, kind in zip(turned, kinds.results, strict=True)]
+            transposed = self._one_while(loop, initial, kinds.state)
+            return [Held(kind, leaf.copies) for leaf, kind in zip(transposed, kinds.results, strict=True)]
         each = [
             ReplicaCopies(self.b, self.uniformity, (replica,))._one_while(
                 loop, [leaf.only(place) for leaf in initial], kinds.state

@@ -121,11 +121,11 @@ def verify_schedule(schedule: Schedule) -> None:
 def _slots(schedule: Schedule) -> dict[tuple[Kind, int, int | None], int]:
     """The slot in which each part of each micro-batch runs, the same on all its IPUs."""
     found: dict[tuple[Kind, int, int | None], list[Row]] = {}
-    places: set[tuple[int, int]] = set()
+    positions: set[tuple[int, int]] = set()
     for row in schedule.rows:
         found.setdefault((row.kind, row.stage, row.micro_batch), []).append(row)
-        _require((row.slot, row.ipu) not in places, f"IPU {row.ipu} does one thing in slot {row.slot}")
-        places.add((row.slot, row.ipu))
+        _require((row.slot, row.ipu) not in positions, f"IPU {row.ipu} does one thing in slot {row.slot}")
+        positions.add((row.slot, row.ipu))
     for (_, stage, _), rows in found.items():
         together = len({row.slot for row in rows}) == 1
         _require(together and _ipus(rows) == sorted(set(schedule.devices[stage])), f"IPUs of stage {stage}")

@@ -7,7 +7,7 @@ from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls
 from engine.passes.loops.flat_state import flatten_loop_states
 from engine.passes.loops.prune_state import prune_loop_states
-from engine.passes.running import Pass
+from engine.passes.run_passes import Pass
 
 BEFORE_STAGES: tuple[Pass, ...] = (
     *BEFORE,

@@ -13,7 +13,7 @@ from engine.errors import ConfigurationError
 from engine.ir import Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import PIPELINE_ITERATION, UPDATED_ONCE, config_of, target_of
-from engine.partition.copies import Copies, with_own_names
+from engine.partition.instruction_copies import Copies, with_own_names
 from engine.partition.marks import cut
 from engine.partition.pipeline import Pipelined, Pipelining, pipelined
 from engine.partition.shared_variables import check_shared_variables
@@ -22,7 +22,7 @@ from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.storage import Storage
 from engine.passes.inline_calls import inline_calls
 from engine.passes.rewriting import changed, rewrite
-from engine.passes.running import run_passes
+from engine.passes.run_passes import run_passes
 
 
 def pipeline_config(pipelining: Pipelining, training: bool) -> str:
@@ -118,7 +118,7 @@ def _with_results(module: Module, numbers: list[int]) -> Module:
     root = Builder().tuple(*(module.results[k] for k in numbers))
     instructions = [i for i in entry.instructions if i is not entry.root]
     kept = Computation(entry.name, [*instructions, root], root)
-    aliases = {number: place for place, number in enumerate(numbers)}
+    aliases = {number: position for position, number in enumerate(numbers)}
     return _without_marks(Module(module.name, with_own_names(kept), aliases))
 
 

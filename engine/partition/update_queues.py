@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from engine.ir import Instruction, Shape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import OUTFEED, target_of
-from engine.partition.copies import Copies
+from engine.partition.instruction_copies import Copies
 from engine.partition.taken_branches import up_to
 from engine.passes.rewriting import changed
 

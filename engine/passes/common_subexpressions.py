@@ -79,15 +79,15 @@ class _Computations:
         return self._representatives[computation]
 
     def _structure(self, computation: Computation) -> Hashable:
-        place = {instruction: n for n, instruction in enumerate(computation.instructions)}
+        position = {instruction: n for n, instruction in enumerate(computation.instructions)}
         lines = tuple(
             (
                 i.opcode,
                 i.shape,
-                tuple(place[operand] for operand in i.operands),
+                tuple(position[operand] for operand in i.operands),
                 tuple(id(self.representative(callee)) for callee in i.called),
                 attributes_key(i),
             )
             for i in computation.instructions
         )
-        return lines, place[computation.root]
+        return lines, position[computation.root]

@@ -84,8 +84,8 @@ def _computation(name: str, root: Instruction) -> Computation:
             stack += waiting
         else:
             instructions.setdefault(stack.pop())
-    for place, instruction in enumerate(instructions):
-        instruction.name = f"{name}.{place}"
+    for position, instruction in enumerate(instructions):
+        instruction.name = f"{name}.{position}"
     return Computation(name, list(instructions), root)
 
 

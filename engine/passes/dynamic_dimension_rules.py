@@ -101,10 +101,10 @@ def _reshape(made: Resolver, instruction: Instruction) -> Resolved:
     before, after = operand.array_shape.dimensions, instruction.array_shape.dimensions
     sizes: Sizes = {}
     for d, size in made.sizes_of(operand).items():
-        place = place_after_reshape(before, after, d)
-        if place is None:
+        index = index_after_reshape(before, after, d)
+        if index is None:
             raise refused(instruction, d)
-        new, factor, divisor = place
+        new, factor, divisor = index
         size = made.make("multiply", size.shape, size, made.number(factor)) if factor != 1 else size
         sizes[new] = made.make("divide", size.shape, size, made.number(divisor)) if divisor != 1 else size
     return instruction, sizes
@@ -141,17 +141,17 @@ def _dot(made: Resolver, instruction: Instruction) -> Resolved:
     contracted: Sizes = {}
     for operand, (contracting, _) in zip(instruction.operands, sides, strict=True):
         own = made.sizes_of(operand)
-        contracted |= {place: own[d] for place, d in enumerate(contracting) if d in own}
+        contracted |= {index: own[d] for index, d in enumerate(contracting) if d in own}
     operands: list[Instruction] = []
     sizes: Sizes = {}
-    place = len(numbers.lhs_batch_dimensions)
+    index = len(numbers.lhs_batch_dimensions)
     for operand, (contracting, batch) in zip(instruction.operands, sides, strict=True):
         own, zero = made.sizes_of(operand), made.number(0, operand.array_shape.element_type)
         operands.append(made.masked(operand, {contracting[p]: size for p, size in contracted.items()}, zero))
         sizes |= {p: own[d] for p, d in enumerate(batch) if d in own}
         for d in _without(range(operand.array_shape.rank), (*contracting, *batch)):
-            sizes |= {place: own[d]} if d in own else {}
-            place += 1
+            sizes |= {index: own[d]} if d in own else {}
+            index += 1
     return made.with_operands(instruction, operands), sizes
 
 
@@ -225,7 +225,7 @@ def _whole(made: Resolver, instruction: Instruction, kept: Sequence[int]) -> Siz
     return _other_than(instruction, sizes, [d for d in sizes if kept[d] != operand.array_shape.dimensions[d]])
 
 
-def place_after_reshape(before: Sequence[int], after: Sequence[int], d: int) -> tuple[int, int, int] | None:
+def index_after_reshape(before: Sequence[int], after: Sequence[int], d: int) -> tuple[int, int, int] | None:
     """The new index of dimension d, and factor and divisor of its size; None if valid elements would be scattered.
 
     Valid elements stay contiguous at the start if d is the first of the dimensions it is merged with or split into.

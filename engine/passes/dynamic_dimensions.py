@@ -110,9 +110,9 @@ class Resolver:
         """The operand with the scalar `fill` in place of all elements beyond the sizes."""
         dimensions = operand.array_shape.dimensions
         for dimension, size in sizes.items():
-            places = self.make("iota", Shape("s32", dimensions), iota_dimension=dimension)
+            indices = self.make("iota", Shape("s32", dimensions), iota_dimension=dimension)
             limit = self.spread(size, dimensions)
-            counts = self.make("compare", Shape("pred", dimensions), places, limit, direction="LT")
+            counts = self.make("compare", Shape("pred", dimensions), indices, limit, direction="LT")
             operand = self.make("select", operand.shape, counts, operand, self.spread(fill, dimensions))
         return operand
 

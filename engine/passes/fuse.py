@@ -33,7 +33,7 @@ def fuse_computation(computation: Computation, callees: dict[Computation, Comput
         if is_reduction(instruction):
             groups.start(instruction, loops_of(instruction), reduced_loops(instruction))
         elif is_elementwise(instruction) and not _is_read_in_place(instruction, users):
-            _place(instruction, groups, users)
+            _position(instruction, groups, users)
     return build_fusions(computation, groups, callees)
 
 
@@ -47,7 +47,7 @@ def _is_read_in_place(instruction: Instruction, users: dict[Instruction, list[In
     )
 
 
-def _place(instruction: Instruction, groups: Groups, users: dict[Instruction, list[Instruction]]) -> None:
+def _position(instruction: Instruction, groups: Groups, users: dict[Instruction, list[Instruction]]) -> None:
     loops = loops_of(instruction)
     readers = users[instruction]
     found = [groups.of[u] for u in readers if u in groups.of and _reads_pointwise(u, instruction)]

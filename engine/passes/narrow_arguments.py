@@ -10,7 +10,7 @@ from engine.ir import Computation, Instruction, Module
 from engine.passes.loops.rebuilding import computation_of, element_of, parameter_of, substituted, tuple_of
 from engine.passes.rewriting import changed, rewrite
 
-HALVES = frozenset({"f16", "bf16"})
+HALF_TYPES = frozenset({"f16", "bf16"})
 WIDE = frozenset({"f32", "f64"})
 
 
@@ -50,7 +50,7 @@ def _widened(argument: Instruction) -> list[int]:
 def _widens(instruction: Instruction) -> bool:
     if instruction.opcode != "convert" or instruction.array_shape.element_type not in WIDE:
         return False
-    return instruction.operands[0].array_shape.element_type in HALVES
+    return instruction.operands[0].array_shape.element_type in HALF_TYPES
 
 
 def _narrowed(argument: Instruction, widened: list[int]) -> Instruction:

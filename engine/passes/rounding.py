@@ -81,7 +81,7 @@ class _Roundings:
         self._count = sum(len(i.tuple_shapes) for i in computation.instructions if narrows(i))
         self._used = 0
         self._keys: Instruction | None = None
-        self._places: dict[tuple[int, ...], Instruction] = {}
+        self._positions: dict[tuple[int, ...], Instruction] = {}
 
     def visit(self, _: Instruction, instruction: Instruction) -> Instruction | None:
         """The rule: an f16 operation becomes the f32 operation and its rounding."""
@@ -130,19 +130,19 @@ class _Roundings:
         shape = x.array_shape.with_type(HALF)
         if not stochastic:
             return make(like, "convert", shape, (x,), overflow=overflow, stands_for=like.opcode)
-        index = self._places_of(like, shape)
+        index = self._positions_of(like, shape)
         bits = make(like, "random-bits", index.array_shape, (index, self._next_key(like, shape)))
         return make(like, "stochastic-convert", shape, (x, bits), overflow=overflow, stands_for=like.opcode)
 
-    def _places_of(self, like: Instruction, shape: Shape) -> Instruction:
+    def _positions_of(self, like: Instruction, shape: Shape) -> Instruction:
         """The row-major index of each element, u32."""
-        if shape.dimensions not in self._places:
+        if shape.dimensions not in self._positions:
             flat = Shape("u32", (shape.elements,))
             count = make(like, "iota", flat, (), iota_dimension=0)
             if not shape.rank:
                 count = constant(like, np.zeros((1,), np.uint32), flat)
-            self._places[shape.dimensions] = reshape(like, count, shape.dimensions)
-        return self._places[shape.dimensions]
+            self._positions[shape.dimensions] = reshape(like, count, shape.dimensions)
+        return self._positions[shape.dimensions]
 
     def _next_key(self, like: Instruction, shape: Shape) -> Instruction:
         """A key for all elements, u32. It is broadcast before it is sliced: a codelet looks through that order."""

@@ -59,13 +59,13 @@ def _visit_for(computation: Computation) -> Visit:
         if order is None:
             return None
         product, start = instruction.operands
-        turned = construct.transpose(product, product, order)
+        transposed = construct.transpose(product, product, order)
         reduced = set(before["dimensions"])
         dimensions = tuple(k for k, d in enumerate(order) if d in reduced)
         kept = [d for d in order if d not in reduced]
         sizes = tuple(product.array_shape.dimensions[d] for d in kept)
         shape = instruction.array_shape.with_dimensions(sizes)
-        total = changed(instruction, shape=shape, operands=(turned, start), dimensions=dimensions)
+        total = changed(instruction, shape=shape, operands=(transposed, start), dimensions=dimensions)
         return construct.transpose(instruction, total, tuple(kept.index(d) for d in sorted(kept)))
 
     return visit

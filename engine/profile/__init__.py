@@ -1,17 +1,17 @@
 """Estimates of a program on the chip: memory, cycles, and how far to trust them."""
 
 from engine.ir.op_names import readable_name
-from engine.profile.account import Account, account
 from engine.profile.fit import check_fit, out_of_tile_memory
 from engine.profile.levers import Lever, levers
 from engine.profile.liveness import LiveTensor, TileMemory
 from engine.profile.memory import Memory, Tensor
 from engine.profile.options import Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.step_costs import ComputeSetCost
 from engine.profile.summary import summary
 
 __all__ = [
-    "Account",
+    "Estimate",
     "Assumptions",
     "ComputeSetCost",
     "Lever",
@@ -19,7 +19,7 @@ __all__ = [
     "Memory",
     "Tensor",
     "TileMemory",
-    "account",
+    "estimate",
     "check_fit",
     "levers",
     "out_of_tile_memory",

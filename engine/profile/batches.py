@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from engine.profile.account import Account
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS
 from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveRange, LiveTensor
 from engine.profile.plan import best_plan
+from engine.profile.program_estimate import Estimate
 from engine.profile.superstep import options_of, planned_of
 from engine.profile.vertices import kind_of
 from engine.program.program import ComputeSet, Program
@@ -21,7 +21,7 @@ WORTH_PLANNING = 1 / 50
 class Batches:
     """Arrays that have rows of the batch. `size` is the batch, 0 for a program whose feeds have no rows."""
 
-    def __init__(self, program: Program, found: Account) -> None:
+    def __init__(self, program: Program, found: Estimate) -> None:
         self.program, self.found = program, found
         fed = [dimensions_of(t) for t in found.liveness if t.category == STREAM_BUFFERS]
         self.size = next((dimensions[0] for dimensions in fed if dimensions), 0)
@@ -36,22 +36,22 @@ class Batches:
 
     def scaled(self, size: int) -> list[LiveRange]:
         """The live ranges of the cost report for a batch of `size`."""
-        pieces = []
-        for piece, tensor in zip(self.found.tiles.pieces, self.found.liveness, strict=True):
+        blocks = []
+        for block, tensor in zip(self.found.tiles.blocks, self.found.liveness, strict=True):
             factor = 1.0
             if tensor.category in (ACTIVATIONS, STREAM_BUFFERS) and self.has_rows(dimensions_of(tensor)):
                 factor = size / self.size
-            elif tensor.category == EXCHANGE_BUFFERS and piece.placement.per_tile:
-                factor = self._exchanged(self.program.compute_sets[piece.first], piece.placement.per_tile, size)
-            pieces.append(replace(piece, placement=piece.placement.scaled(factor)))
-        return pieces
+            elif tensor.category == EXCHANGE_BUFFERS and block.placement.per_tile:
+                factor = self._exchanged(self.program.compute_sets[block.first], block.placement.per_tile, size)
+            blocks.append(replace(block, placement=block.placement.scaled(factor)))
+        return blocks
 
     def _exchanged(self, compute_set: ComputeSet, held: int, size: int) -> float:
         """Fraction of the bytes exchanged by a compute set that remains with a batch of `size`."""
         spans = (*compute_set.reads, *compute_set.writes)
         if not any(self.has_rows(span.buffer.shape.dimensions) for span in spans):
             return 1.0
-        if not compute_set.effort.multiply_adds or kind_of(compute_set.effort.element_type) == "integer":
+        if not compute_set.work_estimate.multiply_adds or kind_of(compute_set.work_estimate.element_type) == "integer":
             return size / self.size
         target, assumptions = self.found.target, self.found.assumptions
         if held < WORTH_PLANNING * target.bytes_per_tile:

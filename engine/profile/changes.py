@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.profile.account import Account, account
 from engine.profile.batches import Batches
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS, WEIGHTS
 from engine.profile.liveness import LiveRange, follow
 from engine.profile.names import ACCUMULATOR
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES, Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.recomputation import backward_begin
 from engine.profile.splitting import most_stages, split
 from engine.program.program import Program
@@ -55,13 +55,13 @@ class Change:
 class Estimator:
     """Estimates changes of one program; `found` is its cost report."""
 
-    def __init__(self, program: Program, found: Account) -> None:
+    def __init__(self, program: Program, found: Estimate) -> None:
         self.program, self.found = program, found
-        self.room, self.peak = found.target.bytes_per_tile, found.memory.peak_fullest
+        self.capacity, self.peak = found.target.bytes_per_tile, found.memory.peak_fullest
         self.batch = Batches(program, found).size
         summed = any(tensor.name.startswith(ACCUMULATOR) for tensor in found.liveness)
         self.accumulates = bool(backward_begin(program)) and not summed and bool(self._accumulators(found))
-        self._accounts = {found.assumptions: found}
+        self._estimates = {found.assumptions: found}
         self._peaks: dict[Change, int] = {}
         self._scaled: dict[tuple[Assumptions, int], list[LiveRange]] = {}
 
@@ -83,7 +83,7 @@ class Estimator:
 
     def fits(self, change: Change) -> bool:
         """Whether the program would fit with a change."""
-        return self.peak_of(change) <= self.room
+        return self.peak_of(change) <= self.capacity
 
     def peak_of(self, change: Change) -> int:
         """The bytes on the fullest tile of all IPUs."""
@@ -105,7 +105,7 @@ class Estimator:
     def options(self) -> list[Assumptions]:
         """Half the memory for products, offloaded optimizer state, recomputation: those that apply to the program."""
         assumptions, found = self.found.assumptions, []
-        if any(compute_set.effort.multiply_adds for compute_set in self.program.compute_sets):
+        if any(compute_set.work_estimate.multiply_adds for compute_set in self.program.compute_sets):
             found.append(halved(assumptions))
         if OPTIMIZER_STATE_VARIABLES not in assumptions.offloaded:
             found.append(offloading(assumptions))
@@ -144,59 +144,59 @@ class Estimator:
         return " + ".join(found)
 
     def _estimated(self, change: Change) -> int:
-        found, compute_sets = self._account(change.assumptions), len(self.program.compute_sets)
-        pieces = list(found.tiles.pieces)
+        found, compute_sets = self._estimate(change.assumptions), len(self.program.compute_sets)
+        blocks = list(found.tiles.blocks)
         if change.batch:
-            pieces = self._smaller(found, change.batch)
+            blocks = self._smaller(found, change.batch)
         if change.half_precision:
-            pieces = self._in_halves(found, pieces)
+            blocks = self._in_half_precision(found, blocks)
         if change.ipus > 1:
-            changed = replace(found, tiles=replace(found.tiles, pieces=tuple(pieces)))
+            changed = replace(found, tiles=replace(found.tiles, blocks=tuple(blocks)))
             splits = split(self.program, changed, change.ipus)
-            return max(_peak(pieces, fixed, compute_sets) for pieces, fixed in splits)
+            return max(_peak(blocks, fixed, compute_sets) for blocks, fixed in splits)
         if change.accumulates and change.batch:
-            pieces = [*pieces, *self._accumulators(found)]
-        if pieces == list(found.tiles.pieces):
+            blocks = [*blocks, *self._accumulators(found)]
+        if blocks == list(found.tiles.blocks):
             return found.memory.peak_fullest
-        return _peak(pieces, found.tiles.fixed, compute_sets)
+        return _peak(blocks, found.tiles.fixed, compute_sets)
 
-    def _smaller(self, found: Account, batch: int) -> list[LiveRange]:
+    def _smaller(self, found: Estimate, batch: int) -> list[LiveRange]:
         """The live ranges with a smaller batch, cached: planning products is slow, and several changes share them."""
         key = found.assumptions, batch
         if key not in self._scaled:
             self._scaled[key] = Batches(self.program, found).scaled(batch)
         return self._scaled[key]
 
-    def _account(self, assumptions: Assumptions | None) -> Account:
+    def _estimate(self, assumptions: Assumptions | None) -> Estimate:
         wanted = assumptions or self.found.assumptions
-        if wanted not in self._accounts:
-            self._accounts[wanted] = account(self.program, self.found.target, assumptions=wanted)
-        return self._accounts[wanted]
+        if wanted not in self._estimates:
+            self._estimates[wanted] = estimate(self.program, self.found.target, assumptions=wanted)
+        return self._estimates[wanted]
 
-    def _accumulators(self, found: Account) -> list[LiveRange]:
+    def _accumulators(self, found: Estimate) -> list[LiveRange]:
         """The sums of gradients over micro-batches, which are mapped to tiles as the variables are."""
         updated = {s.buffer for c in self.program.compute_sets for s in c.writes if s.buffer.kind == "variable"}
         shapes = {str(buffer.shape) for buffer in updated}
-        pairs = zip(found.tiles.pieces, found.liveness, strict=True)
-        return [piece for piece, tensor in pairs if tensor.category == WEIGHTS and tensor.shape in shapes]
+        pairs = zip(found.tiles.blocks, found.liveness, strict=True)
+        return [block for block, tensor in pairs if tensor.category == WEIGHTS and tensor.shape in shapes]
 
-    def _in_halves(self, found: Account, pieces: Sequence[LiveRange]) -> list[LiveRange]:
+    def _in_half_precision(self, found: Estimate, blocks: Sequence[LiveRange]) -> list[LiveRange]:
         """Activations and their exchange buffers at half the bytes; Keras keeps the variables in float32."""
         singles = [
             any(s.buffer.shape.element_type == "f32" for s in c.reads if s.buffer.kind != "variable")
             for c in self.program.compute_sets
         ]
         changed = []
-        for piece, tensor in zip(pieces, found.liveness, strict=True):
+        for block, tensor in zip(blocks, found.liveness, strict=True):
             of_step = tensor.category in (ACTIVATIONS, STREAM_BUFFERS) and tensor.shape.startswith(SINGLE)
             exchanged = tensor.category == EXCHANGE_BUFFERS and singles[tensor.first]
-            placement = piece.placement.scaled(0.5) if of_step or exchanged else piece.placement
-            changed.append(replace(piece, placement=placement))
+            placement = block.placement.scaled(0.5) if of_step or exchanged else block.placement
+            changed.append(replace(block, placement=placement))
         return changed
 
 
-def _peak(pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> int:
-    return int(follow(pieces, fixed, compute_sets)[1].max())
+def _peak(blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> int:
+    return int(follow(blocks, fixed, compute_sets)[1].max())
 
 
 def _first(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from engine.emit.nest import Apply, Body, Nest
 from engine.profile.categories import CODE, VERTEX_STATE
 from engine.profile.mapping import TileMapping
-from engine.profile.superstep import Superstep
+from engine.profile.superstep import SuperstepCost
 from engine.program.program import ComputeSet
 from engine.program.work.fused_loop import FusedLoop
 from engine.target import DATA, Target
@@ -29,12 +29,12 @@ def sizes() -> dict[str, dict[str, Any]]:
 
 def family_of(compute_set: ComputeSet) -> Family:
     """The family of the codelet that a compute set has on a chip."""
-    if compute_set.effort.multiply_adds:
+    if compute_set.work_estimate.multiply_adds:
         return "product"
     loop = compute_set.work
     if isinstance(loop, FusedLoop):
         return "reduce" if loop.nest.reductions else "element_wise" if _operations(loop.nest) else "movement"
-    return "other" if compute_set.effort.elements else "movement"
+    return "other" if compute_set.work_estimate.elements else "movement"
 
 
 def code_bytes(compute_set: ComputeSet) -> int:
@@ -46,13 +46,13 @@ def code_bytes(compute_set: ComputeSet) -> int:
 
 def fixed_bytes(
     compute_sets: Sequence[ComputeSet],
-    supersteps: Sequence[Superstep],
-    places: Sequence[TileMapping],
+    supersteps: Sequence[SuperstepCost],
+    positions: Sequence[TileMapping],
     target: Target,
     with_code: bool = True,
     stacks: Stacks = (None, None),
 ) -> dict[str, np.ndarray]:
-    """Bytes, int64 [tiles], of "code" and "vertex state"; `places` are the tiles of each compute set.
+    """Bytes, int64 [tiles], of "code" and "vertex state"; `positions` are the tiles of each compute set.
 
     `stacks` are the bytes of the supervisor's stack and of each worker's; None for the estimate.
     Without code ("compile_ipu_code" of Poplar's IPU model) the data of programs and vertices still counts.
@@ -63,16 +63,16 @@ def fixed_bytes(
     code += control["bytes_per_compute_set"] * len(compute_sets)
     vertices = np.zeros(target.tiles, np.int64)
     tiles_of: dict[Any, tuple[int, np.ndarray]] = {}
-    for compute_set, step, place in zip(compute_sets, supersteps, places, strict=True):
-        effort, vertex = compute_set.effort, compute_set.work.vertex
-        key = (effort.element_type, "product") if effort.multiply_adds else vertex
+    for compute_set, step, position in zip(compute_sets, supersteps, positions, strict=True):
+        work_estimate, vertex = compute_set.work_estimate, compute_set.work.vertex
+        key = (work_estimate.element_type, "product") if work_estimate.multiply_adds else vertex
         if key not in tiles_of:
             tiles_of[key] = code_bytes(compute_set), np.zeros(target.tiles, np.int64)
-        place.sized(1).add_to(tiles_of[key][1])
-        place.sized(state.get(family_of(compute_set), state["other"])).add_to(vertices)
+        position.sized(1).add_to(tiles_of[key][1])
+        position.sized(state.get(family_of(compute_set), state["other"])).add_to(vertices)
         if step.received_bytes:
             sources = _sources(compute_set, step, target)
-            place.sized(exchange["bytes_per_exchange"] + sources * exchange["bytes_per_source"]).add_to(code)
+            position.sized(exchange["bytes_per_exchange"] + sources * exchange["bytes_per_source"]).add_to(code)
     for size, where in tiles_of.values() if with_code else ():
         code += size * (where > 0)
     return {CODE: code, VERTEX_STATE: vertices}
@@ -87,7 +87,7 @@ def stack_bytes(target: Target, stacks: Stacks) -> int:
     return supervisor + target.workers_per_tile * worker
 
 
-def _sources(compute_set: ComputeSet, step: Superstep, target: Target) -> int:
+def _sources(compute_set: ComputeSet, step: SuperstepCost, target: Target) -> int:
     """Number of tiles from which a tile receives: as many as hold that fraction of all bytes read."""
     read = sum(span.buffer.shape.bytes for span in compute_set.reads)
     return min(target.tiles, -(-step.received_bytes * target.tiles // max(1, read)))

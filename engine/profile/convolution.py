@@ -16,14 +16,14 @@ from engine.program.convolution_size import ConvolutionSize
 class Convolution:
     """A convolution to be planned, inputs "f32" or "f16"; a is its input, b its kernel.
 
-    `resident` and `turned` are as in engine.profile.matmul.Product; `reuse_a` and `reuse_b` are the fractions of the
-    operands' elements that are distinct, where they do not follow from the sizes.
+    `resident` and `transposed` are as in engine.profile.matmul.Product; `reuse_a` and `reuse_b` are the fractions of
+    the operands' elements that are distinct, where they do not follow from the sizes.
     """
 
     size: ConvolutionSize
     element_type: str
     resident: str = ""
-    turned: str = ""
+    transposed: str = ""
     reuse_a: float = 1.0
     reuse_b: float = 1.0
 
@@ -106,7 +106,7 @@ class TileShares:
         return np.minimum(np.ceil(reach), most).astype(np.int64)
 
 
-def pieces(convolution: Convolution, cuts: Cuts, taps_first: bool) -> TileShares:
+def blocks(convolution: Convolution, cuts: Cuts, taps_first: bool) -> TileShares:
     """The blocks: images are divided before the field, and input features before taps or (`taps_first`) after them."""
     size = convolution.size
     batch, *field = _cut([size.batch, *size.field], cuts.rows)
@@ -118,14 +118,14 @@ def pieces(convolution: Convolution, cuts: Cuts, taps_first: bool) -> TileShares
     return TileShares(groups, batch, tuple(field), inputs, outputs, tuple(taps))
 
 
-def received(convolution: Convolution, pieces: TileShares, cuts: Cuts) -> tuple[np.ndarray, np.ndarray]:
+def received(convolution: Convolution, blocks: TileShares, cuts: Cuts) -> tuple[np.ndarray, np.ndarray]:
     """Bytes (int64) of input and kernel that a tile's block needs from other tiles.
 
     The tiles that share a block of a resident operand each hold a part of it.
     """
     item = item_bytes(convolution.element_type)
-    a = pieces.source(convolution.size) * convolution.reuse_a
-    b = pieces.kernel * convolution.reuse_b
+    a = blocks.source(convolution.size) * convolution.reuse_a
+    b = blocks.kernel * convolution.reuse_b
     if convolution.resident == "a":
         a = a * (1 - 1 / cuts.outputs)
     if convolution.resident == "b":
@@ -145,7 +145,7 @@ def _cut(extents: Sequence[int], cuts: np.ndarray) -> list[np.ndarray]:
     """Block of each extent where `cuts` are spent on the first extent, and those that remain on the next."""
     found, left = [], cuts
     for extent in extents:
-        piece = -(-extent // np.minimum(left, max(1, extent)))
-        found.append(np.maximum(piece, 1))
-        left = np.maximum(left // np.maximum(-(-extent // np.maximum(piece, 1)), 1), 1)
+        block = -(-extent // np.minimum(left, max(1, extent)))
+        found.append(np.maximum(block, 1))
+        left = np.maximum(left // np.maximum(-(-extent // np.maximum(block, 1)), 1), 1)
     return found

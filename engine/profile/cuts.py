@@ -11,12 +11,12 @@ from engine.target import Target
 
 FEW_TILES = 32
 """Up to this number of tiles all partitions are candidates."""
-NICE_PIECES = (
+NICE_COUNTS = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256),
     *(320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768),
 )
 FIRST_CUTS = range(1, 13)
-ROOM_SHARES = ((1, 1), (3, 4), (1, 2), (1, 4), (1, 8))
+CAPACITY_SHARES = ((1, 1), (3, 4), (1, 2), (1, 4), (1, 8))
 """Fractions tried of the tiles that remain for output positions; larger ones are mostly better."""
 
 
@@ -44,30 +44,30 @@ def _candidates(groups: int, rows: int, outputs: int, k: int, tiles: int) -> np.
         o, c = (axis.reshape(-1) for axis in np.meshgrid(o, c))
         fits = o * c <= left
         o, c = o[fits], c[fits]
-        room = np.minimum(left // (o * c), rows)
-        for numerator, denominator in ROOM_SHARES:
-            some = np.maximum(room * numerator // denominator, 1)
-            pieces = -(-rows // some)
-            found.append(np.column_stack([np.full(len(o), g), -(-rows // pieces), o, c]))
+        capacity = np.minimum(left // (o * c), rows)
+        for numerator, denominator in CAPACITY_SHARES:
+            some = np.maximum(capacity * numerator // denominator, 1)
+            blocks = -(-rows // some)
+            found.append(np.column_stack([np.full(len(o), g), -(-rows // blocks), o, c]))
         found.append(np.column_stack([np.full(len(o), g), np.ones_like(o), o, c]))
     every = np.concatenate(found)
     # One number per candidate sorts fast; no dimension has more blocks than there are tiles.
-    place = (tiles + 1) ** np.arange(3, -1, -1, dtype=np.int64)
-    _, first = np.unique(every @ place, return_index=True)
+    position = (tiles + 1) ** np.arange(3, -1, -1, dtype=np.int64)
+    _, first = np.unique(every @ position, return_index=True)
     return every[first]
 
 
 def _group_cuts(groups: int, tiles: int) -> list[int]:
     """Numbers of blocks: as many as possible, blocks of a vector or of the matrix engine's size, and one block."""
-    pieces = {max(1, -(-groups // tiles)), *(p for p in (1, 2, 4, 8, 16, 32, 64) if p < groups), groups}
-    return sorted({-(-groups // p) for p in pieces if -(-groups // p) <= tiles})
+    blocks = {max(1, -(-groups // tiles)), *(p for p in (1, 2, 4, 8, 16, 32, 64) if p < groups), groups}
+    return sorted({-(-groups // p) for p in blocks if -(-groups // p) <= tiles})
 
 
 def nice_cuts(extent: int, most: int) -> list[int]:
-    """Numbers of blocks, ascending: few, those that give blocks of sizes in NICE_PIECES, and as many as allowed."""
+    """Numbers of blocks, ascending: few, those that give blocks of sizes in NICE_COUNTS, and as many as allowed."""
     extent = max(1, extent)
-    pieces = {-(-extent // c) for c in (*FIRST_CUTS, most) if c <= extent} | {p for p in NICE_PIECES if p <= extent}
-    return sorted({-(-extent // p) for p in pieces if -(-extent // p) <= most})
+    blocks = {-(-extent // c) for c in (*FIRST_CUTS, most) if c <= extent} | {p for p in NICE_COUNTS if p <= extent}
+    return sorted({-(-extent // p) for p in blocks if -(-extent // p) <= most})
 
 
 def _distinct(extent: int, most: int) -> list[int]:

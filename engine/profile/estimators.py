@@ -85,24 +85,24 @@ def stencil(
     halo_cells: int,
     divides: int = 0,
     ipus: int = 1,
-    border_cells: int = 0,
+    padding_cells: int = 0,
 ) -> float:
     """Seconds of one step of a stencil whose tiles receive `halo_cells` from their neighbours.
 
-    On several IPUs each also receives `border_cells` from the next one, and all synchronise.
+    On several IPUs each also receives `padding_cells` from the next one, and all synchronise.
     """
     unit = target(chip)
     operations = (("add", "f32"),) * adds + (("multiply", "f32"),) * multiplies + (("divide", "f32"),) * divides
     per_tile = spread(-(-cells // ipus), FLOAT_BYTES, unit).per_tile
     cycles = vertex_cycles(operations, per_tile, unit) + exchange_cycles(halo_cells * FLOAT_BYTES, unit)
     seconds = (cycles + unit.external_sync_cycles(ipus)) / unit.clock_hz
-    return seconds + (_between_ipus(chip, border_cells * FLOAT_BYTES) if ipus > 1 else 0.0)
+    return seconds + (_between_ipus(chip, padding_cells * FLOAT_BYTES) if ipus > 1 else 0.0)
 
 
-def speedup(chip: str, ipus: int, seconds_on_one: float, border_bytes: int) -> float:
+def speedup(chip: str, ipus: int, seconds_on_one: float, padding_bytes: int) -> float:
     """Speedup of several IPUs over one, where each computes an equal part of a step and exchanges its halo."""
     unit = target(chip)
-    each = seconds_on_one / ipus + unit.external_sync_cycles(ipus) / unit.clock_hz + _between_ipus(chip, border_bytes)
+    each = seconds_on_one / ipus + unit.external_sync_cycles(ipus) / unit.clock_hz + _between_ipus(chip, padding_bytes)
     return seconds_on_one / each
 
 

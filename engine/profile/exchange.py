@@ -36,7 +36,7 @@ class Layouts:
         for compute_set in compute_sets:
             if is_cast(compute_set):
                 casts[compute_set.writes[0].buffer] = compute_set.reads[0].buffer
-            for span in compute_set.reads if compute_set.effort.multiply_adds else ():
+            for span in compute_set.reads if compute_set.work_estimate.multiply_adds else ():
                 variable = casts.get(span.buffer, span.buffer)
                 if variable.kind == "variable":
                     self._homes.setdefault(variable, compute_set)
@@ -60,7 +60,7 @@ class Layouts:
 
     def write(self, compute_set: ComputeSet) -> None:
         """Records the layout of each array that a compute set writes; without a partition it is row-major."""
-        if RANDOM_BITS in compute_set.effort.elements:
+        if RANDOM_BITS in compute_set.work_estimate.elements:
             self.random_bits |= {span.buffer for span in compute_set.writes}
         for span in compute_set.writes:
             found = layout_of(span.buffer, span.partition, compute_set.units)

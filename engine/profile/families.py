@@ -22,7 +22,7 @@ STREAMS = (infeed_copy, infeed_row, outfeed_copy, outfeed_row)
 
 
 @dataclass(frozen=True, slots=True)
-class Superstep:
+class SuperstepCost:
     """Cycles, number of tiles used, and temporary bytes that each of them holds for this superstep alone.
 
     `received_bytes` of the temporary ones come by exchange; `method` is the vertex chosen by a planner.
@@ -37,19 +37,19 @@ class Superstep:
     method: str = ""
 
 
-Estimator = Callable[[ComputeSet, Layouts, Target, Assumptions], Superstep | None]
+Estimator = Callable[[ComputeSet, Layouts, Target, Assumptions], SuperstepCost | None]
 
 
 def family_step(
     compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
-) -> Superstep | None:
+) -> SuperstepCost | None:
     """Cost of a compute set that has an estimator of its own; None for all others."""
     if is_padding(compute_set):
-        return Superstep(0, 0, 0, 0, 0)
+        return SuperstepCost(0, 0, 0, 0, 0)
     if has_codelet(compute_set.work, *STREAMS):
         # Streams access tile memory directly, and their time counts as the host's: one sync starts them.
-        return Superstep(0, 0, target.sync_cycles, 0, 0)
-    estimator = next((ESTIMATORS[o] for o in compute_set.effort.elements if o in ESTIMATORS), None)
+        return SuperstepCost(0, 0, target.sync_cycles, 0, 0)
+    estimator = next((ESTIMATORS[o] for o in compute_set.work_estimate.elements if o in ESTIMATORS), None)
     if estimator is None or isinstance(compute_set.work, FusedLoop):
         return None
     return estimator(compute_set, layouts, target, assumptions)
@@ -61,12 +61,14 @@ def is_padding(compute_set: ComputeSet) -> bool:
     if isinstance(loop, FusedLoop):
         if loop.nest.reductions or any(isinstance(node, Apply) for node in loop.nest.nodes):
             return False
-    elif set(compute_set.effort.elements) - {"copy"}:
+    elif set(compute_set.work_estimate.elements) - {"copy"}:
         return False
     return bool(compute_set.writes) and all(span.buffer.permanent for span in compute_set.writes)
 
 
-def _lookup(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep | None:
+def _lookup(
+    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
+) -> SuperstepCost | None:
     """Cost of a gather of whole slices; None for others, which are element-wise copies."""
     lookup = lookup_of(compute_set)
     return None if lookup is None else lookup_step(lookup, target, assumptions)
@@ -74,11 +76,11 @@ def _lookup(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptio
 
 def lookup_of(compute_set: ComputeSet) -> Lookup | None:
     """The look-up of a compute set that gathers whole slices; None for all others."""
-    effort = compute_set.effort
-    elements = effort.elements.get("gather", 0)
-    if not effort.lookups or not elements or isinstance(compute_set.work, FusedLoop):
+    work_estimate = compute_set.work_estimate
+    elements = work_estimate.elements.get("gather", 0)
+    if not work_estimate.lookups or not elements or isinstance(compute_set.work, FusedLoop):
         return None
-    return _lookup_in(compute_set, elements // effort.lookups, False)
+    return _lookup_in(compute_set, elements // work_estimate.lookups, False)
 
 
 def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
@@ -86,8 +88,12 @@ def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
 
     None, too, where the start of the slice in each iteration is known at compile time.
     """
-    updates = "dynamic-update-slice" in compute_set.effort.elements
-    if not updates and "dynamic-slice" not in compute_set.effort.elements or isinstance(compute_set.work, FusedLoop):
+    updates = "dynamic-update-slice" in compute_set.work_estimate.elements
+    if (
+        not updates
+        and "dynamic-slice" not in compute_set.work_estimate.elements
+        or isinstance(compute_set.work, FusedLoop)
+    ):
         return None
     array, box = (
         (compute_set.writes[0], compute_set.reads[0]) if updates else (compute_set.reads[0], compute_set.writes[0])
@@ -104,29 +110,31 @@ def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
     return Lookup(table.dimensions[sliced[0]], max(1, width), lookups, table.dtype.itemsize, updates, away)
 
 
-def lookup_step(lookup: Lookup, target: Target, assumptions: Assumptions) -> Superstep:
+def lookup_step(lookup: Lookup, target: Target, assumptions: Assumptions) -> SuperstepCost:
     """Cost of the plan of a look-up."""
     plan = plan_lookup(lookup, target, assumptions.slice_proportion())
     held = plan.temporary_bytes
-    return Superstep(plan.compute, plan.exchange, plan.sync, plan.tiles, held, held, "slices")
+    return SuperstepCost(plan.compute, plan.exchange, plan.sync, plan.tiles, held, held, "slices")
 
 
-def _update(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep | None:
+def _update(
+    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
+) -> SuperstepCost | None:
     """Cost of a scatter of whole slices, with the operations on its sums that are fused into it."""
-    effort = compute_set.effort
-    elements = effort.elements.get("scatter", 0)
-    if not effort.lookups or not elements:
+    work_estimate = compute_set.work_estimate
+    elements = work_estimate.elements.get("scatter", 0)
+    if not work_estimate.lookups or not elements:
         return None
-    step = lookup_step(_lookup_in(compute_set, max(1, elements // effort.lookups), True), target, assumptions)
-    kind = kind_of(effort.element_type)
-    rest = [(opcode, count) for opcode, count in effort.elements.items() if opcode != "scatter"]
+    step = lookup_step(_lookup_in(compute_set, max(1, elements // work_estimate.lookups), True), target, assumptions)
+    kind = kind_of(work_estimate.element_type)
+    rest = [(opcode, count) for opcode, count in work_estimate.elements.items() if opcode != "scatter"]
     table = max(span.buffer.shape.elements for span in compute_set.writes)
     operations = tuple((opcode, kind) for opcode, count in rest for _ in range(max(1, count // max(1, table))))
     if not operations:
         return step
     run = spread(table, compute_set.writes[0].buffer.shape.dtype.itemsize, target)
     more = vertex_cycles(operations, run.per_tile, target)
-    return Superstep(
+    return SuperstepCost(
         step.compute + more,
         step.exchange,
         step.sync,
@@ -142,19 +150,19 @@ def _lookup_in(compute_set: ComputeSet, width: int, updates: bool) -> Lookup:
     return Lookup(
         rows=max(1, table.shape.elements // max(1, width)),
         width=max(1, width),
-        lookups=compute_set.effort.lookups,
+        lookups=compute_set.work_estimate.lookups,
         item_bytes=table.shape.dtype.itemsize,
         updates=updates,
         away=not updates and table.kind != "variable",
     )
 
 
-def _sort(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
+def _sort(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> SuperstepCost:
     """Cost of a bitonic sort: with n = 2^b elements b (b + 1) / 2 rounds, those over long distances between tiles."""
     shape = compute_set.reads[0].buffer.shape
     item = sum(span.buffer.shape.dtype.itemsize for span in compute_set.reads)
     elements = max(1, shape.elements)
-    bits = max(1, compute_set.effort.elements["sort"] // elements)
+    bits = max(1, compute_set.work_estimate.elements["sort"] // elements)
     run = spread(elements, item, target)
     inside = min(bits, max(0, run.per_tile.bit_length() - 1))
     rounds = bits * (bits + 1) // 2
@@ -162,7 +170,7 @@ def _sort(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions
     between = rounds - within
     each = vertex_cycles((("sort", "f32"),), run.per_tile, target)
     received = run.per_tile * item
-    return Superstep(
+    return SuperstepCost(
         compute=rounds * each,
         exchange=between * exchange_cycles(received, target),
         sync=(1 + between) * target.sync_cycles,
@@ -173,7 +181,9 @@ def _sort(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions
     )
 
 
-def _triangular_solve(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
+def _triangular_solve(
+    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
+) -> SuperstepCost:
     a, b = (span.buffer.shape for span in compute_set.reads[:2])
     size = a.dimensions[-1]
     matrices = a.elements // max(1, size * size)
@@ -182,16 +192,16 @@ def _triangular_solve(compute_set: ComputeSet, layouts: Layouts, target: Target,
     return _of(triangular_solve(matrices, size, max(1, b.elements // max(1, matrices * size)), target, options, block))
 
 
-def _cholesky(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
+def _cholesky(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> SuperstepCost:
     a = compute_set.reads[0].buffer.shape
     size = a.dimensions[-1]
     options = assumptions.product_options(compute_set.op_name)
     return _of(cholesky(a.elements // max(1, size * size), size, target, options, assumptions.cholesky_block))
 
 
-def _of(found: Factorization) -> Superstep:
+def _of(found: Factorization) -> SuperstepCost:
     held = found.temporary_bytes
-    return Superstep(found.compute, found.exchange, found.sync, found.tiles, held, held, "blocks")
+    return SuperstepCost(found.compute, found.exchange, found.sync, found.tiles, held, held, "blocks")
 
 
 ESTIMATORS: dict[str, Estimator] = {

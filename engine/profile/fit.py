@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import ceil
 
 from engine.errors import OutOfTileMemory
-from engine.profile.account import Account, account
 from engine.profile.code import sizes, stack_bytes
 from engine.profile.levers import Lever, levers
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.vertices import tables
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.work.fused_loop import FusedLoop
@@ -30,7 +30,7 @@ def certainly_fits(program: Program, target: Target, assumptions: Assumptions = 
     A linear mapping puts no more of an array on a tile than its even share and a run of the least size. A plan's
     temporary bytes keep to the proportion that the options grant; all other received bytes are bounded by `_brought`.
     """
-    room = target.bytes_per_tile
+    capacity = target.bytes_per_tile
     options = (assumptions.product_options(), assumptions.product_options(convolution=True))
     granted = max(o.memory_proportion for o in (*options, *(o for _, o in assumptions.layers)))
     if granted + SMALL > 1:
@@ -41,7 +41,10 @@ def certainly_fits(program: Program, target: Target, assumptions: Assumptions = 
     arrays |= {*program.feeds.values(), *program.variables.values(), *program.outputs}
     held = sum(ceil(b.shape.bytes / computing.tiles) + least for b in arrays if b.kind != "queue")
     brought = max((_brought(c, computing) for c in program.compute_sets), default=0)
-    return held + brought + len(program.compute_sets) * _fixed_bytes() + _always(computing, assumptions) <= SMALL * room
+    return (
+        held + brought + len(program.compute_sets) * _fixed_bytes() + _always(computing, assumptions)
+        <= SMALL * capacity
+    )
 
 
 def check_fit(
@@ -53,21 +56,21 @@ def check_fit(
     """
     if certainly_fits(program, target, assumptions):
         return
-    found = account(program, target, assumptions=assumptions)
+    found = estimate(program, target, assumptions=assumptions)
     if not found.fits:
         error = out_of_tile_memory(found, levers(program, found) if proposing else None)
         error.program = program
         raise error
 
 
-def out_of_tile_memory(found: Account, helps: list[Lever] | None = None) -> OutOfTileMemory:
-    """The error for a cost report that does not fit, with the report as `account` and `helps` as `levers`."""
+def out_of_tile_memory(found: Estimate, helps: list[Lever] | None = None) -> OutOfTileMemory:
+    """The error for a cost report that does not fit, with the report as `estimate` and `helps` as `levers`."""
     error = OutOfTileMemory("\n".join([*_situation(found), *_remedies(found, helps), *ALL_THE_SAME]))
-    error.account, error.levers = found, tuple(helps or ())
+    error.estimate, error.levers = found, tuple(helps or ())
     return error
 
 
-def _situation(found: Account) -> list[str]:
+def _situation(found: Estimate) -> list[str]:
     memory, target = found.memory, found.target
     over = memory.peak_fullest - target.bytes_per_tile
     where = found.costs[memory.peak_at].label if found.costs else "the start"
@@ -82,15 +85,15 @@ def _situation(found: Account) -> list[str]:
     return lines
 
 
-def _ipu(found: Account) -> str:
+def _ipu(found: Estimate) -> str:
     """Words for the fullest IPU of a pipeline; empty without one."""
     if found.pipeline is None:
         return ""
-    fullest = max(found.pipeline.ipus, key=lambda each: each.account.memory.peak_fullest)
+    fullest = max(found.pipeline.ipus, key=lambda each: each.estimate.memory.peak_fullest)
     return f" of IPU {fullest.ipu} (stages {', '.join(map(str, fullest.stages))})"
 
 
-def _remedies(found: Account, helps: list[Lever] | None) -> list[str]:
+def _remedies(found: Estimate, helps: list[Lever] | None) -> list[str]:
     """Lines that propose the changes that suffice, alone or together; empty if none were estimated."""
     if found.pipeline is not None:
         return [
@@ -123,7 +126,7 @@ def _always(target: Target, assumptions: Assumptions) -> int:
 
 def _brought(compute_set: ComputeSet, target: Target) -> int:
     """Most bytes that a tile receives; 0 for floating-point products, whose planner bounds them."""
-    if compute_set.effort.multiply_adds and compute_set.effort.element_type.startswith(("f", "bf")):
+    if compute_set.work_estimate.multiply_adds and compute_set.work_estimate.element_type.startswith(("f", "bf")):
         return 0
     loop = compute_set.work
     if not isinstance(loop, FusedLoop):

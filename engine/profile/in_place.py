@@ -14,8 +14,8 @@ def states_in_place(program: Program) -> dict[Buffer, Buffer]:
 
 def copied(compute_set: ComputeSet) -> tuple[Buffer, Buffer] | None:
     """Source and destination of a compute set that only copies an array; None for all others."""
-    effort, spans = compute_set.effort, (compute_set.reads, compute_set.writes)
-    if set(effort.elements) - {"copy"} or effort.multiply_adds or any(len(each) != 1 for each in spans):
+    work_estimate, spans = compute_set.work_estimate, (compute_set.reads, compute_set.writes)
+    if set(work_estimate.elements) - {"copy"} or work_estimate.multiply_adds or any(len(each) != 1 for each in spans):
         return None
     source, target = compute_set.reads[0].buffer, compute_set.writes[0].buffer
     return (source, target) if source.shape == target.shape and source is not target else None

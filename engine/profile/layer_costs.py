@@ -16,9 +16,9 @@ from engine.partition.marks import accumulator_of, is_mark
 from engine.partition.part_steps import stage_of_mark, update_stages
 from engine.partition.pipeline import PipelineSource
 from engine.passes.rewriting import rewrite
-from engine.profile.account import Account, account
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
-from engine.profile.pipeline_account import Build, elementwise_cycles
+from engine.profile.pipeline_estimate import Build, elementwise_cycles
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.stage_balance import Crossing, LayerCost, LayerProfile
 from engine.program.program import Program
 from engine.target import Target
@@ -47,7 +47,7 @@ def layer_profile(
     build: Build,
     uncut: frozenset[int] = frozenset(),
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
-) -> tuple[LayerProfile, Account]:
+) -> tuple[LayerProfile, Estimate]:
     """Profile of the layers `names` of a step, whose parts are those of `source`; and the unsplit step's cost report.
 
     Instructions without a scope belong to the layer in which they are placed (the loss to the last), an update to that
@@ -56,7 +56,7 @@ def layer_profile(
     layers = [_Layer(name) for name in names]
     unsplit = without_marks(source.module)
     program = build(unsplit, list(source.roles), dict(constants))
-    found = account(program, target, assumptions=assumptions)
+    found = estimate(program, target, assumptions=assumptions)
     updates = update_stages(source.module, source.parts, source.placement)
     plans = source.plans(recompute="none")
     owners = _owners(source, plans) | updates
@@ -91,7 +91,7 @@ def _owners(source: PipelineSource, plans: Sequence[PartPlan]) -> dict[int, int]
 
 
 def _attribute(
-    layers: list[_Layer], program: Program, found: Account, source: PipelineSource, owners: Mapping[int, int]
+    layers: list[_Layer], program: Program, found: Estimate, source: PipelineSource, owners: Mapping[int, int]
 ) -> None:
     """Adds each compute set's cycles to its part."""
     placed = _by_name(source)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from engine.profile.account import Account
 from engine.profile.changes import IPUS, Change, Estimator, Lever, halved, offloading
+from engine.profile.program_estimate import Estimate
 from engine.program.program import Program
 
 __all__ = ["IPUS", "Lever", "levers", "together"]
@@ -14,7 +14,7 @@ WORTH_SAYING = 0.005
 """Fraction of the fullest tile's peak; levers that save less are omitted."""
 
 
-def levers(program: Program, found: Account) -> list[Lever]:
+def levers(program: Program, found: Estimate) -> list[Lever]:
     """The changes that would save memory, preceded by those that fit only together where none suffices alone.
 
     The smaller batch is the largest that fits, at most half the batch; a pipeline has the fewest IPUs that suffice,

@@ -50,14 +50,14 @@ class TileMemory:
 
     `peak_bytes` has each tile's own maximum over the step, reached at compute set `peak_at` (the first such). The
     arrays of `categories`, whose keys are CATEGORIES, add up to it: the bytes on each tile at its own peak.
-    `pieces`, one for each LiveTensor, and the `fixed` bytes of code and vertex state are what it is computed from.
+    `blocks`, one for each LiveTensor, and the `fixed` bytes of code and vertex state are what it is computed from.
     """
 
     always_live_bytes: np.ndarray
     peak_bytes: np.ndarray
     peak_at: np.ndarray
     categories: dict[str, np.ndarray]
-    pieces: tuple[LiveRange, ...] = field(default=(), repr=False)
+    blocks: tuple[LiveRange, ...] = field(default=(), repr=False)
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -66,15 +66,15 @@ class TileMemory:
         return int(self.peak_bytes.argmax())
 
 
-def tile_memory(pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> TileMemory:
+def tile_memory(blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> TileMemory:
     """Memory of the tiles from live ranges; `fixed` are the always live bytes [tiles] of code and state by category."""
-    always, peak, peak_at = follow(pieces, fixed, compute_sets)
-    categories = _at_peak(pieces, fixed, peak_at)
-    return TileMemory(always, peak, peak_at, categories, tuple(pieces), dict(fixed))
+    always, peak, peak_at = follow(blocks, fixed, compute_sets)
+    categories = _at_peak(blocks, fixed, peak_at)
+    return TileMemory(always, peak, peak_at, categories, tuple(blocks), dict(fixed))
 
 
 def follow(
-    pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int
+    blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Always live bytes (int64), peak bytes (int64) and the compute set of each peak (int32), each [tiles]."""
     always = np.zeros(len(next(iter(fixed.values()))), np.int64)
@@ -82,12 +82,12 @@ def follow(
         always += size
     starting: list[list[TileMapping]] = [[] for _ in range(max(1, compute_sets))]
     ending: list[list[TileMapping]] = [[] for _ in starting]
-    for piece in pieces:
-        if piece.first < 0:
-            piece.placement.add_to(always)
+    for block in blocks:
+        if block.first < 0:
+            block.placement.add_to(always)
         else:
-            starting[piece.first].append(piece.placement)
-            ending[min(piece.last, len(ending) - 1)].append(piece.placement)
+            starting[block.first].append(block.placement)
+            ending[min(block.last, len(ending) - 1)].append(block.placement)
     now, peak, peak_at = always.copy(), always.copy(), np.zeros(len(always), np.int32)
     for at, begun in enumerate(starting):
         for placement in begun:
@@ -101,19 +101,19 @@ def follow(
 
 
 def _at_peak(
-    pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], peak_at: np.ndarray
+    blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], peak_at: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Bytes on each tile at its own peak, by category."""
     none = np.zeros(len(peak_at), np.int64)
     categories = {name: np.array(fixed.get(name, none), np.int64) for name in CATEGORIES}
-    for piece in pieces:
-        where = piece.placement.numbers()
+    for block in blocks:
+        where = block.placement.numbers()
         if not len(where):
             continue
-        sizes = np.full(len(where), piece.placement.per_tile, np.int64)
-        sizes[-1] = piece.placement.last_tile
-        if piece.first >= 0:
+        sizes = np.full(len(where), block.placement.per_tile, np.int64)
+        sizes[-1] = block.placement.last_tile
+        if block.first >= 0:
             at = peak_at[where]
-            sizes *= (piece.first <= at) & (at <= piece.last)
-        categories[piece.category][where] += sizes
+            sizes *= (block.first <= at) & (at <= block.last)
+        categories[block.category][where] += sizes
     return categories

@@ -53,10 +53,15 @@ def _looped(program: Program) -> list[bool]:
 
 
 def _take_rows(
-    program: Program, whole: Buffer, places: Sequence[int], looped: list[bool], rows: dict[Buffer, Buffer], taken: bool
+    program: Program,
+    whole: Buffer,
+    positions: Sequence[int],
+    looped: list[bool],
+    rows: dict[Buffer, Buffer],
+    taken: bool,
 ) -> None:
     found = {}
-    for at in places:
+    for at in positions:
         compute_set = program.compute_sets[at]
         spans = compute_set.writes if taken else compute_set.reads
         row = next((s.buffer for s in spans if _is_row(s.buffer, whole)), None)
@@ -77,7 +82,7 @@ def _is_row(row: Buffer, whole: Buffer) -> bool:
 
 
 def _copies_variable(compute_set: ComputeSet, copied: Buffer) -> bool:
-    if compute_set.effort.multiply_adds or len(compute_set.reads) != 1:
+    if compute_set.work_estimate.multiply_adds or len(compute_set.reads) != 1:
         return False
     read = compute_set.reads[0].buffer
     return read.kind == "variable" and read.shape.elements == copied.shape.elements

@@ -16,8 +16,8 @@ class Product:
     """C[batch, row, column] = sum over k of A[batch, row, k] * B[batch, k, column], inputs "f32" or "f16".
 
     `distinct_a` and `distinct_b` are the elements that the operands really have: fewer than rows * k where an element
-    is read several times. `resident` is the operand, "a" or "b", that is on the tiles that need it; `turned` names the
-    transposed ones, "", "a", "b" or "ab", whose k is not innermost in memory.
+    is read several times. `resident` is the operand, "a" or "b", that is on the tiles that need it; `transposed` names
+    the transposed ones, "", "a", "b" or "ab", whose k is not innermost in memory.
     """
 
     batches: int
@@ -28,7 +28,7 @@ class Product:
     distinct_a: int
     distinct_b: int
     resident: str = ""
-    turned: str = ""
+    transposed: str = ""
 
     @property
     def convolution(self) -> Convolution:
@@ -37,7 +37,7 @@ class Product:
             ConvolutionSize(groups=self.batches, batch=self.rows, inputs=self.k, outputs=self.columns),
             self.element_type,
             self.resident,
-            self.turned,
+            self.transposed,
             reuse_a=min(1.0, self.distinct_a / max(1, self.batches * self.rows * self.k)),
             reuse_b=min(1.0, self.distinct_b / max(1, self.batches * self.columns * self.k)),
         )

@@ -19,7 +19,7 @@ from engine.profile.names import buffer_names, layer_in
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.recomputation import recomputation
 from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, stretches, uses_of
-from engine.profile.superstep import Superstep
+from engine.profile.superstep import SuperstepCost
 from engine.program.program import Buffer, Program
 from engine.target import Target
 
@@ -54,7 +54,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MemoryAccount:
+class MemoryEstimate:
     """Memory of a step: totals, tile by tile, and array by array.
 
     `streams_fit` is False where I/O tiles cannot hold the stream buffers, which then are on the other tiles. The
@@ -69,18 +69,18 @@ class MemoryAccount:
     again: frozenset[int] = frozenset()
 
 
-def account_memory(
+def estimate_memory(
     program: Program,
-    supersteps: Sequence[Superstep],
+    supersteps: Sequence[SuperstepCost],
     target: Target,
     layouts: Layouts | None = None,
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
-) -> MemoryAccount:
+) -> MemoryEstimate:
     """Memory over one step of a program whose compute sets cost `supersteps`.
 
     `layouts` knows the products that determine the homes of variables.
     """
-    return _Accountant(program, supersteps, target, layouts or Layouts(program.compute_sets), assumptions).run()
+    return _MemoryEstimator(program, supersteps, target, layouts or Layouts(program.compute_sets), assumptions).run()
 
 
 def streams_fit(
@@ -90,8 +90,8 @@ def streams_fit(
     if not assumptions.io_tiles:
         return True
     held = sum(b.shape.bytes for b, category in categories.items() if category == STREAM_BUFFERS and b not in on_host)
-    room = assumptions.io_tiles * target.bytes_per_tile * assumptions.io_tile_memory_proportion
-    return held * (2 if assumptions.overlapped_io else 1) <= room
+    capacity = assumptions.io_tiles * target.bytes_per_tile * assumptions.io_tile_memory_proportion
+    return held * (2 if assumptions.overlapped_io else 1) <= capacity
 
 
 def always_live_buffers(program: Program) -> dict[Buffer, str]:
@@ -106,13 +106,13 @@ def always_live_buffers(program: Program) -> dict[Buffer, str]:
     return found
 
 
-class _Accountant:
+class _MemoryEstimator:
     """Maps arrays to tiles and computes their liveness."""
 
     def __init__(
         self,
         program: Program,
-        supersteps: Sequence[Superstep],
+        supersteps: Sequence[SuperstepCost],
         target: Target,
         layouts: Layouts,
         assumptions: Assumptions,
@@ -129,11 +129,11 @@ class _Accountant:
         self.streams_fit = streams_fit(self.categories, self.lives.on_host, target, assumptions)
         if assumptions.io_tiles and self.streams_fit:
             self.stream_tiles = Placer(replace(target, tiles=assumptions.io_tiles), computing.tiles)
-        self.pieces: list[LiveRange] = []
+        self.blocks: list[LiveRange] = []
         self.tensors: list[LiveTensor] = []
         self.last = max(0, len(program.compute_sets) - 1)
 
-    def run(self) -> MemoryAccount:
+    def run(self) -> MemoryEstimate:
         elsewhere = self.lives.on_host | self.offloaded.keys()
         always = {b: kind for b, kind in always_live_buffers(self.program).items() if b not in elsewhere}
         homes = self._homes()
@@ -142,12 +142,12 @@ class _Accountant:
         for buffer, uses in uses_of(self.program, self.offloaded, self.in_place).items():
             for first, last in stretches(uses):
                 self._array(buffer, first, last, homes.get(buffer))
-        places = self._arrays_of_the_step(always.keys() | self.offloaded.keys() | self.in_place.keys())
+        positions = self._arrays_of_the_step(always.keys() | self.offloaded.keys() | self.in_place.keys())
         for at, (compute_set, step) in enumerate(zip(self.program.compute_sets, self.supersteps, strict=True)):
             if step.temporary_bytes:
                 name = f"exchanged for {readable_name(compute_set.op_name, compute_set.name)}"
-                where = places[at].sized(step.temporary_bytes)
-                self._piece(
+                where = positions[at].sized(step.temporary_bytes)
+                self._block(
                     name,
                     layer_of(compute_set.op_name),
                     "",
@@ -157,21 +157,21 @@ class _Accountant:
                     category=EXCHANGE_BUFFERS,
                 )
         with_code, stacks = self.assumptions.code_bytes, self.assumptions.stack_bytes
-        fixed = fixed_bytes(self.program.compute_sets, self.supersteps, places, self.target, with_code, stacks)
+        fixed = fixed_bytes(self.program.compute_sets, self.supersteps, positions, self.target, with_code, stacks)
         again = self._recompute(fixed)
-        tiles = tile_memory(self.pieces, fixed, self.last + 1)
+        tiles = tile_memory(self.blocks, fixed, self.last + 1)
         memory = self._memory(always, fixed, tiles)
         remote = remote_memory(self.program, self.offloaded, self.assumptions, self.in_place)
-        return MemoryAccount(memory, tiles, tuple(self.tensors), remote, self.streams_fit, again)
+        return MemoryEstimate(memory, tiles, tuple(self.tensors), remote, self.streams_fit, again)
 
     def _recompute(self, fixed: dict[str, np.ndarray]) -> frozenset[int]:
         """Drops activations that are recomputed, if the options ask for it; returns the compute sets that run twice."""
-        found = recomputation(self.program, self.pieces, fixed) if self.assumptions.recomputes else None
+        found = recomputation(self.program, self.blocks, fixed) if self.assumptions.recomputes else None
         if found is None:
             return frozenset()
-        pairs = zip(found.sources, found.pieces, strict=True)
+        pairs = zip(found.sources, found.blocks, strict=True)
         self.tensors = [replace(self.tensors[n], first=max(p.first, 0), last=p.last) for n, p in pairs]
-        self.pieces = found.pieces
+        self.blocks = found.blocks
         return found.again
 
     def _homes(self) -> dict[Buffer, int]:
@@ -191,14 +191,14 @@ class _Accountant:
                 starting[max(first, 0)].append(buffer)
         for buffer in starting[0] if not self.program.compute_sets else ():
             self._array(buffer, 0, self.last, None)
-        places = []
+        positions = []
         for at, (compute_set, step) in enumerate(zip(self.program.compute_sets, self.supersteps, strict=True)):
             start = self.compute_tiles.next
             for buffer in starting[at]:
-                tiles = step.tiles if compute_set.effort.multiply_adds else None
+                tiles = step.tiles if compute_set.work_estimate.multiply_adds else None
                 self._array(buffer, at, self.lives.spans[buffer][1], tiles)
-            places.append(self.compute_tiles.work(start, step.tiles))
-        return places
+            positions.append(self.compute_tiles.work(start, step.tiles))
+        return positions
 
     def _array(self, buffer: Buffer, first: int, last: int, tiles: int | None) -> None:
         name = self.names.get(buffer, buffer.name)
@@ -207,7 +207,7 @@ class _Accountant:
         placement = placer.place(buffer.shape.elements, buffer.shape.dtype.itemsize, tiles)
         if category == STREAM_BUFFERS and self.assumptions.overlapped_io and self.streams_fit:
             placement = placement.scaled(2)
-        self._piece(
+        self._block(
             name,
             layer_in(name),
             str(buffer.shape),
@@ -218,7 +218,7 @@ class _Accountant:
             buffer=buffer,
         )
 
-    def _piece(
+    def _block(
         self,
         name: str,
         layer: str,
@@ -231,7 +231,7 @@ class _Accountant:
         buffer: Buffer | None = None,
     ) -> None:
         last = min(last, self.last)
-        self.pieces.append(LiveRange(placement, first, last, category, buffer))
+        self.blocks.append(LiveRange(placement, first, last, category, buffer))
         always = first < 0
         self.tensors.append(LiveTensor(name, layer, shape, placement.bytes, max(first, 0), last, always, category))
 
@@ -273,4 +273,4 @@ def _names(program: Program, lives: Lives) -> dict[Buffer, str]:
     return names
 
 
-__all__ = ["Memory", "MemoryAccount", "Tensor", "account_memory", "always_live_buffers", "buffer_names"]
+__all__ = ["Memory", "MemoryEstimate", "Tensor", "estimate_memory", "always_live_buffers", "buffer_names"]

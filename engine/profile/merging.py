@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from engine.codelets.queues import infeed_copy, infeed_row
 from engine.profile.exchange import Layouts
-from engine.profile.families import Superstep, lookup_of, lookup_step
+from engine.profile.families import SuperstepCost, lookup_of, lookup_step
 from engine.profile.options import Assumptions
 from engine.profile.plan import best_plan
 from engine.profile.superstep import options_of, product_of, product_step
@@ -19,18 +19,18 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.records import has_codelet
 from engine.target import Target
 
-FREE = Superstep(0, 0, 0, 0, 0)
+FREE = SuperstepCost(0, 0, 0, 0, 0)
 Group = list[int]
 
 
 def merge_supersteps(
     program: Program,
-    steps: Sequence[Superstep],
+    steps: Sequence[SuperstepCost],
     layouts: Layouts,
     target: Target,
     assumptions: Assumptions,
     planning: Sequence[Assumptions] | None = None,
-) -> list[Superstep]:
+) -> list[SuperstepCost]:
     """The supersteps of a program, merged as `assumptions.optimizations` asks for.
 
     `planning` has the options of each compute set, the same object for those that may be merged.
@@ -53,7 +53,7 @@ class _Merger:
     def __init__(
         self,
         program: Program,
-        steps: list[Superstep],
+        steps: list[SuperstepCost],
         layouts: Layouts,
         target: Target,
         planning: Sequence[Assumptions],
@@ -73,7 +73,7 @@ class _Merger:
     def combine(
         self,
         key_of: Callable[[ComputeSet], Hashable | None],
-        together: Callable[[Group], Superstep],
+        together: Callable[[Group], SuperstepCost],
         most_bytes: int | None = None,
     ) -> None:
         """Merges compute sets of one key that are in the same regions and do not depend on each other."""
@@ -88,7 +88,7 @@ class _Merger:
                 if len(group) > 1:
                     self._charge(group, together(group))
 
-    def _charge(self, group: Group, whole: Superstep) -> None:
+    def _charge(self, group: Group, whole: SuperstepCost) -> None:
         self.merged.update(group)
         self.steps[group[0]] = whole
         for at in group[1:]:
@@ -122,13 +122,13 @@ class _Merger:
                 more |= _written(each)
         return more
 
-    def one_lookup(self, group: Group) -> Superstep:
+    def one_lookup(self, group: Group) -> SuperstepCost:
         """Cost of all look-ups of a group in one plan."""
         lookups = [found for at in group if (found := lookup_of(self.compute_sets[at]))]
         whole = replace(lookups[0], lookups=sum(each.lookups for each in lookups))
         return lookup_step(whole, self.target, self.planning[group[0]])
 
-    def one_product(self, group: Group) -> Superstep:
+    def one_product(self, group: Group) -> SuperstepCost:
         """Cost of one product with the shared operand, and all rows or columns of the others."""
         first = self.compute_sets[group[0]]
         products = [product_of(self.compute_sets[at], self.layouts) for at in group]
@@ -146,17 +146,17 @@ class _Merger:
         """Key function: operand `number` of a product, and the types and sizes that must agree to share it."""
 
         def key(compute_set: ComputeSet) -> Hashable | None:
-            effort = compute_set.effort
-            if not effort.multiply_adds or effort.convolution is not None or len(compute_set.reads) < 2:
+            work_estimate = compute_set.work_estimate
+            if not work_estimate.multiply_adds or work_estimate.convolution is not None or len(compute_set.reads) < 2:
                 return None
-            if not effort.element_type.startswith(("f", "bf")):
+            if not work_estimate.element_type.startswith(("f", "bf")):
                 return None
             product = product_of(compute_set, self.layouts)
             kept = product.rows if number == 0 else product.columns
             return (
                 compute_set.reads[number].buffer,
-                effort.element_type,
-                effort.partials_type,
+                work_estimate.element_type,
+                work_estimate.partials_type,
                 product.batches,
                 product.k,
                 kept,
@@ -164,12 +164,12 @@ class _Merger:
 
         return key
 
-    def reductions(self, group: Group) -> Superstep:
+    def reductions(self, group: Group) -> SuperstepCost:
         """Cost of a group of reductions: the work of all, the most syncs of one, and one start-up of the exchange."""
         steps = [self.steps[at] for at in group]
         exchanged = [each for each in steps if each.exchange]
         saved = max(0, len(exchanged) - 1) * self.target.exchange_start_cycles
-        return Superstep(
+        return SuperstepCost(
             compute=sum(each.compute for each in steps),
             exchange=sum(each.exchange for each in steps) - saved,
             sync=max(each.sync for each in steps),
@@ -197,6 +197,6 @@ def _reduction_of(compute_set: ComputeSet) -> Hashable | None:
     loop = compute_set.work
     return (
         "reduction"
-        if isinstance(loop, FusedLoop) and loop.nest.reductions and not compute_set.effort.multiply_adds
+        if isinstance(loop, FusedLoop) and loop.nest.reductions and not compute_set.work_estimate.multiply_adds
         else None
     )

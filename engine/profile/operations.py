@@ -15,7 +15,7 @@ layer = cache(layer_of)
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperationCounts:
     """Work of one execution of a compute set. `unit` is "AMP" for products on the matrix engines, else "vector".
 
     `element_type` is that of the operands of products, else of the result; `flop` counts two for a multiply-add and
@@ -29,17 +29,17 @@ class Operation:
     bytes: int = 0
 
 
-def operation_of(compute_set: ComputeSet) -> Operation:
+def operation_of(compute_set: ComputeSet) -> OperationCounts:
     """The work of one execution of a compute set."""
-    effort = compute_set.effort
-    on_amp = effort.multiply_adds > 0 and kind_of(effort.element_type) != "integer"
+    work_estimate = compute_set.work_estimate
+    on_amp = work_estimate.multiply_adds > 0 and kind_of(work_estimate.element_type) != "integer"
     spans = compute_set.writes or compute_set.reads
-    element_type = effort.element_type if on_amp else spans[0].buffer.shape.element_type if spans else ""
-    if effort.multiply_adds:
-        flop = 2 * effort.multiply_adds
+    element_type = work_estimate.element_type if on_amp else spans[0].buffer.shape.element_type if spans else ""
+    if work_estimate.multiply_adds:
+        flop = 2 * work_estimate.multiply_adds
     else:
         work = work_of(compute_set)
         flop = work.points * sum(opcode not in MOVES for opcode, _ in work.operations)
     touched = {span.buffer: span.buffer.shape.bytes for span in (*compute_set.reads, *compute_set.writes)}
     unit = "AMP" if on_amp else "vector"
-    return Operation(layer(compute_set.op_name), unit, element_type, flop, sum(touched.values()))
+    return OperationCounts(layer(compute_set.op_name), unit, element_type, flop, sum(touched.values()))

@@ -14,11 +14,11 @@ from engine.partition.pipeline import PipelineSource
 from engine.partition.schedule import Recomputation, ScheduleKind
 from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.stages import place, restaged
-from engine.passes.running import run_passes
-from engine.profile.account import Account
+from engine.passes.run_passes import run_passes
 from engine.profile.layer_costs import layer_profile
 from engine.profile.options import Assumptions
-from engine.profile.pipeline_account import Build, PipelineStep, account_pipeline
+from engine.profile.pipeline_estimate import Build, PipelineStep, estimate_pipeline
+from engine.profile.program_estimate import Estimate
 from engine.profile.stage_balance import Balance, Balancer, LayerProfile, usable_bytes
 from engine.shown import Shown
 from engine.target import Target
@@ -59,14 +59,14 @@ class PlanOptions:
 
 @dataclass(frozen=True, repr=False)
 class StagePlan(Shown):
-    """A proposal: `stages[k]` is the stage of layer k, `account` the pipeline's cost report, `unsplit` that of a single
+    """A proposal: `stages[k]` is the stage of layer k, `estimate` the pipeline's, `unsplit` that of a single
     micro-batch on one IPU. `profile` has the costs of layers, `balance` the estimate from which cuts were chosen.
     """
 
     names: tuple[str, ...]
     balance: Balance
-    account: Account
-    unsplit: Account
+    estimate: Estimate
+    unsplit: Estimate
     profile: LayerProfile
 
     @property
@@ -76,14 +76,14 @@ class StagePlan(Shown):
     @property
     def bubble_share(self) -> float:
         """The mean share of an execution, without the update, in which an IPU waits."""
-        assert self.account.pipeline is not None
-        return self.account.pipeline.bubble_share
+        assert self.estimate.pipeline is not None
+        return self.estimate.pipeline.bubble_share
 
     def table(self) -> str:
         """A line for each stage: layers, cycles of a micro-batch, fullest tile, share of the cycles; then bubbles."""
-        pipeline = self.account.pipeline
+        pipeline = self.estimate.pipeline
         assert pipeline is not None
-        target = self.account.target
+        target = self.estimate.target
         what = "training" if pipeline.training else "inference"
         lines = [
             f"Plan for {pipeline.stages} IPUs ({target.title}), {what}, {pipeline.schedule} schedule, "
@@ -93,30 +93,30 @@ class StagePlan(Shown):
         works = pipeline.works
         for each, ipu, work in zip(self.balance.stages, pipeline.ipus, works, strict=True):
             backward = sum(pipeline.part(kind, each.stage).cycles for kind in ("recompute", "backward"))
-            held, room = ipu.account.memory.peak_fullest, target.bytes_per_tile
+            held, capacity = ipu.estimate.memory.peak_fullest, target.bytes_per_tile
             verdict = "fits" if ipu.fits else "too much"
             lines.append(
                 f"{each.stage:>5} {_layers(self.names[each.first : each.end]):<34} "
                 f"{pipeline.part('forward', each.stage).cycles:>10,} {backward:>10,} "
-                f"{held / room:>9.1%} {verdict:>8} {work / max(1, sum(works)):>6.0%}"
+                f"{held / capacity:>9.1%} {verdict:>8} {work / max(1, sum(works)):>6.0%}"
             )
         waits = ", ".join(f"{share:.0%}" for share in pipeline.bubbles.values())
-        gain = self.account.samples_per_second / self._alone()
+        gain = self.estimate.samples_per_second / self._alone()
         words = (
             f"A micro-batch takes {pipeline.period:,} cycles while the pipeline is full, an execution "
             f"{pipeline.cycles:,}; IPUs wait {self.bubble_share:.0%} of it ({waits}). "
-            f"{self.account.samples_per_second:,.0f} samples/s, {gain:.1f} times those of one IPU with the same "
+            f"{self.estimate.samples_per_second:,.0f} samples/s, {gain:.1f} times those of one IPU with the same "
             f"updates, which {'holds the model, too' if self.unsplit.fits else 'does not hold the model'}."
         )
         return "\n".join([*lines, *wrap(words, WIDTH)])
 
     def _alone(self) -> float:
         """Samples per second of one IPU with the same updates, if its memory were large enough."""
-        pipeline, layers = self.account.pipeline, self.profile.layers
+        pipeline, layers = self.estimate.pipeline, self.profile.layers
         assert pipeline is not None
         work = pipeline.micro_batches * sum(each.forward + each.backward for each in layers)
         cycles = work + sum(each.update for each in layers)
-        return self.account.samples_per_replica * self.account.target.clock_hz / (cycles + self.account.host)
+        return self.estimate.samples_per_replica * self.estimate.target.clock_hz / (cycles + self.estimate.host)
 
 
 def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, build: Build) -> StagePlan:
@@ -141,7 +141,7 @@ def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, buil
         balance = _balancer(profile, options, target).best(limit)
         if balance is None:
             break
-        found = step.accounted(balance, options, target, build)
+        found = step.estimated(balance, options, target, build)
         if found.fits:
             return StagePlan(traced.names, balance, found, unsplit, profile)
         # Estimates were too low by the factor `over`: retry with a limit reduced by it.
@@ -166,7 +166,7 @@ def _balancer(profile: LayerProfile, options: PlanOptions, target: Target) -> Ba
 
 
 def _too_large(
-    profile: LayerProfile, options: PlanOptions, target: Target, limit: float, found: Account | None
+    profile: LayerProfile, options: PlanOptions, target: Target, limit: float, found: Estimate | None
 ) -> OutOfTileMemory:
     most = min(MOST_STAGES, len(profile.layers) - len(profile.uncut))
     unit = options.micro_batches // options.stages or 1
@@ -184,12 +184,12 @@ def _too_large(
     )
 
 
-def _fullest(profile: LayerProfile, options: PlanOptions, target: Target, found: Account | None) -> str:
+def _fullest(profile: LayerProfile, options: PlanOptions, target: Target, found: Estimate | None) -> str:
     """Words for the fullest IPU, in the last cuts tried or, by estimate, in those of the shortest period."""
     if found is not None and found.pipeline is not None:
-        each = max(found.pipeline.ipus, key=lambda ipu: ipu.account.memory.peak_fullest)
-        memory = each.account.memory
-        where = each.account.costs[memory.peak_at].label if each.account.costs else "the start"
+        each = max(found.pipeline.ipus, key=lambda ipu: ipu.estimate.memory.peak_fullest)
+        memory = each.estimate.memory
+        where = each.estimate.costs[memory.peak_at].label if each.estimate.costs else "the start"
         return f"{memory.peak_fullest:,} bytes on tile {memory.peak_tile} of IPU {each.ipu} at {where}"
     balance = _balancer(profile, options, target).best()
     assert balance is not None
@@ -215,12 +215,12 @@ class _Layers:
             placement = place(module, self.traced.roles, self.parts, stages, sequential=sequential, empty_stages=True)
         return PipelineSource(module, self.traced.roles, self.parts, placement)
 
-    def accounted(self, balance: Balance, options: PlanOptions, target: Target, build: Build) -> Account:
+    def estimated(self, balance: Balance, options: PlanOptions, target: Target, build: Build) -> Estimate:
         """Cost report of the step in these stages."""
         stage_of = {layer: balance.stage_of(layer) for layer in range(len(self.traced.names))}
         source = self.source(stage_of, options.stages, sequential=options.schedule == "Sequential")
         step = PipelineStep(self.module.name, source, balance.schedule, self.traced.constants)
-        return account_pipeline(step, target, build, assumptions=options.assumptions)
+        return estimate_pipeline(step, target, build, assumptions=options.assumptions)
 
 
 def _layers(names: Sequence[str]) -> str:

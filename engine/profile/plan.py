@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from engine.profile.convolution import Convolution, Cuts, TileShares, pieces, product, received
+from engine.profile.convolution import Convolution, Cuts, TileShares, blocks, product, received
 from engine.profile.cuts import candidate_cuts
 from engine.profile.matrix_engine import (
     PARTIAL_BYTES,
@@ -92,7 +92,7 @@ class _Ways:
 @lru_cache(maxsize=4096)
 def best_plan(convolution: Convolution, target: Target, options: ProductOptions = DEFAULT_OPTIONS) -> Plan:
     """The plan of fewest cycles within the granted memory, else that of least memory."""
-    room = options.memory_proportion * target.bytes_per_tile
+    capacity = options.memory_proportion * target.bytes_per_tile
     fitting: Plan | None = None
     smallest: Plan | None = None
     fewest, passes = 0, 1
@@ -101,7 +101,7 @@ def best_plan(convolution: Convolution, target: Target, options: ProductOptions 
         fewest = min(int(way.cycles.min()) for way in ways)
         for way in ways:
             held = way.received + way.partial
-            fitting = _better(fitting, way, np.where(held <= room, way.cycles, _FAR), held, passes)
+            fitting = _better(fitting, way, np.where(held <= capacity, way.cycles, _FAR), held, passes)
             small = way.at(_least(held, way.cycles), passes)
             if smallest is None or (small.temporary_bytes, small.cycles) < (smallest.temporary_bytes, smallest.cycles):
                 smallest = small
@@ -118,8 +118,8 @@ _FAR = np.iinfo(np.int64).max
 
 def _least(first: np.ndarray, then: np.ndarray) -> int:
     """Index of the minimum of the first array; ties are decided by the second."""
-    places = np.flatnonzero(first == first.min())
-    return int(places[then[places].argmin()])
+    positions = np.flatnonzero(first == first.min())
+    return int(positions[then[positions].argmin()])
 
 
 def _better(found: Plan | None, way: _Ways, cycles: np.ndarray, held: np.ndarray, passes: int) -> Plan | None:
@@ -153,10 +153,10 @@ def _ways_of(
     cuts: Cuts,
     taps_first: bool,
 ) -> list[_Ways]:
-    piece = pieces(convolution, cuts, taps_first)
+    block = blocks(convolution, cuts, taps_first)
     item, partial_item = item_bytes(convolution.element_type), PARTIAL_BYTES[_partials(convolution, partials_type)]
-    bytes_a, bytes_b = received(convolution, piece, cuts)
-    split, results = cuts.k > 1, piece.results
+    bytes_a, bytes_b = received(convolution, block, cuts)
+    split, results = cuts.k > 1, block.results
     summed = results * (cuts.k - 1) // cuts.k * partial_item
     exchange = _transfer(bytes_a, bytes_b, cuts, target)
     exchange = exchange + np.where(split, _cycles_of(summed, target), 0)
@@ -168,10 +168,10 @@ def _ways_of(
     held = np.where(split, results * partial_item + summed, results * partial_item if narrowed else 0)
     if passes > 1:
         # A slice of the kernel, and an update of the result.
-        after = after + (piece.kernel + results) * item // target.vector_bytes
+        after = after + (block.kernel + results) * item // target.vector_bytes
         sync = sync + 2 * target.sync_cycles
     found = []
-    for method, compute, copied in _vertices(convolution, piece, target, partials_type):
+    for method, compute, copied in _vertices(convolution, block, target, partials_type):
         whole = (compute + after) * passes
         exchanged, synced = exchange * passes, sync * passes
         whole = np.maximum(whole, fewest - exchanged - synced)
@@ -180,66 +180,68 @@ def _ways_of(
 
 
 def _vertices(
-    convolution: Convolution, piece: TileShares, target: Target, partials_type: str
+    convolution: Convolution, block: TileShares, target: Target, partials_type: str
 ) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """The applicable vertices: name, cycles, and bytes of operands rearranged for them."""
     size, kind = convolution.size, convolution.element_type
-    item, dimensions = item_bytes(kind), len(piece.taps)
+    item, dimensions = item_bytes(kind), len(block.taps)
     partials = _partials(convolution, partials_type)
-    rows, k = piece.rows, piece.inputs * product(piece.taps, like=piece.inputs)
-    turned_a = piece.source(size) if "a" in convolution.turned else np.zeros_like(rows)
-    turned_b = piece.kernel if "b" in convolution.turned and convolution.resident != "b" else np.zeros_like(rows)
-    turning = _transpose_cycles(turned_a + turned_b, kind)
-    turned = (turned_a + turned_b) * item
+    rows, k = block.rows, block.inputs * product(block.taps, like=block.inputs)
+    transposed_a = block.source(size) if "a" in convolution.transposed else np.zeros_like(rows)
+    transposed_b = (
+        block.kernel if "b" in convolution.transposed and convolution.resident != "b" else np.zeros_like(rows)
+    )
+    turning = _transpose_cycles(transposed_a + transposed_b, kind)
+    transposed = (transposed_a + transposed_b) * item
     found = []
     # The trailing dimensions of the kernel can be unrolled into input features.
     for unrolled in range(dimensions + 1):
         kept = dimensions - unrolled
-        taps = product(piece.taps[:kept], like=rows)
-        features = piece.inputs * product(piece.taps[kept:], like=rows)
+        taps = product(block.taps[:kept], like=rows)
+        features = block.inputs * product(block.taps[kept:], like=rows)
         copied = np.zeros_like(rows)
         if unrolled:
             if all(t == 1 for t in size.taps[kept:]):
                 continue
-            copied = piece.groups * piece.batch * features * product(piece.field[kept:], like=rows)
+            copied = block.groups * block.batch * features * product(block.field[kept:], like=rows)
             for d in range(kept):
-                copied = copied * piece.extent(size, d, size.sources[d])
-        run = piece.field[-1] if piece.field else None
+                copied = copied * block.extent(size, d, size.sources[d])
+        run = block.field[-1] if block.field else None
         cycles = amp_cycles(
             rows,
-            piece.outputs,
+            block.outputs,
             features,
             kind,
             target,
             partials_type=partials,
             weight_load_bytes=None,
-            groups=piece.groups,
+            groups=block.groups,
             taps=taps,
             run=run,
         )
         cycles = cycles + turning + _copy_cycles(copied, size.inputs, kind, target)
-        found.append(("matrix engine", cycles, turned + copied * item))
+        found.append(("matrix engine", cycles, transposed + copied * item))
         if unrolled == dimensions:
             swapped = amp_cycles(
-                piece.outputs,
+                block.outputs,
                 rows,
                 features,
                 kind,
                 target,
                 partials_type=partials,
                 weight_load_bytes=None,
-                groups=piece.groups,
+                groups=block.groups,
             )
             swapped = swapped + turning + _copy_cycles(copied, size.inputs, kind, target)
-            found.append(("matrix engine, operands swapped", swapped, turned + copied * item))
+            found.append(("matrix engine, operands swapped", swapped, transposed + copied * item))
     nothing = np.zeros_like(rows)
-    found.append(("vectors", vector_cycles(rows, piece.outputs, k, kind, target, piece.groups), nothing))
+    found.append(("vectors", vector_cycles(rows, block.outputs, k, kind, target, block.groups), nothing))
     if size.groups > 1:
-        last = piece.taps[-1] if piece.taps else np.ones_like(rows)
-        rest = product(piece.taps[:-1], like=rows)
-        features = piece.inputs * piece.outputs
+        last = block.taps[-1] if block.taps else np.ones_like(rows)
+        rest = product(block.taps[:-1], like=rows)
+        features = block.inputs * block.outputs
         cycles = depthwise_cycles(
-            rows, features, rest, last, piece.groups, element_type=kind, target=target, partials_type=partials
+            rows, features, rest, last, block.groups, element_type=kind, target=target, partials_type=partials
         )
         found.append(("groups in lanes", cycles, nothing))
     return found

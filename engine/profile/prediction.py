@@ -20,26 +20,26 @@ UNMEASURED = 0.5
 """Relative error assumed for vertices without a published figure, such as sorts and look-ups."""
 PRODUCTS = ("matrix products", "matrix-vector products")
 ELEMENT_WISE = ("compiled element-wise", "hand-made element-wise")
-HALVES = ("vector widths",)
+HALF_TYPES = ("vector widths",)
 BLOCKS = ("linear algebra",)
 OF_ONE_IPU = {"exchange": ("exchange",), "sync": ("sync",), "host": ("host",)}
 OF_SEVERAL = {"exchange": ("programs on several IPUs", "scaling over IPUs"), "sync": ("sync between IPUs",)}
 
 
-def prediction_error(account: StepCosts) -> dict[str, float]:
+def prediction_error(estimate: StepCosts) -> dict[str, float]:
     """Relative errors (0.2 for 20 %) of "compute", "exchange", "sync", "host" and "total" of a step."""
-    several = account.replicas > 1 or account.pipeline is not None
-    found = {"compute": _compute_error(account)}
+    several = estimate.replicas > 1 or estimate.pipeline is not None
+    found = {"compute": _compute_error(estimate)}
     for part, groups in OF_ONE_IPU.items():
         found[part] = _worst(groups + (OF_SEVERAL.get(part, ()) if several else ()))
-    cycles = cycles_of_parts(account)
-    weighted = sum(cycles[part] * found[part] for part in PARTS) / max(1, account.cycles_per_step)
+    cycles = cycles_of_parts(estimate)
+    weighted = sum(cycles[part] * found[part] for part in PARTS) / max(1, estimate.cycles_per_step)
     return {**found, "total": max(weighted, whole_model_error())}
 
 
-def cycles_of_parts(account: StepCosts) -> dict[str, int]:
+def cycles_of_parts(estimate: StepCosts) -> dict[str, int]:
     """The cycles of "compute", "exchange", "sync" and "host", which add up to those of a step."""
-    return {part: account.exposed_host if part == "host" else getattr(account, part) for part in PARTS}
+    return {part: estimate.exposed_host if part == "host" else getattr(estimate, part) for part in PARTS}
 
 
 def whole_model_error() -> float:
@@ -68,9 +68,9 @@ def error_basis(total: float, errors: Sequence[float]) -> str:
     return f"largest errors of its parts by their shares; {models}: root mean square {mean:.0%}, worst {worst:+.0%}"
 
 
-def _compute_error(account: StepCosts) -> float:
-    whole = sum(cost.compute for cost in account.costs)
-    return sum(cost.compute * _error_of(cost) for cost in account.costs) / max(1, whole)
+def _compute_error(estimate: StepCosts) -> float:
+    whole = sum(cost.compute for cost in estimate.costs)
+    return sum(cost.compute * _error_of(cost) for cost in estimate.costs) / max(1, whole)
 
 
 def _error_of(cost: ComputeSetCost) -> float:
@@ -80,7 +80,7 @@ def _error_of(cost: ComputeSetCost) -> float:
         return UNMEASURED
     if cost.operation.unit == "AMP":
         return _worst(PRODUCTS)
-    return _worst(ELEMENT_WISE + (HALVES if cost.operation.element_type in ("f16", "bf16") else ()))
+    return _worst(ELEMENT_WISE + (HALF_TYPES if cost.operation.element_type in ("f16", "bf16") else ()))
 
 
 @cache

@@ -19,30 +19,30 @@ PARTS = (2, 4, 7, 10, 14, 20)
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """Live ranges with recomputation: `pieces`, and in `sources` for each the index of the original one.
+    """Live ranges with recomputation: `blocks`, and in `sources` for each the index of the original one.
 
     `again` are the compute sets that run a second time.
     """
 
-    pieces: list[LiveRange]
+    blocks: list[LiveRange]
     sources: list[int]
     again: frozenset[int]
 
 
 def backward_begin(program: Program) -> int:
     """The first compute set of the backward pass; 0 for a program without one."""
-    places = (at for at, c in enumerate(program.compute_sets) if BACKWARD in c.op_name.split("/"))
-    return next(places, 0)
+    positions = (at for at, c in enumerate(program.compute_sets) if BACKWARD in c.op_name.split("/"))
+    return next(positions, 0)
 
 
 def recomputed(program: Program, tiles: TileMemory) -> list[LiveRange]:
     """The live ranges with recomputation; empty for a program without a backward pass."""
-    made = recomputation(program, tiles.pieces, tiles.fixed)
-    return [] if made is None else made.pieces
+    made = recomputation(program, tiles.blocks, tiles.fixed)
+    return [] if made is None else made.blocks
 
 
 def recomputation(
-    program: Program, pieces: Sequence[LiveRange], fixed: Mapping[str, np.ndarray]
+    program: Program, blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray]
 ) -> Recomputation | None:
     """Live ranges with recomputation, beside `fixed` bytes of tiles; None for a program without a backward pass.
 
@@ -55,31 +55,31 @@ def recomputation(
         return None
     reads = _reads(program)
     counts = sorted({isqrt(middle), *PARTS})
-    ways = [_in_parts(program, pieces, middle, reads, parts) for parts in counts if 0 < parts <= middle]
-    return min(ways, key=lambda way: follow(way.pieces, fixed, len(program.compute_sets))[1].max())
+    ways = [_in_parts(program, blocks, middle, reads, parts) for parts in counts if 0 < parts <= middle]
+    return min(ways, key=lambda way: follow(way.blocks, fixed, len(program.compute_sets))[1].max())
 
 
 def _in_parts(
-    program: Program, pieces: Sequence[LiveRange], middle: int, reads: dict[Buffer | None, list[int]], parts: int
+    program: Program, blocks: Sequence[LiveRange], middle: int, reads: dict[Buffer | None, list[int]], parts: int
 ) -> Recomputation:
     each = -(-middle // parts)
     found, dropped = [], []
-    for number, piece in enumerate(pieces):
-        crosses = 0 <= piece.first < middle <= piece.last and piece.category == ACTIVATIONS
-        forward = [at for at in reads.get(piece.buffer, ()) if at < middle] if crosses else []
-        if not crosses or any(at // each > piece.first // each for at in forward):
-            found.append(piece)
+    for number, block in enumerate(blocks):
+        crosses = 0 <= block.first < middle <= block.last and block.category == ACTIVATIONS
+        forward = [at for at in reads.get(block.buffer, ()) if at < middle] if crosses else []
+        if not crosses or any(at // each > block.first // each for at in forward):
+            found.append(block)
         else:
-            found.append(replace(piece, last=max(forward, default=piece.first)))
-            dropped.append((number, piece))
+            found.append(replace(block, last=max(forward, default=block.first)))
+            dropped.append((number, block))
     # All activations of a part are recomputed at once, for the first backward compute set that reads one.
     begins: dict[int, int] = {}
-    for _, piece in dropped:
-        first = min((at for at in reads.get(piece.buffer, ()) if at >= middle), default=piece.last)
-        begins[piece.first // each] = min(begins.get(piece.first // each, first), first)
-    found += [replace(piece, first=begins[piece.first // each]) for _, piece in dropped]
-    sources = [*range(len(pieces)), *(number for number, _ in dropped)]
-    gone = {piece.buffer for _, piece in dropped}
+    for _, block in dropped:
+        first = min((at for at in reads.get(block.buffer, ()) if at >= middle), default=block.last)
+        begins[block.first // each] = min(begins.get(block.first // each, first), first)
+    found += [replace(block, first=begins[block.first // each]) for _, block in dropped]
+    sources = [*range(len(blocks)), *(number for number, _ in dropped)]
+    gone = {block.buffer for _, block in dropped}
     made = (at for at in range(middle) if any(s.buffer in gone for s in program.compute_sets[at].writes))
     return Recomputation(found, sources, frozenset(made))
 

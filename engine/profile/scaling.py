@@ -9,8 +9,8 @@ from typing import Literal
 
 from engine.errors import ConfigurationError
 from engine.partition.schedule import Recomputation, ScheduleKind
-from engine.profile.account import Account
 from engine.profile.links import GRADIENT_LINKS, all_reduce_each
+from engine.profile.program_estimate import Estimate
 from engine.profile.stage_balance import Balancer, LayerProfile, usable_bytes
 from engine.target import Target
 
@@ -68,45 +68,45 @@ class Prediction:
         return self.gradient_seconds / self.seconds if self.seconds else 0.0
 
 
-def workload_of(account: Account, gradient_bytes: int | None = None, accumulation: int = 1) -> Workload:
+def workload_of(estimate: Estimate, gradient_bytes: int | None = None, accumulation: int = 1) -> Workload:
     """The workload of a program, from its cost report.
 
     The report's step is one update of `accumulation` micro-batches, a pipeline's of its own number. `gradient_bytes`
     are those of the program (engine.profile.collectives.gradient_bytes); a pipeline's follow from the report.
     """
-    clock, pipeline = account.target.clock_hz, account.pipeline
+    clock, pipeline = estimate.target.clock_hz, estimate.pipeline
     if pipeline is None:
-        alone = account.cycles - sum(account.between_ipus)
+        alone = estimate.cycles - sum(estimate.between_ipus)
         return Workload(
-            samples=account.samples_per_replica // accumulation,
+            samples=estimate.samples_per_replica // accumulation,
             work_seconds=alone / accumulation / clock,
             gradient_bytes=gradient_bytes or 0,
             accumulation=accumulation,
-            host_seconds=account.host / accumulation / clock,
-            overlapped=account.assumptions.overlapped_io,
-            bytes=account.memory.peak_fullest,
-            fits=account.fits,
-            gradient_sums=account.gradient_sums if sum(account.gradient_sums) == gradient_bytes else (),
-            syncless=account.assumptions.optimizations.syncless_collectives,
+            host_seconds=estimate.host / accumulation / clock,
+            overlapped=estimate.assumptions.overlapped_io,
+            bytes=estimate.memory.peak_fullest,
+            fits=estimate.fits,
+            gradient_sums=estimate.gradient_sums if sum(estimate.gradient_sums) == gradient_bytes else (),
+            syncless=estimate.assumptions.optimizations.syncless_collectives,
         )
     updates = [part for part in pipeline.parts if part.kind == "update"]
     update = max((part.compute + part.exchange for part in updates), default=0)
     work = pipeline.micro_batches * pipeline.period
     alone = sum(row.cycles for row in pipeline.critical if row.kind != "update")
     return Workload(
-        samples=account.samples_per_replica // pipeline.micro_batches,
+        samples=estimate.samples_per_replica // pipeline.micro_batches,
         work_seconds=pipeline.period / clock,
         gradient_bytes=max(pipeline.gradient_bytes, default=0),
         accumulation=pipeline.micro_batches,
         update_seconds=update / clock,
         ramp_seconds=max(0, alone - work) / clock,
-        host_seconds=account.host / pipeline.micro_batches / clock,
-        overlapped=account.assumptions.overlapped_io,
+        host_seconds=estimate.host / pipeline.micro_batches / clock,
+        overlapped=estimate.assumptions.overlapped_io,
         ipus_per_replica=len(pipeline.ipus),
-        bytes=account.memory.peak_fullest,
-        fits=account.fits,
+        bytes=estimate.memory.peak_fullest,
+        fits=estimate.fits,
         gradient_sums=max(pipeline.gradient_sums, key=sum, default=()),
-        syncless=account.assumptions.optimizations.syncless_collectives,
+        syncless=estimate.assumptions.optimizations.syncless_collectives,
     )
 
 

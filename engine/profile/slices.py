@@ -75,8 +75,8 @@ def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) 
     exchange = start + -(-received // per_cycle) + np.where(several, start + -(-moved // per_cycle), 0)
     sync = np.where(several, 2, 1) * target.sync_cycles
     held, cycles = received + moved, compute + exchange + sync
-    room = memory_proportion * target.bytes_per_tile
-    fits = held <= room
+    capacity = memory_proportion * target.bytes_per_tile
+    fits = held <= capacity
     far = np.iinfo(np.int64).max
     order = (held, np.where(fits, cycles, far)) if fits.any() else (cycles, held)
     best = int(np.lexsort(order)[0])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir.op_names import layer_of
-from engine.profile.account import Account
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, WEIGHTS
 from engine.profile.liveness import LiveRange
 from engine.profile.mapping import Placer
 from engine.profile.names import ACCUMULATOR
+from engine.profile.program_estimate import Estimate
 from engine.profile.recomputation import backward_begin, recomputed
 from engine.program.program import Buffer, Program
 
@@ -18,7 +18,7 @@ IN_FLIGHT = 2
 Split = tuple[list[LiveRange], dict[str, np.ndarray]]
 
 
-def split(program: Program, found: Account, ipus: int) -> list[Split]:
+def split(program: Program, found: Estimate, ipus: int) -> list[Split]:
     """Memory of each IPU of a pipeline: live ranges, and fixed bytes (int64 [tiles]) by category.
 
     Each IPU has a run of layers, with their variables and gradients, such that the bytes are about equal. In a training
@@ -27,13 +27,13 @@ def split(program: Program, found: Account, ipus: int) -> list[Split]:
     """
     stages = _stages(program, found, ipus)
     recomputing = recomputed(program, found.tiles)
-    pieces = recomputing or list(found.tiles.pieces)
+    blocks = recomputing or list(found.tiles.blocks)
     counts = np.bincount(stages, minlength=ipus) / max(1, len(stages))
     owners = _owners(program, stages)
     splits: list[Split] = []
     waiting = _inputs(program, stages, ipus)
     for stage in range(ipus):
-        mine = [p for p in pieces if _stage_of(p, stages, owners, stage) == stage]
+        mine = [p for p in blocks if _stage_of(p, stages, owners, stage) == stage]
         if recomputing:
             mine += _in_flight(found, waiting[stage], IN_FLIGHT * (ipus - 1 - stage))
             mine += [] if _sums_gradients(found) else [p for p in mine if p.category == WEIGHTS]
@@ -53,7 +53,7 @@ def most_stages(program: Program) -> int:
     return len(layers - {""})
 
 
-def _stages(program: Program, found: Account, ipus: int) -> np.ndarray:
+def _stages(program: Program, found: Estimate, ipus: int) -> np.ndarray:
     """The stage of each compute set, int64: those of the forward pass are partitioned, others follow their layer."""
     middle = backward_begin(program) or len(program.compute_sets)
     cost = np.zeros(len(program.compute_sets), np.int64)
@@ -61,10 +61,10 @@ def _stages(program: Program, found: Account, ipus: int) -> np.ndarray:
     for at, compute_set in enumerate(program.compute_sets):
         for span in compute_set.reads:
             first_read.setdefault(span.buffer, at)
-    for piece in found.tiles.pieces:
-        at = first_read.get(piece.buffer, 0) if piece.first < 0 and piece.buffer is not None else piece.first
-        if piece.category != EXCHANGE_BUFFERS and 0 <= at < middle:
-            cost[at] += piece.placement.bytes * (2 if piece.category == WEIGHTS else 1)
+    for block in found.tiles.blocks:
+        at = first_read.get(block.buffer, 0) if block.first < 0 and block.buffer is not None else block.first
+        if block.category != EXCHANGE_BUFFERS and 0 <= at < middle:
+            cost[at] += block.placement.bytes * (2 if block.category == WEIGHTS else 1)
     total = max(1, int(cost[:middle].sum()))
     stages = np.minimum(ipus - 1, (np.cumsum(cost) - cost // 2) * ipus // total)
     by_layer: dict[str, int] = {}
@@ -87,13 +87,13 @@ def _owners(program: Program, stages: np.ndarray) -> dict[Buffer, int]:
     return found
 
 
-def _stage_of(piece: LiveRange, stages: np.ndarray, owners: dict[Buffer, int], stage: int) -> int:
+def _stage_of(block: LiveRange, stages: np.ndarray, owners: dict[Buffer, int], stage: int) -> int:
     """The stage that holds a live range; arrays of one element are on each, so it is `stage` for them."""
-    if piece.buffer is not None and piece.buffer.shape.elements == 1:
+    if block.buffer is not None and block.buffer.shape.elements == 1:
         return stage
-    if piece.buffer in owners:
-        return owners[piece.buffer]
-    return int(stages[piece.first]) if piece.first >= 0 else stage
+    if block.buffer in owners:
+        return owners[block.buffer]
+    return int(stages[block.first]) if block.first >= 0 else stage
 
 
 def _inputs(program: Program, stages: np.ndarray, ipus: int) -> list[list[Buffer]]:
@@ -112,14 +112,14 @@ def _inputs(program: Program, stages: np.ndarray, ipus: int) -> list[list[Buffer
     return found
 
 
-def _in_flight(found: Account, inputs: list[Buffer], copies: int) -> list[LiveRange]:
+def _in_flight(found: Estimate, inputs: list[Buffer], copies: int) -> list[LiveRange]:
     placer = Placer(found.assumptions.compute_target(found.target))
-    pieces = []
+    blocks = []
     for buffer in inputs:
         placement = placer.place(buffer.shape.elements * copies, buffer.shape.dtype.itemsize)
-        pieces.append(LiveRange(placement, -1, 0, ACTIVATIONS, buffer))
-    return pieces
+        blocks.append(LiveRange(placement, -1, 0, ACTIVATIONS, buffer))
+    return blocks
 
 
-def _sums_gradients(found: Account) -> bool:
+def _sums_gradients(found: Estimate) -> bool:
     return any(tensor.name.startswith(ACCUMULATOR) for tensor in found.liveness)

@@ -219,11 +219,11 @@ class Balancer:
             fronts.append(found)
         if layers not in fronts[-1]:
             return None
-        front, place = fronts[-1][layers], int(np.lexsort(fronts[-1][layers].order())[0])
-        period = int(front.periods()[place])
+        front, position = fronts[-1][layers], int(np.lexsort(fronts[-1][layers].order())[0])
+        period = int(front.periods()[position])
         stages, end = [], layers
         for stage in reversed(range(self.stages)):
-            first, place = (int(number) for number in fronts[stage + 1][end].parents[place])
+            first, position = (int(number) for number in fronts[stage + 1][end].parents[position])
             stages.append(self.stage(stage, first, end))
             end = first
         return Balance(self.schedule, tuple(reversed(stages)), period)

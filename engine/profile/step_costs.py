@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.partition.schedule import Kind
 from engine.profile.liveness import LiveTensor, TileMemory
 from engine.profile.memory import Memory
-from engine.profile.operations import Operation
+from engine.profile.operations import OperationCounts
 from engine.profile.options import Assumptions
 from engine.profile.remote import RemoteMemory
 from engine.shown import Shown
@@ -30,7 +30,7 @@ class ComputeSetCost:
     tiles: int
     live_bytes: int
     runs: int = 1
-    operation: Operation = Operation()
+    operation: OperationCounts = OperationCounts()
     method: str = ""
 
     @property
@@ -68,7 +68,7 @@ class StepCosts:
     unknown_loops: int = 0
     assumptions: Assumptions = Assumptions()
     remote: RemoteMemory = RemoteMemory()
-    pipeline: PipelineAccount | None = None
+    pipeline: PipelineEstimate | None = None
     gradient_sums: tuple[int, ...] = ()
 
     @property
@@ -183,7 +183,7 @@ class TimedRow:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class IpuAccount(Shown):
+class IpuEstimate(Shown):
     """One IPU of a pipeline: the cost report of one run of each of its parts, with all waiting values in its memory.
 
     `stash_bytes` are those of values that wait for later parts on its tiles, `streamed_bytes` those in streaming memory
@@ -193,7 +193,7 @@ class IpuAccount(Shown):
 
     ipu: int
     stages: tuple[int, ...]
-    account: StepCosts
+    estimate: StepCosts
     stash_bytes: int
     busy: int
     waits: float
@@ -202,25 +202,25 @@ class IpuAccount(Shown):
     @property
     def bytes(self) -> int:
         """Bytes on all tiles at the peak."""
-        memory = self.account.memory
-        return round(memory.peak_mean * self.account.target.tiles)
+        memory = self.estimate.memory
+        return round(memory.peak_mean * self.estimate.target.tiles)
 
     @property
     def fits(self) -> bool:
-        return self.account.fits
+        return self.estimate.fits
 
     def table(self) -> str:
         """One line: bytes of the fullest tile, and the share of the time in which the IPU waits."""
-        memory, room = self.account.memory, self.account.target.bytes_per_tile
-        verdict = "fits" if self.fits else f"DOES NOT FIT, {memory.peak_fullest - room:,} bytes over"
+        memory, capacity = self.estimate.memory, self.estimate.target.bytes_per_tile
+        verdict = "fits" if self.fits else f"DOES NOT FIT, {memory.peak_fullest - capacity:,} bytes over"
         return (
-            f"IPU {self.ipu}: fullest tile at {memory.peak_fullest / room:.1%} of {room:,} bytes, {verdict}; "
+            f"IPU {self.ipu}: fullest tile at {memory.peak_fullest / capacity:.1%} of {capacity:,} bytes, {verdict}; "
             f"waits {self.waits:.0%}"
         )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PipelineAccount(Shown):
+class PipelineEstimate(Shown):
     """One execution of a pipeline on one replica: `micro_batches` through all `stages`, and the update.
 
     `compute`, `exchange` (between IPUs and with streaming memory, too) and `sync` are sums over the longest row of each
@@ -235,7 +235,7 @@ class PipelineAccount(Shown):
     training: bool
     parts: tuple[PartCost, ...]
     rows: tuple[TimedRow, ...]
-    ipus: tuple[IpuAccount, ...]
+    ipus: tuple[IpuEstimate, ...]
     costs: tuple[ComputeSetCost, ...]
     compute: int
     exchange: int
@@ -281,7 +281,7 @@ class PipelineAccount(Shown):
         return pipeline_table(self)
 
 
-def pipeline_table(pipeline: PipelineAccount) -> str:
+def pipeline_table(pipeline: PipelineEstimate) -> str:
     """The cost report of a pipeline as text, at most 88 characters wide."""
     what = "update" if pipeline.training else "execution"
     lines = [

@@ -8,7 +8,7 @@ from math import prod
 from engine.errors import InternalError
 from engine.profile.convolution import Convolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
-from engine.profile.families import Superstep, dynamic_lookup_of, family_step, lookup_step
+from engine.profile.families import SuperstepCost, dynamic_lookup_of, family_step, lookup_step
 from engine.profile.mapping import Spread, spread
 from engine.profile.matmul import Product
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions, ProductOptions
@@ -20,14 +20,14 @@ from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
 from engine.target import Target
 
-__all__ = ["Superstep", "planned_of", "superstep"]
+__all__ = ["SuperstepCost", "planned_of", "superstep"]
 
 
 def superstep(
     compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS
-) -> Superstep:
+) -> SuperstepCost:
     """Cost of a compute set, given the layouts of its operands. Raises InternalError for an unknown codelet."""
-    if compute_set.effort.multiply_adds and kind_of(compute_set.effort.element_type) != "integer":
+    if compute_set.work_estimate.multiply_adds and kind_of(compute_set.work_estimate.element_type) != "integer":
         return _matrix_product(compute_set, layouts, target, assumptions)
     found = family_step(compute_set, layouts, target, assumptions) or _element_wise(compute_set, layouts, target)
     lookup = dynamic_lookup_of(compute_set) if assumptions.optimizations.replace_dynamic_slices else None
@@ -37,23 +37,23 @@ def superstep(
     return min(found, planned, key=lambda step: step.compute + step.exchange + step.sync)
 
 
-def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> Superstep:
+def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> SuperstepCost:
     work = work_of(compute_set, layouts.random_bits)
     item = _item_bytes(compute_set)
     operations, points = work.operations, work.points
-    if compute_set.effort.multiply_adds:
-        points = compute_set.effort.multiply_adds
+    if compute_set.work_estimate.multiply_adds:
+        points = compute_set.work_estimate.multiply_adds
         operations = (("multiply", "integer"), ("add", "integer"))
     run = spread(points, item, target)
     received = received_bytes(compute_set, run, layouts)
-    if compute_set.effort.windows:
+    if compute_set.work_estimate.windows:
         compute = pooling_cycles(operations[-1][1], run.per_tile, _pooling_row(compute_set), target)
     else:
         compute = vertex_cycles(operations, run.per_tile, target, work.form)
     exchange = exchange_cycles(received, target)
     plan = plan_reduction(*_partial_results(compute_set, run), target)
     syncs = target.sync_cycles * (1 + plan.stages)
-    return Superstep(compute + plan.compute, exchange + plan.exchange, syncs, run.tiles, received, received)
+    return SuperstepCost(compute + plan.compute, exchange + plan.exchange, syncs, run.tiles, received, received)
 
 
 def _pooling_row(compute_set: ComputeSet) -> int:
@@ -69,34 +69,37 @@ def _pooling_row(compute_set: ComputeSet) -> int:
 
 def options_of(compute_set: ComputeSet, assumptions: Assumptions) -> ProductOptions:
     """The options for planning a product or a convolution: its own type of partials overrides the assumptions."""
-    effort = compute_set.effort
-    options = assumptions.product_options(compute_set.op_name, effort.convolution is not None)
-    return replace(options, partials_type=effort.partials_type) if effort.partials_type else options
+    work_estimate = compute_set.work_estimate
+    options = assumptions.product_options(compute_set.op_name, work_estimate.convolution is not None)
+    return replace(options, partials_type=work_estimate.partials_type) if work_estimate.partials_type else options
 
 
 def planned_of(compute_set: ComputeSet, layouts: Layouts) -> Convolution:
     """The convolution or matrix product of a compute set. Raises InternalError for an unknown codelet."""
-    effort = compute_set.effort
-    if effort.convolution is None:
+    work_estimate = compute_set.work_estimate
+    if work_estimate.convolution is None:
         return product_of(compute_set, layouts).convolution
     return Convolution(
-        effort.convolution, kind_of(effort.element_type), _resident(compute_set, layouts), _turned(compute_set)
+        work_estimate.convolution,
+        kind_of(work_estimate.element_type),
+        _resident(compute_set, layouts),
+        _transposed(compute_set),
     )
 
 
 def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
     """The matrix product of a compute set without a convolution. Raises InternalError for an unknown codelet."""
-    effort = compute_set.effort
-    batches, rows, columns, k = effort.product or _product_in(compute_set)
+    work_estimate = compute_set.work_estimate
+    batches, rows, columns, k = work_estimate.product or _product_in(compute_set)
     a, b = (span.buffer.shape.elements for span in compute_set.reads[:2])
-    kind, resident = kind_of(effort.element_type), _resident(compute_set, layouts)
-    return Product(batches, rows, columns, k, kind, a, b, resident, _turned(compute_set))
+    kind, resident = kind_of(work_estimate.element_type), _resident(compute_set, layouts)
+    return Product(batches, rows, columns, k, kind, a, b, resident, _transposed(compute_set))
 
 
-def product_step(plan: Plan) -> Superstep:
+def product_step(plan: Plan) -> SuperstepCost:
     """Cost of a plan as a superstep."""
     held = plan.temporary_bytes
-    return Superstep(plan.compute, plan.exchange, plan.sync, plan.tiles, held, plan.received_bytes, plan.method)
+    return SuperstepCost(plan.compute, plan.exchange, plan.sync, plan.tiles, held, plan.received_bytes, plan.method)
 
 
 def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:
@@ -105,9 +108,9 @@ def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:
     return "b" if layouts.is_home(b, compute_set) else "a" if layouts.is_home(a, compute_set) else ""
 
 
-def _turned(compute_set: ComputeSet) -> str:
+def _transposed(compute_set: ComputeSet) -> str:
     """The operands whose terms of a sum are not contiguous, by the tables of a contraction."""
-    return compute_set.work.turned if isinstance(compute_set.work, Contraction) else ""
+    return compute_set.work.transposed if isinstance(compute_set.work, Contraction) else ""
 
 
 def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
@@ -119,7 +122,9 @@ def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
     return work.size
 
 
-def _matrix_product(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> Superstep:
+def _matrix_product(
+    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
+) -> SuperstepCost:
     options = options_of(compute_set, assumptions)
     return product_step(best_plan(planned_of(compute_set, layouts), target, options))
 

@@ -113,17 +113,17 @@ def work_of(compute_set: ComputeSet, random_bits: frozenset[Buffer] = frozenset(
     loop = compute_set.work
     if isinstance(loop, FusedLoop):
         return VertexWork(loop.points, _operations(compute_set, loop, random_bits), _form(loop))
-    effort = compute_set.effort
-    points = max(effort.elements.values(), default=0)
-    kind = kind_of(effort.element_type)
-    if not effort.elements:
+    work_estimate = compute_set.work_estimate
+    points = max(work_estimate.elements.values(), default=0)
+    kind = kind_of(work_estimate.element_type)
+    if not work_estimate.elements:
         return VertexWork(
             max((span.buffer.shape.elements for span in compute_set.writes), default=0), (("copy", kind),)
         )
     if has_codelet(compute_set.work, transpose):
         return VertexWork(points, (("turn", kind),))
-    form = "random" if RANDOM_BITS in effort.elements else ""
-    return VertexWork(points, tuple((opcode, kind) for opcode in effort.elements), form)
+    form = "random" if RANDOM_BITS in work_estimate.elements else ""
+    return VertexWork(points, tuple((opcode, kind) for opcode in work_estimate.elements), form)
 
 
 def inputs_of(compute_set: ComputeSet, loop: FusedLoop) -> dict[int, Span]:

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 
-from engine.program.borders import shared_borders
 from engine.program.program import Buffer, Program, Region
+from engine.program.shared_paddings import shared_paddings
 from engine.program.syncs import syncs
 from engine.program.uses import BufferUses
 
@@ -113,7 +113,7 @@ def plan_memory(program: Program) -> MemoryPlan:
     wanted = lifetimes(program, uses)
     lives = dict(wanted)
     _hold_until_workers_meet(program, uses, lives)
-    owners = {buffer: owner for buffer, owner in shared_borders(program, uses).items() if owner is not buffer}
+    owners = {buffer: owner for buffer, owner in shared_paddings(program, uses).items() if owner is not buffer}
     offsets: dict[Buffer, int] = {}
     free: list[tuple[int, int]] = []
     top = 0

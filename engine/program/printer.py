@@ -45,8 +45,8 @@ def _compute_set(compute_set: ComputeSet) -> Iterator[str]:
 
 
 def _span(span: Span) -> str:
-    pieces = span.partition
-    return _buffer(span.buffer) + (f" by {pieces.inner * pieces.grain}" if pieces else "")
+    blocks = span.partition
+    return _buffer(span.buffer) + (f" by {blocks.inner * blocks.grain}" if blocks else "")
 
 
 def _buffer(buffer: Buffer) -> str:

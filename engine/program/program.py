@@ -49,7 +49,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class WorkEstimate:
     """Cost of a compute set, for the device model: elements by opcode, and multiply-adds on the matrix unit.
 
     `product` is [batches, rows, columns, k] of the product requested, where the codelet computes it in another way;
@@ -81,7 +81,7 @@ class ComputeSet:
     units: int
     reads: list[Span]
     writes: list[Span]
-    effort: Effort = field(default_factory=Effort)
+    work_estimate: WorkEstimate = field(default_factory=WorkEstimate)
     op_name: str = ""
     one_worker: bool = False
     overwrites: Buffer | None = None

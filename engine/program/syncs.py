@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.program.program import Buffer, ComputeSet, Mark, Span
 
 Ranges = list[tuple[int, int]]
-Place = Callable[[Buffer], tuple[int, int]]
+Position = Callable[[Buffer], tuple[int, int]]
 """A buffer's first and last address (exclusive)."""
 
 
@@ -33,8 +33,8 @@ class _Touch:
         partition, shape = self.span.partition, self.span.buffer.shape
         if partition is None or partition.inner * partition.extent != shape.elements:
             return self.start, self.stop
-        piece = partition.inner * partition.grain * shape.dtype.itemsize
-        return self.start + lo * piece, min(self.start + hi * piece, self.stop)
+        block = partition.inner * partition.grain * shape.dtype.itemsize
+        return self.start + lo * block, min(self.start + hi * block, self.stop)
 
 
 def free_marks(marks: Sequence[Mark]) -> set[Mark]:
@@ -62,7 +62,7 @@ def _has_branches_per_iteration(marks: Sequence[Mark], repeat: Mark) -> bool:
 
 
 def syncs(
-    compute_sets: Sequence[ComputeSet], workers: int, place: Place, marks: Sequence[Mark] = ()
+    compute_sets: Sequence[ComputeSet], workers: int, place: Position, marks: Sequence[Mark] = ()
 ) -> tuple[list[bool], set[Mark]]:
     """For each compute set whether it needs a sync before it, and the marks at which workers need not synchronise.
 
@@ -86,7 +86,7 @@ class _Flow:
     """
 
     def __init__(
-        self, compute_sets: Sequence[ComputeSet], workers: int, place: Place, marks: Sequence[Mark], free: set[Mark]
+        self, compute_sets: Sequence[ComputeSet], workers: int, place: Position, marks: Sequence[Mark], free: set[Mark]
     ) -> None:
         self.marks, self.free = marks, free
         self.count = len(compute_sets)
@@ -147,7 +147,7 @@ class _Flow:
         return self.conflicts[old, new]
 
 
-def _touches(compute_set: ComputeSet, workers: int, place: Place) -> list[_Touch]:
+def _touches(compute_set: ComputeSet, workers: int, place: Position) -> list[_Touch]:
     ranges = ranges_of(compute_set, workers)
     spans = [(s, False) for s in compute_set.reads] + [(s, True) for s in compute_set.writes]
     return [_Touch(s, ranges, *place(s.buffer), w) for s, w in spans if s.buffer.kind != "constant"]

@@ -18,7 +18,7 @@ def verify(program: Program) -> None:
     for at, compute_set in enumerate(program.compute_sets):
         for rule in _broken(compute_set):
             raise InternalError(f"{rule}, in compute set {at} ({compute_set.name}) of {program.name}.")
-    _verify_steering(program)
+    _verify_control_flow(program)
     _verify_contents(program)
 
 
@@ -70,7 +70,7 @@ def _covers(span: Span, units: int) -> bool:
     return partition.grain * units >= partition.extent
 
 
-def _verify_steering(program: Program) -> None:
+def _verify_control_flow(program: Program) -> None:
     """Marks are in order, each with a label to go to; regions are inside the program."""
     end = len(program.compute_sets)
     positions = [mark.position for mark in program.marks]

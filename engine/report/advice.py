@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from engine.profile.account import Account
+from engine.profile.program_estimate import Estimate
 from engine.report.memory_advice import remedy
 from engine.report.numbers import count, percent, size
 from engine.report.operations import work_cycles
@@ -31,9 +31,9 @@ class Advice:
     gain: float
 
 
-def advice(data: dict[str, Any], account: Account) -> list[Advice]:
+def advice(data: dict[str, Any], estimate: Estimate) -> list[Advice]:
     """The SENTENCES pieces of advice with the largest gain; memory that prevents a program from running is first."""
-    found = [each for find in FINDERS for each in find(data, account)]
+    found = [each for find in FINDERS for each in find(data, estimate)]
     return sorted(found, key=lambda each: -each.gain)[:SENTENCES]
 
 
@@ -42,7 +42,7 @@ def _whole(data: dict[str, Any]) -> str:
     return "the step" if data["pipeline"] is None else "the work of all IPUs"
 
 
-def _memory(data: dict[str, Any], account: Account) -> Iterator[Advice]:
+def _memory(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     memory, limit = data["memory"], data["memory"]["limit_bytes"]
     over = memory["peak_fullest"] - limit
     if over <= 0:
@@ -57,10 +57,10 @@ def _memory(data: dict[str, Any], account: Account) -> Iterator[Advice]:
     )
 
 
-def _room(data: dict[str, Any], account: Account) -> Iterator[Advice]:
+def _capacity(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     """Advice to enlarge the batch, under the assumption that bytes that are not always live grow with it."""
-    memory, pipeline = data["memory"], account.pipeline
-    batch = account.samples_per_replica // (1 if pipeline is None else pipeline.micro_batches)
+    memory, pipeline = data["memory"], estimate.pipeline
+    batch = estimate.samples_per_replica // (1 if pipeline is None else pipeline.micro_batches)
     fixed, peak, limit = memory["always_live_fullest"], memory["peak_fullest"], memory["limit_bytes"]
     syncs = sum(row["sync"] for row in data["operations"])
     overhead = (syncs + data["exchange"]["start_cycles"]) / work_cycles(data)
@@ -81,10 +81,10 @@ def _room(data: dict[str, Any], account: Account) -> Iterator[Advice]:
     )
 
 
-def _host(data: dict[str, Any], account: Account) -> Iterator[Advice]:
+def _host(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     host = data["host"]
     if host["share"] > 0.15:
-        overlap = "" if account.assumptions.overlapped_io else ", or let I/O tiles overlap it with compute"
+        overlap = "" if estimate.assumptions.overlapped_io else ", or let I/O tiles overlap it with compute"
         yield Advice(
             "Send less from the host",
             f"{percent(host['share'])} of the step are the transfer of {size(host['bytes_in'])} in and "
@@ -103,11 +103,11 @@ def _host(data: dict[str, Any], account: Account) -> Iterator[Advice]:
         )
 
 
-def _precision(data: dict[str, Any], account: Account) -> Iterator[Advice]:
+def _precision(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     rows = [row for row in data["operations"] if row["unit"] == "AMP"]
     work, whole = work_cycles(data), _whole(data)
     single = sum(row["compute"] for row in rows if row["dtype"] == "f32")
-    target, partials = account.target, data["speed"]["partials_type"]
+    target, partials = estimate.target, data["speed"]["partials_type"]
     faster = target.amp_flops_per_cycle("f16", partials) / target.amp_flops_per_cycle("f32")
     if single / work > 0.1 and faster > 1:
         yield Advice(
@@ -133,8 +133,8 @@ def _grows(row: dict[str, Any]) -> bool:
     return bool(row["bytes"] > SCALAR_BYTES * row["runs"]) and UPDATE not in row["name"]
 
 
-def _stragglers(data: dict[str, Any], account: Account) -> Iterator[Advice]:
-    tiles, work = account.target.tiles, work_cycles(data)
+def _stragglers(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
+    tiles, work = estimate.target.tiles, work_cycles(data)
     few = [row for row in data["operations"] if 0 < row["tiles"] < FEW_TILES * tiles and row["compute"] and _grows(row)]
     cycles = sum(row["compute"] for row in few)
     if cycles / work > 0.1:
@@ -150,7 +150,7 @@ def _stragglers(data: dict[str, Any], account: Account) -> Iterator[Advice]:
         )
 
 
-def _costliest(data: dict[str, Any], account: Account) -> Iterator[Advice]:
+def _costliest(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     sums: dict[str, tuple[int, int]] = {}
     for row in filter(_grows, data["operations"]):
         number, cycles = sums.get(row["name"], (0, 0))
@@ -168,7 +168,7 @@ def _costliest(data: dict[str, Any], account: Account) -> Iterator[Advice]:
     )
 
 
-def _exchange(data: dict[str, Any], account: Account) -> Iterator[Advice]:
+def _exchange(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     cycles, total, exchange = data["cycles"], max(1, data["cycles"]["total"]), data["exchange"]
     share = exchange["on_chip_cycles"] / work_cycles(data)
     if share > 0.4:
@@ -182,7 +182,7 @@ def _exchange(data: dict[str, Any], account: Account) -> Iterator[Advice]:
             share - 0.3,
         )
     between = exchange["between_ipus_cycles"] + exchange["between_ipus_sync_cycles"]
-    if account.pipeline is None and between / total > 0.1:
+    if estimate.pipeline is None and between / total > 0.1:
         yield Advice(
             "Exchange gradients less often",
             f"The sum of gradients over {data['replicas']} replicas takes {percent(between / total)} of the step. "
@@ -201,15 +201,15 @@ def _exchange(data: dict[str, Any], account: Account) -> Iterator[Advice]:
         )
 
 
-def _pipeline(data: dict[str, Any], account: Account) -> Iterator[Advice]:
-    if account.pipeline is not None:
+def _pipeline(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
+    if estimate.pipeline is not None:
         total = max(1, data["cycles"]["total"])
-        for words in (bubble_advice(account.pipeline), link_advice(account.pipeline, total)):
+        for words in (bubble_advice(estimate.pipeline), link_advice(estimate.pipeline, total)):
             if words is not None:
                 yield Advice(words[0], words[1], "pipeline", words[2])
 
 
-FINDERS: tuple[Callable[[dict[str, Any], Account], Iterator[Advice]], ...] = (
-    *(_memory, _room, _host, _precision),
+FINDERS: tuple[Callable[[dict[str, Any], Estimate], Iterator[Advice]], ...] = (
+    *(_memory, _capacity, _host, _precision),
     *(_stragglers, _costliest, _exchange, _pipeline),
 )

@@ -100,14 +100,14 @@ def _report(file: Path, options: argparse.Namespace) -> Report:
         return Report.load(file)
     # Only executables are compiled, and Numba is slow to import: reports do without.
     from engine.files import read_executable
-    from engine.report.executables import accountant_of, report_of_accounts
+    from engine.report.executables import estimator_of, report_of_estimates
 
     with _telling(f"reading {file}"):
         executable = read_executable(file)
     with _telling(f"compiling {len(executable.module.entry.instructions):,} instructions"):
-        accounts = accountant_of(executable, options.replicas)
+        estimates = estimator_of(executable, options.replicas)
     with _telling(f"accounting for them on {len(CHIPS)} chips"):
-        return report_of_accounts(accounts, target(options.target), file.stem)
+        return report_of_estimates(estimates, target(options.target), file.stem)
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from engine.profile.account import Account
 from engine.profile.levers import Lever
+from engine.profile.program_estimate import Estimate
 from engine.profile.summary import summary
 from engine.report.about import about
 from engine.report.advice import advice
@@ -41,8 +41,8 @@ class Subject:
     """
 
     name: str
-    account: Account
-    others: tuple[Account, ...] = ()
+    estimate: Estimate
+    others: tuple[Estimate, ...] = ()
     feeding: Feeding | None = None
     failure: str = ""
     levers: tuple[Lever, ...] = ()
@@ -52,84 +52,84 @@ class Subject:
 
 def report_data(subject: Subject) -> dict[str, Any]:
     """All data of the report, as schema.json describes them."""
-    account = subject.account
+    estimate = subject.estimate
     data: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "name": subject.name,
-        "program": account.program_name,
+        "program": estimate.program_name,
         "failure": subject.failure,
-        "fits": account.fits,
+        "fits": estimate.fits,
         "target": {
-            "name": account.target.name,
-            "title": account.target.title,
-            "ipus": _chips(account),
-            "tiles": account.target.tiles,
-            "bytes_per_tile": account.target.bytes_per_tile,
-            "clock_hz": account.target.clock_hz,
+            "name": estimate.target.name,
+            "title": estimate.target.title,
+            "ipus": _chips(estimate),
+            "tiles": estimate.target.tiles,
+            "bytes_per_tile": estimate.target.bytes_per_tile,
+            "clock_hz": estimate.target.clock_hz,
         },
-        "replicas": account.replicas,
-        "targets": verdicts((account, *subject.others)),
-        "cycles": cycles(account),
-        "speed": _speed(account),
-        "tiles": _tiles(account),
-        "memory": _memory(account, subject.levers),
-        "liveness": _liveness(account),
-        "operations": operation_rows(whole_step(account), account),
-        "supersteps": [] if account.pipeline is None else operation_rows(account.costs, account),
-        "exchange": _exchange(account),
-        "host": _host(account, subject.feeding),
-        "pipeline": pipeline_data(account),
-        "scaling": scaling_data(account, subject.gradient_bytes),
-        "limits": {"assumed": list(account.assumed), "unknown_loops": account.unknown_loops},
+        "replicas": estimate.replicas,
+        "targets": verdicts((estimate, *subject.others)),
+        "cycles": cycles(estimate),
+        "speed": _speed(estimate),
+        "tiles": _tiles(estimate),
+        "memory": _memory(estimate, subject.levers),
+        "liveness": _liveness(estimate),
+        "operations": operation_rows(whole_step(estimate), estimate),
+        "supersteps": [] if estimate.pipeline is None else operation_rows(estimate.costs, estimate),
+        "exchange": _exchange(estimate),
+        "host": _host(estimate, subject.feeding),
+        "pipeline": pipeline_data(estimate),
+        "scaling": scaling_data(estimate, subject.gradient_bytes),
+        "limits": {"assumed": list(estimate.assumed), "unknown_loops": estimate.unknown_loops},
     }
-    data["advice"] = [asdict(each) for each in advice(data, account)]
-    data["about"] = about(account.target, subject.seeds)
-    data["summary"] = summary(account)
+    data["advice"] = [asdict(each) for each in advice(data, estimate)]
+    data["about"] = about(estimate.target, subject.seeds)
+    data["summary"] = summary(estimate)
     return data
 
 
-def _speed(account: Account) -> dict[str, Any]:
-    flops, partials, chips = amp_flops(account), account.assumptions.partials_type, _chips(account)
-    seconds, target = account.seconds_per_step, account.target
+def _speed(estimate: Estimate) -> dict[str, Any]:
+    flops, partials, chips = amp_flops(estimate), estimate.assumptions.partials_type, _chips(estimate)
+    seconds, target = estimate.seconds_per_step, estimate.target
     # Seconds that the matrix engines would need at their peak, for the types that are multiplied.
     needed = sum(flop / (chips * target.peak_flops(kind, partials)) for kind, flop in flops.items())
     return {
         "seconds_per_step": seconds,
-        "steps_per_second": account.steps_per_second,
-        "samples_per_step": account.samples_per_replica * account.replicas,
-        "samples_per_second": account.samples_per_second,
+        "steps_per_second": estimate.steps_per_second,
+        "samples_per_step": estimate.samples_per_replica * estimate.replicas,
+        "samples_per_second": estimate.samples_per_second,
         "amp_flop": flops,
         "partials_type": partials,
         "amp_peak_share": needed / seconds if seconds and flops else None,
     }
 
 
-def _chips(account: Account) -> int:
+def _chips(estimate: Estimate) -> int:
     """Number of IPUs of one replica."""
-    return 1 if account.pipeline is None else len(account.pipeline.ipus)
+    return 1 if estimate.pipeline is None else len(estimate.pipeline.ipus)
 
 
-def _tiles(account: Account) -> list[dict[str, int]]:
-    always, peak = account.tiles.always_live_bytes.tolist(), account.tiles.peak_bytes.tolist()
+def _tiles(estimate: Estimate) -> list[dict[str, int]]:
+    always, peak = estimate.tiles.always_live_bytes.tolist(), estimate.tiles.peak_bytes.tolist()
     return [
         {"tile": number, "always_live_bytes": fixed, "peak_bytes": most}
         for number, (fixed, most) in enumerate(zip(always, peak, strict=True))
     ]
 
 
-def _memory(account: Account, levers: Sequence[Lever]) -> dict[str, Any]:
-    memory = account.memory
+def _memory(estimate: Estimate, levers: Sequence[Lever]) -> dict[str, Any]:
+    memory = estimate.memory
     return {
-        "limit_bytes": account.target.bytes_per_tile,
+        "limit_bytes": estimate.target.bytes_per_tile,
         "always_live_mean": memory.always_live_mean,
         "always_live_fullest": memory.always_live_fullest,
         "peak_mean": memory.peak_mean,
         "peak_fullest": memory.peak_fullest,
         "peak_tile": memory.peak_tile,
         "peak_at": memory.peak_at,
-        "peak_at_name": account.costs[memory.peak_at].label if account.costs else "the start",
-        "categories": {name: each.tolist() for name, each in account.tiles.categories.items() if each.any()},
+        "peak_at_name": estimate.costs[memory.peak_at].label if estimate.costs else "the start",
+        "categories": {name: each.tolist() for name, each in estimate.tiles.categories.items() if each.any()},
         "largest": [
             {"name": t.name, "shape": t.shape, "bytes": t.bytes, "always_live": t.always_live}
             for t in memory.largest[:20]
@@ -140,12 +140,12 @@ def _memory(account: Account, levers: Sequence[Lever]) -> dict[str, Any]:
     }
 
 
-def _liveness(account: Account) -> dict[str, Any]:
+def _liveness(estimate: Estimate) -> dict[str, Any]:
     """Bytes on the whole chip at each compute set, and the largest tensors, the largest first."""
-    tensors = sorted(account.liveness, key=lambda t: (-t.bytes, t.first, t.name))
+    tensors = sorted(estimate.liveness, key=lambda t: (-t.bytes, t.first, t.name))
     return {
-        "always_live_bytes": int(account.tiles.always_live_bytes.sum()),
-        "live_bytes": list(account.memory.live_bytes),
+        "always_live_bytes": int(estimate.tiles.always_live_bytes.sum()),
+        "live_bytes": list(estimate.memory.live_bytes),
         "tensors_in_all": len(tensors),
         "tensors": [
             {
@@ -158,7 +158,7 @@ def _liveness(account: Account) -> dict[str, Any]:
                 "always_live": t.always_live,
                 "category": t.category,
             }
-            for t in _shown(tensors, account.memory.peak_at)
+            for t in _shown(tensors, estimate.memory.peak_at)
         ],
     }
 
@@ -175,9 +175,9 @@ def _shown(tensors: Sequence[Any], peak_at: int) -> list[Any]:
     return sorted(chosen, key=lambda t: (-t.bytes, t.first, t.name))
 
 
-def _exchange(account: Account) -> dict[str, Any]:
+def _exchange(estimate: Estimate) -> dict[str, Any]:
     """Cycles of exchanges on the chip and between chips; bytes that the busiest tile receives."""
-    target, costs = account.target, whole_step(account)
+    target, costs = estimate.target, whole_step(estimate)
     on_chip = sum(cost.exchange for cost in costs)
     received = sum(
         max(0, cost.exchange - cost.runs * target.exchange_start_cycles) * target.exchange_bytes_per_cycle
@@ -186,23 +186,23 @@ def _exchange(account: Account) -> dict[str, Any]:
     )
     return {
         "on_chip_cycles": on_chip,
-        "between_ipus_cycles": account.between_ipus[0],
-        "between_ipus_sync_cycles": account.between_ipus[1],
+        "between_ipus_cycles": estimate.between_ipus[0],
+        "between_ipus_sync_cycles": estimate.between_ipus[1],
         "start_cycles": sum(cost.runs * target.exchange_start_cycles for cost in costs if cost.exchange),
         "received_bytes_busiest_tile": received,
         "bytes_per_cycle": target.exchange_bytes_per_cycle,
     }
 
 
-def _host(account: Account, feeding: Feeding | None) -> dict[str, Any]:
-    fed, returned = account.host_bytes
-    whole = account.cycles_per_step
+def _host(estimate: Estimate, feeding: Feeding | None) -> dict[str, Any]:
+    fed, returned = estimate.host_bytes
+    whole = estimate.cycles_per_step
     return {
         "bytes_in": fed,
         "bytes_out": returned,
-        "cycles": account.host,
-        "share": account.exposed_host / whole if whole else 0.0,
-        "in_bytes_per_second": account.target.host_to_device_bytes_per_second,
-        "out_bytes_per_second": account.target.device_to_host_bytes_per_second,
+        "cycles": estimate.host,
+        "share": estimate.exposed_host / whole if whole else 0.0,
+        "in_bytes_per_second": estimate.target.host_to_device_bytes_per_second,
+        "out_bytes_per_second": estimate.target.device_to_host_bytes_per_second,
         "measured": asdict(feeding) if feeding is not None else None,
     }

@@ -12,10 +12,10 @@ from engine.errors import InvalidFile
 from engine.files import ExecutableFile
 from engine.partition.pipeline import Pipelining, inference_pipeline
 from engine.partition.stage_options import StageOptions, library_options_from
-from engine.profile.account import Account, account
 from engine.profile.collectives import gradient_bytes
 from engine.profile.levers import levers
-from engine.profile.pipeline_account import PipelineStep, pipeline_accountant
+from engine.profile.pipeline_estimate import PipelineStep, pipeline_estimator
+from engine.profile.program_estimate import Estimate, estimate
 from engine.program.program import Program
 from engine.report.report import Report, report_on
 from engine.report.verdicts import on_other_chips
@@ -26,36 +26,36 @@ PIPELINE, ITERATIONS = "pipeline", "iterations"
 
 
 @dataclass(frozen=True)
-class Accountant:
+class Estimator:
     """Estimates a program: `on` returns its cost report on a chip; `program` is None for a pipeline."""
 
-    on: Callable[[Target], Account]
+    on: Callable[[Target], Estimate]
     program: Program | None = None
 
 
-def accountant_of(executable: ExecutableFile, replicas: int = 1) -> Accountant:
+def estimator_of(executable: ExecutableFile, replicas: int = 1) -> Estimator:
     """The accountant of a file's program.
 
     Raises InvalidFile for a description of a pipeline that cannot be read, ConfigurationError and StepCountError for
     an invalid one.
     """
     if PIPELINE in executable.metadata:
-        return Accountant(_of_pipeline(executable, replicas))
+        return Estimator(_of_pipeline(executable, replicas))
     program = build_program(executable.module, executable.roles, executable.constants)
-    return Accountant(lambda chip: account(program, chip, replicas), program)
+    return Estimator(lambda chip: estimate(program, chip, replicas), program)
 
 
-def report_of_accounts(accounts: Accountant, chip: Target, name: str) -> Report:
+def report_of_estimates(estimates: Estimator, chip: Target, name: str) -> Report:
     """The report on a program on a chip, with the verdicts on other chips."""
-    found, program = accounts.on(chip), accounts.program
-    others = on_other_chips(found, accounts.on)
+    found, program = estimates.on(chip), estimates.program
+    others = on_other_chips(found, estimates.on)
     if program is None:
         return report_on(found, others, name=name)
     helps = () if found.fits else levers(program, found)
     return report_on(found, others, name=name, helps=helps, gradients=gradient_bytes(program))
 
 
-def _of_pipeline(executable: ExecutableFile, replicas: int) -> Callable[[Target], Account]:
+def _of_pipeline(executable: ExecutableFile, replicas: int) -> Callable[[Target], Estimate]:
     try:
         pipelining = _pipelining(json.loads(executable.metadata[PIPELINE]), int(executable.metadata[ITERATIONS]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -66,7 +66,7 @@ def _of_pipeline(executable: ExecutableFile, replicas: int) -> Callable[[Target]
     step = PipelineStep(
         made.module.name, made.source, made.schedule, executable.constants, options=made.pipelining.options
     )
-    return pipeline_accountant(step, build_program, replicas)
+    return pipeline_estimator(step, build_program, replicas)
 
 
 def _pipelining(plain: Mapping[str, Any], iterations: int) -> Pipelining:

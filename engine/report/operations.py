@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from engine.profile.account import Account
+from engine.profile.program_estimate import Estimate
 from engine.profile.step_costs import ComputeSetCost
 from engine.profile.vertices import kind_of
 
 
-def operation_rows(costs: Iterable[ComputeSetCost], account: Account) -> list[dict[str, Any]]:
+def operation_rows(costs: Iterable[ComputeSetCost], estimate: Estimate) -> list[dict[str, Any]]:
     """One row for each compute set, in the order in which they run; cycles, flop and bytes of a whole step."""
-    return [_row(number, cost, account) for number, cost in enumerate(costs)]
+    return [_row(number, cost, estimate) for number, cost in enumerate(costs)]
 
 
-def whole_step(account: Account) -> tuple[ComputeSetCost, ...]:
+def whole_step(estimate: Estimate) -> tuple[ComputeSetCost, ...]:
     """The costs of a step's compute sets over all their executions; of a pipeline those of all IPUs."""
-    return account.costs if account.pipeline is None else account.pipeline.costs
+    return estimate.costs if estimate.pipeline is None else estimate.pipeline.costs
 
 
 def work_cycles(data: dict[str, Any]) -> int:
@@ -29,21 +29,21 @@ def work_cycles(data: dict[str, Any]) -> int:
     return max(1, int(whole))
 
 
-def amp_flops(account: Account) -> dict[str, int]:
+def amp_flops(estimate: Estimate) -> dict[str, int]:
     """Flop of a step on the matrix engines, by the operands' element type, "f32" or "f16"."""
     found: dict[str, int] = {}
-    for cost in whole_step(account):
+    for cost in whole_step(estimate):
         if cost.operation.unit == "AMP":
             kind = kind_of(cost.operation.element_type)
             found[kind] = found.get(kind, 0) + cost.operation.flop * cost.runs
     return found
 
 
-def _row(number: int, cost: ComputeSetCost, account: Account) -> dict[str, Any]:
-    operation, target = cost.operation, account.target
+def _row(number: int, cost: ComputeSetCost, estimate: Estimate) -> dict[str, Any]:
+    operation, target = cost.operation, estimate.target
     flop, share = operation.flop * cost.runs, None
     if operation.unit == "AMP" and cost.cycles:
-        rate = target.amp_flops_per_cycle(kind_of(operation.element_type), account.assumptions.partials_type)
+        rate = target.amp_flops_per_cycle(kind_of(operation.element_type), estimate.assumptions.partials_type)
         share = round(flop / (target.tiles * rate * cost.cycles), 6)
     return {
         "number": number,

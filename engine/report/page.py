@@ -11,8 +11,8 @@ from typing import Any
 from engine.errors import InvalidFile
 from engine.report import numbers
 from engine.report.charts import charts
-from engine.report.charts.steps import supersteps
 from engine.report.charts.style import CATEGORIES
+from engine.report.charts.supersteps import supersteps
 from engine.report.operations import work_cycles
 from engine.report.render import library, picture, prepare, runtime
 from engine.report.tables import labelled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from engine.report.charts.steps import supersteps
+from engine.report.charts.supersteps import supersteps
 from engine.report.charts.trace import segments
 
 CHIP, HOST, PIPELINE = 1, 2, 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.profile.step_costs import PipelineAccount
+from engine.profile.step_costs import PipelineEstimate
 from engine.report.numbers import count, percent
 
 WORTH_SAYING = 0.1
@@ -10,7 +10,7 @@ Words = tuple[str, str, float]
 """A title, a text, and the share of a step concerned."""
 
 
-def bubble_advice(pipeline: PipelineAccount) -> Words | None:
+def bubble_advice(pipeline: PipelineEstimate) -> Words | None:
     """Main cause of the bubbles: the schedule's ramp, the longest stage, or no overlap; None if bubbles are small."""
     share, before = pipeline.bubble_share, cycles_before_update(pipeline)
     if share <= WORTH_SAYING or not before:
@@ -37,7 +37,7 @@ def bubble_advice(pipeline: PipelineAccount) -> Words | None:
     return "Balance the stages", text, share - ramp
 
 
-def link_advice(pipeline: PipelineAccount, total: int) -> Words | None:
+def link_advice(pipeline: PipelineEstimate, total: int) -> Words | None:
     """Share of transfers between IPUs and their syncs in a step of `total` cycles; None if it is small."""
     links, syncs = pipeline.between_ipus
     share = (links + syncs) / total
@@ -50,6 +50,6 @@ def link_advice(pipeline: PipelineAccount, total: int) -> Words | None:
     return "Exchange less between IPUs", text, share
 
 
-def cycles_before_update(pipeline: PipelineAccount) -> int:
+def cycles_before_update(pipeline: PipelineEstimate) -> int:
     """Cycles from the first micro-batch to the end of the last one, to which the shares of bubbles refer."""
     return sum(cost.cycles for cost in pipeline.critical if cost.kind != "update")

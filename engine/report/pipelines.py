@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.profile.account import Account
+from engine.profile.program_estimate import Estimate
 
 ROWS = 4000
 """Most rows of a schedule in a report."""
 
 
-def pipeline_data(account: Account) -> dict[str, Any] | None:
+def pipeline_data(estimate: Estimate) -> dict[str, Any] | None:
     """The pipeline section of a report's data; None for a program that is not a pipeline."""
-    pipeline = account.pipeline
+    pipeline = estimate.pipeline
     if pipeline is None:
         return None
     return {
@@ -44,8 +44,8 @@ def pipeline_data(account: Account) -> dict[str, Any] | None:
                 "stages": list(each.stages),
                 "busy_cycles": each.busy,
                 "bubble_share": each.waits,
-                "peak_bytes": each.account.memory.peak_fullest,
-                "always_live_bytes": each.account.memory.always_live_fullest,
+                "peak_bytes": each.estimate.memory.peak_fullest,
+                "always_live_bytes": each.estimate.memory.always_live_fullest,
                 "stash_bytes": each.stash_bytes,
                 "fits": each.fits,
             }

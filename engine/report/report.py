@@ -10,10 +10,10 @@ from typing import Any
 
 from engine.errors import InvalidFile
 from engine.files.container import write_whole
-from engine.profile.account import Account, account
 from engine.profile.collectives import gradient_bytes
 from engine.profile.levers import Lever, levers
 from engine.profile.options import Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.program.program import Program
 from engine.report.data import FORMAT, VERSION, Feeding, Subject, report_data
 from engine.report.page import page, unpacked
@@ -131,8 +131,8 @@ def make_report(
     """
     assumed = assumptions or Assumptions()
 
-    def again(other: Target) -> Account:
-        return account(program, other, replicas, assumed)
+    def again(other: Target) -> Estimate:
+        return estimate(program, other, replicas, assumed)
 
     found = again(chip)
     helps = () if found.fits else levers(program, found)
@@ -143,8 +143,8 @@ def make_report(
 
 
 def report_on(
-    found: Account,
-    others: Sequence[Account] = (),
+    found: Estimate,
+    others: Sequence[Estimate] = (),
     *,
     name: str = "",
     feeding: Feeding | None = None,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.profile.account import Account
+from engine.profile.program_estimate import Estimate
 from engine.profile.scaling import assumptions_of, predict, workload_of
 
 
-def scaling_data(account: Account, gradient_bytes: int) -> dict[str, Any] | None:
+def scaling_data(estimate: Estimate, gradient_bytes: int) -> dict[str, Any] | None:
     """The scaling section of a report's data; None for a program without gradients or already on several replicas."""
-    if account.replicas > 1:
+    if estimate.replicas > 1:
         return None
-    workload = workload_of(account, gradient_bytes)
+    workload = workload_of(estimate, gradient_bytes)
     if not workload.gradient_bytes:
         return None
     return {
         "gradient_bytes": workload.gradient_bytes,
         "samples_of_replica": workload.samples * workload.accumulation,
-        "assumptions": assumptions_of(account.target),
+        "assumptions": assumptions_of(estimate.target),
         "rows": [
             {
                 "replicas": each.replicas,
@@ -31,6 +31,6 @@ def scaling_data(account: Account, gradient_bytes: int) -> dict[str, Any] | None
                 "peak_bytes": each.bytes,
                 "fits": each.fits,
             }
-            for each in predict(workload, account.target)
+            for each in predict(workload, estimate.target)
         ],
     }

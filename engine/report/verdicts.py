@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from engine.profile.account import Account
 from engine.profile.prediction import PARTS, cycles_of_parts, error_basis, prediction_error
+from engine.profile.program_estimate import Estimate
 from engine.profile.streams import host_cycles
 from engine.target import Target, target
 
@@ -28,62 +28,62 @@ BESIDE_THE_DIE = frozenset(
 
 
 def on_other_chips(
-    found: Account, again: Callable[[Target], Account] | None, chips: Sequence[str] = CHIPS
-) -> list[Account]:
+    found: Estimate, again: Callable[[Target], Estimate] | None, chips: Sequence[str] = CHIPS
+) -> list[Estimate]:
     """Cost reports of a program on the other chips, computed by `again`; without it, only on those of the same die.
 
     Chips of one die share a cost report, as it is slow to compute, unless the step uses links or streaming memory,
     whose transfers do not scale with the clock.
     """
-    accounts = [found]
+    estimates = [found]
     for name in chips:
         chip = target(name)
         if name == found.target.name:
             continue
         alone = found.pipeline is None and found.replicas == 1 and not found.assumptions.offloaded
-        like = next((each for each in accounts if alone and _die(each.target) == _die(chip)), None)
+        like = next((each for each in estimates if alone and _die(each.target) == _die(chip)), None)
         if like is not None:
-            accounts.append(replace(like, target=chip, host=host_cycles(*found.host_bytes, chip)))
+            estimates.append(replace(like, target=chip, host=host_cycles(*found.host_bytes, chip)))
         elif again is not None:
-            accounts.append(again(chip))
-    return accounts[1:]
+            estimates.append(again(chip))
+    return estimates[1:]
 
 
 def _die(chip: Target) -> tuple[Any, ...]:
     return tuple(getattr(chip, field.name) for field in fields(chip) if field.name not in BESIDE_THE_DIE)
 
 
-def verdict(account: Account) -> dict[str, Any]:
+def verdict(estimate: Estimate) -> dict[str, Any]:
     """One chip's row: `margin_bytes` is the spare bytes of the fullest tile, negative if the program does not fit."""
-    limit = account.target.bytes_per_tile
+    limit = estimate.target.bytes_per_tile
     return {
-        "name": account.target.name,
-        "title": account.target.title,
-        "tiles": account.target.tiles,
+        "name": estimate.target.name,
+        "title": estimate.target.title,
+        "tiles": estimate.target.tiles,
         "bytes_per_tile": limit,
-        "fits": account.fits,
-        "worst_tile": account.memory.peak_tile,
-        "peak_bytes": account.memory.peak_fullest,
-        "margin_bytes": limit - account.memory.peak_fullest,
-        "clock_hz": account.target.clock_hz,
-        "cycles": cycles(account),
-        "seconds_per_step": account.seconds_per_step,
-        "samples_per_second": account.samples_per_second,
+        "fits": estimate.fits,
+        "worst_tile": estimate.memory.peak_tile,
+        "peak_bytes": estimate.memory.peak_fullest,
+        "margin_bytes": limit - estimate.memory.peak_fullest,
+        "clock_hz": estimate.target.clock_hz,
+        "cycles": cycles(estimate),
+        "seconds_per_step": estimate.seconds_per_step,
+        "samples_per_second": estimate.samples_per_second,
     }
 
 
-def verdicts(accounts: Sequence[Account]) -> list[dict[str, Any]]:
+def verdicts(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
     """The chips' rows, in the order of CHIPS and then the others."""
-    order = {name: place for place, name in enumerate(CHIPS)}
-    return [verdict(each) for each in sorted(accounts, key=lambda a: order.get(a.target.name, len(order)))]
+    order = {name: position for position, name in enumerate(CHIPS)}
+    return [verdict(each) for each in sorted(estimates, key=lambda a: order.get(a.target.name, len(order)))]
 
 
-def cycles(account: Account) -> dict[str, Any]:
+def cycles(estimate: Estimate) -> dict[str, Any]:
     """The parts of a step in tile clock cycles, their sum `total`, its relative `error`, and `errors` of the parts."""
-    errors = prediction_error(account)
+    errors = prediction_error(estimate)
     return {
-        **cycles_of_parts(account),
-        "total": account.cycles_per_step,
+        **cycles_of_parts(estimate),
+        "total": estimate.cycles_per_step,
         "error": errors["total"],
         "errors": {part: errors[part] for part in PARTS},
     }

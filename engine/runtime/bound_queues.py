@@ -69,8 +69,8 @@ class BoundQueues:
         if not self._queues:
             return
         words = {Call.STOP: State.STOP, Call.LEAVE_AT: State.LEAVE_AT, Call.PASSED: State.ARRIVALS}
-        for word, place in (words | {Call.ABORT: State.ABORT}).items():
-            self._call[word] = state.ctypes.data + 8 * place
+        for word, offset in (words | {Call.ABORT: State.ABORT}).items():
+            self._call[word] = state.ctypes.data + 8 * offset
         self._call[Call.PAUSES], self._call[Call.NAP] = pauses_before_sleep(), _nap_address()
         for ring in self._rings.values():
             ring.begin()

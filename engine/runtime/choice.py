@@ -95,7 +95,7 @@ class WorkerChoice:
         if most != self._most:
             self._begin(most)
         self._tries_other = self._fewer is not None and now >= self._retry_at
-        if self._tries_other and self._prefers_fewer and now < self._trust_until and not self._has_room(now):
+        if self._tries_other and self._prefers_fewer and now < self._trust_until and not self._has_space(now):
             self._retry_at, self._tries_other = now + self._wait, False
             self._idle_before = now, self._idle()
             self._wait = min(2 * self._wait, LONGEST_WAIT)
@@ -103,7 +103,7 @@ class WorkerChoice:
             return most
         return self._fewer
 
-    def _has_room(self, now: float) -> bool:
+    def _has_space(self, now: float) -> bool:
         """Whether some of the omitted workers could have had a core since the last call."""
         assert self._fewer is not None
         (then, before), idle = self._idle_before, self._idle()

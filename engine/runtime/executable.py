@@ -20,20 +20,20 @@ from engine.codelets.rows import (
 from engine.emit.library import Generated, addresses_of
 from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
-from engine.program.effort import effort_of, is_fine_grained
-from engine.program.host_passes.pipeline import HOST_PASSES
+from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.memory import plan_memory
 from engine.program.program import Address, Buffer, ComputeSet, Mark, Partition, PerIteration, Program, Span
-from engine.program.running import run_passes
+from engine.program.run_passes import run_passes
 from engine.program.syncs import ranges_of, syncs
 from engine.program.work.base import Encoded
 from engine.program.work.encoding import encoded
 from engine.program.work.records import Records
+from engine.program.work_estimates import is_fine_grained, work_estimate_of
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.executor import (
-    STEERING,
+    CONTROL_FLOW,
     Column,
     State,
     branch_row,
@@ -49,15 +49,15 @@ from engine.runtime.executor import (
 from engine.runtime.feeds import RowFeed
 from engine.runtime.native_threads import codelets_of_calls
 from engine.runtime.observer import Observer, RunningCall
-from engine.runtime.pieces import run_in_pieces
 from engine.runtime.quiet import quiet_openblas
 from engine.runtime.rings import AnyRing
+from engine.runtime.segments import run_in_segments
 from engine.runtime.threads import is_worker_count_given, worker_count
 from engine.runtime.time_limit import TimeLimit
-from engine.runtime.workers import begin_call, completed_steps, run_piece
+from engine.runtime.workers import begin_call, completed_steps, run_segment
 
 Progress = Callable[[str, int, int], None]
-INLINE_EFFORT = 30_000_000
+INLINE_WORK = 30_000_000
 """Multiply-adds and elements below which a call is not worth a thread: two threads start and end in some 0.3 ms."""
 
 
@@ -82,13 +82,13 @@ class Executable:
         self._queues = BoundQueues(program.queues)
         self._addresses: dict[Buffer, int] = {}
         self._codelets = self._compile(progress)
-        self._place()
+        self._offset()
         self._tables: dict[tuple[bool, int], np.ndarray] = {}
         self._preds_per_iteration: dict[PerIteration, np.ndarray] = {}
         self._scratch_bytes = max((each.scratch_bytes for each in self._blocks), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.choice = WorkerChoice()
-        self._effort = effort_of(program)
+        self._work_estimate = work_estimate_of(program)
         # A program that waits for the host, or has a loop of unknown length, must stay interruptible.
         self._may_take_long = bool(program.queues) or any(region.repeats for region in program.regions)
         self._is_fine_grained = is_fine_grained(program)
@@ -107,7 +107,7 @@ class Executable:
                 block.words[word] = address(codelet)
         return [address(block.codelet) for block in self._blocks]
 
-    def _place(self) -> None:
+    def _offset(self) -> None:
         """Assigns addresses to all buffers but variables, and fills permanent ones with their contents."""
         base = self._arena.ctypes.data
         for buffer, offset in self.plan.offsets.items():
@@ -202,7 +202,7 @@ class Executable:
             parameters = self._blocks[at].words.ctypes.data
             rows.append(compute_row(self._codelets[at], parameters, ranges_of(sets[at], workers)))
         for row in rows:
-            if row[Column.KIND] in STEERING:
+            if row[Column.KIND] in CONTROL_FLOW:
                 row[Column.TARGET] = labels[row[Column.TARGET]]
         return step_table(rows, workers)
 
@@ -269,7 +269,7 @@ class Executable:
         )
         for block, ring in zip(self._outfeed_blocks, rings, strict=False):
             point_feed(block, ring)
-        small = not self._may_take_long and steps * self._effort < INLINE_EFFORT
+        small = not self._may_take_long and steps * self._work_estimate < INLINE_WORK
         alone = small or (self._is_fine_grained and not is_worker_count_given())
         most = 1 if alone else worker_count()
         _, state = self._workspace_for(most)
@@ -298,9 +298,9 @@ class Executable:
         """Runs the steps of a call that has begun, with at most `most` workers: fewer while the cores are contended."""
         scratch = self._workspace_for(most)[0]
         if inline:
-            run_piece(self._table(all_outputs, most), steps, 0, most, scratch, state, inline)
+            run_segment(self._table(all_outputs, most), steps, 0, most, scratch, state, inline)
             return
-        run_in_pieces(
+        run_in_segments(
             *(self.choice, most, steps),
             table=lambda workers: self._table(all_outputs, workers),
             scratch=lambda workers: scratch[:workers],

@@ -54,7 +54,7 @@ class RowKind(IntEnum):
     ITERATION = 5
 
 
-STEERING = (RowKind.BRANCH, RowKind.JUMP, RowKind.REPEAT, RowKind.ITERATION)
+CONTROL_FLOW = (RowKind.BRANCH, RowKind.JUMP, RowKind.REPEAT, RowKind.ITERATION)
 
 
 class Column(IntEnum):
@@ -118,7 +118,7 @@ def _barrier(state: int, worker: int, workers: int) -> bool:
 
 
 @inner
-def _wait_for_room(state: int, worker: int, workers: int, step: int) -> bool:
+def _wait_for_space(state: int, worker: int, workers: int, step: int) -> bool:
     """Waits while HELD complete steps are not TAKEN by the host; False if a worker will never arrive."""
     if not _barrier(state, worker, workers):
         return False
@@ -150,7 +150,7 @@ def _is_late(state: int) -> bool:
 @inner
 def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
     """The step boundary. All workers decide alike: later writes of a faster worker 0 concern later steps."""
-    if word(state, State.HELD) != 0 and not _wait_for_room(state, worker, workers, step):
+    if word(state, State.HELD) != 0 and not _wait_for_space(state, worker, workers, step):
         return False
     if worker == 0 and step > word(state, State.FIRST) and _is_late(state):
         store_release(state + 8 * State.CHANGE, 1)
@@ -295,7 +295,7 @@ def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> None
         expected = Column.RANGES + 2 * workers
         raise InternalError(f"Expected {expected} columns for {workers} workers. Received: {len(row)} in row {number}.")
     kind = row[Column.KIND]
-    if kind in STEERING and not 0 <= row[Column.TARGET] <= len(rows):
+    if kind in CONTROL_FLOW and not 0 <= row[Column.TARGET] <= len(rows):
         raise InternalError(f"Expected a target among {len(rows)} rows. Received row {number}: {row}.")
     if kind not in tuple(RowKind) or (kind == RowKind.COMPUTE and not row[Column.CODELET]):
         raise InternalError(f"Expected a known kind, and the codelet of a compute row. Received row {number}: {row}.")

@@ -77,7 +77,7 @@ class RequestStream:
                 idle = time.monotonic() - self._last
                 if idle >= self._timeout and not self._infeed.available() and not self._infeed.closed:
                     # A long run needs many; zeros that it does not take are taken back.
-                    self._zeros = max(1, min(2 * self._zeros, MOST_ZEROS, self._infeed.room()))
+                    self._zeros = max(1, min(2 * self._zeros, MOST_ZEROS, self._infeed.space()))
                     self._infeed.put([leaf[: self._zeros] for leaf in zeros])
                     self._pending += [None] * self._zeros
             time.sleep(max(NAP, self._timeout - idle))
@@ -93,7 +93,7 @@ class RequestStream:
         """Enqueues a request, waiting for space with the lock released, and returns its number."""
         while True:
             with self._changed:
-                if self._infeed.room() or self._infeed.closed:
+                if self._infeed.space() or self._infeed.closed:
                     self._infeed.put(row)
                     self._requests += 1
                     self._waiting += 1
@@ -107,11 +107,11 @@ class RequestStream:
     def _take_back_zeros(self) -> None:
         """Removes zeros that the run that has ended did not take, up to the next request; the lock is held."""
         while available := self._infeed.available():
-            place = len(self._pending) - available
-            if self._pending[place] is not None:
+            slot = len(self._pending) - available
+            if self._pending[slot] is not None:
                 break
             self._infeed.next_row()
-            del self._pending[place]
+            del self._pending[slot]
 
     def _collect(self) -> None:
         """Takes results out of the ring and drops those of zeros; the lock is held."""

@@ -114,12 +114,12 @@ class _Ring:
         """Sleeps, longer each time; `close` and Ctrl-C end it."""
         self._closed.wait(max(0.0, min(FIRST_NAP * 2 ** min(naps, 10), LONGEST_NAP, most)))
 
-    def _pieces(self, first: int, count: int) -> list[tuple[slice, slice]]:
+    def _segments(self, first: int, count: int) -> list[tuple[slice, slice]]:
         """Rows first <= i < first + count as contiguous (slots, rows)."""
         start = first % self.slots
         head = min(count, self.slots - start)
-        pieces = [(slice(start, start + head), slice(0, head))]
-        return pieces if head == count else [*pieces, (slice(0, count - head), slice(head, count))]
+        segments = [(slice(start, start + head), slice(0, head))]
+        return segments if head == count else [*segments, (slice(0, count - head), slice(head, count))]
 
 
 class InfeedRing(_Ring):
@@ -140,7 +140,7 @@ class InfeedRing(_Ring):
         while done < count:
             if self._closed.is_set():
                 raise self.error
-            fitting = min(self.room(), count - done)
+            fitting = min(self.space(), count - done)
             if not fitting:
                 self.host_waits += naps == 0
                 self._nap(naps)
@@ -149,8 +149,8 @@ class InfeedRing(_Ring):
             naps = 0
             written = self._load(Ring.WRITTEN)
             for leaf, values in zip(self._leaves, rows, strict=True):
-                for slots, piece in self._pieces(written, fitting):
-                    leaf[slots] = values[done + piece.start : done + piece.stop]
+                for slots, segment in self._segments(written, fitting):
+                    leaf[slots] = values[done + segment.start : done + segment.stop]
             self._store(Ring.WRITTEN, written + fitting)
             done += fitting
 
@@ -165,7 +165,7 @@ class InfeedRing(_Ring):
             leaf[:] = values
         self._store(Ring.WRITTEN, ENDLESS)
 
-    def room(self) -> int:
+    def space(self) -> int:
         """Number of rows that can be put without waiting."""
         return self.slots - (self._load(Ring.WRITTEN) - self._load(Ring.READ))
 
@@ -232,8 +232,8 @@ class OutfeedRing(_Ring):
             return None
         taken = [np.empty((count, *shape.dimensions), shape.dtype) for shape in self.shapes]
         for leaf, values in zip(self._leaves, taken, strict=True):
-            for slots, piece in self._pieces(read, count):
-                values[piece] = leaf[slots]
+            for slots, segment in self._segments(read, count):
+                values[segment] = leaf[slots]
         if count:
             self._store(Ring.READ, read + count)
         return taken

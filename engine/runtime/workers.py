@@ -55,7 +55,7 @@ def begin_call(steps: int, state: np.ndarray, held: int = 0) -> None:
     state[State.CLOCK] = _clock_address()
 
 
-def _begin_piece(
+def _begin_segment(
     table: np.ndarray, steps: int, first: int, workers: int, scratch: np.ndarray, state: np.ndarray
 ) -> None:
     if table.shape[1] != Column.RANGES + 2 * workers or len(scratch) != workers or not table.flags.c_contiguous:
@@ -109,10 +109,10 @@ def run_table(
     not end soon, and InternalError when a worker fails.
     """
     begin_call(steps, state, held)
-    return run_piece(table, steps, 0, workers, scratch, state, inline)
+    return run_segment(table, steps, 0, workers, scratch, state, inline)
 
 
-def run_piece(
+def run_segment(
     table: np.ndarray,
     steps: int,
     first: int,
@@ -131,7 +131,7 @@ def run_piece(
     """
     if steps <= first:
         return completed_steps(state)
-    _begin_piece(table, steps, first, workers, scratch, state)
+    _begin_segment(table, steps, first, workers, scratch, state)
     state[State.DEADLINE] = deadline
     if inline and workers == 1 and watch is None:
         executor(state.ctypes.data, 0, 1, scratch.ctypes.data)

@@ -12,7 +12,7 @@ from tensorflow.python.eager import context
 
 from engine.errors import ConfigurationError
 from engine.files import SUFFIX, write_executable
-from ipu._internal.compiler.export import executable_file, traced_function
+from ipu._internal.compiler.executable_file import executable_file, traced_function
 from ipu._internal.compiler.program import build_executable
 from ipu._internal.names.namespace import public_names
 

@@ -97,11 +97,11 @@ def _runs(element: Nest) -> list[BatchSource]:
     """The batches of one super-batch, neighbours of equal shapes together."""
     columns, layout = flatten(element, _column)
     lengths = np.stack([lengths for _, lengths in columns], axis=1)
-    borders = [0, *(np.flatnonzero((lengths[1:] != lengths[:-1]).any(axis=1)) + 1), len(lengths)]
+    paddings = [0, *(np.flatnonzero((lengths[1:] != lengths[:-1]).any(axis=1)) + 1), len(lengths)]
     first_rows = np.vstack([np.zeros_like(lengths[:1]), np.cumsum(np.abs(lengths), axis=0)])
     return [
         _run(layout, [rows for rows, _ in columns], lengths[start], first_rows[start], first_rows[stop], stop - start)
-        for start, stop in zip(borders, borders[1:], strict=False)
+        for start, stop in zip(paddings, paddings[1:], strict=False)
     ]
 
 

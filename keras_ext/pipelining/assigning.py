@@ -120,14 +120,16 @@ def _trees(model: KerasModel, calls: Calls, received: Sequence[Any]) -> tuple[St
             f"Expected all elements of pipeline_stage_assignment to be instances of {of_layer.__name__}{also}. "
             f"Received: {wrong[0]!r} of type {type(wrong[0]).__name__}."
         )
-    return tuple(_tree(place, call, given) for place, (call, given) in enumerate(zip(calls, received, strict=True)))
+    return tuple(
+        _tree(position, call, given) for position, (call, given) in enumerate(zip(calls, received, strict=True))
+    )
 
 
-def _tree(place: int, call: LayerCall, given: StageAssignment) -> StageTree:
+def _tree(position: int, call: LayerCall, given: StageAssignment) -> StageTree:
     index = getattr(given, "node_index", 0)
     if given.layer is not call.layer or index != call.node_index:
         raise ConfigurationError(
-            f"Expected the assignments in the order of get_pipeline_stage_assignment(): at {place} call "
+            f"Expected the assignments in the order of get_pipeline_stage_assignment(): at {position} call "
             f"{call.node_index} of layer {call.layer.name!r}. Received: call {index} of "
             f"{getattr(given.layer, 'name', None)!r}."
         )

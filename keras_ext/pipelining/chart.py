@@ -91,15 +91,15 @@ def _waiting(schedule: Schedule) -> str:
 
 
 def _lines(schedule: Schedule, cell: int) -> Iterator[str]:
-    places = {ipu: number for number, ipu in enumerate(schedule.ipus)}
+    positions = {ipu: number for number, ipu in enumerate(schedule.ipus)}
     shares_ipu = len({ipu for ipus in schedule.devices for ipu in ipus}) < schedule.stages
-    for ipu, place in places.items():
-        y = TOP + place * (LINE + GAP)
+    for ipu, position in positions.items():
+        y = TOP + position * (LINE + GAP)
         yield f'<text class="name" x="{LEFT - 10}" y="{y + LINE / 2 + 4}">IPU {ipu}</text>'
         yield f'<rect x="{LEFT}" y="{y}" width="{cell * schedule.slots}" height="{LINE}" fill="{BUBBLE}"/>'
     for row in schedule.rows:
         fill, ink = COLOURS[row.kind]
-        x, y = LEFT + row.slot * cell, TOP + places[row.ipu] * (LINE + GAP)
+        x, y = LEFT + row.slot * cell, TOP + positions[row.ipu] * (LINE + GAP)
         yield (
             f'<rect x="{x + 0.5}" y="{y + 0.5}" width="{cell - 1}" height="{LINE - 1}" rx="2" fill="{fill}">'
             f"<title>{_described(row)}</title></rect>"

@@ -32,8 +32,8 @@ from keras_ext.pipelining.options import (
     pipelining_steps,
     shared_weights,
 )
-from keras_ext.pipelining.running import in_stages
 from keras_ext.pipelining.stage_trees import StageTree
+from keras_ext.pipelining.traced_step import in_stages
 from keras_ext.types import Batch, KerasModel, Nest
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class PipelinePlan(Shown):
 
     Attributes:
         stages: the stage of each call of a layer, in the order of execution; those in nested models count one by one.
-        plan: its parts: `account`, the cost report of the chip, and `profile`, the costs of layers.
+        plan: its parts: `estimate`, the cost report of the chip, and `profile`, the costs of layers.
     """
 
     model: Any
@@ -63,9 +63,9 @@ class PipelinePlan(Shown):
         return self.plan.stages
 
     @property
-    def account(self) -> Any:
-        """The cost report for the IPUs: an `engine.profile.Account` with a `pipeline`."""
-        return self.plan.account
+    def estimate(self) -> Any:
+        """The cost report for the IPUs: an `engine.profile.Estimate` with a `pipeline`."""
+        return self.plan.estimate
 
     @property
     def bubble_share(self) -> float:
@@ -91,12 +91,12 @@ class PipelinePlan(Shown):
         """
         from engine.profile.scaling import POWERS_OF_TWO, predict, scaling_table, workload_of, workloads_by_depth
 
-        chip, counts, account = self.account.target, tuple(replicas or POWERS_OF_TWO), self.account
+        chip, counts, estimate = self.estimate.target, tuple(replicas or POWERS_OF_TWO), self.estimate
         if kind not in ("weak", "strong"):
             raise ConfigurationError(f"Expected kind to be 'weak' or 'strong'. Received: {kind!r}. Nearest: 'weak'.")
         if depths is None:
-            return scaling_table(predict(workload_of(account), chip, counts, kind), chip)
-        samples = account.samples_per_replica // self.micro_batches
+            return scaling_table(predict(workload_of(estimate), chip, counts, kind), chip)
+        samples = estimate.samples_per_replica // self.micro_batches
         schedule, recomputation = self.plan.balance.schedule.kind, self.plan.balance.schedule.recomputation
         workloads = workloads_by_depth(
             self.plan.profile,
@@ -267,9 +267,9 @@ def _uncut(calls: Calls) -> frozenset[int]:
     """The positions between calls that share weights, where no cut is legal: such calls must be in one stage."""
     first: dict[int, int] = {}
     found: set[int] = set()
-    for place, call in enumerate(calls.leaves):
+    for position, call in enumerate(calls.leaves):
         for weight in shared_weights(call):
-            found.update(range(first.setdefault(id(weight), place) + 1, place + 1))
+            found.update(range(first.setdefault(id(weight), position) + 1, position + 1))
     return frozenset(found)
 
 

@@ -18,7 +18,7 @@ from numba import int64, njit
 
 from engine.codelets import build, memory
 from engine.codelets.build import inner
-from engine.codelets.identity import PLACE, identity
+from engine.codelets.identity import FOLDER, identity
 from engine.codelets.memory import load_f32, store_i64
 from engine.machine_code import keys, processor
 from tests.codelets.scaling import scale
@@ -28,7 +28,7 @@ PROGRAM = """
 import sys
 import numpy as np
 from engine.codelets.build import building
-from engine.codelets.identity import PLACE
+from engine.codelets.identity import FOLDER
 from engine.machine_code.keys import folder
 from tests.codelets.scaling import scale
 
@@ -40,7 +40,7 @@ with building(names.append):
 x, y = np.array([0, 12], np.float32), np.zeros(2, np.float32)
 parameters = np.array([x.ctypes.data, y.ctypes.data])
 scale(parameters.ctypes.data, 1, 2, 0)
-print(len(names), int(y.sum()), folder("codelets", PLACE).name, "numba" in sys.modules)
+print(len(names), int(y.sum()), folder("codelets", FOLDER).name, "numba" in sys.modules)
 """
 
 
@@ -132,7 +132,7 @@ def test_closures_are_told_apart_by_what_they_close_over() -> None:
 
 def test_change_of_any_source_changes_the_folder(tmp_path: Path) -> None:
     copy = tmp_path / "codelets"
-    shutil.copytree(PLACE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
     fingerprint = keys.fingerprint.__wrapped__
     before = fingerprint(copy)
     assert before == fingerprint(copy)

@@ -9,8 +9,8 @@ import pytest
 
 from engine.codelets.build import Codelet
 from engine.codelets.contract import MANY_ROWS, contract_f32, contract_scratch_bytes
+from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch_bytes
 from engine.codelets.contract_fields import Field, Layout
-from engine.codelets.contract_pieces import contract_pieces, contract_pieces_scratch_bytes
 from engine.errors import InternalError
 from engine.machine_code.processor import has_matrix_registers
 from engine.runtime.buffers import aligned_zeros
@@ -18,7 +18,7 @@ from tests.codelets.contractions import contract_units, encode_contract
 
 ZERO = np.zeros(1, np.int64)
 MULTIPLY_ADDS = (contract_f32, contract_scratch_bytes())
-PIECES = (contract_pieces, contract_pieces_scratch_bytes())
+PIECES = (contract_bf16x3, contract_bf16x3_scratch_bytes())
 in_use: dict[str, tuple[Codelet, int]] = {"codelet": MULTIPLY_ADDS}
 
 

@@ -18,7 +18,7 @@ from tests.codelets import test_contract as single
 from tests.codelets.contractions import contract_units, encode_contract
 from tests.exploring import sample
 
-HALVES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+HALF_TYPES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 TABLES = ("row_a", "row_c", "offset_a", "offset_b", "batch_a", "batch_b", "batch_c")
 
 
@@ -37,7 +37,7 @@ def run(
     cuts: int = 1,
 ) -> np.ndarray:
     """C's memory after all units ran, as `cuts` calls in descending order."""
-    p, dtype, wide = problem, HALVES[kind], result == "f32"
+    p, dtype, wide = problem, HALF_TYPES[kind], result == "f32"
     a, b = p.a.astype(dtype), p.b.astype(dtype)
     c = p.c.astype(np.float32 if wide else dtype)
     tables = {name: np.ascontiguousarray(getattr(p, name) // 2) for name in TABLES}
@@ -69,8 +69,8 @@ def run(
 def check(problem: single.Problem, result: str | None = None, **options: int) -> None:
     """Half a unit in the last place of the result, and what float32 sums may lose of the terms."""
     # What reads A and B, and what stores float32, are parts of codelets that are tried anyway.
-    for kind in sample(("bf16", "f16"), 1) if result == "f32" else HALVES:
-        dtype = HALVES[kind]
+    for kind in sample(("bf16", "f16"), 1) if result == "f32" else HALF_TYPES:
+        dtype = HALF_TYPES[kind]
         p = halved(problem, dtype)
         exact = single.naive(p)
         sizes = single.naive(replace(p, a=np.abs(p.a), b=np.abs(p.b), c=np.abs(p.c)))
@@ -181,18 +181,18 @@ def test_result_does_not_depend_on_the_distribution(seed: int, transposed: bool)
             assert run(problem, "f16", cuts=cuts, **units).tobytes() == whole.tobytes()
 
 
-@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("kind", HALF_TYPES)
 @pytest.mark.parametrize("k", [2, 300])
 def test_one_rounding_of_small_integers(kind: str, k: int) -> None:
     """Sums that float32 holds exactly: the result is the nearest half, ties to even."""
     random = np.random.default_rng(k)
     problem = single.matrices(random, 40, 70, k)
     problem.a, problem.b = (random.integers(-9, 10, x.shape).astype(np.float32) for x in (problem.a, problem.b))
-    exact = single.naive(problem).astype(np.float32).astype(HALVES[kind])
+    exact = single.naive(problem).astype(np.float32).astype(HALF_TYPES[kind])
     assert np.array_equal(run(problem, kind), exact)
 
 
-@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("kind", HALF_TYPES)
 @pytest.mark.parametrize("k", [2, 300])
 def test_what_is_no_ordinary_number(kind: str, k: int) -> None:
     """NaN and infinities stay in their rows; too large sums are infinite, denormal halves are kept, -0 is."""

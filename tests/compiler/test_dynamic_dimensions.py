@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from engine.errors import UnsupportedOperation
 from engine.evaluate import evaluate
-from engine.passes.dynamic_dimension_rules import place_after_reshape
+from engine.passes.dynamic_dimension_rules import index_after_reshape
 from tests.compiler.hlo_cases import normal
 from tests.compiler.test_hlo import imported
 from tests.engine.running import assert_near, check
@@ -129,13 +129,13 @@ def test_what_would_mix_in_the_rest_is_refused(function: Callable[..., Any]) -> 
     ],
 )
 def test_where_a_dimension_goes(before: Any, after: Any, dimension: int, expected: Any) -> None:
-    assert place_after_reshape(before, after, dimension) == expected
+    assert index_after_reshape(before, after, dimension) == expected
 
 
 def test_what_counts_stays_at_the_start() -> None:
     """Against NumPy: the counted elements, in their order, are the first ones of the new dimension."""
     for before, after, dimension in [((8, 3), (24,), 0), ((5, 8, 3), (5, 24), 1), ((6, 4), (3, 2, 4), 0)]:
-        new, factor, divisor = place_after_reshape(before, after, dimension) or (0, 0, 0)
+        new, factor, divisor = index_after_reshape(before, after, dimension) or (0, 0, 0)
         x = np.arange(np.prod(before)).reshape(before)
         for size in range(0, before[dimension] + 1, divisor):
             kept = x.take(range(size), axis=dimension)

@@ -15,7 +15,7 @@ from engine.ir import GatherDimensionNumbers, Shape
 from engine.ir.attributes import WindowDimension
 from engine.ir.builder import Builder
 from engine.partition.storage import Storage
-from engine.profile import Account, account
+from engine.profile import Estimate, estimate
 from engine.program.program import Program
 from ipu._internal.compiler.fit import with_storage
 from ipu._internal.compiler.program import build_program as configured_build
@@ -95,7 +95,7 @@ def solve() -> Program:
 
 
 @cache
-def halves() -> Program:
+def half() -> Program:
     """A product of halves."""
     return product(1024, 1024, 1024, "f16")
 
@@ -122,23 +122,23 @@ def two_branches() -> Program:
     return configured_build(b.module(b.tuple(b.reduce(product, b.constant(0.0), (1,)))), ["feed"] * 3, {})
 
 
-def live(found: Account) -> float:
+def live(found: Estimate) -> float:
     return max(found.memory.live_bytes)
 
 
-def sync(found: Account) -> float:
+def sync(found: Estimate) -> float:
     return found.sync
 
 
-def peak(found: Account) -> float:
+def peak(found: Estimate) -> float:
     return found.memory.peak_fullest
 
 
-def seconds(found: Account) -> float:
+def seconds(found: Estimate) -> float:
     return found.seconds_per_step
 
 
-def cycles(found: Account) -> float:
+def cycles(found: Estimate) -> float:
     return found.cycles
 
 
@@ -148,14 +148,14 @@ class Case:
 
     value: Any
     program: Callable[[], Program]
-    measure: Callable[[Account], float]
+    measure: Callable[[Estimate], float]
     change: str
     besides: tuple[tuple[str, Any], ...] = ()
     storage: Storage = Storage()
     replicas: int = 1
 
 
-def remote_bytes(found: Account) -> float:
+def remote_bytes(found: Estimate) -> float:
     return sum(found.remote.bytes.values())
 
 
@@ -179,15 +179,15 @@ CASES: dict[str, Case] = {
     "optimizations.combine_matmuls": Case(True, products, cycles, "<"),
     "optimizations.maximum_reduce_many_buffer_size": Case(10**6, sums, sync, "<"),
     "optimizations.merge_infeed_io_copies": Case(True, infeeds, sync, "<"),
-    "compilation_poplar_options": Case({"target.workerStackSizeInBytes": "4096"}, halves, peak, ">"),
+    "compilation_poplar_options": Case({"target.workerStackSizeInBytes": "4096"}, half, peak, ">"),
     "gcl_poplar_options": Case(SYNCLESS, momentum, sync, "<", replicas=16),
-    "matmuls.poplar_options": Case({"partialsType": "half"}, halves, cycles, "<"),
+    "matmuls.poplar_options": Case({"partialsType": "half"}, half, cycles, "<"),
     "convolutions.poplar_options": Case({"availableMemoryProportion": "0.01"}, convolution, cycles, ">"),
     "slices.poplar_options": Case({"availableMemoryProportion": 0.01}, look_up, cycles, ">"),
     "io_tiles.num_io_tiles": Case(192, large_feed, cycles, ">"),
     "io_tiles.place_ops_on_io_tiles": Case(True, large_feed, seconds, "<", (("io_tiles.num_io_tiles", 32),)),
     "io_tiles.available_memory_proportion": Case(0.1, large_feed, seconds, ">", OVERLAPPED),
-    "ipu_model.compile_ipu_code": Case(False, halves, peak, "<"),
+    "ipu_model.compile_ipu_code": Case(False, half, peak, "<"),
     "ipu_model.tiles_per_ipu": Case(8, large_feed, cycles, ">"),
     "ipu_model.version": Case("ipu1", large_feed, cycles, ">"),
     "optimizations.triangular_solve_expander_block_size": Case(8, solve, cycles, "<"),
@@ -197,13 +197,13 @@ CASES: dict[str, Case] = {
 SMALL, LARGE = {"availableMemoryProportion": "0.01"}, "4096"
 FLAGS: dict[tuple[str, str], Case] = {
     ("gcl_poplar_options", "useSynclessCollectives"): Case(SYNCLESS, momentum, sync, "<", replicas=16),
-    ("matmuls.poplar_options", "availableMemoryProportion"): Case(SMALL, halves, cycles, ">"),
-    ("matmuls.poplar_options", "partialsType"): Case({"partialsType": "half"}, halves, cycles, "<"),
+    ("matmuls.poplar_options", "availableMemoryProportion"): Case(SMALL, half, cycles, ">"),
+    ("matmuls.poplar_options", "partialsType"): Case({"partialsType": "half"}, half, cycles, "<"),
     ("convolutions.poplar_options", "availableMemoryProportion"): Case(SMALL, convolution, cycles, ">"),
     ("convolutions.poplar_options", "partialsType"): Case({"partialsType": "half"}, convolution, cycles, "<"),
     ("slices.poplar_options", "availableMemoryProportion"): Case(SMALL, look_up, cycles, ">"),
     **{
-        ("compilation_poplar_options", flag): Case({flag: LARGE}, halves, peak, ">")
+        ("compilation_poplar_options", flag): Case({flag: LARGE}, half, peak, ">")
         for flag in (*SUPERVISOR_STACK, *WORKER_STACK)
     },
 }
@@ -216,7 +216,7 @@ def measured(case: Case, options: tuple[tuple[str, Any], ...]) -> float:
         write(config, name, value)
     config.configure_ipu_system()
     assumptions = with_storage(configured_assumptions(), case.storage, 1)
-    return case.measure(account(case.program(), configured_target(), case.replicas, assumptions))
+    return case.measure(estimate(case.program(), configured_target(), case.replicas, assumptions))
 
 
 @pytest.mark.parametrize("name", CASES)

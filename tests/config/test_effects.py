@@ -32,10 +32,10 @@ SHOWN_BY = {
     "optimizations.enable_fast_math": "tests/config/test_fast_math.py",
     "optimizations.math.fast": "tests/config/test_fast_math.py",
     "device_connection.version": "tests/config/test_chips.py",
-    "optimizations.maximum_inter_ipu_copies_buffer_size": "tests/profile/test_pipeline_account.py",
+    "optimizations.maximum_inter_ipu_copies_buffer_size": "tests/profile/test_pipeline_estimate.py",
     "optimizations.prefetch_data_streams": "tests/strategy/test_infeeds.py",
     "select_ipus": "tests/config/test_system.py",
-    "selection_order": "tests/profile/test_pipeline_account.py",
+    "selection_order": "tests/profile/test_pipeline_estimate.py",
     "serialization_output_folder": "tests/strategy/test_executable_folders.py",
     **dict.fromkeys(CASES, "tests/config/test_cost_effects.py"),
 }

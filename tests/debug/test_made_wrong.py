@@ -87,7 +87,7 @@ def test_a_read_outside_its_piece() -> None:
     y, makes_y = moved(x, 1, EACH)
     message = (
         "compute set 'move to y' from model/dense/move on tile 0 (units 0 to 3 of 8) to read only what its spans say "
-        "and somebody has written. Received: a read of element [4] of arena 'x' f64[8], in the piece of tile 1; "
+        "and what has been written. Received: a read of element [4] of arena 'x' f64[8], in the piece of tile 1; "
         "element [3] of arena 'y' f64[8] becomes nan with one poison and "
     )
     with pytest.raises(DebugError, match=re.escape(message)):

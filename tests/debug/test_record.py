@@ -14,7 +14,7 @@ from tests.debug.codelets import fill, is_small
 from tests.debug.helpers import set_of
 from tests.debug.test_made_wrong import EACH, ROW, SIZE, moved
 
-HALVES = Partition(1, SIZE, SIZE // 2)
+HALF_TYPES = Partition(1, SIZE, SIZE // 2)
 
 
 def test_who_sends_how_much_to_whom() -> None:
@@ -23,8 +23,8 @@ def test_who_sends_how_much_to_whom() -> None:
     makes_x = set_of(fill, [x], [], SIZE, name="fill", writes=[Span(x, EACH)])
     y, everything = moved(x, 0, None, "y")
     z, own = moved(x, 0, EACH, "z")
-    halves = set_of(is_small, [x], [], 2, name="halves", reads=[Span(x, HALVES)])
-    program = Program("by hand", [makes_x, everything, own, halves], {}, {}, [y, z], [ROW, ROW])
+    half = set_of(is_small, [x], [], 2, name="halves", reads=[Span(x, HALF_TYPES)])
+    program = Program("by hand", [makes_x, everything, own, half], {}, {}, [y, z], [ROW, ROW])
     executable = DebugExecutable(program, tiles=4)
     executable.run(3, [], [])
     filling, whole, pieces, two = executable.record.supersteps[:4]

@@ -18,7 +18,7 @@ from engine.ir.builder import Builder
 from tests.engine.running import fast
 from tests.program.machine import machine_of
 
-HALVES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+HALF_TYPES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 MANTISSA_BITS = {"f16": 10, "bf16": 7}
 INFINITY = {"f16": 0x7C00, "bf16": 0x7F80}
 WHOLE_NUMBERS = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
@@ -38,10 +38,10 @@ def positive_values(kind: str) -> np.ndarray:
     return np.ldexp((lead + mantissa).astype(Exact), np.maximum(exponent, 1) - 1 + lowest)
 
 
-def values_of(halves: np.ndarray) -> np.ndarray:
+def values_of(half: np.ndarray) -> np.ndarray:
     """float64, from what the bits mean."""
-    (kind,) = (name for name, dtype in HALVES.items() if dtype == halves.dtype)
-    bits = halves.view(np.uint16)
+    (kind,) = (name for name, dtype in HALF_TYPES.items() if dtype == half.dtype)
+    bits = half.view(np.uint16)
     size, limit = bits & 0x7FFF, INFINITY[kind]
     finite = positive_values(kind)[np.minimum(size, limit)].astype(np.float64)
     found = np.where(size > limit, np.nan, np.where(size == limit, np.inf, finite))
@@ -50,9 +50,9 @@ def values_of(halves: np.ndarray) -> np.ndarray:
 
 def nearest_bits(values: np.ndarray, kind: str) -> np.ndarray:
     """uint16: the bits of the nearest half; what a NaN gives is left open."""
-    halves, sizes = positive_values(kind), np.abs(values.astype(Exact))
-    below = np.clip(np.searchsorted(halves, sizes, side="right") - 1, 0, INFINITY[kind] - 1)
-    middle = (halves[below] + halves[below + 1]) / 2
+    half, sizes = positive_values(kind), np.abs(values.astype(Exact))
+    below = np.clip(np.searchsorted(half, sizes, side="right") - 1, 0, INFINITY[kind] - 1)
+    middle = (half[below] + half[below + 1]) / 2
     bits = below + ((sizes > middle) | ((sizes == middle) & (below % 2 == 1)))
     sign = np.signbit(values) if values.dtype.kind == "f" else values < 0
     return np.asarray(bits + (sign.astype(np.int64) << 15), np.uint16)
@@ -79,7 +79,7 @@ def on_workers(module: Module, values: np.ndarray) -> np.ndarray:
 
 def check_to_half(values: np.ndarray, source: str, kind: str, run: Run) -> None:
     result = run(conversion(source, kind, len(values)), values)
-    assert result.dtype == HALVES[kind]
+    assert result.dtype == HALF_TYPES[kind]
     nan = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
     np.testing.assert_array_equal(np.isnan(result.astype(np.float32)), nan)
     received, expected = result.view(np.uint16)[~nan], nearest_bits(values[~nan], kind)
@@ -93,8 +93,8 @@ def check_to_half(values: np.ndarray, source: str, kind: str, run: Run) -> None:
 
 def near_ties(kind: str, dtype: type[np.floating]) -> np.ndarray:
     """Each half, each middle between two, and what lies next to these on both sides, with both signs."""
-    halves = positive_values(kind)
-    points = np.concatenate([halves, (halves[:-1] + halves[1:]) / 2])
+    half = positive_values(kind)
+    points = np.concatenate([half, (half[:-1] + half[1:]) / 2])
     with np.errstate(over="ignore"):
         points = points.astype(dtype)
     nearby = [points, np.nextafter(points, dtype(np.inf)), np.nextafter(points, dtype(0))]
@@ -114,7 +114,7 @@ def every_exponent(dtype: type[np.floating]) -> np.ndarray:
     return np.concatenate([values, -values])
 
 
-@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("kind", HALF_TYPES)
 @pytest.mark.parametrize("source", ["f32", "f64"])
 @pytest.mark.parametrize("run", [on_machine, by_definition])
 def test_floats_to_halves(source: str, kind: str, run: Run) -> None:
@@ -123,7 +123,7 @@ def test_floats_to_halves(source: str, kind: str, run: Run) -> None:
         check_to_half(values, source, kind, run)
 
 
-@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("kind", HALF_TYPES)
 @pytest.mark.parametrize("source", ["f32", "f64"])
 def test_workers_flush_nothing_but_what_is_denormal_in_the_source(source: str, kind: str) -> None:
     """Workers take denormal numbers of their arithmetic for zero; denormal float16 are ordinary float32."""
@@ -133,7 +133,7 @@ def test_workers_flush_nothing_but_what_is_denormal_in_the_source(source: str, k
     check_to_half(values[normal | (values == 0) | np.isnan(values)], source, kind, on_workers)
 
 
-@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("kind", HALF_TYPES)
 @pytest.mark.parametrize("source", WHOLE_NUMBERS)
 @pytest.mark.parametrize("run", [on_machine, by_definition])
 def test_whole_numbers_to_halves(source: str, kind: str, run: Run) -> None:
@@ -156,62 +156,62 @@ def test_whole_numbers_to_halves(source: str, kind: str, run: Run) -> None:
     check_to_half(values, source, kind, run)
 
 
-@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("kind", HALF_TYPES)
 @pytest.mark.parametrize("target", ["f32", "f64"])
 @pytest.mark.parametrize("run", [on_machine, by_definition, on_workers])
 def test_every_half_to_a_float_and_back(kind: str, target: str, run: Run) -> None:
-    halves = EVERY_HALF.view(HALVES[kind])
+    half = EVERY_HALF.view(HALF_TYPES[kind])
     if run is on_workers and kind == "bf16":
         # Denormal bfloat16 are denormal float32, too.
-        halves = halves[(EVERY_HALF & 0x7F80 != 0) | (EVERY_HALF & 0x7FFF == 0)]
-    wide = run(conversion(kind, target, len(halves)), halves)
-    values = values_of(halves)
+        half = half[(EVERY_HALF & 0x7F80 != 0) | (EVERY_HALF & 0x7FFF == 0)]
+    wide = run(conversion(kind, target, len(half)), half)
+    values = values_of(half)
     nan = np.isnan(values)
     np.testing.assert_array_equal(wide, values)
-    np.testing.assert_array_equal(np.signbit(wide), np.signbit(halves))
+    np.testing.assert_array_equal(np.signbit(wide), np.signbit(half))
     back = run(conversion(target, kind, len(wide)), wide)
-    np.testing.assert_array_equal(back.view(np.uint16)[~nan], halves.view(np.uint16)[~nan])
+    np.testing.assert_array_equal(back.view(np.uint16)[~nan], half.view(np.uint16)[~nan])
 
 
-@pytest.mark.parametrize("source", HALVES)
+@pytest.mark.parametrize("source", HALF_TYPES)
 @pytest.mark.parametrize("run", [on_machine, by_definition])
 def test_every_half_to_the_other_kind(source: str, run: Run) -> None:
-    (target,) = HALVES.keys() - {source}
-    halves = EVERY_HALF.view(HALVES[source])
-    result = run(conversion(source, target, len(halves)), halves)
-    values = values_of(halves)
+    (target,) = HALF_TYPES.keys() - {source}
+    half = EVERY_HALF.view(HALF_TYPES[source])
+    result = run(conversion(source, target, len(half)), half)
+    values = values_of(half)
     nan = np.isnan(values)
     np.testing.assert_array_equal(np.isnan(result.astype(np.float32)), nan)
     expected = nearest_bits(values[~nan], target)
     np.testing.assert_array_equal(result.view(np.uint16)[~nan], expected)
 
 
-@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("kind", HALF_TYPES)
 @pytest.mark.parametrize("target", WHOLE_NUMBERS)
 @pytest.mark.parametrize("run", [on_machine, by_definition])
 def test_every_half_to_whole_numbers(kind: str, target: str, run: Run) -> None:
     """Towards zero, to the nearest there is, 0 for NaN."""
-    halves = EVERY_HALF.view(HALVES[kind])
-    result = run(conversion(kind, target, len(halves)), halves)
+    half = EVERY_HALF.view(HALF_TYPES[kind])
+    result = run(conversion(kind, target, len(half)), half)
     limits = np.iinfo(Shape(target).dtype)
-    values = values_of(halves).tolist()
+    values = values_of(half).tolist()
     expected = [
         0 if v != v else limits.max if v >= limits.max else limits.min if v <= limits.min else int(v) for v in values
     ]
     np.testing.assert_array_equal(result, np.array(expected, result.dtype))
 
 
-@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("kind", HALF_TYPES)
 def test_a_result_of_arithmetic_is_rounded_once(kind: str) -> None:
     """Sums and products of halves are those of float32, rounded as a conversion would."""
     rng = np.random.default_rng(2)
-    halves = [rng.integers(0, 1 << 16, 1 << 16, np.uint16).view(HALVES[kind]) for _ in range(2)]
+    half = [rng.integers(0, 1 << 16, 1 << 16, np.uint16).view(HALF_TYPES[kind]) for _ in range(2)]
     with np.errstate(all="ignore"):
-        wide = [each.astype(np.float32) for each in halves]
+        wide = [each.astype(np.float32) for each in half]
         expected = {"add": wide[0] + wide[1], "multiply": wide[0] * wide[1], "subtract": wide[0] - wide[1]}
     for opcode, values in expected.items():
         builder = Builder()
-        builder.elementwise(opcode, *(builder.parameter(kind, each.shape) for each in halves))
-        (result,) = machine_of(builder.module(), halves).run()
+        builder.elementwise(opcode, *(builder.parameter(kind, each.shape) for each in half))
+        (result,) = machine_of(builder.module(), half).run()
         number = ~np.isnan(values)
         np.testing.assert_array_equal(result.view(np.uint16)[number], nearest_bits(values[number], kind))

@@ -9,13 +9,13 @@ import pytest
 from engine.compile import build_program
 from engine.errors import FeedEnded
 from engine.ir import Module, Shape
-from engine.profile import account
-from engine.program.effort import effort_of, is_fine_grained
+from engine.profile import estimate
 from engine.program.program import Program
+from engine.program.work_estimates import is_fine_grained, work_estimate_of
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.rings import InfeedRing, OutfeedRing
-from engine.runtime.workers import run_piece
+from engine.runtime.workers import run_segment
 from engine.target import target
 from tests.engine.queue_programs import sums
 from tests.engine.test_queues import branching, nested
@@ -29,7 +29,7 @@ def program_of(module: Module) -> Program:
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
 def test_rows_are_host_traffic_turn_by_turn(shape: Shape) -> None:
-    found = account(program_of(sums([shape], iterations=11)), target("ipu2"))
+    found = estimate(program_of(sums([shape], iterations=11)), target("ipu2"))
     assert found.host_bytes == (11 * shape.bytes, 11 * (shape.bytes + 4))
     assert found.host > 0
     assert found.samples_per_replica == 11 * shape.dimensions[0]
@@ -37,16 +37,16 @@ def test_rows_are_host_traffic_turn_by_turn(shape: Shape) -> None:
 
 
 def test_nested_loops_multiply_and_unknown_ones_count_once() -> None:
-    inner = account(program_of(nested(SMALL)), target("ipu2"))
+    inner = estimate(program_of(nested(SMALL)), target("ipu2"))
     assert inner.host_bytes == (4 * 4 + 12 * SMALL.bytes, 4 * 4)
-    unknown = account(program_of(branching(SMALL)), target("ipu2"))
+    unknown = estimate(program_of(branching(SMALL)), target("ipu2"))
     assert unknown.unknown_loops == 1
     assert unknown.host_bytes == (4 + SMALL.bytes, SMALL.bytes + 4)
 
 
 def test_rings_take_no_memory_of_the_chip() -> None:
     """The arrays that a row is copied to do, those of the ring lie at the host."""
-    found = account(program_of(sums([LARGE], iterations=3)), target("ipu2"))
+    found = estimate(program_of(sums([LARGE], iterations=3)), target("ipu2"))
     assert found.memory.always_live["feeds"] == 0
     assert LARGE.bytes <= max(found.memory.live_bytes) < 3 * LARGE.bytes
 
@@ -56,7 +56,7 @@ def test_loops_of_tiny_work_are_for_one_worker_unless_more_are_asked_for(monkeyp
     assert is_fine_grained(tiny)
     assert not is_fine_grained(large)
     assert not is_fine_grained(program_of(sums([Shape("f32")], iterations=0, steps_in_loop=False)))
-    assert effort_of(large) > 1000 * LARGE.elements > effort_of(tiny)
+    assert work_estimate_of(large) > 1000 * LARGE.elements > work_estimate_of(tiny)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     assert _workers(tiny) == 1
     monkeypatch.setenv("NUMBA_NUM_THREADS", "3")
@@ -70,6 +70,6 @@ def _workers(program: Program) -> int:
     ring.close()
     variables = [DeviceBuffer(program.variables[number].shape) for number in sorted(program.variables)]
     out = OutfeedRing(executable.queues["out"].shapes, 1)
-    with patch("engine.runtime.pieces.run_piece", wraps=run_piece) as running, pytest.raises(FeedEnded):
+    with patch("engine.runtime.segments.run_segment", wraps=run_segment) as running, pytest.raises(FeedEnded):
         executable.run(1, [], variables, queues={"in": ring, "out": out})
     return int(running.call_args.args[3])

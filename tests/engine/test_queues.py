@@ -231,7 +231,7 @@ def test_rows_that_a_call_does_not_take_are_there_for_the_next(kind: str) -> Non
     np.testing.assert_array_equal(rows[1], fed[0])
     assert variables[0].read() == fed[0].sum()
     assert infeed_ring.available() == 0
-    assert infeed_ring.room() == 4
+    assert infeed_ring.space() == 4
 
 
 @pytest.mark.parametrize("kind", ["tiles", "definitions"])

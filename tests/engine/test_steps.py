@@ -68,7 +68,7 @@ def test_many_steps_are_that_many_single_steps(name: str) -> None:
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.executable.INLINE_EFFORT", 0)
+    monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
     module, roles = PROGRAMS[name]()
     feeds, values = split(module, roles, 3)
     executable = compile_module(module, roles, {})
@@ -98,7 +98,7 @@ class Fickle(WorkerChoice):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_bits_when_workers_change_between_and_within_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.executable.INLINE_EFFORT", 0)
+    monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
     monkeypatch.setattr("engine.runtime.executable.is_fine_grained", lambda program: False)
     monkeypatch.setattr("engine.runtime.executable.worker_count", lambda: 3)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
@@ -121,8 +121,8 @@ def test_small_calls_run_in_the_calling_thread_with_the_same_bits(monkeypatch: p
     feeds, values = split(module, roles, 2)
     executable = compile_module(module, roles, {})
     found = []
-    for effort in (0, 1 << 60):
-        monkeypatch.setattr("engine.runtime.executable.INLINE_EFFORT", effort)
+    for work_estimate in (0, 1 << 60):
+        monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", work_estimate)
         held = buffers(values)
         results = executable.run(2, [RowFeed(f) for f in feeds], held)
         found.append([r.tobytes() for r in results] + state(held))

@@ -223,7 +223,7 @@ def integers(rng: np.random.Generator) -> Module:
     return b.module(b.tuple(floored, rest, b.convert(total, "f32"), b.convert(b.convert(rest, "f32"), t)))
 
 
-def halves(rng: np.random.Generator) -> Module:
+def half(rng: np.random.Generator) -> Module:
     """A scaled loss in f16, unscaled in f32, and whether all is finite."""
     rows, inputs, outputs = (size(rng) for _ in range(3))
     b = Builder("halves")
@@ -301,6 +301,6 @@ def fusions(rng: np.random.Generator) -> Module:
 
 
 TEMPLATES: tuple[Callable[[np.random.Generator], Module], ...] = (
-    *(classifier, step, network, transposed_network, orders, embedding, recurrence, branches, integers, halves),
+    *(classifier, step, network, transposed_network, orders, embedding, recurrence, branches, integers, half),
     *(statistics, attention, algebra, moves, fusions),
 )

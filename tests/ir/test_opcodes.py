@@ -89,9 +89,9 @@ def test_exact_operations_round_no_half(opcode: str) -> None:
         return
     rng = np.random.default_rng(3)
     arrays = [rng.normal(size=64).astype(np.float16) for _ in range(2 if opcode in BINARY else 1)]
-    halves = defined(opcode, *arrays)
+    half = defined(opcode, *arrays)
     wide = defined(opcode, *(array.astype(np.float64) for array in arrays))
-    np.testing.assert_array_equal(halves.astype(np.float64), wide)
+    np.testing.assert_array_equal(half.astype(np.float64), wide)
 
 
 def test_a_registry_that_lacks_a_row_fails_and_says_which() -> None:

@@ -12,7 +12,7 @@ from tensorflow.python import ipu
 
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUStrategy
-from keras_ext.chip import chip_account
+from keras_ext.chip import chip_estimate
 from tests.keras.helpers import Kit, keras3_only, tf_keras_only
 from tests.keras.pipelines import set_stages
 
@@ -143,7 +143,7 @@ def test_the_account_is_that_of_one_replica(kit: Kit) -> None:
             model = convolution(kit)
             model.compile("sgd", "mse")
         model.fit(*made_data((5, 5, 2), BATCH * 2), batch_size=BATCH, verbose=0)
-        cycles.append(chip_account(model).cycles)
+        cycles.append(chip_estimate(model).cycles)
     assert cycles[1] == pytest.approx(cycles[0], rel=0.1)
 
 

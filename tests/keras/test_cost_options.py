@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.profile import Account
+from engine.profile import Estimate
 from ipu.config import IPUConfig
 from ipu.ops.pipelining_ops import PipelineStageOptions, RecomputationMode, recomputation_checkpoint
-from keras_ext.chip import chip_account
+from keras_ext.chip import chip_estimate
 from tests.keras.helpers import Kit
 from tests.keras.pipelines import set_stages
 
 WIDTH = 256
 
 
-def pipelined(kit: Kit, *, checkpoint: bool = False, recompute: bool = False, **options: Any) -> Account:
+def pipelined(kit: Kit, *, checkpoint: bool = False, recompute: bool = False, **options: Any) -> Estimate:
     """The account of four layers in two stages, after an update; a checkpoint may follow the first layer."""
     config = IPUConfig()
     config.allow_recompute = recompute
@@ -33,7 +33,7 @@ def pipelined(kit: Kit, *, checkpoint: bool = False, recompute: bool = False, **
     model.set_pipelining_options(4, **options)
     x = np.ones((4 * 32, WIDTH), np.float32)
     model.fit(x, x, batch_size=32, verbose=0)
-    return chip_account(model)
+    return chip_estimate(model)
 
 
 def test_options_of_stages_reach_their_plans(kit: Kit) -> None:
@@ -83,7 +83,7 @@ def test_recomputation_of_a_model_without_stages(kit: Kit) -> None:
         model.compile(kit.keras.optimizers.SGD(0.01), "mse")
         x = np.ones((1024, 64), np.float32)
         model.fit(x, x, batch_size=1024, verbose=0)
-        found.append((chip_account(model), model.get_weights()))
+        found.append((chip_estimate(model), model.get_weights()))
     (kept, weights), (again, same) = found
     for one, other in zip(weights, same, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -211,7 +211,7 @@ def is_big(compute_set: ComputeSet) -> bool:
 
 def touches_whole_table(program: Program, compute_set: ComputeSet) -> bool:
     """Whether it does more with the table than gather some of its rows, or change some in place."""
-    moved = [count for kind, count in compute_set.effort.elements.items() if kind in ("gather", "scatter")]
+    moved = [count for kind, count in compute_set.work_estimate.elements.items() if kind in ("gather", "scatter")]
     written = [s.buffer for s in compute_set.writes if s.buffer.shape.elements >= ROWS * COLUMNS]
     in_place = all(b is compute_set.overwrites and b in program.variables.values() for b in written)
     return not moved or max(moved) > 10 * BATCH * LENGTH * COLUMNS or not in_place

@@ -24,7 +24,7 @@ TARGETS = RANDOM.normal(size=(BATCH * STEPS, 2)).astype(np.float32)
 SEQUENCES = RANDOM.normal(size=(BATCH * STEPS, 6, 8)).astype(np.float32)
 IMAGES = RANDOM.normal(size=(BATCH * STEPS, 9, 7, 3)).astype(np.float32)
 TOKENS = RANDOM.integers(0, 20, (BATCH * STEPS, 6))
-HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+HALF_TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 POLICIES = ("mixed_float16", "mixed_bfloat16", "float16")
 Model = Any
 
@@ -110,7 +110,7 @@ def test_halves_come_as_near_to_float64_as_in_tensorflow(kit: Kit, policy: str, 
     with IPUStrategy().scope():
         optimizer = {"optimizer": dynamic(kit, 1000)} if scaled else {}
         ours = built(kit, policy, layer, steps_per_execution=STEPS, **optimizer)
-    dtype = HALVES[policy.removeprefix("mixed_")]
+    dtype = HALF_TYPES[policy.removeprefix("mixed_")]
     # Weights that a half can hold, so that all three start from the same.
     weights = [w.astype(dtype).astype(np.float64) for w in weights_of(exact)]
     truth, expected, received = (results(model, layer, weights) for model in (exact, theirs, ours))
@@ -139,10 +139,10 @@ def test_float64_is_computed_in_float64(kit: Kit, layer: str) -> None:
 def test_predictions_have_the_dtype_of_the_policy(kit: Kit, policy: str) -> None:
     with IPUStrategy().scope():
         model = built(kit, policy, "Dense")
-    assert model.predict(SEQUENCES, verbose=0).dtype == HALVES[policy.removeprefix("mixed_")]
+    assert model.predict(SEQUENCES, verbose=0).dtype == HALF_TYPES[policy.removeprefix("mixed_")]
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
 def test_one_layer_of_halves_among_others(kit: Kit, dtype: str) -> None:
     layers = kit.keras.layers
 
@@ -161,7 +161,7 @@ def test_one_layer_of_halves_among_others(kit: Kit, dtype: str) -> None:
     expected, received = program(plain), program(ours)
     # Each of three updates of a half is rounded, with momentum's velocity six roundings: nine half units each side.
     largest = max(float(np.abs(w).max()) for w in expected)
-    assert farthest(received, expected) <= 9 * float(ml_dtypes.finfo(HALVES[dtype]).eps) * largest
+    assert farthest(received, expected) <= 9 * float(ml_dtypes.finfo(HALF_TYPES[dtype]).eps) * largest
 
 
 class Scale:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.errors import ConfigurationError, OutOfTileMemory
-from engine.profile import Account
+from engine.profile import Estimate
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import FEATURES, Kit, data, keras3_only
@@ -58,7 +58,7 @@ def test_it_is_told_before_the_program_runs_and_a_smaller_batch_is_fitted(kit: K
     assert "on tile " in message and "bytes over" in message
     assert "first_hidden" in message.split("three largest tensors")[1].split("What to change")[0]
     assert "fits alone     a smaller batch, " in message and "not enough" not in message
-    assert isinstance(raised.value.account, Account) and not raised.value.account.fits
+    assert isinstance(raised.value.estimate, Estimate) and not raised.value.estimate.fits
     for now, then in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(now, then)
     history = model.fit(x, y, batch_size=32, epochs=1, verbose=0)
@@ -103,9 +103,9 @@ def test_accumulation_takes_less_memory_than_its_batch(kit: Kit) -> None:
         model.fit(x, y, batch_size=1024, verbose=0)
     model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=16)
     model.fit(x, y, batch_size=64, verbose=0)
-    from keras_ext.chip import chip_account
+    from keras_ext.chip import chip_estimate
 
-    found = {tensor.name: tensor for tensor in chip_account(model).liveness}
+    found = {tensor.name: tensor for tensor in chip_estimate(model).liveness}
     assert found["input 0"].shape == f"f32[64,{FEATURES}]" and found["input 0"].category == "stream buffers"
     sums = [t for t in found.values() if t.name.startswith("sum of gradients of ") and t.layer.startswith("first")]
     assert sums and all(t.category == "optimizer state" and not t.always_live for t in sums)
@@ -146,18 +146,18 @@ def test_options_that_are_none(kit: Kit, text: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_offloaded_state_of_the_optimizer_is_in_the_account(kit: Kit) -> None:
-    from keras_ext.chip import chip_account
+    from keras_ext.chip import chip_estimate
 
     configure(0)
     x, y = data(64)
 
-    def account(**arguments: Any) -> Account:
+    def estimate(**arguments: Any) -> Estimate:
         model = kit.ipu_model(lambda: wide(kit), steps_per_execution=2)
         model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2, **arguments)
         model.fit(x, y, batch_size=32, verbose=0)
-        return chip_account(model)
+        return chip_estimate(model)
 
-    here, there = account(offload_weight_update_variables=False), account()
+    here, there = estimate(offload_weight_update_variables=False), estimate()
     slots = sum(t.bytes for t in here.liveness if " slot of " in t.name)
     assert slots >= 4 * (FEATURES * WIDTH + WIDTH * 64 + 64 * 3)
     small = sum(t.bytes for t in here.liveness if " slot of " in t.name and t.bytes < 128)
@@ -189,10 +189,10 @@ def pipelined(kit: Kit, ipus: int, batch: int) -> Any:
 def test_a_pipeline_is_checked_on_each_of_its_ipus(kit: Kit) -> None:
     with pytest.raises(OutOfTileMemory) as raised:
         pipelined(kit, 1, 8)
-    assert raised.value.account.pipeline is None
-    from keras_ext.chip import chip_account
+    assert raised.value.estimate.pipeline is None
+    from keras_ext.chip import chip_estimate
 
-    found = chip_account(pipelined(kit, 4, 8))
+    found = chip_estimate(pipelined(kit, 4, 8))
     assert found.fits and found.pipeline is not None
 
 
@@ -202,7 +202,7 @@ def test_a_pipeline_that_does_not_fit_says_so_too(kit: Kit) -> None:
         OutOfTileMemory, match=r"(?s)on tile \d of IPU \d \(stages .*bytes over.*plan_pipeline"
     ) as raised:
         pipelined(kit, 4, 512)
-    assert raised.value.account.pipeline is not None
+    assert raised.value.estimate.pipeline is not None
 
 
 @keras3_only

@@ -14,7 +14,7 @@ from engine.target import target
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUStrategy
 from ipu.ops.pipelining_ops import PipelineSchedule
-from keras_ext.chip import chip_account, chip_scaling, chip_summary
+from keras_ext.chip import chip_estimate, chip_scaling, chip_summary
 from keras_ext.pipelining.errors import StageAssignmentError
 from tests.exploring import sample
 from tests.keras.helpers import CLASSES, FEATURES, Kit, data
@@ -75,7 +75,7 @@ def test_what_has_run_costs_what_was_planned(kit: Kit) -> None:
     plan = quiet(model, 3, gradient_accumulation_steps_per_replica=6)
     plan.apply()
     model.fit(*data(12 * BATCH), batch_size=BATCH, verbose=0, shuffle=False)
-    planned, ran = plan.account.pipeline, chip_account(model).pipeline
+    planned, ran = plan.estimate.pipeline, chip_estimate(model).pipeline
     assert (ran.schedule, ran.stages, ran.micro_batches) == ("Grouped", 3, 6)
     for part in planned.parts:
         assert ran.part(part.kind, part.stage).cycles == pytest.approx(part.cycles, rel=0.15, abs=500)
@@ -83,7 +83,7 @@ def test_what_has_run_costs_what_was_planned(kit: Kit) -> None:
     text = chip_summary(model)
     assert "3 IPUs of 1,472 tiles" in text and "Grouped, 3 stages, 6 micro-batches" in text
     model.predict(data(12 * BATCH)[0], batch_size=BATCH, verbose=0, steps=12)
-    assert {part.kind for part in chip_account(model, "predict").pipeline.parts} == {"forward"}
+    assert {part.kind for part in chip_estimate(model, "predict").pipeline.parts} == {"forward"}
 
 
 def test_a_transformer_on_four_ipus(kit: Kit) -> None:
@@ -119,7 +119,7 @@ def test_scaling_of_what_was_planned_and_of_what_has_run(kit: Kit) -> None:
     model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=STEPS)
     model.fit(*data(2 * STEPS * BATCH), batch_size=BATCH, verbose=0)
     one, many = chip_scaling(model, replicas=[1, 1024])
-    found = chip_account(model)
+    found = chip_estimate(model)
     assert one.seconds == pytest.approx(found.seconds_per_step, rel=1e-3)
     assert one.accumulation == STEPS and one.samples_per_second == pytest.approx(found.samples_per_second, rel=1e-3)
     assert many.gradient_share > 0.05 > one.gradient_share == 0
@@ -137,9 +137,9 @@ def test_loss_scaling_leaves_updates_in_their_stages(kit: Kit) -> None:
         optimizer = wrapper(inner) if wrapper else kit.keras.optimizers.LossScaleOptimizer(inner)
         model.compile(optimizer, loss_of(kit))
     plan = quiet(model, 2)
-    for each in plan.account.pipeline.ipus:
+    for each in plan.estimate.pipeline.ipus:
         layers = sum(stage == each.ipu for stage in plan.stages)
-        matrices = [t for t in each.account.liveness if t.shape == "f32[32,32]" and t.always_live]
+        matrices = [t for t in each.estimate.liveness if t.shape == "f32[32,32]" and t.always_live]
         assert len(matrices) == 2 * (layers - (each.ipu == 1))  # weights and momentum of its own layers
 
 
@@ -191,7 +191,7 @@ def test_without_training(kit: Kit) -> None:
         model = mlp(kit)
     plan = model.plan_pipeline(2, batch_size=BATCH, print_fn=None)
     assert repr(plan) == plan.table() and plan.table().splitlines()[0] in plan._repr_html_()
-    assert not plan.account.pipeline.training and plan.account.pipeline.micro_batches == 8
+    assert not plan.estimate.pipeline.training and plan.estimate.pipeline.micro_batches == 8
     plan.apply()
     model.compile(steps_per_execution=8)
     assert model.predict(data(8 * BATCH)[0], batch_size=BATCH, steps=8, verbose=0).shape == (8 * BATCH, CLASSES)
@@ -208,11 +208,11 @@ def test_shapes_from_data_and_options_from_before(kit: Kit) -> None:
     )
     x, y = np.zeros((64, FEATURES), np.float32), np.zeros((64, CLASSES), np.float32)
     plan = model.plan_pipeline(2, x, y, batch_size=16, print_fn=None)
-    pipeline = plan.account.pipeline
+    pipeline = plan.estimate.pipeline
     assert (pipeline.schedule, pipeline.micro_batches) == ("Interleaved", 6)
-    assert plan.account.samples_per_replica == 6 * 16
+    assert plan.estimate.samples_per_replica == 6 * 16
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(8, drop_remainder=True)
-    assert model.plan_pipeline(2, dataset, print_fn=None).account.samples_per_replica == 6 * 8
+    assert model.plan_pipeline(2, dataset, print_fn=None).estimate.samples_per_replica == 6 * 8
 
 
 def test_recomputation_as_configured(kit: Kit) -> None:
@@ -221,7 +221,7 @@ def test_recomputation_as_configured(kit: Kit) -> None:
     config.allow_recompute = True
     config.configure_ipu_system()
     plan = quiet(compiled(kit), 2)
-    assert any(part.kind == "recompute" and part.cycles for part in plan.account.pipeline.parts)
+    assert any(part.kind == "recompute" and part.cycles for part in plan.estimate.pipeline.parts)
 
 
 def test_too_few_layers_and_bad_counts(kit: Kit) -> None:
@@ -251,6 +251,6 @@ def test_models_too_large_for_so_many_ipus(kit: Kit) -> None:
         quiet(model, 2, chip=chip)
     nearest = int(re.findall(r"by estimate: (\d)", str(error.value))[0])
     unit = 2 * nearest
-    assert quiet(model, nearest, chip=chip, gradient_accumulation_steps_per_replica=unit).account.fits
+    assert quiet(model, nearest, chip=chip, gradient_accumulation_steps_per_replica=unit).estimate.fits
     with pytest.raises(OutOfTileMemory, match="No number of IPUs up to 7 holds it"):
         quiet(model, 2, chip=chip, batch_size=2000)

@@ -9,7 +9,7 @@ import pytest
 
 from ipu.config import IPUConfig
 from ipu.ops.pipelining_ops import PipelineSchedule
-from keras_ext.chip import chip_account
+from keras_ext.chip import chip_estimate
 from tests.keras.helpers import CLASSES, FEATURES, Kit, data
 from tests.keras.pipelines import BATCH, assert_same_bits, train_both, twins
 
@@ -49,8 +49,8 @@ def test_stages_between(kit: Kit, schedule: PipelineSchedule) -> None:
         assert_same_bits(models)
         np.testing.assert_allclose(results[1][1], results[0][1], rtol=1e-6)
     assert {row.stage for row in models[1].get_pipeline_schedule("predict")} == {0, 1, 2}
-    account = chip_account(models[1]).pipeline
-    assert account is not None and len(account.parts) >= 3
+    estimate = chip_estimate(models[1]).pipeline
+    assert estimate is not None and len(estimate.parts) >= 3
 
 
 def test_stages_at_the_ends(kit: Kit) -> None:
@@ -61,5 +61,5 @@ def test_stages_at_the_ends(kit: Kit) -> None:
     assert_same_bits(models)
     one, other = (model.predict(x, batch_size=BATCH, verbose=0) for model in models)
     np.testing.assert_array_equal(other, one)
-    account = chip_account(models[1]).pipeline
-    assert account is not None and account.period > 0
+    estimate = chip_estimate(models[1]).pipeline
+    assert estimate is not None and estimate.period > 0

@@ -44,7 +44,7 @@ def language(samples: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def halves(kit_name: str) -> list[int]:
+def half(kit_name: str) -> list[int]:
     """The stages of the transformer: its calls in two halves."""
     from ipu.ipu_strategy import IPUStrategy
 
@@ -56,7 +56,7 @@ def halves(kit_name: str) -> list[int]:
 MODELS: dict[str, tuple[Any, Any, Any]] = {
     "perceptron": (mlp, data, lambda kit: [0, 1, 1, 2]),
     "convolutions": (convolutional, pictures, lambda kit: [0, 0, 0, 1, 1, 1]),
-    "transformer": (transformer, words, halves),
+    "transformer": (transformer, words, half),
     "tied": (tied_functional, language, lambda kit: [0, 1, 2]),
 }
 STEPS = 12

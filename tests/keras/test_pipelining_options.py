@@ -111,7 +111,7 @@ def trained_weights(model: Any) -> list[np.ndarray]:
 
 
 @functools.cache
-def accounted(
+def estimated(
     kit_name: str, *flags: str, connection: str = "ALWAYS", remote: bool = False, **others: Any
 ) -> tuple[Any, Any, Any]:
     """The weights after training of two replicas on four IPUs, the report and the schedule."""
@@ -133,7 +133,7 @@ def test_flags_that_move_data_change_the_account_and_no_numbers(kit: Kit, option
     flags = (option, "replicated_weight_sharding") if option == "offload_weights" else (option,)
     on_tiles = {"offload_weight_update_variables": False}
     kept = {} if option in ("offload_weight_update_variables", "replicated_optimizer_state_sharding") else on_tiles
-    found = [accounted(name, **on_tiles), accounted(name, *flags, **kept)]
+    found = [estimated(name, **on_tiles), estimated(name, *flags, **kept)]
     (weights, plain, rows), (same, moved, others) = found
     for one, other in zip(weights, same, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -158,8 +158,8 @@ def test_flags_that_move_data_change_the_account_and_no_numbers(kit: Kit, option
 @keras3_only
 def test_state_is_offloaded_by_default_where_there_are_remote_buffers(kit: Kit) -> None:
     """Training a model, section 6.7."""
-    default, without = accounted("keras")[1], accounted("keras", connection="ON_DEMAND")[1]
-    assert accounted("keras", connection="ON_DEMAND", remote=True)[1].transfers == default.transfers
+    default, without = estimated("keras")[1], estimated("keras", connection="ON_DEMAND")[1]
+    assert estimated("keras", connection="ON_DEMAND", remote=True)[1].transfers == default.transfers
     for stage, other in zip(default.stages, without.stages, strict=True):
         assert stage.streaming_bytes == stage.contents.optimizer_state > 0
         assert other.streaming_bytes == 0 and other.tile_bytes == stage.tile_bytes + stage.streaming_bytes

@@ -209,11 +209,11 @@ def test_operations_given_the_variable_itself_see_the_newest_value(kit: Kit) -> 
 
 
 def test_chip_summary_of_a_trained_model(kit: Kit) -> None:
-    from keras_ext.chip import chip_account, chip_summary
+    from keras_ext.chip import chip_estimate, chip_summary
 
     model = trained(kit)
-    account = chip_account(model)
-    assert account.fits and account.cycles > 0
+    estimate = chip_estimate(model)
+    assert estimate.fits and estimate.cycles > 0
     assert "cycles" in chip_summary(model)
     with pytest.raises(ValueError, match="evaluate"):
         chip_summary(model, "test")

@@ -127,8 +127,8 @@ def test_a_layer_of_few_features_is_done_in_groups() -> None:
     features = 6 * lanes() // 16
     module = layer(1, features, 28, 5, "none")
     program = build_program(module, ["variable"] * 2, {})
-    product = next(each for each in program.compute_sets if each.effort.multiply_adds)
-    assert product.effort.multiply_adds == 16 * 24 * 24 * 25 * features
+    product = next(each for each in program.compute_sets if each.work_estimate.multiply_adds)
+    assert product.work_estimate.multiply_adds == 16 * 24 * 24 * 25 * features
     assert "kernel" in product.reads[1].buffer.name
 
 
@@ -136,7 +136,7 @@ def test_a_layer_of_few_features_is_done_in_groups() -> None:
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 @pytest.mark.parametrize("gradient", ["none", "kernel", "input"])
 def test_same_bits_for_any_number_of_workers(gradient: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.executable.INLINE_EFFORT", 0)
+    monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
     module = layer(6 if gradient == "input" else 1, 6, 18, 5, gradient, kind)
     arguments = arguments_for(module)
     results = []

@@ -9,16 +9,16 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
-from engine.profile import Account
+from engine.profile import Estimate
 from ipu._internal.compiler.calling import program_of_function
-from ipu._internal.profiling.accounts import account_of
+from ipu._internal.profiling.estimates import estimate_of
 
 train = tf.compat.v1.train
 WIDTH, ITERATIONS, BATCHES = 32, 8, 4
 SLOT = WIDTH * WIDTH * 4
 
 
-def trained(optimizer: Any, replicas: int = 1, connection: str = "ALWAYS") -> tuple[Account, list[np.ndarray]]:
+def trained(optimizer: Any, replicas: int = 1, connection: str = "ALWAYS") -> tuple[Estimate, list[np.ndarray]]:
     """The account of a loop of two updates of two weights, and the weights afterwards."""
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = replicas
@@ -40,7 +40,7 @@ def trained(optimizer: Any, replicas: int = 1, connection: str = "ALWAYS") -> tu
             return ipu.loops.repeat(ITERATIONS, body, [tf.ones((4, WIDTH))])
 
         strategy.run(program)
-    return account_of(program_of_function(program)), [weight.numpy() for weight in weights]
+    return estimate_of(program_of_function(program)), [weight.numpy() for weight in weights]
 
 
 def momentum(**options: Any) -> Any:

@@ -12,7 +12,7 @@ from engine.partition.crossings import plan_parts
 from engine.partition.marks import cut
 from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.stages import Placement, place
-from engine.passes.running import run_passes
+from engine.passes.run_passes import run_passes
 from tests.partition.stage_steps import scope
 from tests.partition.steps import mark
 

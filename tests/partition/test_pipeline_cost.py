@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.compile import compile_module
-from engine.debug.steering import Walk
+from engine.debug.control_flow import Walk
 from engine.partition.accumulation import Accumulation
 from engine.partition.pipeline import Pipelining, pipeline
 from engine.partition.repeat import Repeated, repeat

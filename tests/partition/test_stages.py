@@ -12,7 +12,7 @@ from engine.partition.marks import cut
 from engine.partition.repeat import BEFORE
 from engine.partition.schedule import Recomputation
 from engine.partition.stages import Placement, place, stage_of
-from engine.passes.running import run_passes
+from engine.passes.run_passes import run_passes
 from tests.partition.stage_steps import scope, staged_step
 from tests.partition.steps import mark
 

@@ -9,8 +9,8 @@ import numpy as np
 from engine.evaluate import evaluate
 from engine.ir import Instruction, Module, Shape
 from engine.ir.verifier import verify
-from engine.passes.pipeline import SIMPLIFICATION
-from engine.passes.running import run_passes
+from engine.passes.pass_list import SIMPLIFICATION
+from engine.passes.run_passes import run_passes
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, np.inf, -np.inf, np.nan, 3e38, 1e-40]
 

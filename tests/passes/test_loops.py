@@ -12,8 +12,8 @@ from engine.evaluate import evaluate
 from engine.ir import DotDimensionNumbers, Instruction, Module, TupleShape
 from engine.ir.builder import Builder
 from engine.passes.loops.flat_state import flatten_loop_states
-from engine.passes.pipeline import LOOP_PASSES
-from engine.passes.running import run_passes
+from engine.passes.pass_list import LOOP_PASSES
+from engine.passes.run_passes import run_passes
 from engine.passes.update_order import readers_first
 from tests.engine.running import check
 from tests.passes.checking import assert_same_results

@@ -37,8 +37,8 @@ def branch(name: str, shape: TupleShape, adds: bool, whole: bool = False) -> Com
 def conditional(kind: str, wide: str = "f32", whole: bool = False) -> Module:
     """(pred, halves, wide): the halves, made wide, go into both branches."""
     b = Builder()
-    choice, halves, other = b.parameter("pred", ()), b.parameter(kind, (3, 5)), b.parameter(wide, (3, 5))
-    operand = b.tuple(b.convert(halves, wide), other)
+    choice, half, other = b.parameter("pred", ()), b.parameter(kind, (3, 5)), b.parameter(wide, (3, 5))
+    operand = b.tuple(b.convert(half, wide), other)
     assert isinstance(operand.shape, TupleShape)
     called = branch("yes", operand.shape, True), branch("no", operand.shape, False, whole)
     chosen = Instruction("chosen", "conditional", operand.shape, (choice, operand, operand), {}, called)
@@ -59,8 +59,8 @@ def test_halves_are_widened_in_the_branches(kind: str) -> None:
     assert (wide_arguments(module), wide_arguments(made)) == (1, 0)
     random = np.random.default_rng(0)
     for choice in (True, False):
-        halves = random.normal(size=(3, 5)).astype(module.entry.parameters[1].array_shape.dtype)
-        arguments = [np.asarray(choice), halves, random.normal(size=(3, 5)).astype(np.float32)]
+        half = random.normal(size=(3, 5)).astype(module.entry.parameters[1].array_shape.dtype)
+        arguments = [np.asarray(choice), half, random.normal(size=(3, 5)).astype(np.float32)]
         for one, other in zip(evaluate(made, arguments), evaluate(module, arguments), strict=True):
             np.testing.assert_array_equal(one, other)
 

@@ -9,7 +9,7 @@ from engine.passes.dead_code import dead_code
 from engine.passes.fold_into_dot import fold_into_dot
 from engine.passes.inline_calls import inline_calls
 from engine.passes.order import schedule
-from engine.passes.pipeline import SIMPLIFICATION
+from engine.passes.pass_list import SIMPLIFICATION
 from engine.passes.simplify_arithmetic import simplify_arithmetic
 from engine.passes.simplify_shapes import simplify_shapes
 from tests.passes.checking import assert_same_results, simplified

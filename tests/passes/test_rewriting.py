@@ -9,9 +9,9 @@ from engine.ir import Instruction, Shape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
 from engine.passes import construct
-from engine.passes.pipeline import MODULE_PASSES, SIMPLIFICATION
+from engine.passes.pass_list import MODULE_PASSES, SIMPLIFICATION
 from engine.passes.rewriting import RuleSet, changed, rewrite
-from engine.passes.running import run_passes
+from engine.passes.run_passes import run_passes
 from tests.passes.checking import alive, simplified
 
 

@@ -64,8 +64,8 @@ def test_what_is_read_whole_or_once_stays(module: Module) -> None:
 def test_overlapping_slices_would_do_work_twice() -> None:
     b = Builder()
     total = b.add(b.parameter("f32", (4, 8)), b.parameter("f32", (4, 8)))
-    halves = [b.elementwise("negate", columns(b, total, *each)) for each in ((0, 6), (2, 8))]
-    module = b.module(b.tuple(*halves))
+    half = [b.elementwise("negate", columns(b, total, *each)) for each in ((0, 6), (2, 8))]
+    module = b.module(b.tuple(*half))
     assert slices_first(module) is module
 
 

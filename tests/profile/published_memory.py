@@ -14,7 +14,7 @@ import numpy as np
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Instruction
 from engine.ir.builder import Builder
-from engine.profile import Account, Assumptions, account
+from engine.profile import Assumptions, Estimate, estimate
 from engine.program.program import Program
 from engine.target import target
 from tests.profile.programs import named
@@ -120,9 +120,9 @@ def residual_program(momentum: float | None = None, trained: bool = True, accumu
         keras.config.set_dtype_policy("float32")
 
 
-def estimated(program: Program, tiles: int | None = None) -> Account:
+def estimated(program: Program, tiles: int | None = None) -> Estimate:
     """On a Mk2, as Graphcore's tests were: without the code of vertices (compile_ipu_code = False)."""
-    return account(program, target("ipu2", tiles), assumptions=Assumptions(code_bytes=False))
+    return estimate(program, target("ipu2", tiles), assumptions=Assumptions(code_bytes=False))
 
 
 def small_points() -> Iterator[Point]:
@@ -155,7 +155,7 @@ def table(points: Iterator[Point]) -> str:
     return "\n".join(lines)
 
 
-def _total(found: Account) -> int:
+def _total(found: Estimate) -> int:
     return int(found.tiles.peak_bytes.sum())
 
 

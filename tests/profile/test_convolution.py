@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from engine.compile import build_program
 from engine.ir import ConvolutionDimensionNumbers, WindowDimension
 from engine.ir.builder import Builder
-from engine.profile import Assumptions, account
-from engine.profile.convolution import Convolution, Cuts, pieces
+from engine.profile import Assumptions, estimate
+from engine.profile.convolution import Convolution, Cuts, blocks
 from engine.profile.exchange import Layouts
 from engine.profile.matrix_engine import amp_cycles, depthwise_cycles
 from engine.profile.options import ProductOptions
@@ -72,7 +72,7 @@ def test_pieces_cover_everything_and_read_what_they_need(
     size = ConvolutionSize(1, batch, *features, field, taps, (float(step),) * 2, (1.0, 1.0), sources)
     convolution = Convolution(size, "f32")
     cuts = Cuts(*(np.array([n]) for n in (1, min(cut[0], convolution.rows), min(cut[1], features[1]), cut[2])))
-    piece = pieces(convolution, cuts, taps_first)
+    piece = blocks(convolution, cuts, taps_first)
     made = [int(p[0]) for p in (piece.batch, *piece.field, piece.outputs, piece.inputs, *piece.taps)]
     extents = [batch, *field, features[1], features[0], *taps]
     needed = [-(-extent // p) for extent, p in zip(extents, made, strict=True)]
@@ -139,8 +139,8 @@ def test_less_memory_takes_more_cycles(
 
 def test_a_program_tells_the_sizes() -> None:
     window = WindowDimension(3, 2, 1, 1)
-    (made,) = [c for c in program(2, 12, 8, 16, window).compute_sets if c.effort.multiply_adds]
-    size = made.effort.convolution
+    (made,) = [c for c in program(2, 12, 8, 16, window).compute_sets if c.work_estimate.multiply_adds]
+    size = made.work_estimate.convolution
     assert size == ConvolutionSize(1, 2, 8, 16, (6, 6), (3, 3), (2.0, 2.0), (1.0, 1.0), (12, 12))
     convolution = planned_of(made, Layouts([made]))
     assert convolution.multiply_adds == 2 * 6 * 6 * 9 * 8 * 16 and convolution.resident == "b"
@@ -148,33 +148,35 @@ def test_a_program_tells_the_sizes() -> None:
 
 def test_groups_are_told() -> None:
     (made,) = [
-        c for c in program(2, 8, 32, 32, WindowDimension(3, 1, 1, 1), groups=32).compute_sets if c.effort.multiply_adds
+        c
+        for c in program(2, 8, 32, 32, WindowDimension(3, 1, 1, 1), groups=32).compute_sets
+        if c.work_estimate.multiply_adds
     ]
-    size = made.effort.convolution
+    size = made.work_estimate.convolution
     assert size is not None and (size.groups, size.inputs, size.outputs) == (32, 1, 1)
 
 
 def test_transposed_convolutions_multiply_no_zeros() -> None:
     window = WindowDimension(4, 1, 2, 2, 1, 2)
-    made = [c for c in program(2, 8, 16, 16, window).compute_sets if c.effort.multiply_adds]
+    made = [c for c in program(2, 8, 16, 16, window).compute_sets if c.work_estimate.multiply_adds]
     total = sum(planned_of(c, Layouts(made)).multiply_adds for c in made)
     assert total == pytest.approx(2 * 15 * 15 * 4 * 16 * 16, rel=0.15)
 
 
 def test_padding_costs_nothing() -> None:
-    padded = account(program(2, 16, 16, 16, WindowDimension(3, 1, 1, 1)), MK2)
-    border = [cost for cost in padded.costs if "border" in cost.name]
-    assert border and all(cost.cycles == 0 for cost in border)
+    padded = estimate(program(2, 16, 16, 16, WindowDimension(3, 1, 1, 1)), MK2)
+    padding = [cost for cost in padded.costs if "border" in cost.name]
+    assert padding and all(cost.cycles == 0 for cost in padding)
 
 
 def test_the_options_reach_the_plan() -> None:
     made = program(8, 28, 128, 128, WindowDimension(3, 1, 1, 1), kind="f16")
-    free, tight = (account(made, MK2, assumptions=Assumptions(convolution_memory_proportion=p)) for p in (0.6, 0.01))
+    free, tight = (estimate(made, MK2, assumptions=Assumptions(convolution_memory_proportion=p)) for p in (0.6, 0.01))
     assert tight.cycles > free.cycles
-    other = account(
+    other = estimate(
         made, MK2, assumptions=Assumptions(available_memory_proportion=0.01, convolution_memory_proportion=0.6)
     )
     assert other.cycles == free.cycles
-    half = account(made, MK2, assumptions=Assumptions(convolution_partials_type="f16"))
+    half = estimate(made, MK2, assumptions=Assumptions(convolution_partials_type="f16"))
     assert half.cycles < free.cycles
     assert replace(Assumptions(), partials_type="f16").product_options("", True).partials_type == "f16"

@@ -74,6 +74,6 @@ def test_a_weights_copy_in_half_lies_where_the_weight_does() -> None:
         y = b.dot(x, b.convert(w, "f16"))
         program = build_program(b.module(b.tuple(y, b.convert(b.add(y, y), "f32"))), ["feed", role], {})
         layouts = Layouts(program.compute_sets)
-        (made,) = [each for each in program.compute_sets if each.effort.multiply_adds]
+        (made,) = [each for each in program.compute_sets if each.work_estimate.multiply_adds]
         costs.append(superstep(made, layouts, MK2).exchange)
     assert costs[1] < costs[0]

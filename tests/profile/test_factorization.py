@@ -6,7 +6,7 @@ import pytest
 
 from engine.compile import build_program
 from engine.ir.builder import Builder
-from engine.profile import Assumptions, account
+from engine.profile import Assumptions, estimate
 from engine.profile.factorization import cholesky, triangular_solve
 from engine.profile.options import ProductOptions
 from engine.target import target
@@ -42,7 +42,9 @@ def test_programs_take_the_options_block() -> None:
     attributes = {"left_side": True, "lower": True, "unit_diagonal": False, "transpose_a": "NO_TRANSPOSE"}
     made = b.inferred("triangular-solve", (a, right), **attributes)
     program = build_program(b.module(b.tuple(made)), ["feed", "feed"], {})
-    small, large = (account(program, FOUR, assumptions=Assumptions(triangular_solve_block=block)) for block in (16, 64))
+    small, large = (
+        estimate(program, FOUR, assumptions=Assumptions(triangular_solve_block=block)) for block in (16, 64)
+    )
     (cost,) = [each for each in small.costs if each.method == "blocks"]
     assert cost.cycles == triangular_solve(1, 64, 64, FOUR, OPTIONS, 16).cycles
     assert large.cycles > small.cycles

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from engine.errors import OutOfTileMemory
-from engine.profile import Assumptions, account, check_fit
+from engine.profile import Assumptions, check_fit, estimate
 from engine.profile.fit import SMALL, certainly_fits
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise, product
@@ -24,7 +24,7 @@ def test_what_certainly_fits_does_fit(tiles: int) -> None:
     small = target("ipu2", tiles)
     for program in PROGRAMS:
         if certainly_fits(program, small):
-            found = account(program, small)
+            found = estimate(program, small)
             assert found.fits
             assert found.tiles.always_live_bytes.max() <= SMALL * small.bytes_per_tile
 
@@ -40,8 +40,8 @@ def test_the_error_has_the_account_and_says_what_would_help() -> None:
     small, program = target("ipu2", tiles=8), deep_step(4096, 128, 8)
     with pytest.raises(OutOfTileMemory) as raised:
         check_fit(program, small)
-    message, found = str(raised.value), raised.value.account
-    assert found.memory.peak_fullest == account(program, small).memory.peak_fullest
+    message, found = str(raised.value), raised.value.estimate
+    assert found.memory.peak_fullest == estimate(program, small).memory.peak_fullest
     proposed = message.split("What to change")[1].splitlines()[1:-2]
     assert len(proposed) == 2 and all("fits alone" in line for line in proposed)
     assert "a smaller batch, 256 in place of 4096" in proposed[0]

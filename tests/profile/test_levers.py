@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.profile import Account, Assumptions, Lever, account, levers
+from engine.profile import Assumptions, Estimate, Lever, estimate, levers
 from engine.profile.changes import IPUS, RECOMPUTATION, Change, Estimator
 from engine.profile.liveness import follow
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES
@@ -18,54 +18,54 @@ SMALL = target("ipu2", tiles=8)
 
 def found_by(
     batch: int = 4096, width: int = 128, layers: int = 8, **arguments: str
-) -> tuple[Account, dict[str, Lever]]:
+) -> tuple[Estimate, dict[str, Lever]]:
     program = deep_step(batch, width, layers, **arguments)
-    found = account(program, SMALL)
+    found = estimate(program, SMALL)
     return found, {lever.what.split(",")[0].split(" over ")[0]: lever for lever in levers(program, found)}
 
 
 @pytest.fixture(scope="module")
-def deep() -> tuple[Account, dict[str, Lever]]:
+def deep() -> tuple[Estimate, dict[str, Lever]]:
     return found_by()
 
 
 def peak_of(change: Change, batch: int = 4096, width: int = 128, layers: int = 8) -> int:
     program = deep_step(batch, width, layers)
-    return Estimator(program, account(program, SMALL)).peak_of(change)
+    return Estimator(program, estimate(program, SMALL)).peak_of(change)
 
 
-def test_the_largest_batch_that_fits_is_proposed(deep: tuple[Account, dict[str, Lever]]) -> None:
+def test_the_largest_batch_that_fits_is_proposed(deep: tuple[Estimate, dict[str, Lever]]) -> None:
     """Half a batch saves what the program with half the batch saves; as many are told as really fit."""
     found, helps = deep
-    really = account(deep_step(2048, 128, 8), SMALL).memory.peak_fullest
+    really = estimate(deep_step(2048, 128, 8), SMALL).memory.peak_fullest
     assert found.memory.peak_fullest - peak_of(Change(batch=2048)) == pytest.approx(
         found.memory.peak_fullest - really, rel=0.1
     )
     lever = helps["a smaller batch"]
     assert lever.what == "a smaller batch, 256 in place of 4096" and lever.fits and lever.alone
-    assert account(deep_step(256, 128, 8), SMALL).fits and not account(deep_step(512, 128, 8), SMALL).fits
+    assert estimate(deep_step(256, 128, 8), SMALL).fits and not estimate(deep_step(512, 128, 8), SMALL).fits
 
 
-def test_accumulation_saves_that_but_for_the_sums(deep: tuple[Account, dict[str, Lever]]) -> None:
+def test_accumulation_saves_that_but_for_the_sums(deep: tuple[Estimate, dict[str, Lever]]) -> None:
     _, helps = deep
     sums = 8 * 128 * 128 * 4 / SMALL.tiles
     saved = helps["the same update by gradient accumulation"].saves
     assert saved == pytest.approx(helps["a smaller batch"].saves - sums, rel=0.02)
 
 
-def test_half_precision_saves_what_half_the_bytes_of_activations_are(deep: tuple[Account, dict[str, Lever]]) -> None:
+def test_half_precision_saves_what_half_the_bytes_of_activations_are(deep: tuple[Estimate, dict[str, Lever]]) -> None:
     found, helps = deep
-    half = account(deep_step(4096, 128, 8, "f16"), SMALL)
+    half = estimate(deep_step(4096, 128, 8, "f16"), SMALL)
     variables = (found.memory.always_live["variables"] - half.memory.always_live["variables"]) / SMALL.tiles
     really = found.memory.peak_fullest - half.memory.peak_fullest - variables
     assert helps["half precision (mixed_float16)"].saves == pytest.approx(really, rel=0.15)
 
 
-def test_recomputation_keeps_about_the_root_of_the_activations(deep: tuple[Account, dict[str, Lever]]) -> None:
+def test_recomputation_keeps_about_the_root_of_the_activations(deep: tuple[Estimate, dict[str, Lever]]) -> None:
     """IPUConfig.allow_recompute, on one IPU too."""
     found, helps = deep
     program, one = deep_step(4096, 128, 8), 4096 * 128 * 4 / SMALL.tiles
-    pieces = recomputed(program, account(program, SMALL).tiles)
+    pieces = recomputed(program, estimate(program, SMALL).tiles)
     kept = int(follow(pieces, found.tiles.fixed, len(program.compute_sets))[1].max())
     assert 2 * one < found.memory.peak_fullest - kept <= 7 * one + 64
     assert kept > found.memory.always_live_fullest + 2 * one
@@ -74,18 +74,18 @@ def test_recomputation_keeps_about_the_root_of_the_activations(deep: tuple[Accou
 
 def test_options_are_whole_new_accounts() -> None:
     program = product(2048, 4096, 2048, role="variable")
-    found = account(program, SMALL)
+    found = estimate(program, SMALL)
     helps = {lever.what: lever for lever in levers(program, found)}
-    again = account(program, SMALL, assumptions=Assumptions(available_memory_proportion=0.3))
+    again = estimate(program, SMALL, assumptions=Assumptions(available_memory_proportion=0.3))
     saved = found.memory.peak_fullest - again.memory.peak_fullest
     assert saved > 0
     assert helps["availableMemoryProportion 0.3 in place of 0.6"].saves == saved
 
 
-def test_offloading_saves_the_slots(deep: tuple[Account, dict[str, Lever]]) -> None:
+def test_offloading_saves_the_slots(deep: tuple[Estimate, dict[str, Lever]]) -> None:
     found, helps = deep
     offloaded = frozenset({OPTIMIZER_STATE_VARIABLES})
-    again = account(deep_step(4096, 128, 8), SMALL, assumptions=Assumptions(offloaded=offloaded))
+    again = estimate(deep_step(4096, 128, 8), SMALL, assumptions=Assumptions(offloaded=offloaded))
     lever = helps["optimizer state in streaming memory"]
     assert lever.saves == found.memory.peak_fullest - again.memory.peak_fullest
     assert 0 < lever.saves <= 8 * 128 * 128 * 4 / SMALL.tiles + 1024
@@ -114,7 +114,7 @@ def test_a_pipeline_has_no_more_ipus_than_layers() -> None:
 
 def test_what_suffices_together_is_told_where_nothing_does_alone() -> None:
     program = deep_step(512, 384, 4)
-    found = account(program, SMALL)
+    found = estimate(program, SMALL)
     first, *others = levers(program, found)
     assert first.fits and not first.alone and " + " in first.what
     assert not any(lever.fits for lever in others)
@@ -124,7 +124,7 @@ def test_what_suffices_together_is_told_where_nothing_does_alone() -> None:
 def test_two_changes_together_save_what_the_program_with_both_saves() -> None:
     both = peak_of(Change(batch=1024, half_precision=True))
     program = deep_step(1024, 128, 8, "f16")
-    half = account(program, SMALL).memory
+    half = estimate(program, SMALL).memory
     # Keras keeps variables in single precision: so do estimates, and not this program.
     really = half.peak_fullest + half.always_live["variables"] / SMALL.tiles
     assert both == pytest.approx(really, rel=0.15)
@@ -132,7 +132,7 @@ def test_two_changes_together_save_what_the_program_with_both_saves() -> None:
 
 def test_inference_has_nothing_to_recompute_or_accumulate() -> None:
     program = product(4096, 256, 256, role="variable")
-    what = " ".join(lever.what for lever in levers(program, account(program, SMALL)))
+    what = " ".join(lever.what for lever in levers(program, estimate(program, SMALL)))
     assert "recomputation" not in what and "accumulation" not in what
     assert "a smaller batch, " in what
 

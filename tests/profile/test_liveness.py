@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.compile import build_program
 from engine.ir.builder import Builder
-from engine.profile import Account, Assumptions, account
+from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.categories import CATEGORIES
 from engine.profile.liveness import LiveRange, tile_memory
 from engine.profile.mapping import TileMapping
@@ -60,12 +60,12 @@ def test_peaks_and_categories_are_those_of_counting(made: list[LiveRange], code:
         assert [found.categories[name][tile] for name in CATEGORIES] == counted[step, :, tile].tolist()
 
 
-def of(found: Account, category: str) -> int:
+def of(found: Estimate, category: str) -> int:
     return sum(tensor.bytes for tensor in found.liveness if tensor.category == category)
 
 
 def test_weights_and_the_optimizers_state_are_told_apart() -> None:
-    found = account(dense_step(64, 300, 200), MK2)
+    found = estimate(dense_step(64, 300, 200), MK2)
     assert of(found, "weights") == (300 * 200 + 200) * 4
     assert of(found, "optimizer state") == 300 * 200 * 4
     assert of(found, "stream buffers") == 64 * 300 * 4
@@ -75,8 +75,8 @@ def test_weights_and_the_optimizers_state_are_told_apart() -> None:
 
 def test_arrays_live_from_what_makes_them_to_their_last_reader() -> None:
     program = dense_step()
-    found, lives = account(program, MK2), lifetimes(program, BufferUses(program), held=False)
-    by_buffer = {p.buffer: t for p, t in zip(found.tiles.pieces, found.liveness, strict=True) if p.buffer is not None}
+    found, lives = estimate(program, MK2), lifetimes(program, BufferUses(program), held=False)
+    by_buffer = {p.buffer: t for p, t in zip(found.tiles.blocks, found.liveness, strict=True) if p.buffer is not None}
     end = len(program.compute_sets) - 1
     for buffer, (first, last) in lives.items():
         if buffer.kind == "arena":
@@ -88,7 +88,7 @@ def test_arrays_live_from_what_makes_them_to_their_last_reader() -> None:
 
 def test_the_parts_add_up_on_every_tile() -> None:
     for tiles in (3, 1472):
-        found = account(deep_step(), target("ipu2", tiles))
+        found = estimate(deep_step(), target("ipu2", tiles))
         assert np.array_equal(sum(found.tiles.categories.values()), found.tiles.peak_bytes)
         assert (found.tiles.always_live_bytes <= found.tiles.peak_bytes).all()
         assert found.tiles.peak_bytes[found.tiles.fullest] == found.memory.peak_fullest
@@ -112,24 +112,24 @@ def test_a_loop_counts_one_turn_and_holds_its_states() -> None:
     )
     program = build_program(b.module(b.tuple(y)), ["feed", "feed"], {})
     (region,) = [r for r in program.regions if r.repeats]
-    found = account(program, MK2)
+    found = estimate(program, MK2)
     held = [t for t in found.liveness if t.shape == "f32[64,64]" and not t.always_live]
     assert len(held) <= 3
     assert any(t.first <= region.begin and t.last >= region.end - 1 for t in held)
 
 
 def test_streams_lie_on_io_tiles() -> None:
-    found = account(deep_step(), MK2, assumptions=Assumptions(io_tiles=32))
+    found = estimate(deep_step(), MK2, assumptions=Assumptions(io_tiles=32))
     streams = found.tiles.categories["stream buffers"]
     assert streams[:-32].sum() == 0 and streams[-32:].sum() > 0
     assert found.tiles.categories["weights"][-32:].sum() == 0
-    twice = account(deep_step(), MK2, assumptions=Assumptions(io_tiles=32, overlapped_io=True))
+    twice = estimate(deep_step(), MK2, assumptions=Assumptions(io_tiles=32, overlapped_io=True))
     assert twice.tiles.categories["stream buffers"].sum() == 2 * streams.sum()
 
 
 def test_weights_lie_where_the_plan_wants_them() -> None:
-    found = account(deep_step(width=256, layers=1), MK2)
-    (weight,) = [p for p in found.tiles.pieces if p.category == "weights"]
+    found = estimate(deep_step(width=256, layers=1), MK2)
+    (weight,) = [p for p in found.tiles.blocks if p.category == "weights"]
     product_tiles = next(cost.tiles for cost in found.costs if "MatMul" in cost.label)
     assert weight.placement.tiles == pytest.approx(product_tiles, rel=0.35)
     assert weight.placement.bytes == 256 * 256 * 4
@@ -137,6 +137,6 @@ def test_weights_lie_where_the_plan_wants_them() -> None:
 
 def test_code_can_be_left_out_but_not_vertices() -> None:
     program = deep_step()
-    whole, without = account(program, MK2), account(program, MK2, assumptions=Assumptions(code_bytes=False))
+    whole, without = estimate(program, MK2), estimate(program, MK2, assumptions=Assumptions(code_bytes=False))
     assert 0 < without.tiles.categories["code"].sum() < whole.tiles.categories["code"].sum()
     assert np.array_equal(without.tiles.categories["vertex state"], whole.tiles.categories["vertex state"])

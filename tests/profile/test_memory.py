@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import OutOfTileMemory
-from engine.profile import Assumptions, account, check_fit
+from engine.profile import Assumptions, check_fit, estimate
 from engine.profile.exchange import Layouts
 from engine.profile.superstep import superstep
 from engine.program.memory import plan_memory
@@ -16,7 +16,7 @@ MK2 = target("ipu2")
 
 
 def test_always_live_by_kind() -> None:
-    found = account(dense_step(64, 300, 200), MK2).memory.always_live
+    found = estimate(dense_step(64, 300, 200), MK2).memory.always_live
     assert found["variables"] == (2 * 300 * 200 + 200) * 4
     assert found["feeds"] == 64 * 300 * 4
     assert found["code"] > 0 < found["vertex state"]
@@ -31,31 +31,31 @@ def test_live_bytes_are_those_of_the_memory_plan_and_the_supersteps_own() -> Non
         cost = superstep(compute_set, layouts, MK2)
         layouts.write(compute_set)
         expected = planned[at] - fed + cost.temporary_bytes * cost.tiles
-        assert account(program, MK2).memory.live_bytes[at] == expected
+        assert estimate(program, MK2).memory.live_bytes[at] == expected
 
 
 def test_the_fullest_tile_is_no_emptier_than_the_mean() -> None:
     for tiles in (1, 3, 1472):
-        memory = account(dense_step(), target("ipu2", tiles)).memory
+        memory = estimate(dense_step(), target("ipu2", tiles)).memory
         assert memory.always_live_fullest >= memory.always_live_mean
         assert memory.peak_fullest >= memory.peak_mean >= memory.always_live_mean
         assert 0 <= memory.peak_tile < tiles
 
 
 def test_one_tile_holds_everything() -> None:
-    memory = account(dense_step(), target("ipu2", 1)).memory
+    memory = estimate(dense_step(), target("ipu2", 1)).memory
     assert memory.always_live_fullest == sum(memory.always_live.values())
     assert memory.peak_fullest == sum(memory.always_live.values()) + max(memory.live_bytes)
 
 
 def test_what_fits_passes() -> None:
-    assert account(dense_step(), MK2).fits
+    assert estimate(dense_step(), MK2).fits
     check_fit(dense_step(), MK2)
 
 
 def test_what_does_not_fit_is_explained() -> None:
     program, small = dense_step(64, 2000, 1000), target("ipu2", tiles=16)
-    found = account(program, small)
+    found = estimate(program, small)
     assert not found.fits
     with pytest.raises(OutOfTileMemory) as raised:
         check_fit(program, small)
@@ -67,16 +67,16 @@ def test_what_does_not_fit_is_explained() -> None:
     assert "sgd slot of variable of dense f32[2000,1000]" in message
     assert "What to change" in message
     assert message.endswith('config.compilation_poplar_options = {"debug.allowOutOfMemory": "true"}')
-    assert raised.value.account.memory == memory
+    assert raised.value.estimate.memory == memory
 
 
 def test_half_precision_takes_half_the_memory() -> None:
-    single, half = (account(dense_step(element_type=t), MK2).memory.always_live for t in ("f32", "f16"))
+    single, half = (estimate(dense_step(element_type=t), MK2).memory.always_live for t in ("f32", "f16"))
     assert 2 * half["variables"] == single["variables"]
 
 
 def test_nothing_at_all() -> None:
-    found = account(elementwise("tanh", 0), MK2)
+    found = estimate(elementwise("tanh", 0), MK2)
     assert found.fits
     assert found.memory.always_live_mean == found.tiles.categories["code"][0] > 0
-    assert account(elementwise("tanh", 0), MK2, assumptions=Assumptions(code_bytes=False)).memory.peak_fullest == 0
+    assert estimate(elementwise("tanh", 0), MK2, assumptions=Assumptions(code_bytes=False)).memory.peak_fullest == 0

@@ -8,7 +8,7 @@ from engine.compile import build_program
 from engine.ir import GatherDimensionNumbers
 from engine.ir.builder import Builder
 from engine.ir.module import Instruction
-from engine.profile import Account, Assumptions, account
+from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.matmul import Product, plan_product
 from engine.profile.optimizations import EstimatedOptimizations
 from engine.profile.slices import Lookup, plan_lookup
@@ -18,10 +18,10 @@ from engine.target import target
 MK2 = target("ipu2")
 
 
-def accounts(program: Program, **options: object) -> tuple[Account, Account]:
+def estimates(program: Program, **options: object) -> tuple[Estimate, Estimate]:
     """Without and with an option."""
     merging = Assumptions(optimizations=EstimatedOptimizations(**options))  # type: ignore[arg-type]
-    return account(program, MK2), account(program, MK2, assumptions=merging)
+    return estimate(program, MK2), estimate(program, MK2, assumptions=merging)
 
 
 def gather(b: Builder, table: Instruction, ids: Instruction) -> Instruction:
@@ -35,7 +35,7 @@ def test_look_ups_in_one_table_are_planned_as_one() -> None:
     ids = [b.parameter("s32", (count, 1)) for count in (512, 1024, 256)]
     made = [gather(b, table, ids[0]), gather(b, table, ids[1]), gather(b, other, ids[2])]
     program = build_program(b.module(b.tuple(*made)), [*["variable"] * 2, *["feed"] * 3], {})
-    apart, merged = accounts(program, combine_lookups=True)
+    apart, merged = estimates(program, combine_lookups=True)
     whole, alone = (plan_lookup(Lookup(20_000, 64, n, 4), MK2) for n in (1536, 256))
     costs = [cost.cycles for cost in merged.costs if cost.method == "slices"]
     assert sorted(costs) == sorted(p.compute + p.exchange + p.sync for p in (whole, alone))
@@ -53,14 +53,14 @@ def products(chained: bool) -> Program:
 
 
 def test_products_that_share_an_operand_are_planned_as_one() -> None:
-    apart, merged = accounts(products(chained=False), combine_products=True)
+    apart, merged = estimates(products(chained=False), combine_products=True)
     whole = plan_product(Product(1, 256, 384, 128, "f32", 256 * 128, 3 * 128 * 128, "b"), MK2)
     assert sorted(cost.cycles for cost in merged.costs) == [0, 0, whole.cycles]
     assert merged.cycles < apart.cycles
 
 
 def test_products_of_which_one_needs_the_other_stay_apart() -> None:
-    apart, merged = accounts(products(chained=True), combine_products=True)
+    apart, merged = estimates(products(chained=True), combine_products=True)
     assert merged.cycles == apart.cycles and merged.memory == apart.memory
 
 
@@ -70,6 +70,6 @@ def test_reductions_share_their_syncs_up_to_so_many_bytes(most: int, syncs: int)
     arrays = [b.parameter("f32", (64, 64)) for _ in range(4)]
     made = [b.reduce(x, b.constant(0.0), (1,)) for x in arrays]
     program = build_program(b.module(b.tuple(*made)), ["feed"] * 4, {})
-    apart, merged = accounts(program, reduce_many_bytes=most)
+    apart, merged = estimates(program, reduce_many_bytes=most)
     assert len(apart.costs) == 4
     assert merged.sync * 4 == apart.sync * syncs and merged.compute == apart.compute

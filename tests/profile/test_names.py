@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.profile import account, readable_name
+from engine.profile import estimate, readable_name
 from engine.target import target
 from tests.profile.programs import dense_step
 
@@ -38,7 +38,7 @@ def test_without_an_op_name_the_default_stands() -> None:
 
 
 def test_an_update_says_what_it_updates() -> None:
-    labels = [cost.label for cost in account(dense_step(), target("ipu2")).costs]
+    labels = [cost.label for cost in estimate(dense_step(), target("ipu2")).costs]
     assert "sgd update of dense" in labels
     assert "dense MatMul" in labels
     assert "dense MatMul (backward)" in labels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import ConfigurationError
-from engine.profile import Assumptions, account
+from engine.profile import Assumptions, estimate
 from engine.profile.options import ProductOptions, with_flags
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise, product
@@ -33,7 +33,7 @@ def test_a_layer_may_have_options_of_its_own() -> None:
     assert found.product_options("model/dense/MatMul") == ProductOptions()
     program = product(1024, 1024, 1024, "f16")
     program.compute_sets[0].op_name = "model/dense_1/MatMul"
-    assert account(program, MK2, assumptions=found).cycles != account(program, MK2).cycles
+    assert estimate(program, MK2, assumptions=found).cycles != estimate(program, MK2).cycles
 
 
 def test_stages_options_stand_over_the_whole() -> None:
@@ -46,15 +46,15 @@ def test_stages_options_stand_over_the_whole() -> None:
 @pytest.mark.parametrize("proportion", [0.6, 0.05, 0.01])
 def test_the_proportion_bounds_the_plan_of_a_program(proportion: float) -> None:
     program = product(2048, 2048, 2048, "f16")
-    free = account(program, MK2, assumptions=Assumptions(available_memory_proportion=0.9))
-    bound = account(program, MK2, assumptions=Assumptions(available_memory_proportion=proportion))
+    free = estimate(program, MK2, assumptions=Assumptions(available_memory_proportion=0.9))
+    bound = estimate(program, MK2, assumptions=Assumptions(available_memory_proportion=proportion))
     assert bound.cycles >= free.cycles
     assert bound.memory.peak_fullest <= free.memory.peak_fullest
 
 
 def test_io_tiles_leave_fewer_to_compute() -> None:
     program = elementwise("tanh", 1472 * 600)
-    without, some = (account(program, MK2, assumptions=Assumptions(io_tiles=n)) for n in (0, 192))
+    without, some = (estimate(program, MK2, assumptions=Assumptions(io_tiles=n)) for n in (0, 192))
     assert some.compute > without.compute * 1.1
     assert max(cost.tiles for cost in some.costs) == 1472 - 192
 
@@ -62,7 +62,7 @@ def test_io_tiles_leave_fewer_to_compute() -> None:
 def test_io_that_overlaps_takes_the_longer_of_both() -> None:
     program = dense_step()
     apart, beside = (
-        account(program, MK2, assumptions=Assumptions(io_tiles=32, overlapped_io=o)) for o in (False, True)
+        estimate(program, MK2, assumptions=Assumptions(io_tiles=32, overlapped_io=o)) for o in (False, True)
     )
     assert apart.seconds_per_step == pytest.approx((apart.cycles + apart.host) / MK2.clock_hz)
     assert beside.seconds_per_step == pytest.approx(max(beside.cycles, beside.host) / MK2.clock_hz)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.profile import Assumptions, account
+from engine.profile import Assumptions, estimate
 from engine.target import target
 from tests.profile.programs import product
 from tests.profile.training_steps import deep_step
@@ -15,7 +15,7 @@ BATCH, WIDTH, LAYERS = 4096, 128, 8
 
 def test_recomputation_takes_cycles_and_spares_memory() -> None:
     program = deep_step(BATCH, WIDTH, LAYERS)
-    kept, again = (account(program, MK2, assumptions=Assumptions(recomputes=each)) for each in (False, True))
+    kept, again = (estimate(program, MK2, assumptions=Assumptions(recomputes=each)) for each in (False, True))
     one = BATCH * WIDTH * 4
     assert 2 * one < max(kept.memory.live_bytes) - max(again.memory.live_bytes) < 7 * one
     assert again.memory.peak_fullest < kept.memory.peak_fullest
@@ -30,5 +30,5 @@ def test_recomputation_takes_cycles_and_spares_memory() -> None:
 
 def test_a_program_without_a_backward_pass_recomputes_nothing() -> None:
     program = product(64, 64, 64, "f32")
-    found = account(program, MK2, assumptions=Assumptions(recomputes=True))
-    assert found.cycles == account(program, MK2).cycles and found.costs[0].runs == pytest.approx(1)
+    found = estimate(program, MK2, assumptions=Assumptions(recomputes=True))
+    assert found.cycles == estimate(program, MK2).cycles and found.costs[0].runs == pytest.approx(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.profile import Assumptions, account
+from engine.profile import Assumptions, estimate
 from engine.profile.optimizations import EstimatedOptimizations
 from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES
 from engine.profile.remote import stretches
@@ -16,13 +16,13 @@ SLOTS = 6 * 64 * 64 * 4
 
 
 def test_nothing_is_remote_by_default() -> None:
-    found = account(deep_step(), MK2)
+    found = estimate(deep_step(), MK2)
     assert found.remote.bytes == {} and found.remote.cycles(MK2) == 0
 
 
 def test_slots_in_streaming_memory() -> None:
     here, there = (
-        account(deep_step(), MK2, assumptions=Assumptions(offloaded=offloaded))
+        estimate(deep_step(), MK2, assumptions=Assumptions(offloaded=offloaded))
         for offloaded in (frozenset[str](), frozenset({OPTIMIZER_STATE_VARIABLES}))
     )
     assert there.remote.bytes == {OPTIMIZER_STATE_VARIABLES: SLOTS}
@@ -41,13 +41,13 @@ def test_slots_in_streaming_memory() -> None:
 def test_what_is_smaller_than_the_minimum_stays(least: int, remote: int) -> None:
     offloaded = frozenset({OPTIMIZER_STATE_VARIABLES})
     options = EstimatedOptimizations(minimum_remote_bytes=least)
-    found = account(deep_step(), MK2, assumptions=Assumptions(offloaded=offloaded, optimizations=options))
+    found = estimate(deep_step(), MK2, assumptions=Assumptions(offloaded=offloaded, optimizations=options))
     assert sum(found.remote.bytes.values()) == remote
 
 
 def test_replicas_share_the_state_out() -> None:
     offloaded = frozenset({OPTIMIZER_STATE_VARIABLES})
-    found = account(deep_step(), MK2, assumptions=Assumptions(offloaded=offloaded, state_shards=4))
+    found = estimate(deep_step(), MK2, assumptions=Assumptions(offloaded=offloaded, state_shards=4))
     assert found.remote.bytes == {OPTIMIZER_STATE_VARIABLES: SLOTS // 4}
     assert found.remote.moved_bytes == 2 * SLOTS // 4
     assert found.remote.gathered_bytes == 2 * SLOTS * 3 // 4
@@ -55,7 +55,7 @@ def test_replicas_share_the_state_out() -> None:
 
 def test_sums_of_gradients_stay_unless_they_are_meant() -> None:
     offloaded = frozenset({GRADIENT_ACCUMULATORS})
-    assert account(deep_step(), MK2, assumptions=Assumptions(offloaded=offloaded)).remote.bytes == {}
+    assert estimate(deep_step(), MK2, assumptions=Assumptions(offloaded=offloaded)).remote.bytes == {}
 
 
 def test_neighbouring_uses_are_one_stay() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from engine.compile import build_program
 from engine.errors import OutOfTileMemory
-from engine.profile import Account, Assumptions, account, check_fit
+from engine.profile import Assumptions, Estimate, check_fit, estimate
 from engine.profile.validation import whole_models
 from engine.program.program import Program
 from engine.target import target
@@ -47,19 +47,19 @@ def program() -> Iterator[Program]:
 
 
 @pytest.fixture(scope="module")
-def estimated(program: Program) -> Account:
-    return account(program, target(ARGUMENTS["chip"]), assumptions=Assumptions(ARGUMENTS["partials_type"]))
+def estimated(program: Program) -> Estimate:
+    return estimate(program, target(ARGUMENTS["chip"]), assumptions=Assumptions(ARGUMENTS["partials_type"]))
 
 
 @pytest.mark.slow
-def test_throughput(estimated: Account) -> None:
+def test_throughput(estimated: Estimate) -> None:
     assert estimated.samples_per_replica == ARGUMENTS["batch"]
     assert estimated.samples_per_second == pytest.approx(ROW["published"], rel=ROW["tolerance"])
 
 
 @pytest.mark.slow
-def test_share_of_the_matrix_engines_peak_is_realistic(program: Program, estimated: Account) -> None:
-    flops = 2 * sum(compute_set.effort.multiply_adds for compute_set in program.compute_sets)
+def test_share_of_the_matrix_engines_peak_is_realistic(program: Program, estimated: Estimate) -> None:
+    flops = 2 * sum(compute_set.work_estimate.multiply_adds for compute_set in program.compute_sets)
     share = flops / estimated.seconds_per_step / estimated.target.peak_flops("f16", "f16")
     assert 0.12 < share < 0.25  # published models reach 19 to 23 %
 

@@ -6,10 +6,10 @@ import pytest
 
 from engine.compile import build_program
 from engine.errors import ConfigurationError
-from engine.profile import account
+from engine.profile import estimate
 from engine.profile.collectives import gradient_bytes
 from engine.profile.links import all_reduce
-from engine.profile.pipeline_account import account_pipeline
+from engine.profile.pipeline_estimate import estimate_pipeline
 from engine.profile.scaling import (
     POWERS_OF_TWO,
     Workload,
@@ -21,7 +21,7 @@ from engine.profile.scaling import (
 from engine.target import target
 from tests.profile.programs import dense_step
 from tests.profile.published_scaling import published_scaling
-from tests.profile.test_pipeline_account import made
+from tests.profile.test_pipeline_estimate import made
 from tests.profile.test_stage_balance import random_profile
 
 MK2 = target("ipu2")
@@ -72,9 +72,9 @@ def test_ramps_and_hosts_count() -> None:
 
 def test_a_prediction_agrees_with_the_account_of_replicas() -> None:
     program = dense_step()
-    workload = workload_of(account(program, MK2), gradient_bytes(program))
+    workload = workload_of(estimate(program, MK2), gradient_bytes(program))
     for found in predict(workload, MK2, [1, 4, 16]):
-        whole = account(program, MK2, replicas=found.replicas)
+        whole = estimate(program, MK2, replicas=found.replicas)
         assert found.seconds == pytest.approx(whole.seconds_per_step, rel=1e-4)
         assert found.samples_per_second == pytest.approx(whole.samples_per_second, rel=1e-4)
         assert found.bytes == whole.memory.peak_fullest
@@ -83,10 +83,10 @@ def test_a_prediction_agrees_with_the_account_of_replicas() -> None:
 @pytest.mark.parametrize("kind", ["Grouped", "Interleaved", "Sequential"])
 def test_a_prediction_agrees_with_the_account_of_pipelines(kind) -> None:
     step, _ = made(kind)
-    workload = workload_of(account_pipeline(step, MK2, build_program))
+    workload = workload_of(estimate_pipeline(step, MK2, build_program))
     assert (workload.ipus_per_replica, workload.accumulation) == (3, 6)
     for found in predict(workload, MK2, [1, 4]):
-        whole = account_pipeline(step, MK2, build_program, found.replicas)
+        whole = estimate_pipeline(step, MK2, build_program, found.replicas)
         assert found.ipus == 3 * found.replicas
         assert found.seconds == pytest.approx(whole.seconds_per_step, rel=0.02)
 

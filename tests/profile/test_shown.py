@@ -10,13 +10,13 @@ import pytest
 
 from engine.partition.schedule import Row
 from engine.partition.schedule_table import ScheduleRows
-from engine.profile import account, summary
+from engine.profile import estimate, summary
 from engine.profile.predictions import Predictions
 from engine.profile.scaling import predict, scaling_table, workload_of
 from engine.profile.step_costs import pipeline_table
 from engine.target import target
 from tests.profile.programs import dense_step
-from tests.profile.test_pipeline_account import accounted
+from tests.profile.test_pipeline_estimate import estimated
 
 MK2 = target("ipu2")
 
@@ -30,16 +30,16 @@ def check(shown: Any, text: str) -> None:
 
 
 def test_accounts() -> None:
-    found = account(dense_step(), MK2)
+    found = estimate(dense_step(), MK2)
     check(found, summary(found))
-    pipelined, _ = accounted()
+    pipelined, _ = estimated()
     check(pipelined, summary(pipelined))
     check(pipelined.pipeline, pipeline_table(pipelined.pipeline))
     check(pipelined.pipeline.ipus[1], pipeline_table(pipelined.pipeline).splitlines()[-2])
 
 
 def test_predictions_are_a_tuple_still() -> None:
-    plain = predict(workload_of(account(dense_step(), MK2), 4000), MK2)
+    plain = predict(workload_of(estimate(dense_step(), MK2), 4000), MK2)
     shown = Predictions(plain, MK2)
     check(shown, scaling_table(plain, MK2))
     assert shown == plain and shown[1:3] == plain[1:3] and isinstance(shown, tuple)
@@ -49,7 +49,7 @@ def test_predictions_are_a_tuple_still() -> None:
 
 @pytest.mark.parametrize("kind", ["Grouped", "Interleaved", "Sequential"])
 def test_a_schedule_has_a_line_for_each_ipu(kind: str) -> None:
-    _, made = accounted(kind)
+    _, made = estimated(kind)
     schedule = made.schedule
     rows = ScheduleRows.of(schedule)
     assert rows == list(schedule.rows) and copy.copy(rows) == rows

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.compile import build_program
 from engine.ir import GatherDimensionNumbers, Shape
 from engine.ir.builder import Builder
-from engine.profile import Assumptions, account
+from engine.profile import Assumptions, estimate
 from engine.profile.optimizations import EstimatedOptimizations
 from engine.profile.slices import Lookup, plan_lookup
 from engine.target import target
@@ -78,10 +78,10 @@ def test_a_gather_of_rows_is_planned(lookups: int) -> None:
     numbers = GatherDimensionNumbers((1,), (0,), (0,), 1)
     rows = b.inferred("gather", (table, ids), gather_dimension_numbers=numbers, gather_slice_sizes=(1, 64))
     program = build_program(b.module(b.tuple(rows)), ["variable", "feed"], {})
-    (made,) = [each for each in program.compute_sets if each.effort.lookups]
-    assert made.effort.lookups == lookups
+    (made,) = [each for each in program.compute_sets if each.work_estimate.lookups]
+    assert made.work_estimate.lookups == lookups
     plan = plan_lookup(Lookup(20_000, 64, lookups, 4), MK2)
-    cost = next(each for each in account(program, MK2).costs if each.method == "slices")
+    cost = next(each for each in estimate(program, MK2).costs if each.method == "slices")
     assert (cost.compute, cost.exchange, cost.sync) == (plan.compute, plan.exchange, plan.sync)
     assert np.isfinite(cost.cycles)
 
@@ -100,10 +100,10 @@ def test_a_dynamic_slice_is_a_look_up_of_its_rows(updates: bool) -> None:
         module = b.module(b.tuple(made))
     program = build_program(module, ["variable", "feed", "feed"], {})
     plan = plan_lookup(Lookup(20_000, 64, 3, 4, updates), MK2)
-    found = account(program, MK2)
+    found = estimate(program, MK2)
     assert found.cycles == plan.compute + plan.exchange + plan.sync
     options = Assumptions(optimizations=EstimatedOptimizations(replace_dynamic_slices=False))
-    assert account(program, MK2, assumptions=options).exchange > (0 if updates else 100 * found.exchange)
+    assert estimate(program, MK2, assumptions=options).exchange > (0 if updates else 100 * found.exchange)
 
 
 def test_a_dynamic_slice_along_two_dimensions_is_none() -> None:
@@ -112,4 +112,4 @@ def test_a_dynamic_slice_along_two_dimensions_is_none() -> None:
     made = b.instruction("dynamic-slice", Shape("f32", (3, 8)), (table, *starts), dynamic_slice_sizes=(3, 8))
     program = build_program(b.module(b.tuple(made)), ["variable", "feed", "feed"], {})
     options = Assumptions(optimizations=EstimatedOptimizations(replace_dynamic_slices=False))
-    assert account(program, MK2).cycles == account(program, MK2, assumptions=options).cycles
+    assert estimate(program, MK2).cycles == estimate(program, MK2, assumptions=options).cycles

@@ -11,42 +11,42 @@ import pytest
 from engine.compile import build_program
 from engine.errors import ConfigurationError
 from engine.partition.stage_options import LibraryOptions, StageOptions, stage_options_from
-from engine.profile import Account
+from engine.profile import Estimate
 from engine.profile.options import Assumptions, with_library_options
-from engine.profile.pipeline_account import account_pipeline
-from tests.profile.test_pipeline_account import MK2, made
+from engine.profile.pipeline_estimate import estimate_pipeline
+from tests.profile.test_pipeline_estimate import MK2, made
 
 NONE = LibraryOptions()
 LITTLE = LibraryOptions(matmul=(("availableMemoryProportion", "0.002"),))
 """So little that products of 256 x 256 matrices take longer."""
 
 
-def accounted(options: StageOptions, **pipelining: Any) -> Account:
+def estimated(options: StageOptions, **pipelining: Any) -> Estimate:
     step, _ = made(width=256, **pipelining)
-    return account_pipeline(replace(step, options=options), MK2, build_program)
+    return estimate_pipeline(replace(step, options=options), MK2, build_program)
 
 
-def differing(one: Account, other: Account) -> set[tuple[str, int]]:
+def differing(one: Estimate, other: Estimate) -> set[tuple[str, int]]:
     assert one.pipeline is not None and other.pipeline is not None
     pairs = zip(one.pipeline.parts, other.pipeline.parts, strict=True)
     return {(a.kind, a.stage) for a, b in pairs if (a.compute, a.exchange, a.sync) != (b.compute, b.exchange, b.sync)}
 
 
 def test_options_reach_their_own_stage() -> None:
-    plain = accounted(StageOptions())
-    assert differing(plain, accounted(StageOptions((NONE, LITTLE, NONE)))) == {("forward", 1)}
-    assert differing(plain, accounted(StageOptions(backward=(NONE, NONE, LITTLE)))) == {("backward", 2)}
-    assert differing(plain, accounted(StageOptions(update=LITTLE))) == set()  # an update without products
-    both = accounted(StageOptions((LITTLE,) * 3, (LITTLE,) * 3))
+    plain = estimated(StageOptions())
+    assert differing(plain, estimated(StageOptions((NONE, LITTLE, NONE)))) == {("forward", 1)}
+    assert differing(plain, estimated(StageOptions(backward=(NONE, NONE, LITTLE)))) == {("backward", 2)}
+    assert differing(plain, estimated(StageOptions(update=LITTLE))) == set()  # an update without products
+    both = estimated(StageOptions((LITTLE,) * 3, (LITTLE,) * 3))
     assert both.cycles > plain.cycles and both.memory.peak_fullest < plain.memory.peak_fullest
 
 
 def test_recomputation_of_its_own_row_has_the_options_of_the_forward_part() -> None:
     mode = {"recomputation_mode": "RecomputeThenBackpropagate"}
-    plain, forward = accounted(StageOptions(), **mode), accounted(StageOptions((LITTLE, NONE, NONE)), **mode)
+    plain, forward = estimated(StageOptions(), **mode), estimated(StageOptions((LITTLE, NONE, NONE)), **mode)
     assert differing(plain, forward) == {("forward", 0), ("recompute", 0)}
     within = {"recomputation_mode": "RecomputeAndBackpropagateInterleaved"}
-    found = differing(accounted(StageOptions(), **within), accounted(StageOptions((LITTLE, NONE, NONE)), **within))
+    found = differing(estimated(StageOptions(), **within), estimated(StageOptions((LITTLE, NONE, NONE)), **within))
     assert found == {("forward", 0)}
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.profile import Account, account, summary
+from engine.profile import Estimate, estimate, summary
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise
 
@@ -14,18 +14,18 @@ MK2 = target("ipu2")
 
 
 @pytest.fixture(scope="module")
-def trained() -> Account:
-    return account(dense_step(), MK2)
+def trained() -> Estimate:
+    return estimate(dense_step(), MK2)
 
 
-def test_size(trained: Account) -> None:
+def test_size(trained: Estimate) -> None:
     lines = summary(trained).splitlines()
     assert 15 <= len(lines) <= 22
     assert max(map(len, lines)) <= 88
     assert not any(line != line.rstrip() for line in lines)
 
 
-def test_what_it_says(trained: Account) -> None:
+def test_what_it_says(trained: Estimate) -> None:
     text = " ".join(summary(trained).split())
     for words in (
         "Mk2 GC200 (ipu2): one IPU, 1,472 tiles, 1.33 GHz",
@@ -45,13 +45,13 @@ def test_what_it_says(trained: Account) -> None:
         assert words in text
 
 
-def test_bars_follow_the_shares(trained: Account) -> None:
+def test_bars_follow_the_shares(trained: Estimate) -> None:
     lines = {line.split()[0]: line for line in summary(trained).splitlines() if line.startswith("  ")}
     for part in ("compute", "exchange", "sync", "host"):
         assert lines[part].count("#") == round(30 * getattr(trained, part) / trained.cycles_per_step)
 
 
-def test_overlapped_transfers_lengthen_a_step_by_what_outlasts_the_rest(trained: Account) -> None:
+def test_overlapped_transfers_lengthen_a_step_by_what_outlasts_the_rest(trained: Estimate) -> None:
     overlapping = replace(trained.assumptions, overlapped_io=True, io_tiles=32)
     for host in (trained.cycles // 2, 3 * trained.cycles):
         found = replace(trained, assumptions=overlapping, host=host)
@@ -62,26 +62,26 @@ def test_overlapped_transfers_lengthen_a_step_by_what_outlasts_the_rest(trained:
 
 
 def test_it_says_so_if_the_program_does_not_fit() -> None:
-    cramped = account(dense_step(64, 2000, 1000), target("ipu2", tiles=16))
+    cramped = estimate(dense_step(64, 2000, 1000), target("ipu2", tiles=16))
     assert f"DOES NOT FIT, {cramped.memory.peak_fullest - 638_976:,} bytes over" in summary(cramped)
     assert max(map(len, summary(cramped).splitlines())) <= 88
 
 
-def test_the_error_of_whole_models_is_a_root_mean_square_with_its_worst(trained: Account) -> None:
+def test_the_error_of_whole_models_is_a_root_mean_square_with_its_worst(trained: Estimate) -> None:
     text = " ".join(summary(replace(trained, host=0)).split())
     assert "± 21% for the whole (root mean square over 5 published models, worst -26%)." in text
 
 
 def test_replicas_bring_the_error_of_external_sync() -> None:
-    text = summary(account(dense_step(), MK2, replicas=4))
+    text = summary(estimate(dense_step(), MK2, replicas=4))
     assert "4 replicas, each 1,472 tiles" in text
     assert "sync ± 58%" in " ".join(text.split())
 
 
-def test_assumed_rates_are_named(trained: Account) -> None:
+def test_assumed_rates_are_named(trained: Estimate) -> None:
     text = " ".join(summary(replace(trained, assumed=("fft",))).split())
     assert "Rates assumed for: fft." in text
 
 
 def test_an_empty_program() -> None:
-    assert "fits" in summary(account(elementwise("tanh", 0), MK2))
+    assert "fits" in summary(estimate(elementwise("tanh", 0), MK2))

@@ -7,7 +7,7 @@ import pytest
 from engine.compile import build_program
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
-from engine.profile import account, summary
+from engine.profile import estimate, summary
 from engine.profile.loops import runs_of, unknown_loops
 from engine.program.program import Program
 from engine.target import target
@@ -56,7 +56,7 @@ def test_trip_counts_of_counters(start: int, growth: int, limit: int, direction:
 
 
 def test_a_body_counts_as_often_as_it_runs() -> None:
-    once, often = (account(built(products(iterations)), MK2) for iterations in (1, 100))
+    once, often = (estimate(built(products(iterations)), MK2) for iterations in (1, 100))
     assert often.unknown_loops == 0
     assert max(cost.runs for cost in often.costs) == 100  # the condition is not tested
     assert {cost.runs for cost in once.costs} == {1}
@@ -113,12 +113,12 @@ def test_loops_in_loops_multiply() -> None:
 def test_unknown_trip_counts_are_said(module: object, unknown: int, words: str) -> None:
     program = built(module())  # type: ignore[operator]
     assert unknown_loops(program) == unknown
-    text = " ".join(summary(account(program, MK2)).split())
+    text = " ".join(summary(estimate(program, MK2)).split())
     assert f"Unknown trip count, counted once: {words}" in text
 
 
 def test_known_trip_counts_need_no_words() -> None:
-    assert "trip count" not in summary(account(built(products(3)), MK2))
+    assert "trip count" not in summary(estimate(built(products(3)), MK2))
 
 
 def test_an_inner_loop_goes_on_with_what_the_inner_loop_left() -> None:

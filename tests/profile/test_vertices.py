@@ -13,10 +13,10 @@ from engine.emit.registry import EMITTERS
 from engine.ir import Shape, TupleShape, WindowDimension
 from engine.ir.builder import Builder
 from engine.lower.fusion import run_draft  # noqa: F401  (registers every emitter)
-from engine.profile import account
+from engine.profile import estimate
 from engine.profile.exchange import Layouts
 from engine.profile.vertices import is_listed, loop_of, pooling_cycles, tables, vertex_cycles, work_of
-from engine.program.program import ComputeSet, Effort, Program
+from engine.program.program import ComputeSet, Program, WorkEstimate
 from engine.program.work.records import Records
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise
@@ -62,7 +62,7 @@ def test_formula_counts_turns_one_by_one(opcodes: list[str], elements: int) -> N
 def test_unary_vertices_have_prologues_of_their_own(opcode: str, expected: int) -> None:
     program = elementwise(opcode, 10 * 6 * 1472)
     assert work_of(program.compute_sets[0]).form == "unary"
-    assert account(program, MK2).compute == expected
+    assert estimate(program, MK2).compute == expected
 
 
 def test_an_operation_with_a_scalar() -> None:
@@ -112,7 +112,7 @@ def test_what_makes_numbers_of_random_bits_is_one_vertex(end: str, operations: t
     last = program.compute_sets[-1]
     assert work_of(last, layouts.random_bits).operations == operations
     assert len(work_of(last).operations) > len(operations)
-    found = account(program, MK2)
+    found = estimate(program, MK2)
     assert found.costs[-1].compute == vertex_cycles(operations, -(-100_000 // 1472 // 2) * 2, MK2)
     bits = next(cost for cost in found.costs if cost.name.endswith(".bits"))
     assert bits.compute == 11 + 6 * (24 + 4 * 6)
@@ -125,16 +125,16 @@ def test_poolings_count_vectors_and_rows() -> None:
     window = (WindowDimension(1), WindowDimension(2, 2), WindowDimension(2, 2), WindowDimension(1))
     pooled = b.reduce_window(x, b.constant(0.0), window)
     program = build_program(b.module(b.tuple(pooled)), ["feed"], {})
-    assert program.compute_sets[-1].effort.windows == 4
+    assert program.compute_sets[-1].work_estimate.windows == 4
     per_tile = -(-4 * 16 * 16 * 64 * 4 // 1472 // 2) * 2
-    assert account(program, MK2).compute == pooling_cycles("f32", per_tile, 16 * 64, MK2)
+    assert estimate(program, MK2).compute == pooling_cycles("f32", per_tile, 16 * 64, MK2)
 
 
 def test_streams_and_borders_take_no_vertices() -> None:
     b = Builder("padded")
     x = b.parameter("f32", (4, 32, 32, 16))
     window = (WindowDimension(1), WindowDimension(3, 1, 1, 1), WindowDimension(3, 1, 1, 1), WindowDimension(1))
-    found = account(build_program(b.module(b.tuple(b.reduce_window(x, b.constant(0.0), window))), ["feed"], {}), MK2)
+    found = estimate(build_program(b.module(b.tuple(b.reduce_window(x, b.constant(0.0), window))), ["feed"], {}), MK2)
     assert [cost.cycles for cost in found.costs if "border" in cost.name] == [0]
 
 
@@ -152,7 +152,7 @@ def test_sorts_are_bitonic() -> None:
     first, second = lhs.parameter("f32"), lhs.parameter("f32")
     comparator = lhs.build(lhs.compare(first, second, "LT"))
     made = b.inferred("sort", (x,), called=(comparator,), dimensions=(0,), is_stable=False)
-    found = account(build_program(b.module(b.tuple(made)), ["feed"], {}), MK2)
+    found = estimate(build_program(b.module(b.tuple(made)), ["feed"], {}), MK2)
     (cost,) = [c for c in found.costs if c.method == "bitonic sort"]
     # 13 bits: 91 rounds, of which those within the 32 elements of a tile need no exchange.
     assert cost.sync == 90 * (1 + 91 - (15 + 5 * 8))
@@ -182,15 +182,15 @@ def test_work_is_read_from_the_nest() -> None:
 
 def test_work_of_a_nest_agrees_with_its_effort() -> None:
     for compute_set in dense_step().compute_sets:
-        if not compute_set.effort.multiply_adds:
+        if not compute_set.work_estimate.multiply_adds:
             work = work_of(compute_set)
             arithmetic = [opcode for opcode, _ in work.operations if opcode != "copy"]
             counted = {opcode: arithmetic.count(opcode) * work.points for opcode in arithmetic}
-            assert counted == compute_set.effort.elements, compute_set.name
+            assert counted == compute_set.work_estimate.elements, compute_set.name
 
 
 def test_work_of_any_other_codelet_is_its_effort() -> None:
-    effort = Effort({"gather": 640}, element_type="f16")
-    compute_set = ComputeSet("gather.1", Records(None, None), 1, [], [], effort)
+    work_estimate = WorkEstimate({"gather": 640}, element_type="f16")
+    compute_set = ComputeSet("gather.1", Records(None, None), 1, [], [], work_estimate)
     assert work_of(compute_set).points == 640
     assert work_of(compute_set).operations == (("gather", "f16"),)

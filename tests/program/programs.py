@@ -141,14 +141,14 @@ def moves_step() -> Made:
     turned = b.elementwise("tanh", b.transpose(negative, (1, 0)))
     padded = b.pad(turned, b.constant(2.0), (1, 3), (0, 4, 1))
     joined = b.concatenate([turned, y, b.reverse(turned, (0,))], 0)
-    halves = b.slice(joined, (0, 390, 2), (1, 60))
+    half = b.slice(joined, (0, 390, 2), (1, 60))
     heads = b.reshape(negative, (6, 10, 130))
     swapped = b.add(
         b.transpose(heads, (1, 0, 2)), b.broadcast(b.reshape(b.slice(x, (3, 4), (0, 130)), (130,)), (10, 6, 130), (2,))
     )
     odd = b.multiply(b.elementwise("copy", b.reshape(swapped, (60, 130))), x)
     new = b.add(b.transpose(odd, (1, 0)), y)
-    results = [new, padded, halves, b.elementwise("negate", padded), swapped, b.add(halves, halves), joined]
+    results = [new, padded, half, b.elementwise("negate", padded), swapped, b.add(half, half), joined]
     return b.module(b.tuple(*results), {1: 0}), ["variable"] * 2
 
 

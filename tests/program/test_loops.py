@@ -9,10 +9,10 @@ import pytest
 
 from engine.compile import build_program
 from engine.ir import Module
-from engine.program.host_passes.pipeline import HOST_PASSES
+from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Mark, Program
-from engine.program.running import run_passes
+from engine.program.run_passes import run_passes
 from engine.program.syncs import free_marks
 from engine.runtime.executable import Executable
 from engine.runtime.executor import Column, RowKind

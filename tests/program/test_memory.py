@@ -7,9 +7,9 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 
-from engine.program.borders import shared_borders
 from engine.program.memory import ALIGNMENT, HELD_BYTES, plan_memory
 from engine.program.program import Buffer, Program
+from engine.program.shared_paddings import shared_paddings
 from engine.program.syncs import syncs
 from engine.program.uses import BufferUses
 from engine.runtime.executable import Executable
@@ -35,7 +35,7 @@ def alive(program: Program) -> list[set[Buffer]]:
 def test_what_lives_together_lies_apart(name: str) -> None:
     program = program_of(name)
     plan = plan_memory(program)
-    owners = shared_borders(program, BufferUses(program))
+    owners = shared_paddings(program, BufferUses(program))
     assert all(offset % ALIGNMENT == 0 for offset in plan.offsets.values())
     assert all(plan.offsets[buffer] == plan.offsets[owner] for buffer, owner in owners.items())
     for together in alive(program):
@@ -51,7 +51,7 @@ def test_borders_in_one_place_take_turns(name: str) -> None:
     """Also with another border: each is written anew in the same elements before anybody reads it."""
     program = program_of(name)
     iterations: dict[Buffer, list[tuple[int, int]]] = {}
-    for buffer, owner in shared_borders(program, BufferUses(program)).items():
+    for buffer, owner in shared_paddings(program, BufferUses(program)).items():
         sets = enumerate(program.compute_sets)
         places = [at for at, c in sets if any(s.buffer is buffer for s in (*c.reads, *c.writes))]
         assert buffer.shape == owner.shape

@@ -10,9 +10,9 @@ from engine.ir import DotDimensionNumbers, Module
 from engine.ir.builder import Builder
 from engine.machine_code.processor import has_matrix_registers
 from engine.program.host_passes import split_products
-from engine.program.host_passes.pipeline import HOST_PASSES
+from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
-from engine.program.running import run_passes
+from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable

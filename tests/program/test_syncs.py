@@ -9,14 +9,14 @@ from engine.emit.nest import Nest
 from engine.ir import Shape
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span
-from engine.program.syncs import Place, ranges_of, syncs
+from engine.program.syncs import Position, ranges_of, syncs
 from engine.program.work.fused_loop import FusedLoop
 from engine.runtime.executable import Executable
 from tests.program.programs import PROGRAMS, program_of
 from tests.program.test_units import elements_of
 
 
-def places(program: Program) -> tuple[Place, int]:
+def places(program: Program) -> tuple[Position, int]:
     """Addresses as in memory: the arena as planned, each variable behind it."""
     found = dict(plan_memory(program).offsets)
     top = plan_memory(program).arena_bytes
@@ -29,7 +29,7 @@ def places(program: Program) -> tuple[Place, int]:
 class Races:
     """Who has read and written each byte since the last sync."""
 
-    def __init__(self, workers: int, size: int, place: Place) -> None:
+    def __init__(self, workers: int, size: int, place: Position) -> None:
         self.workers, self.place = workers, place
         self.read = np.zeros((workers, size), bool)
         self.written = np.zeros((workers, size), bool)

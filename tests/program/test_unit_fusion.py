@@ -8,7 +8,7 @@ import pytest
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
-from engine.program.host_passes.pipeline import HOST_PASSES
+from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.host_passes.unit_fusion import fuse_units
 from engine.program.program import Program
 from engine.program.work.unit_chain import UnitChain

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from engine.errors import InternalError
-from engine.program.host_passes.pipeline import HOST_PASSES
-from engine.program.passes.pipeline import PROGRAM_PASSES
+from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.program.passes.pass_list import PROGRAM_PASSES
 from engine.program.program import Mark, Partition, Program, Region
-from engine.program.running import listening, run_passes
+from engine.program.run_passes import listening, run_passes
 from engine.program.verifier import verify
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction

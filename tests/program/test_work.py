@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.program.host_passes.pipeline import HOST_PASSES
+from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.printer import print_program
-from engine.program.running import run_passes
+from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
 from engine.program.work.offsets import Offsets
 from tests.program.programs import PROGRAMS, program_of

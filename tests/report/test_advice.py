@@ -11,14 +11,14 @@ import jsonschema
 import pytest
 
 from engine.compile import build_program
-from engine.profile import Account
+from engine.profile import Estimate
 from engine.profile.levers import Lever
-from engine.profile.pipeline_account import account_pipeline
+from engine.profile.pipeline_estimate import estimate_pipeline
 from engine.report import Report, report_on
 from engine.report.advice import FINDERS, advice
 from engine.report.operations import work_cycles
 from engine.target import target
-from tests.profile.test_pipeline_account import made
+from tests.profile.test_pipeline_estimate import made
 from tests.report.samples import report, too_large
 from tests.report.test_data import SCHEMA
 
@@ -26,14 +26,14 @@ MK2 = target("ipu2")
 
 
 @cache
-def pipelined(kind: str = "Grouped", width: int = 128) -> Account:
-    return account_pipeline(made(kind, width=width)[0], MK2, build_program)
+def pipelined(kind: str = "Grouped", width: int = 128) -> Estimate:
+    return estimate_pipeline(made(kind, width=width)[0], MK2, build_program)
 
 
-def advised(account: Account, **changes: Any) -> dict[str, str]:
+def advised(estimate: Estimate, **changes: Any) -> dict[str, str]:
     """All advice by title, the three that are shown or not."""
-    data = {**report_on(account).data, **changes}
-    return {each.title: each.text for find in FINDERS for each in find(data, account)}
+    data = {**report_on(estimate).data, **changes}
+    return {each.title: each.text for find in FINDERS for each in find(data, estimate)}
 
 
 def percent_in(text: str) -> float:
@@ -42,13 +42,13 @@ def percent_in(text: str) -> float:
 
 @pytest.mark.parametrize("kind", ["Grouped", "Sequential"])
 def test_shares_of_a_pipeline_are_of_the_work_of_all_ipus(kind: str) -> None:
-    account = pipelined(kind)
-    data = report_on(account).data
+    estimate = pipelined(kind)
+    data = report_on(estimate).data
     rows = data["operations"]
     work = work_cycles(data)
     assert work == sum(row["cycles"] for row in rows)
     single = sum(row["compute"] for row in rows if row["unit"] == "AMP" and row["dtype"] == "f32")
-    text = advised(account)["Multiply in half precision"]
+    text = advised(estimate)["Multiply in half precision"]
     assert percent_in(text) == pytest.approx(100 * single / work, abs=0.6) and "the work of all IPUs" in text
     assert data["exchange"]["on_chip_cycles"] == sum(row["exchange"] for row in rows)
     assert 0 < data["exchange"]["start_cycles"] <= data["exchange"]["on_chip_cycles"]
@@ -56,19 +56,19 @@ def test_shares_of_a_pipeline_are_of_the_work_of_all_ipus(kind: str) -> None:
 
 def test_products_of_many_ipus_are_no_more_than_all() -> None:
     """Wide layers, whose products on all IPUs take more cycles than one step of the pipeline has."""
-    account = pipelined("Sequential", 512)
-    for text in advised(account).values():
+    estimate = pipelined("Sequential", 512)
+    for text in advised(estimate).values():
         assert all(float(part.split()[-1]) <= 100 for part in text.split(" %")[:-1] if part.split()[-1][0].isdigit())
 
 
 def test_bubbles_are_explained_by_what_makes_them() -> None:
     assert "one IPU works at a time" in advised(pipelined("Sequential"))["Fill the pipeline"]
-    account = pipelined()
-    pipeline = account.pipeline
+    estimate = pipelined()
+    pipeline = estimate.pipeline
     assert pipeline is not None
     before = sum(cost.cycles for cost in pipeline.critical if cost.kind != "update")
     ramp = max(0, before - pipeline.micro_batches * pipeline.period) / before
-    text = advised(account)["Fill the pipeline"]
+    text = advised(estimate)["Fill the pipeline"]
     assert percent_in(text) == pytest.approx(100 * pipeline.bubble_share, abs=0.6)
     assert "before the update" in text and f"{100 * ramp:.0f} % of them" in text
 
@@ -83,20 +83,20 @@ def test_a_counter_is_no_operation_to_spread_or_to_begin_with() -> None:
     data = report().data
     row = {**data["operations"][0], "name": "adam Add", "tiles": 1, "bytes": 16, "runs": 1, "dtype": "s64"}
     row |= {"compute": 10**6, "cycles": 10**6}
-    account = account_of_report()
+    estimate = account_of_report()
     changed = {**data, "operations": [*data["operations"], row]}
-    texts = [each.text for find in FINDERS for each in find(changed, account)]
+    texts = [each.text for find in FINDERS for each in find(changed, estimate)]
     assert not any("adam Add" in text for text in texts)
     spread = [{**row, "name": "dense Tanh", "bytes": 10**5}]
-    texts = [each.text for find in FINDERS for each in find({**data, "operations": spread}, account)]
+    texts = [each.text for find in FINDERS for each in find({**data, "operations": spread}, estimate)]
     assert sum("dense Tanh" in text for text in texts) == 2 and any("on 1 tile," in text for text in texts)
 
 
-def account_of_report() -> Account:
-    from engine.profile import account
+def account_of_report() -> Estimate:
+    from engine.profile import estimate
     from tests.report.samples import program
 
-    return account(program(), MK2)
+    return estimate(program(), MK2)
 
 
 @pytest.mark.parametrize(
@@ -112,18 +112,18 @@ def account_of_report() -> Account:
     ],
 )
 def test_only_what_suffices_is_proposed(helps: tuple[Lever, ...], words: str) -> None:
-    account = replace(account_of_report(), target=target("ipu2", tiles=1472))
-    memory = replace(account.memory, peak_fullest=10**6)
-    made = report_on(replace(account, memory=memory), helps=helps)
+    estimate = replace(account_of_report(), target=target("ipu2", tiles=1472))
+    memory = replace(estimate.memory, peak_fullest=10**6)
+    made = report_on(replace(estimate, memory=memory), helps=helps)
     first = made.data["advice"][0]["text"]
     assert words in first and "less (5" not in first and "; a (5" not in first
     jsonschema.validate(json.loads(made.json()), SCHEMA)
 
 
 def test_a_pipeline_that_does_not_fit_is_sent_to_its_planner() -> None:
-    account = pipelined()
-    memory = replace(account.memory, peak_fullest=10**6)
-    text = advice(report_on(replace(account, memory=memory)).data, account)[0].text
+    estimate = pipelined()
+    memory = replace(estimate.memory, peak_fullest=10**6)
+    text = advice(report_on(replace(estimate, memory=memory)).data, estimate)[0].text
     assert "plan_pipeline" in text and "IPUs may help" not in text
 
 

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 import engine.report
-from engine.profile import account
+from engine.profile import estimate
 from engine.profile.options import Assumptions
 from engine.report import Report, make_report, on_other_chips
 from engine.report.verdicts import CHIPS
@@ -43,7 +43,7 @@ def test_the_schema_describes_every_level() -> None:
 
 
 def test_parts_add_up_to_the_step() -> None:
-    data, found = report().data, account(program(), target("ipu2"))
+    data, found = report().data, estimate(program(), target("ipu2"))
     cycles = data["cycles"]
     assert cycles["total"] == cycles["compute"] + cycles["exchange"] + cycles["sync"] + cycles["host"]
     assert (cycles["compute"], cycles["exchange"], cycles["sync"]) == (found.compute, found.exchange, found.sync)
@@ -54,7 +54,7 @@ def test_parts_add_up_to_the_step() -> None:
 
 
 def test_every_tile_is_there() -> None:
-    data, found = report().data, account(program(), target("ipu2"))
+    data, found = report().data, estimate(program(), target("ipu2"))
     assert [each["tile"] for each in data["tiles"]] == list(range(1472))
     assert [each["always_live_bytes"] for each in data["tiles"]] == found.tiles.always_live_bytes.tolist()
     assert [each["peak_bytes"] for each in data["tiles"]] == found.tiles.peak_bytes.tolist()
@@ -92,7 +92,7 @@ def test_a_verdict_on_each_chip() -> None:
 @pytest.mark.parametrize("chosen", ["ipu1", "ipu2"])
 def test_chips_of_one_die_get_the_account_that_they_would_get_alone(chosen: str, replicas: int) -> None:
     def again(chip: Any) -> Any:
-        return account(program(), chip, replicas, Assumptions())
+        return estimate(program(), chip, replicas, Assumptions())
 
     found = again(target(chosen))
     others = {each.target.name: each for each in on_other_chips(found, again)}

@@ -17,7 +17,7 @@ from tensorflow.python import ipu
 
 import engine.report
 from engine.errors import ConfigurationError, OutOfTileMemory
-from engine.profile import account, out_of_tile_memory
+from engine.profile import estimate, out_of_tile_memory
 from engine.report import Report
 from engine.report.comparison import compare
 from engine.target import target
@@ -185,7 +185,7 @@ def test_the_callback_changes_nothing(kit: Kit) -> None:
 
 
 def test_a_report_on_what_does_not_fit(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    error = out_of_tile_memory(account(dense_step(64, 2000, 2000), target("ipu2", tiles=8)))
+    error = out_of_tile_memory(estimate(dense_step(64, 2000, 2000), target("ipu2", tiles=8)))
 
     def refuse(self: TracedProgram, traced: Any) -> None:
         raise error

@@ -20,7 +20,7 @@ import pytest
 
 from engine.codelets.thread_pool import ThreadPool
 from engine.errors import InternalError
-from engine.runtime import native_threads, pieces, workers
+from engine.runtime import native_threads, segments, workers
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.executor import State, compute_row, step_table
 from engine.runtime.threads import usable_cores
@@ -67,7 +67,7 @@ class Looker:
 
 def run(machine: Machine, table: np.ndarray, steps: int, watch: Looker | None = None, **more: Any) -> int:
     workers.begin_call(steps, machine.state)
-    return workers.run_piece(
+    return workers.run_segment(
         *(table, steps, 0, machine.workers, machine.scratch, machine.state),
         watch=watch,
         **more,
@@ -254,7 +254,7 @@ def test_a_piece_ends_at_its_deadline_after_a_whole_step(count: int) -> None:
     more = (table, 10**9, 1, count, machine.scratch, machine.state)
     workers.begin_call(10**9, machine.state)
     machine.state[State.CHANGE] = 1
-    completed = workers.run_piece(*more, inline=True, watch=watch, deadline=soon)
+    completed = workers.run_segment(*more, inline=True, watch=watch, deadline=soon)
     assert time.monotonic_ns() >= soon
     assert 1 < completed < 10**9
     np.testing.assert_array_equal(counters, completed)
@@ -274,7 +274,7 @@ def test_what_was_thought_to_be_brief_can_be_interrupted_too(count: int, is_give
         return choice.step_seconds > 0.0 and workers.completed_steps(machine.state) > 1
 
     with interrupted_when(first_piece_has_ended, lambda: os.kill(os.getpid(), signal.SIGINT)):
-        pieces.run_in_pieces(
+        segments.run_in_segments(
             *(choice, count, 10**12, tables.__getitem__, lambda workers: machine.scratch[:workers], machine.state),
             is_given=is_given,
             may_be_inline=True,
@@ -287,13 +287,13 @@ def test_what_was_thought_to_be_brief_can_be_interrupted_too(count: int, is_give
 def test_brief_calls_are_made_by_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, counters = Machine(2), np.zeros(4, np.int64)
     table, _blocks = counting_table(counters, 2, pauses=1)
-    run_piece, found = workers.run_piece, []
+    run_segment, found = workers.run_segment, []
 
     def spy(*arguments: Any, **more: Any) -> int:
         found.append(arguments[6])
-        return run_piece(*arguments, **more)
+        return run_segment(*arguments, **more)
 
-    monkeypatch.setattr(pieces, "run_piece", spy)
+    monkeypatch.setattr(segments, "run_segment", spy)
     choice = WorkerChoice(lambda: math.inf)
 
     def is_inline(may_be_inline: bool = True) -> bool:
@@ -301,7 +301,7 @@ def test_brief_calls_are_made_by_the_caller(monkeypatch: pytest.MonkeyPatch) -> 
         found.clear()
         workers.begin_call(5, machine.state)
         more = (machine.state, True, may_be_inline)
-        pieces.run_in_pieces(choice, 2, 5, lambda workers: table, lambda workers: machine.scratch, *more)
+        segments.run_in_segments(choice, 2, 5, lambda workers: table, lambda workers: machine.scratch, *more)
         assert workers.completed_steps(machine.state) == 5
         return bool(found[0])
 

@@ -40,7 +40,7 @@ def test_rows_come_out_in_order_however_they_are_put(slots: int) -> None:
     thread.join()
     np.testing.assert_array_equal([int(row[1]) for row in taken], np.arange(60))
     np.testing.assert_array_equal([row[0] for row in taken], rows(0, 60)[0])
-    assert (ring.available(), ring.room(), ring.rows) == (0, slots, 60)
+    assert (ring.available(), ring.space(), ring.rows) == (0, slots, 60)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 7])

@@ -10,7 +10,7 @@ from engine.ir.builder import Builder
 from engine.program.program import Program
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
-from engine.runtime.making import make_executable
+from engine.runtime.make_executable import make_executable
 from tests.engine.running import buffers
 
 

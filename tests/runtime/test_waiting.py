@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.codelets.waiting import Waiting, futex, pauses_per_second
-from engine.runtime import delays, pieces, threads, workers
+from engine.runtime import delays, segments, threads, workers
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.delays import delay_here, delay_of
 from engine.runtime.executor import new_scratch, new_state
@@ -118,7 +118,7 @@ def run_fickle(choice: Fickle, most: int, steps: int, first: np.ndarray, state: 
 
     workers.begin_call(steps, state)
     scratch = new_scratch(most, 64)
-    pieces.run_in_pieces(choice, most, steps, table, lambda count: scratch[:count], state)
+    segments.run_in_segments(choice, most, steps, table, lambda count: scratch[:count], state)
 
 
 def test_rotations_in_one_go() -> None:

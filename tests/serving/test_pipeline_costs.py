@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from engine.errors import InvalidFile
 from engine.files import read_executable, write_executable
-from engine.profile import Account
+from engine.profile import Estimate
 from engine.report.command import main
-from engine.report.executables import accountant_of
+from engine.report.executables import estimator_of
 from engine.report.report import Report
 from engine.target import target
 from ipu import serving
@@ -29,11 +29,11 @@ def program_in(directory: Path) -> Path:
     return directory / "assets" / read_manifest(directory).executable
 
 
-def accounted(directory: Path) -> Account:
-    return accountant_of(read_executable(program_in(directory))).on(target("ipu2"))
+def estimated(directory: Path) -> Estimate:
+    return estimator_of(read_executable(program_in(directory))).on(target("ipu2"))
 
 
-def export(directory: Path, **arguments: Any) -> Account:
+def export(directory: Path, **arguments: Any) -> Estimate:
     """The account of two stages of a product each, four batches an execution."""
     weight = np.full((WIDTH, WIDTH), 0.01, np.float32)
     serving.export_pipeline(
@@ -43,7 +43,7 @@ def export(directory: Path, **arguments: Any) -> Account:
         predict_step_signature=[tf.TensorSpec((BATCH, WIDTH), tf.float32)],
         **arguments,
     )
-    return accounted(directory)
+    return estimated(directory)
 
 
 def test_arguments_of_an_export_act_in_the_cost_report(tmp_path: Path, strategy: IPUStrategyV1) -> None:
@@ -75,7 +75,7 @@ def test_the_command_makes_a_report_of_the_pipeline(tmp_path: Path, strategy: IP
     executable.metadata["pipeline"] = "{}"
     write_executable(tmp_path / "broken.popef", executable)
     with pytest.raises(InvalidFile, match="stages of a pipeline"):
-        accountant_of(read_executable(tmp_path / "broken.popef"))
+        estimator_of(read_executable(tmp_path / "broken.popef"))
 
 
 @pytest.mark.parametrize("name", list(KITS))
@@ -89,7 +89,7 @@ def test_an_exported_keras_model_has_its_stages(name: str, tmp_path: Path, strat
     run = model.export_for_ipu_serving(str(tmp_path / "1"), batch_size=BATCH)
     x = np.ones((BATCH, WIDTH), np.float32)
     np.testing.assert_allclose(run(x)[0], model(x), rtol=1e-5, atol=1e-5)
-    found = accounted(tmp_path / "1")
+    found = estimated(tmp_path / "1")
     assert found.pipeline is not None
     for stage in range(2):
         assert found.pipeline.part("forward", stage).compute > 0

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.profile import Account
+from engine.profile import Estimate
 from ipu._internal.compiler.calling import program_of_function
 from ipu._internal.compiler.traced_pipelines import latest
-from ipu._internal.profiling.accounts import account_of
-from ipu._internal.profiling.making import report_of_compiled
+from ipu._internal.profiling.estimates import estimate_of
+from ipu._internal.profiling.make_report import report_of_compiled
 from ipu.config import IPUConfig
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -63,12 +63,12 @@ def traced(**arguments: Any) -> Any:
         return program_of_function(step)
 
 
-def accounted(**arguments: Any) -> Account:
-    return account_of(traced(**arguments))
+def estimated(**arguments: Any) -> Estimate:
+    return estimate_of(traced(**arguments))
 
 
 def test_a_function_is_accounted_for_as_its_pipeline() -> None:
-    found = accounted()
+    found = estimated()
     assert found.pipeline is not None and [each.stages for each in found.pipeline.ipus] == [(0,), (1,)]
     for stage, contents in enumerate(each.contents for each in latest[0].report.stages):
         assert (contents.weights, contents.accumulators) == (2 * WEIGHT, 2 * WEIGHT)
@@ -80,11 +80,11 @@ def test_a_function_is_accounted_for_as_its_pipeline() -> None:
 
 
 def test_state_is_offloaded_unless_it_shall_not_be() -> None:
-    default, kept = accounted(), accounted(offload_weight_update_variables=False)
+    default, kept = estimated(), estimated(offload_weight_update_variables=False)
     assert default.pipeline is not None and kept.pipeline is not None
     for one, other in zip(default.pipeline.ipus, kept.pipeline.ipus, strict=True):
         assert (one.streamed_bytes, other.streamed_bytes) == (2 * WEIGHT, 0)
-        assert one.account.tiles.always_live_bytes.sum() < other.account.tiles.always_live_bytes.sum()
+        assert one.estimate.tiles.always_live_bytes.sum() < other.estimate.tiles.always_live_bytes.sum()
     for stage in range(2):
         update = default.pipeline.part("update", stage)
         seconds = update.streaming / default.target.clock_hz
@@ -93,7 +93,7 @@ def test_state_is_offloaded_unless_it_shall_not_be() -> None:
 
 
 def test_activations_are_offloaded() -> None:
-    kept, offloaded = accounted(), accounted(offload_activations=True)
+    kept, offloaded = estimated(), estimated(offload_activations=True)
     assert kept.pipeline is not None and offloaded.pipeline is not None
     for one, other in zip(kept.pipeline.ipus, offloaded.pipeline.ipus, strict=True):
         assert other.stash_bytes == 0 and other.streamed_bytes == one.streamed_bytes + one.stash_bytes
@@ -102,7 +102,7 @@ def test_activations_are_offloaded() -> None:
 
 def test_options_reach_the_plans_of_their_stage() -> None:
     none, little = PipelineStageOptions(), PipelineStageOptions(matmul_options={"availableMemoryProportion": 0.0005})
-    plain, other = accounted(), accounted(forward_propagation_stages_poplar_options=[none, little])
+    plain, other = estimated(), estimated(forward_propagation_stages_poplar_options=[none, little])
     assert plain.pipeline is not None and other.pipeline is not None
     pairs = zip(plain.pipeline.parts, other.pipeline.parts, strict=True)
     assert {(a.kind, a.stage) for a, b in pairs if a != b} == {("forward", 1)}

@@ -30,7 +30,7 @@ def test_names(structure: Any, names: list[str]) -> None:
 
 
 def test_names_where_some_are_left_out() -> None:
-    assert names_of([1.0, {"a": 2.0}], places=[2, 10]) == ["output_2", "output_10/a"]
+    assert names_of([1.0, {"a": 2.0}], positions=[2, 10]) == ["output_2", "output_10/a"]
 
 
 def test_functions_see_shape_dtype_and_name() -> None:

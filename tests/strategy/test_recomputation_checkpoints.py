@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.profile.step_costs import IpuAccount
+from engine.profile.step_costs import IpuEstimate
 from ipu._internal.compiler.calling import program_of_function
 from ipu._internal.compiler.traced_pipelines import latest
-from ipu._internal.profiling.accounts import account_of
+from ipu._internal.profiling.estimates import estimate_of
 from ipu.config import IPUConfig
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -32,7 +32,9 @@ THEN, INTERLEAVED = RecomputationMode.RecomputeThenBackpropagate, RecomputationM
 
 
 @cache
-def trained(every: int, mode: RecomputationMode | None, schedule: str = "Grouped") -> tuple[IpuAccount, Any, list[Any]]:
+def trained(
+    every: int, mode: RecomputationMode | None, schedule: str = "Grouped"
+) -> tuple[IpuEstimate, Any, list[Any]]:
     """IPU 0 in the cost report, its stage in the pipeline's report, and the weights after an update.
 
     It has six layers, with a checkpoint after each `every` of them.
@@ -74,15 +76,15 @@ def trained(every: int, mode: RecomputationMode | None, schedule: str = "Grouped
 
         _ = infeed.initializer
         strategy.run(step)
-    found = account_of(program_of_function(step)).pipeline
+    found = estimate_of(program_of_function(step)).pipeline
     assert found is not None
     return found.ipus[0], latest[0].report.stages[0], [weight.numpy() for weight in weights]
 
 
-def most_activations(ipu: IpuAccount) -> int:
+def most_activations(ipu: IpuEstimate) -> int:
     """Activations of one micro-batch that are on the tiles at once, those apart that wait in the stash."""
-    own = [t for t in ipu.account.liveness if t.bytes == ACTIVATION and not t.name.startswith("stash of")]
-    return max(sum(t.first <= at <= t.last for t in own) for at in range(len(ipu.account.costs)))
+    own = [t for t in ipu.estimate.liveness if t.bytes == ACTIVATION and not t.name.startswith("stash of")]
+    return max(sum(t.first <= at <= t.last for t in own) for at in range(len(ipu.estimate.costs)))
 
 
 @pytest.mark.parametrize("schedule", ["Grouped", "Sequential"])

@@ -11,7 +11,7 @@ from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python import ipu
 
 from engine.compile import build_program
-from engine.profile import Account, account
+from engine.profile import Estimate, estimate
 from engine.profile.options import Assumptions
 from engine.target import target
 from ipu._internal.compiler.trace import trace_step
@@ -28,7 +28,7 @@ def attributes_of(function) -> dict[str, dict]:
     return {code: {name: at[name] for name in at if not name.startswith("grad_")} for code, at in found}
 
 
-def accounted(partials: type | None, assumptions: Assumptions) -> Account:
+def estimated(partials: type | None, assumptions: Assumptions) -> Estimate:
     """Two products of halves with a convolution between them, which alone are in the scope, in the cost report."""
 
     def function(x: tf.Tensor) -> tf.Tensor:
@@ -40,18 +40,18 @@ def accounted(partials: type | None, assumptions: Assumptions) -> Account:
         return tf.matmul(x, x)
 
     traced = trace_step(function, [tf.TensorSpec((512, 512), tf.float16)])
-    return account(build_program(traced.module, traced.roles, traced.constants), target("ipu2"), 1, assumptions)
+    return estimate(build_program(traced.module, traced.roles, traced.constants), target("ipu2"), 1, assumptions)
 
 
 def test_partials_types_reach_the_plans() -> None:
     whole = Assumptions(partials_type="f32")
-    plain, halves, floats = (accounted(kind, whole) for kind in (None, np.float16, np.float32))
+    plain, halves, floats = (estimated(kind, whole) for kind in (None, np.float16, np.float32))
     pairs = [(one, other) for one, other in zip(plain.costs, halves.costs, strict=True) if one.operation.unit == "AMP"]
     assert [other.compute < one.compute for one, other in pairs] == [False, True, True, False]
     assert floats.cycles == plain.cycles
     # A scope is stronger than the options of the whole program.
     half = Assumptions(partials_type="f16")
-    assert accounted(np.float32, half).cycles > accounted(None, half).cycles
+    assert estimated(np.float32, half).cycles > estimated(None, half).cycles
 
 
 def test_frontend_attributes_reach_the_program() -> None:

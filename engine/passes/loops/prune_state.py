@@ -71,18 +71,18 @@ class _Pruning:
         view = self.view
         parameter = parameter_of(view.body.parameters[0].name, [view.initial[k].shape for k in kept])
         loop = remade(view, kept, self.stands, [], {}, parameter)
-        place = {element: position for position, element in enumerate(kept)}
+        index = {element: position for position, element in enumerate(kept)}
         results = []
         for k in range(self.size):
             stand = self.stands.get(k, k)
             twin = self.twins.get(k)
-            if k not in self.results and stand not in place and twin in place:
+            if k not in self.results and stand not in index and twin in index:
                 shape = view.initial[k].array_shape
-                results.append(construct.reshape(view.initial[k], element_of(loop, place[twin]), shape.dimensions))
-            elif k in self.results or stand not in place:
+                results.append(construct.reshape(view.initial[k], element_of(loop, index[twin]), shape.dimensions))
+            elif k in self.results or stand not in index:
                 results.append(self.results.get(k, view.initial[k]))
             else:
-                results.append(element_of(loop, place[stand]))
+                results.append(element_of(loop, index[stand]))
         return tuple_of(f"{view.loop.name}.results", results)
 
     def _find(self) -> None:

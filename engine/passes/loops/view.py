@@ -91,7 +91,7 @@ def _reads(
     view: LoopView, computation: Computation, kept: list[int], stands: dict[int, Stand], parameter: Instruction
 ) -> dict[Instruction, Instruction]:
     """The replacements of the old parameter and of the reads of its elements."""
-    place = {element: position for position, element in enumerate(kept)}
+    index = {element: position for position, element in enumerate(kept)}
     new = {computation.parameters[0]: parameter}
     for instruction in computation.instructions:
         element = view.element(instruction)
@@ -100,6 +100,6 @@ def _reads(
         stand = stands.get(element, element)
         if isinstance(stand, Instruction):
             new[instruction] = changed(stand)
-        elif stand in place:
-            new[instruction] = element_of(parameter, place[stand])
+        elif stand in index:
+            new[instruction] = element_of(parameter, index[stand])
     return new

@@ -48,12 +48,12 @@ def transposed_kernel(instruction: Instruction) -> Instruction | None:
 def transposed_convolution(transpose: Instruction, convolution: Instruction) -> Instruction:
     """The convolution whose result is the transposed result of another."""
     numbers: ConvolutionDimensionNumbers = convolution["convolution_dimension_numbers"]
-    place = {old: new for new, old in enumerate(transpose["dimensions"])}
+    position = {old: new for new, old in enumerate(transpose["dimensions"])}
     new = replace(
         numbers,
-        output_batch_dimension=place[numbers.output_batch_dimension],
-        output_feature_dimension=place[numbers.output_feature_dimension],
-        output_spatial_dimensions=tuple(place[d] for d in numbers.output_spatial_dimensions),
+        output_batch_dimension=position[numbers.output_batch_dimension],
+        output_feature_dimension=position[numbers.output_feature_dimension],
+        output_spatial_dimensions=tuple(position[d] for d in numbers.output_spatial_dimensions),
     )
     return changed(convolution, shape=transpose.shape, convolution_dimension_numbers=new)
 

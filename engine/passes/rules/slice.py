@@ -63,17 +63,17 @@ def slice_of_concatenate(instruction: Instruction) -> Instruction | None:
     cut = slices[dimension]
     end = cut.start + (instruction.array_shape.dimensions[dimension] - 1) * cut.stride + 1
     offset = 0
-    for piece in operand.operands:
-        size = piece.array_shape.dimensions[dimension]
+    for part in operand.operands:
+        size = part.array_shape.dimensions[dimension]
         if offset <= cut.start and end <= offset + size:
             slices[dimension] = SliceDimension(cut.start - offset, end - offset, cut.stride)
-            return construct.slice_of(instruction, piece, slices)
+            return construct.slice_of(instruction, part, slices)
         offset += size
     return None
 
 
 @RULES.on("dynamic-slice")
-def dynamic_slice_at_known_place(instruction: Instruction) -> Instruction | None:
+def dynamic_slice_at_known_index(instruction: Instruction) -> Instruction | None:
     """The start is clamped to keep the slice in bounds; where only one start is in bounds it need not be known."""
     operand, *starts = instruction.operands
     slices = []

@@ -43,8 +43,8 @@ def transpose_of_broadcast(instruction: Instruction) -> Instruction | None:
     operand = instruction.operands[0]
     if operand.opcode != "broadcast":
         return None
-    place = {old: new for new, old in enumerate(instruction["dimensions"])}
-    mapping = [place[d] for d in operand["dimensions"]]
+    position = {old: new for new, old in enumerate(instruction["dimensions"])}
+    mapping = [position[d] for d in operand["dimensions"]]
     return construct.broadcast(instruction, operand.operands[0], instruction.array_shape.dimensions, mapping)
 
 

@@ -15,7 +15,7 @@ from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 
-MOST_PIECE_BYTES = 1 << 17
+MOST_BLOCK_BYTES = 1 << 17
 """Bytes that a unit may forward for them to be still in the cache when read."""
 LEAST_BYTES = 1 << 17
 """Arrays below this stay in a near cache anyway."""
@@ -41,7 +41,7 @@ def fuse_producers(program: Program) -> Program:
 def _producer(rewriter: ProgramRewriter, span: Span, at: int) -> int | None:
     """The compute set whose units those of compute set `at` can follow, if only `at` reads `span`'s buffer."""
     buffer, uses = span.buffer, rewriter.uses
-    if buffer.kind != "arena" or buffer.permanent or buffer.shape.bytes < LEAST_BYTES or not _piece_bytes(span):
+    if buffer.kind != "arena" or buffer.permanent or buffer.shape.bytes < LEAST_BYTES or not _block_bytes(span):
         return None
     writers = uses.writers(buffer)
     if len(writers) != 1 or writers[0] >= at or uses.users(buffer) != [writers[0], at] or uses.escapes(buffer):
@@ -78,13 +78,13 @@ def _shares_nothing(producer: ComputeSet) -> bool:
     return isinstance(work, Contraction) and work.is_float32 and len(work.k_a) <= LONGEST_K
 
 
-def _piece_bytes(span: Span) -> int:
+def _block_bytes(span: Span) -> int:
     """The bytes of each unit's slice, if the slices are contiguous in order and small; else 0."""
     partition, shape = span.partition, span.buffer.shape
     if partition is None or partition.inner * partition.extent != shape.elements:
         return 0
     size = partition.inner * partition.grain * shape.dtype.itemsize
-    return size if size <= MOST_PIECE_BYTES else 0
+    return size if size <= MOST_BLOCK_BYTES else 0
 
 
 def _may_wait(program: Program, before: int, at: int) -> bool:
@@ -104,10 +104,12 @@ def _fused(producer: ComputeSet, consumer: ComputeSet, span: Span) -> ComputeSet
     links = tuple(ChainedWork(each.work, 1, each.units) for each in (producer, consumer))
     return ComputeSet(
         f"{producer.name} {consumer.name}",
-        UnitChain(links, ((span.buffer, _piece_bytes(span)),)),
+        UnitChain(links, ((span.buffer, _block_bytes(span)),)),
         consumer.units,
         [*producer.reads, *(s for s in consumer.reads if s.buffer is not span.buffer)],
         list(consumer.writes),
-        replace(producer.effort, elements={**producer.effort.elements, **consumer.effort.elements}),
+        replace(
+            producer.work_estimate, elements={**producer.work_estimate.elements, **consumer.work_estimate.elements}
+        ),
         producer.op_name,
     )

@@ -48,7 +48,7 @@ def _copy_of(each: ComputeSet) -> _Copy | None:
     ring, box = slices.array, slices.box
     if ring.moved is None or box.offset or box.buffer.kind != "arena" or box.buffer.permanent:
         return None
-    if box.buffer.shape.bytes != slices.piece_bytes:
+    if box.buffer.shape.bytes != slices.run_bytes:
         return None
     return _Copy(ring, box.buffer, bool(slices.into_array))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from engine.program.program import Buffer, ComputeSet, Effort, Partition, Program, Span
+from engine.program.program import Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
 from engine.program.work.contraction import Contraction
@@ -122,16 +122,16 @@ def _fit(links: list[ComputeSet]) -> bool:
     units = min(counts)
     if any(count % units for count in counts) or (max(counts) > units < FEWEST_UNITS):
         return False
-    places: dict[Buffer, set[Partition | None]] = {}
+    positions: dict[Buffer, set[Partition | None]] = {}
     for each in links:
         for span in _spans(each):
-            places.setdefault(span.buffer, set()).add(_of_chain(span.partition, each.units // units))
+            positions.setdefault(span.buffer, set()).add(_of_chain(span.partition, each.units // units))
     written = {s.buffer for each in links for s in each.writes}
-    for buffer, found in places.items():
+    for buffer, found in positions.items():
         if buffer in written and _is_shared(buffer, links):
-            if None in found or len({_piece(buffer, each) for each in found}) > 1:
+            if None in found or len({_block(buffer, each) for each in found}) > 1:
                 return False
-    return sum(_unit_bytes(buffer, found) for buffer, found in places.items()) <= MOST_UNIT_BYTES
+    return sum(_unit_bytes(buffer, found) for buffer, found in positions.items()) <= MOST_UNIT_BYTES
 
 
 def _is_shared(buffer: Buffer, links: list[ComputeSet]) -> bool:
@@ -143,7 +143,7 @@ def _of_chain(partition: Partition | None, ratio: int) -> Partition | None:
     return partition if partition is None else replace(partition, grain=partition.grain * ratio)
 
 
-def _piece(buffer: Buffer, partition: Partition | None) -> object:
+def _block(buffer: Buffer, partition: Partition | None) -> object:
     """Equal for partitions that give each unit the same elements."""
     if partition is None or partition.inner * partition.extent != buffer.shape.elements:
         return partition
@@ -151,8 +151,8 @@ def _piece(buffer: Buffer, partition: Partition | None) -> object:
 
 
 def _unit_bytes(buffer: Buffer, partitions: set[Partition | None]) -> int:
-    pieces = [p.inner * p.grain * buffer.shape.dtype.itemsize for p in partitions if p is not None]
-    return max(pieces, default=0)
+    blocks = [p.inner * p.grain * buffer.shape.dtype.itemsize for p in partitions if p is not None]
+    return max(blocks, default=0)
 
 
 def _gain(links: list[ComputeSet]) -> int:
@@ -164,24 +164,24 @@ def _gain(links: list[ComputeSet]) -> int:
 def _fused(links: list[ComputeSet], own: list[Buffer]) -> ComputeSet:
     """The compute sets as one."""
     units = min(each.units for each in links)
-    pieces = _pieces(links, own, units)
+    blocks = _blocks(links, own, units)
     chained = (ChainedWork(each.work, each.units // units, each.units) for each in links)
     elements: Counter[str] = Counter()
     for each in links:
-        elements.update(each.effort.elements)
-    products = sum(each.effort.multiply_adds for each in links)
+        elements.update(each.work_estimate.elements)
+    products = sum(each.work_estimate.multiply_adds for each in links)
     return ComputeSet(
         " ".join(each.name for each in links),
-        UnitChain(tuple(chained), tuple(pieces.items())),
+        UnitChain(tuple(chained), tuple(blocks.items())),
         units,
-        _merged([(s, each) for each in links for s in each.reads], pieces, units),
-        _merged([(s, each) for each in links for s in each.writes], pieces, units),
-        Effort(dict(elements), products, links[0].effort.element_type),
+        _merged([(s, each) for each in links for s in each.reads], blocks, units),
+        _merged([(s, each) for each in links for s in each.writes], blocks, units),
+        WorkEstimate(dict(elements), products, links[0].work_estimate.element_type),
         links[0].op_name,
     )
 
 
-def _pieces(links: list[ComputeSet], own: list[Buffer], units: int) -> dict[Buffer, int]:
+def _blocks(links: list[ComputeSet], own: list[Buffer], units: int) -> dict[Buffer, int]:
     """Those of their own buffers that go through scratch, with the bytes of a unit's slice."""
     found: dict[Buffer, int] = {}
     first = {s.buffer: each for each in reversed(links) for s in _spans(each)}
@@ -192,18 +192,18 @@ def _pieces(links: list[ComputeSet], own: list[Buffer], units: int) -> dict[Buff
         if any(a.offset or all(s.buffer is not buffer for s in _spans(each)) for a, each in moved):
             continue
         spans = [(s, each) for each in links for s in _spans(each) if s.buffer is buffer]
-        pieces = {_piece(buffer, _of_chain(s.partition, each.units // units)) for s, each in spans}
-        (piece,) = pieces if len(pieces) == 1 else (None,)
-        if isinstance(piece, int):
-            found[buffer] = piece * buffer.shape.dtype.itemsize
+        blocks = {_block(buffer, _of_chain(s.partition, each.units // units)) for s, each in spans}
+        (block,) = blocks if len(blocks) == 1 else (None,)
+        if isinstance(block, int):
+            found[buffer] = block * buffer.shape.dtype.itemsize
     return found
 
 
-def _merged(spans: list[tuple[Span, ComputeSet]], pieces: dict[Buffer, int], units: int) -> list[Span]:
+def _merged(spans: list[tuple[Span, ComputeSet]], blocks: dict[Buffer, int], units: int) -> list[Span]:
     """The spans of all links as those of a chain's units."""
     moved = [
         Span(span.buffer, _of_chain(span.partition, each.units // units))
         for span, each in spans
-        if span.buffer not in pieces
+        if span.buffer not in blocks
     ]
     return list(dict.fromkeys(moved))

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.codelets.exceptions import EXPONENTS, MANTISSAS, Array, ExceptionCheck, find_exceptions
 from engine.emit.checks import SUMMED, raises
-from engine.emit.nest import Apply, Record
+from engine.emit.nest import Apply, ExceptionCounters
 from engine.ir.floating_point import EXCEPTIONS
 from engine.ir.op_names import layer_of
 from engine.ir.opcodes import LINEAR_ALGEBRA, REDUCTIONS
@@ -19,11 +19,11 @@ from engine.program.program import (
     Address,
     Buffer,
     ComputeSet,
-    Effort,
     ExceptionRecord,
     Partition,
     Program,
     Span,
+    WorkEstimate,
 )
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.fused_loop import FusedLoop
@@ -81,25 +81,25 @@ def _checked(compute_set: ComputeSet, loop: FusedLoop, wanted: tuple[str, ...], 
     if not raising and not sums:
         return compute_set
     checked = replace(nest, exceptions=wanted)
-    at = record.take(Record.words(checked))
+    at = record.take(ExceptionCounters.words(checked))
     origins = compute_set.origins
     for number, opcode in raising:
         origin = origins.get(number) or Origin(opcode, compute_set.op_name, 0)
-        record.counters.append((at + Record.of_node(number), origin))
+        record.counters.append((at + ExceptionCounters.of_node(number), origin))
     for number in sums:
         origin = origins.get(-1 - number) or Origin(compute_set.name.partition(".")[0], compute_set.op_name, 0)
-        record.counters.append((at + Record.of_reduction(checked, number), origin))
+        record.counters.append((at + ExceptionCounters.of_reduction(checked, number), origin))
     return replace(compute_set, work=replace(loop, nest=checked, record=Address(record.buffer, at * 8)))
 
 
 def _computes(compute_set: ComputeSet) -> bool:
-    return compute_set.effort.multiply_adds > 0 or bool(COMPUTING & compute_set.effort.elements.keys())
+    return compute_set.work_estimate.multiply_adds > 0 or bool(COMPUTING & compute_set.work_estimate.elements.keys())
 
 
-def _opcode(effort: Effort) -> str:
-    if effort.multiply_adds:
-        return "dot" if effort.convolution is None else "convolution"
-    return next(iter(effort.elements))
+def _opcode(work_estimate: WorkEstimate) -> str:
+    if work_estimate.multiply_adds:
+        return "dot" if work_estimate.convolution is None else "convolution"
+    return next(iter(work_estimate.elements))
 
 
 def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording) -> list[ComputeSet]:
@@ -114,7 +114,7 @@ def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
     elements = result.buffer.shape.elements
     partition = result.partition or Partition(1, elements, UNIT_ELEMENTS)
     at = record.take(ExceptionWord.WORDS)
-    opcode = _opcode(compute_set.effort)
+    opcode = _opcode(compute_set.work_estimate)
     record.counters.append((at + 1, Origin(opcode, compute_set.op_name, elements)))
     first, *rest = (
         Array(
@@ -141,7 +141,7 @@ def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
         -(-partition.extent // partition.grain),
         [Span(result.buffer, partition), *(Span(array) for array in arrays[1:])],
         [],
-        Effort({"is-finite": elements}, 0, result.buffer.shape.element_type),
+        WorkEstimate({"is-finite": elements}, 0, result.buffer.shape.element_type),
         op_name=compute_set.op_name,
         one_worker=compute_set.one_worker,
     )

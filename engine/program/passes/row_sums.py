@@ -13,7 +13,7 @@ from engine.codelets.gather import index_signed
 from engine.codelets.row_sums import SortRows, sort_rows
 from engine.emit.nest import Constant, Input
 from engine.ir import Shape
-from engine.program.program import Address, Buffer, ComputeSet, Effort, Partition, Program, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
 from engine.program.work.fused_loop import FusedLoop
@@ -184,7 +184,7 @@ def _sort(scatter: RowScatter, ids: Buffer, table: Buffer, shift: int) -> tuple[
         f"{scatter.name}.sort",
         Records(sort_rows, parameters),
         *(1, [Span(ids)], [Span(ends), Span(entries)]),
-        Effort({"scatter": scatter.named}, 0, "s32"),
+        WorkEstimate({"scatter": scatter.named}, 0, "s32"),
         op_name=scatter.op_name,
         one_worker=True,
     )
@@ -208,10 +208,10 @@ def _fused(
         *(replace(loop, grain=grain), table, Address(ends), Address(entries), Address(rows.buffer)),
         *(rows.repeat, rows.outer, rows.inner, width, 4 * width << shift),
     )
-    effort = Effort(
-        reader.effort.elements | {"scatter": scatter.named * width},
-        reader.effort.multiply_adds,
-        reader.effort.element_type,
+    work_estimate = WorkEstimate(
+        reader.work_estimate.elements | {"scatter": scatter.named * width},
+        reader.work_estimate.multiply_adds,
+        reader.work_estimate.element_type,
         lookups=scatter.named,
     )
     return ComputeSet(
@@ -220,7 +220,7 @@ def _fused(
         [*(_cut(span, grain) for span in reader.reads if span.buffer is not table), *map(Span, (ends, entries))]
         + [Span(rows.buffer)],
         [_cut(span, grain) for span in reader.writes],
-        effort,
+        work_estimate,
         op_name=reader.op_name,
     )
 

@@ -95,7 +95,7 @@ class Contraction(Work):
         return run_of(self.k_a.table, self._item)
 
     @property
-    def turned(self) -> str:
+    def transposed(self) -> str:
         """The operands, of "a" and "b", whose elements along k are not contiguous."""
         item = Shape(self.result_type).dtype.itemsize
         tables = {"a": self.k_a.table, "b": self.k_b.table}
@@ -134,9 +134,9 @@ class Contraction(Work):
     def _codelet(self) -> tuple[Codelet, int]:
         """The codelet, and its bytes of scratch: their imports load the compiler, and depend on the processor."""
         if self.bf16x3:
-            from engine.codelets.contract_pieces import contract_pieces, contract_pieces_scratch_bytes
+            from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch_bytes
 
-            return contract_pieces, contract_pieces_scratch_bytes()
+            return contract_bf16x3, contract_bf16x3_scratch_bytes()
         if self.is_float32:
             from engine.codelets.contract import contract_f32, contract_scratch_bytes
 

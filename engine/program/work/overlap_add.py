@@ -107,7 +107,7 @@ def _reaching(window: WindowDimension, size: int, outputs: int, position: int, t
         for number in range(window.size):
             at = output + number * window.window_dilation - window.padding_low
             if at % window.base_dilation == 0 and 0 <= at < size * window.base_dilation:
-                place = window.size - 1 - number if window.window_reversal else number
-                offsets.append(at // window.base_dilation * position + place * tap)
+                offset = window.size - 1 - number if window.window_reversal else number
+                offsets.append(at // window.base_dilation * position + offset * tap)
         starts.append(len(offsets))
     return np.array(starts, np.int64), np.array(offsets, np.int64)

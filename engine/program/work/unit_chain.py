@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from engine.codelets.chain import Chain, Link, Piece, chain, chain_scratch_bytes
+from engine.codelets.chain import Block, Chain, Link, chain, chain_scratch_bytes
 from engine.codelets.record import block
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Addressed, Encoded, Footprint, Work, addresses_in
@@ -47,26 +47,26 @@ class UnitChain(Work):
         """The head of `chain`: its links and slices of scratch; then the parameter blocks of all links."""
         blocks = [link.work.encode() for link in self.links]
         starts = [0, *accumulate(len(each.words) for each in blocks)]
-        offsets, room = dict[Buffer, int](), 0
+        offsets, space = dict[Buffer, int](), 0
         for buffer, size in self.own:
-            offsets[buffer], room = room, room + -(-size // LINE) * LINE
+            offsets[buffer], space = space, space + -(-size // LINE) * LINE
         sizes = dict(self.own)
         links = [
             Link(parameters=start, ratio=link.ratio, units=link.units)
             for start, link in zip(starts, self.links, strict=False)
         ]
-        pieces = [
-            Piece(word=at + r.word, place=offsets[r.address.buffer], bytes=sizes[r.address.buffer])
+        relocated = [
+            Block(word=at + r.word, offset=offsets[r.address.buffer], bytes=sizes[r.address.buffer])
             for at, each in zip(starts, blocks, strict=False)
             for r in each.relocations
             if r.address.buffer in sizes
         ]
-        head = Chain(links=len(links), pieces=len(pieces), parameter_words=starts[-1], piece_bytes=room)
+        head = Chain(links=len(links), relocated=len(relocated), parameter_words=starts[-1], block_bytes=space)
         codelets = (Chain.WORDS + Link.WORDS * number + Link.CODELET for number in range(len(blocks)))
         return Encoded.of(
             chain,
-            block(head, links, pieces, *(each.parts(sizes) for each in blocks)),
-            chain_scratch_bytes(starts[-1], room, max(each.scratch_bytes for each in blocks)),
+            block(head, links, relocated, *(each.parts(sizes) for each in blocks)),
+            chain_scratch_bytes(starts[-1], space, max(each.scratch_bytes for each in blocks)),
             tuple(zip(codelets, (each.codelet for each in blocks), strict=True)),
             blocks,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.report.charts.steps import supersteps
 from engine.report.charts.style import (
     CATEGORIES,
     CATEGORY_COLOURS,
@@ -13,6 +12,7 @@ from engine.report.charts.style import (
     colours,
     figure,
 )
+from engine.report.charts.supersteps import supersteps
 from engine.report.numbers import cut
 
 TENSORS = 30

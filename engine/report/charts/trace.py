@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from engine.report.charts.steps import supersteps
 from engine.report.charts.style import PHASE_COLOURS, PHASES, colours, figure, short_axis
+from engine.report.charts.supersteps import supersteps
 
 BINS = 160
 SEGMENTS = 700
@@ -122,13 +122,13 @@ def shortened(pieces: list[tuple[int, int, str, int]], most: int) -> list[tuple[
     least = 2 * (pieces[-1][1] - pieces[0][0]) / most
     found: list[tuple[int, int, str, int]] = []
     waiting: list[tuple[int, int, str, int]] = []
-    for piece in pieces:
-        if piece[1] - piece[0] >= least:
-            found += [*_together(waiting), piece]
+    for segment in pieces:
+        if segment[1] - segment[0] >= least:
+            found += [*_together(waiting), segment]
             waiting = []
             continue
-        waiting.append(piece)
-        if piece[1] - waiting[0][0] >= least:
+        waiting.append(segment)
+        if segment[1] - waiting[0][0] >= least:
             found += _together(waiting)
             waiting = []
     return [*found, *_together(waiting)]
@@ -140,5 +140,5 @@ def _together(pieces: list[tuple[int, int, str, int]]) -> list[tuple[int, int, s
     lengths: dict[str, int] = {}
     for begin, end, phase, _ in pieces:
         lengths[phase] = lengths.get(phase, 0) + end - begin
-    longest = max(pieces, key=lambda piece: piece[1] - piece[0])
+    longest = max(pieces, key=lambda segment: segment[1] - segment[0])
     return [(pieces[0][0], pieces[-1][1], max(lengths, key=lengths.__getitem__), longest[3])]

@@ -49,8 +49,8 @@ def all_gather(x: TensorLike, group: int, name: str | None = None) -> tf.Tensor:
     group = positive(group, "replication_factor")
 
     def gradient(upstream: TensorLike) -> Any:
-        place = tf.math.floormod(replica_index(), group)
-        return tf.gather(cross_replica_sum(upstream, group), place)
+        position = tf.math.floormod(replica_index(), group)
+        return tf.gather(cross_replica_sum(upstream, group), position)
 
     config = {"replica_group_size": group}
     return _operation(ALL_GATHER, x, [group, *x.shape], config, gradient, name or "all_gather")

@@ -14,7 +14,7 @@ from ipu._internal.config.chip import configured_assumptions, configured_target
 from ipu._internal.config.engine_flags import engine_flags
 
 if TYPE_CHECKING:
-    from engine.profile import Account
+    from engine.profile import Estimate
     from engine.profile.options import Assumptions
     from engine.program.program import Program
 
@@ -55,13 +55,13 @@ def check_program(program: Program, stored: Callable[[Assumptions], Assumptions]
     _allowing(lambda allowed: check_fit(program, configured_target(), assumptions, proposing=not allowed))
 
 
-def check_account(account: Account) -> None:
+def check_estimate(estimate: Estimate) -> None:
     """The same check for the cost report of a pipeline on all of its IPUs; raises OutOfTileMemory."""
     from engine.profile.fit import out_of_tile_memory
 
     def check(_: bool) -> None:
-        if not account.fits:
-            raise out_of_tile_memory(account)
+        if not estimate.fits:
+            raise out_of_tile_memory(estimate)
 
     _allowing(check)
 

@@ -13,15 +13,15 @@ from engine.partition.shared_variables import check_shared_variables
 from engine.partition.stage_options import StageOptions
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.accumulation import ReplicaRows, variable_numbers
-from ipu._internal.compiler.fit import certainly_fits, check_account
+from ipu._internal.compiler.fit import certainly_fits, check_estimate
 from ipu._internal.compiler.program import TracedProgram, build_program
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.config.chip import configured_assumptions, configured_target
 
 if TYPE_CHECKING:
-    from engine.profile import Account
+    from engine.profile import Estimate
     from engine.profile.options import Assumptions
-    from engine.profile.pipeline_account import Build
+    from engine.profile.pipeline_estimate import Build
     from engine.program.program import Program as EngineProgram
     from engine.runtime.observer import Observer, RunningCall
     from engine.target import Target
@@ -88,29 +88,29 @@ def _check_ipus(pipeline: PipelineProgram | InferencePipelineProgram, program: E
     # Options of a stage may give its plans a larger part of tile memory than `certainly_fits` assumes.
     if pipeline.pipelined.pipelining.options == StageOptions() and certainly_fits(program):
         return
-    check_account(accountant_of_pipeline(pipeline, configured_assumptions())(configured_target()))
+    check_estimate(estimator_of_pipeline(pipeline, configured_assumptions())(configured_target()))
 
 
-def accountant_of_pipeline(
+def estimator_of_pipeline(
     program: PipelineProgram | InferencePipelineProgram, assumptions: Assumptions
-) -> Callable[[Target], Account]:
+) -> Callable[[Target], Estimate]:
     """A function that returns the cost report of a pipeline on all its IPUs, for a chip."""
     assumptions = program.with_storage(assumptions)
-    return accountant_of_stages(program.pipelined, program.constants, build_program, program.replicas, assumptions)
+    return estimator_of_stages(program.pipelined, program.constants, build_program, program.replicas, assumptions)
 
 
-def accountant_of_stages(
+def estimator_of_stages(
     made: Pipelined, constants: Mapping[int, np.ndarray], build: Build, replicas: int, assumptions: Assumptions
-) -> Callable[[Target], Account]:
+) -> Callable[[Target], Estimate]:
     """The same for a pipelined module; `build` compiles a part with the values of its `constants`."""
     # Late: the engine's cost report needs its passes, which load Numba.
-    from engine.profile.pipeline_account import PipelineStep, pipeline_accountant
+    from engine.profile.pipeline_estimate import PipelineStep, pipeline_estimator
 
     streams, options = bool(made.pipelining.storage.offload_activations), made.pipelining.options
     # The parts of a pipeline contain its recomputation already.
     assumptions = replace(assumptions, recomputes=False)
     step = PipelineStep(made.module.name, made.source, made.schedule, constants, streams, options)
-    return pipeline_accountant(step, build, replicas, assumptions)
+    return pipeline_estimator(step, build, replicas, assumptions)
 
 
 class _EachMicroBatch:

@@ -72,14 +72,14 @@ class PipelineArguments:
     def to_sum(self, outputs: Nest) -> list[tf.Tensor]:
         """The tensors for the outfeed that are summed over micro-batches, in `accumulate_outfeed_dtype`."""
         tensors = [tf.convert_to_tensor(each) for each in tf.nest.flatten(outputs)]
-        names = ["loss"] if self.outfeed_loss else names_of(outputs, self._places())
+        names = ["loss"] if self.outfeed_loss else names_of(outputs, self._positions())
         asked = self.accumulate_outfeed_dtype
         return [summed_as(tensor, asked, name) for tensor, name in zip(tensors, names, strict=True)]
 
-    def _places(self) -> list[int] | None:
+    def _positions(self) -> list[int] | None:
         """Indices of the last stage's outputs that go to the outfeed; None for all."""
         mask = self.outfeed_mask
-        return None if mask is None else [place for place, left_out in enumerate(mask) if not left_out]
+        return None if mask is None else [position for position, left_out in enumerate(mask) if not left_out]
 
 
 def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:

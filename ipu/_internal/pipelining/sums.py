@@ -30,19 +30,21 @@ def summed_as(tensor: tf.Tensor, asked: object, name: str) -> tf.Tensor:
     return tensor if asked is None else tf.cast(tensor, tf.as_dtype(_checked(asked)))
 
 
-def names_of(structure: Nest, places: Sequence[int] | None = None) -> list[str]:
+def names_of(structure: Nest, positions: Sequence[int] | None = None) -> list[str]:
     """The names of nested outputs in the order of `tf.nest.flatten`: their keys, or `output_<k>` at index k of a list.
 
-    `places` are the indices of the elements of a list, if some have been left out.
+    `positions` are the indices of the elements of a list, if some have been left out.
     """
-    return ["/".join(path) or "output_0" for path in _paths(structure, places)]
+    return ["/".join(path) or "output_0" for path in _paths(structure, positions)]
 
 
-def _paths(structure: Nest, places: Sequence[int] | None = None) -> Iterator[tuple[str, ...]]:
+def _paths(structure: Nest, positions: Sequence[int] | None = None) -> Iterator[tuple[str, ...]]:
     if isinstance(structure, Mapping):
         inner = [(str(key), structure[key]) for key in sorted(structure)]
     elif isinstance(structure, list | tuple):
-        numbered = [f"output_{place}" for place in (places if places is not None else range(len(structure)))]
+        numbered = [
+            f"output_{position}" for position in (positions if positions is not None else range(len(structure)))
+        ]
         inner = list(zip(getattr(structure, "_fields", numbered), structure, strict=True))
     else:
         yield ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import OutOfTileMemory
 from ipu._internal.profiling.failures import listen, listen_no_more
-from ipu._internal.profiling.saying import PATH, tell_written
+from ipu._internal.profiling.messages import PATH, tell_written
 from ipu._internal.types import Nest
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class ProfileReport:
 
     def _write(self, mode: str) -> None:
         # Imports Numba, which takes long; by now the engine has loaded it.
-        from ipu._internal.profiling.making import report_of_model
+        from ipu._internal.profiling.make_report import report_of_model
 
         self.report = report_of_model(self.model, mode, self.name or self.model.name)
         self._files = self.report.save(self.path)
@@ -136,6 +136,6 @@ class ProfileReport:
         """Writes the report on a program that does not fit, and notes its path in the error."""
         listen_no_more(self.model, self._failed)
         self._training = False
-        from ipu._internal.profiling.making import write_failure
+        from ipu._internal.profiling.make_report import write_failure
 
         self.report = write_failure(error, self.name or self.model.name, self.path)

@@ -99,10 +99,10 @@ class _Work:
 
     def run(self) -> None:
         """Feeds until the ring is closed, at the end of the data set or by `stop`."""
-        while self._wait_for_room():
+        while self._wait_for_space():
             rows: list[list[np.ndarray]] = []
             error: BaseException | None = None
-            for _ in range(min(self._ring.room(), self._several)):
+            for _ in range(min(self._ring.space(), self._several)):
                 try:
                     rows.append(self._next())
                 except tf.errors.OutOfRangeError:
@@ -139,7 +139,7 @@ class _Work:
         """Whether a program has nothing left to take while elements are still being batched."""
         return self._several > 1 and self._running.is_set() and self._ring.available() == 0
 
-    def _wait_for_room(self) -> bool:
+    def _wait_for_space(self) -> bool:
         """Waits until the ring has space; False if it was closed.
 
         A full ring of a running program is refilled when half of it is free: fewer wake-ups, no less data ahead.
@@ -147,12 +147,12 @@ class _Work:
         if not self._ahead:
             return self._wait_for_need()
         nap, wanted = FIRST_NAP, 1
-        while not self._ring.closed and self._ring.room() < wanted:
+        while not self._ring.closed and self._ring.space() < wanted:
             if self._running.is_set():
                 wanted = (self._ring.slots + 1) // 2
                 time.sleep(nap)
                 nap = min(2 * nap, LONGEST_NAP)
-            elif self._ring.room():
+            elif self._ring.space():
                 break
             else:
                 self._running.wait()

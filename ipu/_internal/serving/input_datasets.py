@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ipu._internal.serving.exporting import result_specs
-from ipu._internal.serving.steps import checked_step, signature_of
+from ipu._internal.serving.export_step import result_specs
+from ipu._internal.serving.served_functions import checked_step, signature_of
 from ipu._internal.types import Function, Nest
 
 

@@ -16,7 +16,7 @@ from ipu._internal.pipelining.errors import PipelineTypeError
 from ipu._internal.pipelining.options import checked_device_mapping, checked_schedule, kind_of
 from ipu._internal.pipelining.stage_options import check_stage_options, library_options
 from ipu._internal.serving.manifest import PipelineManifest
-from ipu._internal.serving.steps import traceable
+from ipu._internal.serving.served_functions import traceable
 from ipu._internal.types import Function, Nest
 
 

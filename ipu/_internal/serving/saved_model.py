@@ -11,7 +11,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from engine.errors import ConfigurationError
 from ipu._internal.serving.host_objects import host_objects
 from ipu._internal.serving.program_calls import SCOPE
-from ipu._internal.serving.steps import Step
+from ipu._internal.serving.served_functions import Step
 
 SIGNATURE = "serving_default"
 

@@ -16,14 +16,14 @@ from engine.partition.crossings import PartPlan
 from engine.partition.part_steps import PartStep, part_steps
 from engine.partition.schedule import Kind, Part, Schedule
 from engine.partition.stage_options import StageOptions
-from engine.profile.account import Account, account
 from engine.profile.ipu_programs import Stretch, joined
 from engine.profile.links import AllReduce, Selection, all_reduce_each, transfer_cycles, waiting_together
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, GRADIENT_ACCUMULATORS, Assumptions, with_library_options
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.remote import RemoteMemory
 from engine.profile.schedule_timing import ScheduleTiming, lay_out
-from engine.profile.step_costs import ComputeSetCost, IpuAccount, PartCost, PipelineAccount
+from engine.profile.step_costs import ComputeSetCost, IpuEstimate, PartCost, PipelineEstimate
 from engine.profile.streams import host_cycles, queue_bytes, samples_of
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.program import Program
@@ -55,36 +55,36 @@ class PipelineStep:
     options: StageOptions = StageOptions()
 
 
-def account_pipeline(
+def estimate_pipeline(
     pipeline: PipelineStep,
     target: Target,
     build: Build,
     replicas: int = 1,
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
-) -> Account:
+) -> Estimate:
     """Cost report of one execution of a pipeline on its IPUs, each a `target`.
 
     Memory and single compute sets, each of which runs once for a micro-batch, are those of the fullest IPU; cycles,
     samples and transfers are those of the whole, and `pipeline` has all IPUs.
     """
-    return pipeline_accountant(pipeline, build, replicas, assumptions)(target)
+    return pipeline_estimator(pipeline, build, replicas, assumptions)(target)
 
 
-def pipeline_accountant(
+def pipeline_estimator(
     pipeline: PipelineStep, build: Build, replicas: int = 1, assumptions: Assumptions = DEFAULT_ASSUMPTIONS
-) -> Callable[[Target], Account]:
+) -> Callable[[Target], Estimate]:
     """A function that returns a pipeline's cost report on a chip; the programs are built once, in the first call."""
-    built: list[_Accounting] = []
+    built: list[_Estimation] = []
 
-    def on(target: Target) -> Account:
+    def on(target: Target) -> Estimate:
         if not built:
-            built.append(_Accounting(pipeline, target, build, replicas, assumptions))
+            built.append(_Estimation(pipeline, target, build, replicas, assumptions))
         return built[0].on(target).run()
 
     return on
 
 
-class _Accounting:
+class _Estimation:
     def __init__(
         self, pipeline: PipelineStep, target: Target, build: Build, replicas: int, assumptions: Assumptions
     ) -> None:
@@ -105,21 +105,21 @@ class _Accounting:
         self.compute_sets: list[ComputeSetCost] = []
         self.remote: dict[int, RemoteMemory] = {}
 
-    def on(self, target: Target) -> _Accounting:
+    def on(self, target: Target) -> _Estimation:
         """The same programs on another chip."""
         other = copy(self)
         other.target = target
         other._begin()
         return other
 
-    def run(self) -> Account:
+    def run(self) -> Estimate:
         schedule, found = self.schedule, {}
         for ipu in schedule.ipus:
             found[ipu] = self._ipu(ipu)
         layout = lay_out(schedule, self.costs)
         busy, waits = layout.busy(update=True), layout.waits()
         ipus = tuple(
-            IpuAccount(
+            IpuEstimate(
                 ipu,
                 self._stages_on(ipu),
                 one,
@@ -142,17 +142,17 @@ class _Accounting:
             host=host_cycles(fed, returned, self.target),
             samples_per_replica=samples,
             assumptions=replace(
-                fullest.assumptions, overlapped_io=all(each.account.assumptions.overlapped_io for each in ipus)
+                fullest.assumptions, overlapped_io=all(each.estimate.assumptions.overlapped_io for each in ipus)
             ),
-            assumed=tuple(sorted({opcode for each in ipus for opcode in each.account.assumed})),
-            unknown_loops=sum(each.account.unknown_loops for each in ipus),
+            assumed=tuple(sorted({opcode for each in ipus for opcode in each.estimate.assumed})),
+            unknown_loops=sum(each.estimate.unknown_loops for each in ipus),
             pipeline=pipeline,
         )
 
-    def _pipeline(self, layout: ScheduleTiming, ipus: tuple[IpuAccount, ...]) -> PipelineAccount:
+    def _pipeline(self, layout: ScheduleTiming, ipus: tuple[IpuEstimate, ...]) -> PipelineEstimate:
         critical = layout.critical
         links = sum(cost.links for cost in critical)
-        return PipelineAccount(
+        return PipelineEstimate(
             schedule=self.schedule.kind,
             stages=self.schedule.stages,
             micro_batches=self.schedule.micro_batches,
@@ -178,14 +178,14 @@ class _Accounting:
     def _stages_on(self, ipu: int) -> tuple[int, ...]:
         return tuple(stage for stage, ipus in enumerate(self.schedule.devices) if ipu in ipus)
 
-    def _ipu(self, ipu: int) -> tuple[Account, int]:
+    def _ipu(self, ipu: int) -> tuple[Estimate, int]:
         """Cost report of an IPU, and the bytes that wait on it; records its parts' costs."""
         stages = self._stages_on(ipu)
         rings = self._rings(ipu)
         built = [(step, program) for step, program in self.built if step.stage in stages]
         program, stretches = joined(f"{self.name}, IPU {ipu}", built, {} if self.streams else rings)
         planning = [options for stretch in stretches for options in self._planning(stretch)]
-        found = account(program, self.target, assumptions=self.assumptions, planning=planning)
+        found = estimate(program, self.target, assumptions=self.assumptions, planning=planning)
         self.remote[ipu] = found.remote
         for stretch in stretches:
             self._note(ipu, stretch, found.costs[stretch.begin : stretch.end], rings)

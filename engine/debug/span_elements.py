@@ -10,7 +10,7 @@ from engine.debug.cells import cells_of_element
 from engine.program.program import Span
 from engine.program.syncs import Ranges
 
-NOBODY = -1
+NO_TILE = -1
 Mask = np.ndarray | bool
 """Some of the cells of a buffer, bool [cells]; or all, or none."""
 
@@ -19,8 +19,8 @@ Mask = np.ndarray | bool
 class SpanElements:
     """A span, with units distributed over tiles.
 
-    `tiles` has the tile of each cell, int16 [cells], NOBODY where there is none; None lets each `active` tile (one that
-    has units) access everything.
+    `tiles` has the tile of each cell, int16 [cells], NO_TILE where there is none; None lets each `active` tile (one
+    that has units) access everything.
     """
 
     span: Span
@@ -38,7 +38,7 @@ class SpanTable:
     def __init__(self) -> None:
         self._kept: dict[tuple, np.ndarray] = {}
 
-    def piece(self, span: Span, ranges: Ranges) -> SpanElements:
+    def elements_of(self, span: Span, ranges: Ranges) -> SpanElements:
         """The elements of `span` when tile t has the units lo <= unit < hi of ranges[t]."""
         active = tuple(tile for tile, (lo, hi) in enumerate(ranges) if lo < hi)
         if span.partition is None:
@@ -52,7 +52,7 @@ class SpanTable:
 def _tiles(span: Span, ranges: Ranges) -> np.ndarray:
     partition, shape = span.partition, span.buffer.shape
     assert partition is not None
-    of_unit = np.full(max([hi for _, hi in ranges] + [-(-partition.extent // partition.grain)]), NOBODY, np.int16)
+    of_unit = np.full(max([hi for _, hi in ranges] + [-(-partition.extent // partition.grain)]), NO_TILE, np.int16)
     for tile, (lo, hi) in enumerate(ranges):
         of_unit[lo:hi] = tile
     of_index = of_unit[np.arange(partition.extent) // partition.grain]
@@ -63,8 +63,8 @@ def _tiles(span: Span, ranges: Ranges) -> np.ndarray:
 def mask_of(pieces: list[SpanElements], tile: int) -> Mask:
     """The cells that a tile may access by any of these."""
     found: Mask = False
-    for piece in pieces:
-        mask = piece.mask(tile)
+    for elements_of in pieces:
+        mask = elements_of.mask(tile)
         if isinstance(mask, bool):
             return True
         found = mask if isinstance(found, bool) else found | mask

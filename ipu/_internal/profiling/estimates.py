@@ -9,8 +9,8 @@ from ipu._internal.compiler.fit import with_storage
 from ipu._internal.compiler.pipelining import (
     InferencePipelineProgram,
     PipelineProgram,
-    accountant_of_pipeline,
-    accountant_of_stages,
+    estimator_of_pipeline,
+    estimator_of_stages,
 )
 from ipu._internal.compiler.program import build_program
 from ipu._internal.config.chip import configured_assumptions, configured_target
@@ -19,38 +19,40 @@ if TYPE_CHECKING:
     import numpy as np
 
     from engine.ir import Module
-    from engine.profile import Account
+    from engine.profile import Estimate
     from engine.profile.options import Assumptions
     from engine.program.program import Program as EngineProgram
     from engine.target import Target
     from ipu._internal.compiler.program import TracedProgram
 
 
-def account_of(program: TracedProgram, target: Target | None = None, assumptions: Assumptions | None = None) -> Account:
+def estimate_of(
+    program: TracedProgram, target: Target | None = None, assumptions: Assumptions | None = None
+) -> Estimate:
     """Cost report of a step of `program`, on the chip and with the library options of the present configuration.
 
     For a pipeline it covers all its IPUs, and a step is one execution of it; so it does for a function that calls one
     pipeline, without the computations outside of that. Raises ConfigurationError for a program that runs on the
     definitions.
     """
-    return accountant_of(program, assumptions)(target or configured_target())
+    return estimator_of(program, assumptions)(target or configured_target())
 
 
-def accountant_of(program: TracedProgram, assumptions: Assumptions | None = None) -> Callable[[Target], Account]:
-    """A function that returns the cost report of a program on a chip. Raises as `account_of`."""
+def estimator_of(program: TracedProgram, assumptions: Assumptions | None = None) -> Callable[[Target], Estimate]:
+    """A function that returns the cost report of a program on a chip. Raises as `estimate_of`."""
     # The engine's cost report needs its passes, which load Numba: on demand only.
-    from engine.profile import account
+    from engine.profile import estimate
 
     assumed = assumptions or configured_assumptions()
     if isinstance(program, PipelineProgram | InferencePipelineProgram):
-        return accountant_of_pipeline(program, assumed)
+        return estimator_of_pipeline(program, assumed)
     if len(program.traced_pipelines) == 1:
         (made,) = program.traced_pipelines
         replicas, storage = program.traced_replicas, made.pipelining.storage
         assumed = with_storage(assumed, storage, replicas if storage.replicated_optimizer_state_sharding else 1)
-        return accountant_of_stages(made, {}, _build_of_one_replica, replicas, assumed)
+        return estimator_of_stages(made, {}, _build_of_one_replica, replicas, assumed)
     engine_program, assumed = program.chip_program(), program.with_storage(assumed)
-    return lambda target: account(engine_program, target, assumptions=assumed)
+    return lambda target: estimate(engine_program, target, assumptions=assumed)
 
 
 def _build_of_one_replica(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> EngineProgram:

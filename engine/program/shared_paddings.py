@@ -11,19 +11,19 @@ Form = tuple[object, ...]
 THIS, OTHER = Buffer("this", Shape("u8")), Buffer("other", Shape("u8"))
 
 
-def shared_borders(program: Program, uses: BufferUses) -> dict[Buffer, Buffer]:
+def shared_paddings(program: Program, uses: BufferUses) -> dict[Buffer, Buffer]:
     """For each permanent buffer the one whose memory it uses, perhaps itself.
 
     Elements that no instruction writes keep their values from step to step; all buffers that share memory leave the
     same elements unwritten and write the others before they are read. With loops, a reader could run again after
     another owner.
     """
-    borders = [buffer for buffer in uses.buffers if buffer.permanent]
+    paddings = [buffer for buffer in uses.buffers if buffer.permanent]
     if program.regions:
-        return {buffer: buffer for buffer in borders}
+        return {buffer: buffer for buffer in paddings}
     lasts: dict[Form, dict[Buffer, int]] = {}
     found: dict[Buffer, Buffer] = {}
-    for buffer in borders:
+    for buffer in paddings:
         users = uses.users(buffer)
         owners = lasts.setdefault(_form(program, buffer, uses), {})
         free = (owner for owner, last in owners.items() if last < users[0])

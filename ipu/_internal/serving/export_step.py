@@ -19,7 +19,7 @@ from ipu._internal.serving.errors import ExportTypeError
 from ipu._internal.serving.manifest import STRING, Manifest, PipelineManifest, TensorManifest
 from ipu._internal.serving.program_calls import call_program, mark_exported
 from ipu._internal.serving.saved_model import frozen, save
-from ipu._internal.serving.steps import Step, check_match, checked_step
+from ipu._internal.serving.served_functions import Step, check_match, checked_step
 from ipu._internal.types import Nest
 
 logger = logging.getLogger("ipu")

@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from engine.codelets import vector
+from engine.codelets.bf16x3_block_sizes import BLOCK
 from engine.codelets.build import inner
 from engine.codelets.lazy import types
 from engine.codelets.matrix_registers import (
@@ -15,12 +16,11 @@ from engine.codelets.matrix_registers import (
     K_PAIR,
     ORDER_A,
     ORDER_B,
-    PIECES,
     REGISTER_BYTES,
+    TERMS,
 )
 from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32
 from engine.codelets.pack import copy_lanes
-from engine.codelets.piece_sizes import BLOCK
 
 I16 = ir.IntType(16)
 WIDE = ir.VectorType(I16, 2 * BLOCK)
@@ -37,16 +37,16 @@ def _all(value: int) -> ir.Constant:
     return ir.Constant(vector.vector_type(I32), [value] * BLOCK)
 
 
-def _pieces(builder: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
+def _terms(builder: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
     """Three vectors of bits, whose upper halves are the parts in descending order."""
-    pieces, rest = [], builder.fmul(value, ir.Constant(vector.vector_type(), [SCALE] * BLOCK))
-    for _ in range(PIECES - 1):
+    terms, rest = [], builder.fmul(value, ir.Constant(vector.vector_type(), [SCALE] * BLOCK))
+    for _ in range(TERMS - 1):
         bits = builder.bitcast(rest, vector.vector_type(I32))
         # To the nearest, so that the omitted products are of both signs.
-        piece = builder.and_(builder.add(bits, _all(0x8000)), _all(-0x10000))
-        pieces.append(piece)
-        rest = builder.fsub(rest, builder.bitcast(piece, vector.vector_type()))
-    return [*pieces, builder.bitcast(rest, vector.vector_type(I32))]
+        term = builder.and_(builder.add(bits, _all(0x8000)), _all(-0x10000))
+        terms.append(term)
+        rest = builder.fsub(rest, builder.bitcast(term, vector.vector_type()))
+    return [*terms, builder.bitcast(rest, vector.vector_type(I32))]
 
 
 def _note(builder: ir.IRBuilder, seen: ir.Value, values: list[ir.Value]) -> ir.Value:
@@ -65,7 +65,7 @@ def _store_seen(builder: ir.IRBuilder, seen: ir.Value, value: ir.Value) -> None:
     builder.store(value, builder.inttoptr(seen, POINTER), align=4)
 
 
-def _upper_halves(builder: ir.IRBuilder, both: tuple[ir.Value, ...], alternate: bool) -> ir.Value:
+def _upper_bits(builder: ir.IRBuilder, both: tuple[ir.Value, ...], alternate: bool) -> ir.Value:
     """The upper halves of two vectors: one vector after the other, or lane by lane."""
     odd = range(1, 2 * BLOCK, 2)
     after = [*odd, *(lane + 2 * BLOCK for lane in odd)]
@@ -78,9 +78,9 @@ def _write(
     builder: ir.IRBuilder, values: list[ir.Value], alternate: bool, target: ir.Value, order: tuple[int, ...]
 ) -> None:
     """Stores the parts of two vectors, each in its block of the group, at its position in the order."""
-    for number, pair in enumerate(zip(*(_pieces(builder, value) for value in values), strict=True)):
+    for number, pair in enumerate(zip(*(_terms(builder, value) for value in values), strict=True)):
         place = builder.inttoptr(builder.add(target, I64(order[number] * 2 * REGISTER_BYTES)), POINTER)
-        builder.store(_upper_halves(builder, pair, alternate), place, align=64)
+        builder.store(_upper_bits(builder, pair, alternate), place, align=64)
 
 
 @intrinsic
@@ -221,7 +221,7 @@ def forget(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
 
 
 @intrinsic
-def is_whole_in_pieces(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
+def is_whole_as_bf16x3(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
     """1 if the products of all that was packed can be computed by the split, else 0."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:

@@ -7,7 +7,7 @@ from engine.program.passes.dead_stores import eliminate_dead_stores
 from engine.program.passes.exception_checks import check_exceptions
 from engine.program.passes.loop_invariants import hoist_loop_invariants
 from engine.program.passes.row_sums import fuse_row_sums
-from engine.program.running import Pass
+from engine.program.run_passes import Pass
 
 PROGRAM_PASSES: tuple[Pass, ...] = (
     elide_copies,

@@ -28,7 +28,7 @@ from engine.passes.reciprocal_square_roots import reciprocal_square_roots
 from engine.passes.recognized_functions import recognized_functions
 from engine.passes.recompute_differences import recompute_differences
 from engine.passes.rounding import explicit_rounding
-from engine.passes.running import Listener, Pass, run_passes
+from engine.passes.run_passes import Listener, Pass, run_passes
 from engine.passes.simplify_arithmetic import simplify_arithmetic
 from engine.passes.simplify_shapes import simplify_shapes
 from engine.passes.slices_first import slices_first

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from engine.profile.collectives import all_reduce_cycles, gradient_sums
 from engine.profile.exchange import Layouts
 from engine.profile.loops import runs_of, unknown_loops
-from engine.profile.memory import account_memory
+from engine.profile.memory import estimate_memory
 from engine.profile.merging import merge_supersteps
 from engine.profile.names import buffer_names, label_of
 from engine.profile.operations import operation_of
@@ -17,7 +17,7 @@ from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.step_costs import ComputeSetCost, StepCosts
 from engine.profile.streams import host_bytes, host_cycles, samples_of
 from engine.profile.summary import summary
-from engine.profile.superstep import Superstep, superstep
+from engine.profile.superstep import SuperstepCost, superstep
 from engine.profile.vertices import is_listed, work_of
 from engine.program.program import ComputeSet, Program
 from engine.shown import Shown
@@ -27,7 +27,7 @@ logger = logging.getLogger("ipu")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Account(StepCosts, Shown):
+class Estimate(StepCosts, Shown):
     """Cost report of a step, which prompts and notebooks show as a table."""
 
     def table(self) -> str:
@@ -35,13 +35,13 @@ class Account(StepCosts, Shown):
         return summary(self)
 
 
-def account(
+def estimate(
     program: Program,
     target: Target,
     replicas: int = 1,
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
     planning: Sequence[Assumptions] | None = None,
-) -> Account:
+) -> Estimate:
     """Cost report of one step of a program on a target.
 
     Work and arrays are mapped linearly (engine.profile.mapping), matrix products and convolutions by planners that
@@ -57,7 +57,7 @@ def account(
         layouts.write(compute_set)
     if assumptions.optimizations.merges:
         steps = merge_supersteps(program, steps, layouts, computing, assumptions, planning)
-    held = account_memory(program, steps, target, layouts, assumptions)
+    held = estimate_memory(program, steps, target, layouts, assumptions)
     if assumptions.overlapped_io and not held.streams_fit:
         logger.warning(
             "Stream buffers need more than the I/O tiles may hold (%d tiles, io_tiles.available_memory_proportion %g): "
@@ -73,7 +73,7 @@ def account(
     )
     fed, returned = host_bytes(program)
     sums = gradient_sums(program, assumptions)
-    return Account(
+    return Estimate(
         program_name=program.name,
         target=target,
         replicas=replicas,
@@ -93,7 +93,7 @@ def account(
     )
 
 
-def _cost(compute_set: ComputeSet, step: Superstep, label: str, live: int, runs: int) -> ComputeSetCost:
+def _cost(compute_set: ComputeSet, step: SuperstepCost, label: str, live: int, runs: int) -> ComputeSetCost:
     cycles = (runs * step.compute, runs * step.exchange, runs * step.sync)
     done = operation_of(compute_set)
     return ComputeSetCost(compute_set.name, label, *cycles, step.tiles, live, runs, done, step.method)

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConfigurationError, OutOfTileMemory
-from engine.profile.account import account
 from engine.profile.collectives import gradient_bytes
 from engine.profile.levers import levers
+from engine.profile.program_estimate import estimate
 from engine.program.program import Program as EngineProgram
 from engine.report import Feeding, Report, make_report, on_other_chips, report_on
 from engine.report.comparison import compare
 from engine.report.render import prepare
 from ipu._internal.config.chip import configured_assumptions, configured_target
+from ipu._internal.profiling.messages import PATH, tell_written
 from ipu._internal.profiling.programs import is_model, latest_mode, program_of_model
-from ipu._internal.profiling.saying import PATH, tell_written
 from ipu._internal.types import Nest
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ def report_of_model(model: object, mode: str, name: str) -> Report:
 
 def report_of_compiled(program: TracedProgram, name: str, feeding: Feeding | None = None) -> Report:
     """The report on a compiled program, for the configured chip and library options."""
-    from ipu._internal.profiling.accounts import accountant_of
+    from ipu._internal.profiling.estimates import estimator_of
 
-    on_chip = accountant_of(program)
+    on_chip = estimator_of(program)
     found = on_chip(configured_target())
     alone = found.pipeline is None
     helps = levers(program.engine_program, found) if alone and not found.fits else ()
@@ -143,10 +143,10 @@ def report_of_program(program: EngineProgram, name: str) -> Report:
 
 def write_failure(error: OutOfTileMemory, name: str, path: str | PathLike[str] | None) -> Report | None:
     """Writes the report on a program that does not fit, noted in the error; None without a path or cost report."""
-    if error.account is None or path is None:
+    if error.estimate is None or path is None:
         return None
-    found, program = error.account, error.program
-    again = None if program is None else lambda chip: account(program, chip, found.replicas, found.assumptions)
+    found, program = error.estimate, error.program
+    again = None if program is None else lambda chip: estimate(program, chip, found.replicas, found.assumptions)
     others = on_other_chips(found, again)
     report = report_on(found, others, name=name, failure=str(error), helps=error.levers, seeds=seeds())
     report.save(Path(path))

@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from engine.codelets import half_vectors as halves
+from engine.codelets import half_vectors as half
 from engine.codelets.build import inner
 from engine.codelets.half_vectors import element, narrow, narrow_some, widen, widen_some
 from engine.codelets.lazy import types
@@ -21,7 +21,7 @@ LEAST_RUN = 4  # contiguous 16-bit floats that are worth a vector of their own
 
 
 @intrinsic
-def transpose_halves(
+def transpose_half(
     typing_context: Any,
     kind: types.Type,
     source: types.Type,
@@ -38,14 +38,14 @@ def transpose_halves(
             load = partial(_load, name)
             transposed_block(builder, load, partial(_read_whole, load), arguments[1:])
 
-        halves.by_kind(builder, arguments[0], write)
+        half.by_kind(builder, arguments[0], write)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 7), emit
 
 
 def _load(kind: str, builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None = None) -> ir.Value:
-    return halves.load_halves(builder, kind, address, mask)
+    return half.load_half(builder, kind, address, mask)
 
 
 def _read_whole(load: Load, builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
@@ -73,13 +73,13 @@ def narrow_run(kind: int, source: int, target: int, count: int) -> None:
 
 
 @inner
-def pack_transposed_halves(
+def pack_transposed_half(
     kind: int, source: int, offsets: int, rows: int, columns: int, target: int, pitch: int
 ) -> None:
     """target[column * pitch + 4 row] = source[offsets[row] + 2 column]; padded to whole vectors."""
     for row in range(0, rows, LANES):
         for column in range(0, columns, LANES):
-            transpose_halves(
+            transpose_half(
                 kind,
                 source + 2 * column,
                 offsets + 8 * row,
@@ -91,13 +91,11 @@ def pack_transposed_halves(
 
 
 @inner
-def pack_grouped_halves(
-    kind: int, a: int, row_a: int, offset_a: int, rows: int, k: int, target: int, pitch: int
-) -> None:
+def pack_grouped_half(kind: int, a: int, row_a: int, offset_a: int, rows: int, k: int, target: int, pitch: int) -> None:
     """target[m * pitch + 4k] = A[row_a[m] + offset_a[k]]; each lanes() rows are contiguous."""
     for row in range(0, rows, LANES):
         group = a + load_i64(row_a + 8 * row)
-        pack_transposed_halves(kind, group, offset_a, k, min(LANES, rows - row), target + row * pitch, pitch)
+        pack_transposed_half(kind, group, offset_a, k, min(LANES, rows - row), target + row * pitch, pitch)
 
 
 @inner

@@ -6,7 +6,7 @@ from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.host_passes.split_products import split_products
 from engine.program.host_passes.unit_fusion import fuse_units
-from engine.program.running import Pass
+from engine.program.run_passes import Pass
 
 HOST_PASSES: tuple[Pass, ...] = (
     elide_slot_copies,

@@ -8,24 +8,26 @@ from engine.program.program import Program
 
 UNKNOWN_ITERATIONS = 10
 """Iterations assumed for a loop whose trip count is known only at run time."""
-SMALL_PIECE = 2000
+SMALL_PART = 2000
 """Elements and multiply-adds that take about as long as a barrier, 0.2 microseconds with two workers of a Xeon."""
 
 
-def effort_of(program: Program) -> int:
+def work_estimate_of(program: Program) -> int:
     """Elements and multiply-adds of one step, every iteration of loops counted."""
-    return sum(runs * effort for runs, effort in _efforts(program))
+    return sum(runs * work_estimate for runs, work_estimate in _work_estimates(program))
 
 
 def is_fine_grained(program: Program) -> bool:
     """Whether it has loops whose compute sets do so little, on average, that workers would mostly wait at barriers."""
     if not any(region.repeats for region in program.regions):
         return False
-    efforts = _efforts(program)
-    return sum(runs * effort for runs, effort in efforts) < SMALL_PIECE * sum(runs for runs, _ in efforts)
+    work_estimates = _work_estimates(program)
+    return sum(runs * work_estimate for runs, work_estimate in work_estimates) < SMALL_PART * sum(
+        runs for runs, _ in work_estimates
+    )
 
 
-def _efforts(program: Program) -> list[tuple[int, int]]:
+def _work_estimates(program: Program) -> list[tuple[int, int]]:
     """Executions and work estimate of each compute set."""
     loops = [region for region in program.regions if region.repeats]
     return [
@@ -33,7 +35,7 @@ def _efforts(program: Program) -> list[tuple[int, int]]:
             prod(
                 r.iterations if r.iterations is not None else UNKNOWN_ITERATIONS for r in loops if r.begin <= at < r.end
             ),
-            each.effort.multiply_adds + sum(each.effort.elements.values()),
+            each.work_estimate.multiply_adds + sum(each.work_estimate.elements.values()),
         )
         for at, each in enumerate(program.compute_sets)
     ]

@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from engine.codelets import vector
+from engine.codelets.bf16x3_block_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 from engine.codelets.build import codelet, inner
 from engine.codelets.contract import (
     blocks_of,
@@ -36,17 +37,16 @@ from engine.codelets.matrix_registers import (
 )
 from engine.codelets.memory import I64, Emitter, intrinsic, load_i64, store_i64
 from engine.codelets.pack import fill_progression, pack_transposed
-from engine.codelets.pack_pieces import (
+from engine.codelets.pack_bf16x3 import (
     SEEN_BYTES,
     UNSCALE,
     forget,
     gather_runs,
-    is_whole_in_pieces,
+    is_whole_as_bf16x3,
     split_rows_of_a,
     split_rows_of_b,
 )
 from engine.codelets.panel import multiply_panel
-from engine.codelets.piece_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 GROUPS = MOST_COLUMNS // GROUP
@@ -55,9 +55,9 @@ PAD = 192  # between groups of columns, or all of them would share cache sets
 KEPT_GROUPS = ELEMENTS // GROUP // BLOCK_K
 
 # Scratch, after the executor's words.
-PIECES_B = 0
-PIECES_A = PIECES_B + ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + GROUPS * (PAD + BLOCK_BYTES)
-SUMS = PIECES_A + ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + KEPT_GROUPS * PAD
+BF16X3_B = 0
+BF16X3_A = BF16X3_B + ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + GROUPS * (PAD + BLOCK_BYTES)
+SUMS = BF16X3_A + ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + KEPT_GROUPS * PAD
 PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
 ROWS_OF_A = SUMS + GROUP * SUM_PITCH  # as float32, side by side
 ROWS_OF_B = ROWS_OF_A + GROUP * PITCH_A
@@ -71,8 +71,8 @@ SCRATCH_BYTES = RESERVED_SCRATCH + WHOLE_A + 8 * KEPT_GROUPS
 PACK, PACK_AND_KEEP, KEPT = 0, 1, 2  # how rows of A are packed
 
 
-def contract_pieces_scratch_bytes() -> int:
-    """The bytes of scratch that contract_pieces needs, for any parameters."""
+def contract_bf16x3_scratch_bytes() -> int:
+    """The bytes of scratch that contract_bf16x3 needs, for any parameters."""
     return SCRATCH_BYTES
 
 
@@ -117,7 +117,7 @@ def add_or_write(
 
 
 @codelet
-def contract_pieces(parameters: int, lo: int, hi: int, scratch: int) -> None:
+def contract_bf16x3(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Units lo <= unit < hi of the contraction that `contract_record` describes, in float32 by the bf16x3 split."""
     begin_matrices()
     unit = lo
@@ -177,16 +177,16 @@ def _pack_columns(parameters: int, b: int, column: int, columns: int, k: int, k_
         forget(scratch + SEEN + group * SEEN_BYTES)
     if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
         offsets = field(parameters, Field.OFFSET_B) + 8 * k
-        split_rows_of_b(b + 4 * column, offsets, k_count, columns, scratch + PIECES_B, pitch, scratch + SEEN)
+        split_rows_of_b(b + 4 * column, offsets, k_count, columns, scratch + BF16X3_B, pitch, scratch + SEEN)
     else:
         for group in range(groups):
             width = min(GROUP, columns - group * GROUP)
-            target, seen = scratch + PIECES_B + group * pitch, scratch + SEEN + group * SEEN_BYTES
+            target, seen = scratch + BF16X3_B + group * pitch, scratch + SEEN + group * SEEN_BYTES
             fill_progression(scratch + TABLE_B, k_count, packed_pitch(width))
             pack_panel(parameters, b, column + group * GROUP, width, k, k_count, scratch + ROWS_OF_B, scratch + COLUMN)
             split_rows_of_b(scratch + ROWS_OF_B, scratch + TABLE_B, k_count, width, target, pitch, seen)
     for group in range(groups):
-        store_i64(scratch + WHOLE_B + 8 * group, is_whole_in_pieces(scratch + SEEN + group * SEEN_BYTES))
+        store_i64(scratch + WHOLE_B + 8 * group, is_whole_as_bf16x3(scratch + SEEN + group * SEEN_BYTES))
 
 
 @inner
@@ -212,7 +212,7 @@ def _multiply_rows(
         end = min(all_rows, (block + 1) * rows_per_unit)
         for row in range(block * rows_per_unit, end, GROUP):
             rows = min(GROUP, end - row)
-            packed_a, whole_a = scratch + PIECES_A + number * group_pitch(k_count), scratch + WHOLE_A + 8 * number
+            packed_a, whole_a = scratch + BF16X3_A + number * group_pitch(k_count), scratch + WHOLE_A + 8 * number
             if kept != KEPT:
                 store_i64(whole_a, _pack_group_of_rows(parameters, a, row, rows, k, k_count, packed_a, scratch))
             whole = load_i64(whole_a)
@@ -223,7 +223,7 @@ def _multiply_rows(
                 width = min(GROUP, columns - n)
                 to = c + 4 * (column + n)
                 if whole != 0 and load_i64(scratch + WHOLE_B + 8 * (n // GROUP)) != 0:
-                    packed_b = scratch + PIECES_B + n // GROUP * group_pitch(k_count)
+                    packed_b = scratch + BF16X3_B + n // GROUP * group_pitch(k_count)
                     row_blocks, column_blocks = (rows + BLOCK - 1) // BLOCK, (width + BLOCK - 1) // BLOCK
                     blocks_of_k = (k_count + BLOCK_K - 1) // BLOCK_K
                     sums = scratch + SUMS
@@ -252,7 +252,7 @@ def _pack_group_of_rows(
         _gather_rows(parameters, a, row_a, offset_a, row, rows, k, k_count, base)
     forget(scratch + SEEN)
     split_rows_of_a(base, table, rows, k_count, target, scratch + SEEN)
-    return is_whole_in_pieces(scratch + SEEN)
+    return is_whole_as_bf16x3(scratch + SEEN)
 
 
 @inner

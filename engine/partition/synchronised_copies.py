@@ -30,12 +30,12 @@ class CopiesTogether:
     ) -> None:
         self._builder, self._new, self._states = builder, stands, states
 
-    def of(self, place: int, instruction: Instruction) -> Instruction:
-        """The copy of an instruction for the replica at index `place`.
+    def of(self, index: int, instruction: Instruction) -> Instruction:
+        """The copy of an instruction for the replica at index `index`.
 
         Raises ConfigurationError where a statistic depends on a value that another replica computes from the statistic.
         """
-        pending: list[Wanted] = [(place, instruction)]
+        pending: list[Wanted] = [(index, instruction)]
         begun: set[Wanted] = set()
         while pending:
             wanted = pending[-1]
@@ -50,28 +50,28 @@ class CopiesTogether:
             else:
                 pending += missing
             begun.add(wanted)
-        return self._new[place][instruction]
+        return self._new[index][instruction]
 
     def _needed(self, wanted: Wanted) -> list[Wanted]:
-        place, instruction = wanted
+        index, instruction = wanted
         if instruction in self._states:
-            return [(place - 1, self._states[instruction])]
-        places = range(len(self._new)) if is_statistic(instruction) else [place]
-        return [(each, operand) for each in places for operand in instruction.operands]
+            return [(index - 1, self._states[instruction])]
+        indices = range(len(self._new)) if is_statistic(instruction) else [index]
+        return [(each, operand) for each in indices for operand in instruction.operands]
 
     def _add(self, wanted: Wanted) -> None:
-        place, instruction = wanted
+        index, instruction = wanted
         if instruction in self._states:
-            self._new[place][instruction] = self._new[place - 1][self._states[instruction]]
+            self._new[index][instruction] = self._new[index - 1][self._states[instruction]]
         elif is_statistic(instruction):
             (operand,) = instruction.operands
             results = meet(self._builder, instruction, [new[operand] for new in self._new])
             for new, result in zip(self._new, results, strict=True):
                 new[instruction] = result
         else:
-            copy = changed(instruction, operands=[self._new[place][operand] for operand in instruction.operands])
+            copy = changed(instruction, operands=[self._new[index][operand] for operand in instruction.operands])
             self._builder.instructions.append(copy)
-            self._new[place][instruction] = copy
+            self._new[index][instruction] = copy
 
 
 def _in_a_circle(instruction: Instruction) -> ConfigurationError:

@@ -116,9 +116,9 @@ class ComputeSetRun:
                 second = _after(use.before_at(cells, number, Poison.LOUD, foreign.get(buffer)), cells, other)
             different = np.flatnonzero(first != second)
             if different.size:
-                place = different[0]
-                culprit = self._culprit(number, foreign, buffer, int(cells[place]))
-                raise self._found.dependence(culprit, use, number, int(cells[place]), first, second, int(place))
+                position = different[0]
+                culprit = self._culprit(number, foreign, buffer, int(cells[position]))
+                raise self._found.dependence(culprit, use, number, int(cells[position]), first, second, int(position))
             agreed[buffer] = CellChange(cells, first)
         return agreed
 

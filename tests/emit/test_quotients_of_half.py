@@ -23,8 +23,8 @@ SCALES = [
 
 def module_of(kind: str) -> Module:
     b = Builder()
-    halves, divisor = b.parameter(kind, EVERY_HALF.shape), b.parameter("f32", ())
-    return b.module(b.divide(b.convert(halves, "f32"), b.broadcast(divisor, EVERY_HALF.shape, ())))
+    half, divisor = b.parameter(kind, EVERY_HALF.shape), b.parameter("f32", ())
+    return b.module(b.divide(b.convert(half, "f32"), b.broadcast(divisor, EVERY_HALF.shape, ())))
 
 
 @pytest.mark.parametrize("scale", np.array(SCALES, np.float32))

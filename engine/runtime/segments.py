@@ -11,7 +11,7 @@ from engine.runtime.choice import WorkerChoice, losers
 from engine.runtime.delays import delay_of
 from engine.runtime.executor import State
 from engine.runtime.time_limit import TimeLimit
-from engine.runtime.workers import request_change, run_piece
+from engine.runtime.workers import request_change, run_segment
 
 LOOK_SECONDS = 0.02
 """Between checks for signals and other threads. Chosen by hand."""
@@ -20,7 +20,7 @@ BRIEF_SECONDS = 0.05
 longer all the same ends, and new threads run the next."""
 
 
-class PieceWatch:
+class SegmentWatch:
     """Monitors the workers of a segment: ends it when the number of workers is to be chosen again."""
 
     def __init__(self, choice: WorkerChoice, state: np.ndarray, workers: int, most: int) -> None:
@@ -55,7 +55,7 @@ class PieceWatch:
         self.delays[worker] = delay
 
 
-def run_in_pieces(
+def run_in_segments(
     choice: WorkerChoice,
     most: int,
     steps: int,
@@ -74,12 +74,12 @@ def run_in_pieces(
     completed = 0
     while True:
         workers = most if is_given else choice.workers(most, time.perf_counter())
-        watch = PieceWatch(choice, state, workers, most)
+        watch = SegmentWatch(choice, state, workers, most)
         # under contention the scheduler favours new threads over one that has used up its share of the cores
         inline = may_be_inline and not choice.is_crowded and choice.step_seconds * (steps - completed) < BRIEF_SECONDS
         first, completed = (
             completed,
-            run_piece(
+            run_segment(
                 *(table(workers), steps, completed, workers, scratch(workers), state, inline),
                 watch=None if is_given else watch,
                 deadline=time.monotonic_ns() + int(1e9 * BRIEF_SECONDS) if inline else 0,

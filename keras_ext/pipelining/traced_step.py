@@ -91,11 +91,11 @@ def in_stages(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[None]:
             f"Expected a sequential model that takes one tensor. Received: {model.name!r}, which Keras cannot make a "
             "graph of. Write it as a functional model."
         )
-    with graphs.running(graph, lambda graph: _places(model, graph, trees)):
+    with graphs.running(graph, lambda graph: _positions(model, graph, trees)):
         yield
 
 
-def _places(model: KerasModel, graph: KerasModel, trees: Sequence[StageTree]) -> Mapping[int, Where]:
+def _positions(model: KerasModel, graph: KerasModel, trees: Sequence[StageTree]) -> Mapping[int, Where]:
     graphs = graphs_of(model)
     calls = invocations(graphs, graph)
     assigned = _of_layers(model, calls) if graphs.kind(model) == "sequential" else calls
@@ -106,7 +106,7 @@ def _places(model: KerasModel, graph: KerasModel, trees: Sequence[StageTree]) ->
             "stages. Make its layers, not call, depend on `training`."
         )
     stages = completed(calls, {id(call.node): tree for call, tree in zip(assigned, trees, strict=True)})
-    return {id(call.node): _place(call.layer, stages[id(call.node)]) for call in calls}
+    return {id(call.node): _position(call.layer, stages[id(call.node)]) for call in calls}
 
 
 def _of_layers(model: KerasModel, calls: Sequence[Invocation]) -> list[Invocation]:
@@ -115,7 +115,7 @@ def _of_layers(model: KerasModel, calls: Sequence[Invocation]) -> list[Invocatio
     return [call for call in calls if id(call.layer) in layers]
 
 
-def _place(layer: Any, tree: StageTree) -> Where:
+def _position(layer: Any, tree: StageTree) -> Where:
     """The `Where` of a layer's call; a model with scopes inside runs its graph, even in one stage, to skip them."""
     if not isinstance(tree, tuple) and has_scopes_inside(layer):
         tree = (tree,) * len(calls_of(layer))
@@ -134,7 +134,7 @@ def _calling_graph(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[No
             return call(inputs, *arguments, **given, **named)
         training = arguments[0] if arguments else training
         graph = traced_graph(model, inputs, bool(training))
-        with graphs.running(graph, lambda graph: _places(model, graph, trees)):
+        with graphs.running(graph, lambda graph: _positions(model, graph, trees)):
             return graphs.run(graph, inputs, bool(training), mask)
 
     with replaced(model, "call", call_graph):

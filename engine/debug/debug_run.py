@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.compile import build_program
 from engine.debug.executable import TILES, DebugExecutable
-from engine.debug.record import Record
+from engine.debug.record import DebugRecord
 from engine.errors import InternalError
 from engine.ir import Module
 from engine.runtime.buffers import DeviceBuffer
@@ -19,7 +19,7 @@ class DebugRun:
     """The module's flat results, as `engine.evaluate.evaluate` gives them, and the record of the supersteps."""
 
     results: tuple[np.ndarray, ...]
-    record: Record
+    record: DebugRecord
 
 
 def debug_run(module: Module, arguments: list[np.ndarray], *, tiles: int = TILES) -> DebugRun:
