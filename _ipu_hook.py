@@ -18,17 +18,25 @@ ALIASES = {
     "tensorflow.keras.ipu": "keras_ext",  # TensorFlow loads its Keras a second time under this name
     "tensorflow.python.keras.datasets": "keras.datasets",  # not among what TensorFlow has kept of its old Keras
 }
-PARENTS = {alias.rpartition(".")[0]: alias for alias in ALIASES}
+MODULES = (
+    *("ops.all_to_all_op", "ops.application_compile_op", "ops.cross_replica_ops", "ops.embedded_runtime"),
+    *("ops.internal_ops", "ops.pipelining_ops", "ops.reduce_scatter_op", "ops.replication_ops"),
+    *("optimizers.cross_replica_optimizer", "optimizers.gradient_accumulation_optimizer"),
+    *("optimizers.map_gradient_optimizer", "optimizers.sharded_optimizer"),
+)
+"""Modules of `ipu` that are documented with and without their package (Python API, table 18.1)."""
+ALIASES |= {f"ipu.{module.partition('.')[2]}": f"ipu.{module}" for module in MODULES}
+PARENTS = {alias.rpartition(".")[0]: alias for alias in ALIASES if not alias.startswith("ipu.")}
 PACKAGES = frozenset({"ipu", "keras_ext"})
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
 
 
 def real_name(name: str) -> str | None:
     """The name in this project behind an alias or something below it; None for every other name."""
-    for alias, real in ALIASES.items():
-        if name == alias or name.startswith(alias + "."):
-            return real + name[len(alias) :]
-    return None
+    alias = name
+    while alias and alias not in ALIASES:
+        alias = alias.rpartition(".")[0]
+    return ALIASES[alias] + name[len(alias) :] if alias else None
 
 
 def add_lazy_attribute(module: ModuleType) -> None:
