@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from engine.ir import Computation, Instruction
+from engine.ir import Instruction
 from engine.ir.builder import Builder
 from engine.ir.module import topological
-from engine.passes.rewriting import Names, changed
+from engine.passes.rewriting import changed
 
 
 class Copies:
@@ -40,14 +40,3 @@ class Copies:
                 self._builder.instructions.append(copy)
                 self._new[each] = copy
         return self._new[instruction]
-
-
-def with_own_names(computation: Computation) -> Computation:
-    """The computation, with unique names of instructions."""
-    names = Names(())
-    new: dict[Instruction, Instruction] = {}
-    for instruction in computation.instructions:
-        operands = tuple(new[operand] for operand in instruction.operands)
-        copy = instruction if operands == instruction.operands else changed(instruction, operands=operands)
-        new[instruction] = names.settle(copy, copy)
-    return Computation(computation.name, list(new.values()), new[computation.root])

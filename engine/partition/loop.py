@@ -10,11 +10,12 @@ from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.module import topological
 from engine.partition.accumulation import Accumulation
-from engine.partition.instruction_copies import Copies, with_own_names
+from engine.partition.instruction_copies import Copies
 from engine.partition.loop_attributes import attributes_of_loop
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.synchronised_copies import CopiesTogether
+from engine.passes.loops.rebuilding import with_own_names
 
 
 class MicroBatchLoop:

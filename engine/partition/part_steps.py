@@ -16,10 +16,10 @@ from typing import Any, Literal
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.partition.crossings import PartPlan
-from engine.partition.instruction_copies import with_own_names
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.stages import Placement
 from engine.partition.taken_branches import taken, up_to
+from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.rewriting import changed
 
 Key = tuple[str, Any]

@@ -18,13 +18,13 @@ from engine.ir.attributes import HOLDS_ANYTHING
 from engine.ir.builder import Builder
 from engine.partition.accumulation import Accumulation
 from engine.partition.crossings import PartPlan
-from engine.partition.instruction_copies import with_own_names
 from engine.partition.loop_attributes import attributes_of_loop
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.pipeline_part import Outputs, Places, add_part
 from engine.partition.schedule import Part, Schedule
 from engine.passes.conditionals import STAYS
+from engine.passes.loops.rebuilding import with_own_names
 
 SMALL_BYTES = 1 << 16
 """Copying or keeping so many bytes costs less than waiting for other workers."""

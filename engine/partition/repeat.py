@@ -11,13 +11,14 @@ from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.partition.accumulation import Accumulation
 from engine.partition.batch_norm_groups import statistics
-from engine.partition.instruction_copies import Copies, with_own_names
+from engine.partition.instruction_copies import Copies
 from engine.partition.loop import MicroBatchLoop
 from engine.partition.marks import Cut, cut
 from engine.partition.replicas import Kind, kinds_of
 from engine.partition.update_queues import enqueue_for_replicas
 from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls
+from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.run_passes import Pass, run_passes
 from engine.passes.simplify_shapes import simplify_shapes
 

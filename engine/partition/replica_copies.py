@@ -21,8 +21,8 @@ from engine.ir.device_operations import (
 )
 from engine.ir.floating_point import REPLICAS, VARYING
 from engine.partition.collectives import meet, stacked
-from engine.partition.instruction_copies import with_own_names
 from engine.partition.uniformity import Differing, LoopKinds, Uniformity, element_range, is_ordered, leaf_shapes
+from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.rewriting import changed
 
 FOLD = 0x9E3779B97F4A7C15

@@ -10,12 +10,12 @@ from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.partition.accumulation_iterations import without_accumulation_iterations
 from engine.partition.collectives import stacked
-from engine.partition.instruction_copies import with_own_names
 from engine.partition.replica_copies import Held, ReplicaCopies, Value
 from engine.partition.uniformity import Differing, Uniformity
 from engine.passes.common_subexpressions import common_subexpressions
 from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls
+from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.run_passes import Pass, run_passes
 from engine.passes.simplify_shapes import simplify_shapes
 

@@ -13,7 +13,7 @@ from engine.errors import ConfigurationError
 from engine.ir import Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import PIPELINE_ITERATION, UPDATED_ONCE, config_of, target_of
-from engine.partition.instruction_copies import Copies, with_own_names
+from engine.partition.instruction_copies import Copies
 from engine.partition.marks import cut
 from engine.partition.pipeline import Pipelined, Pipelining, pipelined
 from engine.partition.shared_variables import check_shared_variables
@@ -21,6 +21,7 @@ from engine.partition.stage_options import stage_options_from
 from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.storage import Storage
 from engine.passes.inline_calls import inline_calls
+from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.rewriting import changed, rewrite
 from engine.passes.run_passes import run_passes
 

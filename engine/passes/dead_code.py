@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from engine.ir import Computation, Instruction, Module
 from engine.ir.properties import has_side_effect
-from engine.passes.rewriting import changed
+from engine.passes.rewriting import Callees, with_computations, with_parts
 
 
 def dead_code(module: Module) -> Module:
     """The module without dead code; every parameter is kept, since a computation's signature does not change."""
-    new: dict[Computation, Computation] = {}
-    for computation in module.computations():
-        new[computation] = _without_dead_code(computation, new)
-    entry = new[module.entry]
-    return module if entry is module.entry else Module(module.name, entry, dict(module.aliases))
+    return with_computations(module, _without_dead_code)
 
 
-def _without_dead_code(computation: Computation, new: dict[Computation, Computation]) -> Computation:
+def _without_dead_code(computation: Computation, new: Callees) -> Computation:
     alive = _alive(computation)
     renewed: dict[Instruction, Instruction] = {}
     for instruction in computation.instructions:
-        if instruction not in alive:
-            continue
-        operands = tuple([renewed[operand] for operand in instruction.operands])
-        called = tuple([new[callee] for callee in instruction.called])
-        same = operands == instruction.operands and called == instruction.called
-        renewed[instruction] = instruction if same else changed(instruction, operands=operands, called=called)
+        if instruction in alive:
+            operands, called = [renewed[operand] for operand in instruction.operands], instruction.called
+            renewed[instruction] = with_parts(instruction, operands, [new[callee] for callee in called])
     instructions = list(renewed.values())
     if instructions == computation.instructions:
         return computation

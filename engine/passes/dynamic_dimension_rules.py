@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from engine.ir import GatherDimensionNumbers, Instruction, ScatterDimensionNumbers
+from engine.ir import GatherDimensionNumbers, Instruction, PaddingDimension, ScatterDimensionNumbers
 from engine.ir.opcodes import ELEMENTWISE
 from engine.passes.dynamic_dimensions import Resolver, Sizes, on, refused, resolve_dynamic_dimensions
 from engine.passes.rewriting import changed
@@ -32,8 +32,8 @@ def _get(made: Resolver, instruction: Instruction) -> Resolved:
     return size or made.number(operand.array_shape.dimensions[dimension]), {}
 
 
-@on(*ELEMENTWISE)
-def _elementwise(made: Resolver, instruction: Instruction) -> Resolved:
+@on(*ELEMENTWISE, "get-tuple-element")
+def _unchanged(made: Resolver, instruction: Instruction) -> Resolved:
     return instruction, made.sizes_of(*instruction.operands)
 
 
@@ -51,32 +51,20 @@ def _broadcast(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("slice")
 def _slice(made: Resolver, instruction: Instruction) -> Resolved:
-    return instruction, _whole(made, instruction, instruction.array_shape.dimensions)
+    """Each dynamic dimension is kept whole."""
+    sizes, (operand,) = made.sizes_of(*instruction.operands), instruction.operands
+    old, kept = operand.array_shape.dimensions, instruction.array_shape.dimensions
+    return instruction, _other_than(instruction, sizes, [d for d in sizes if kept[d] != old[d]])
 
 
 @on("pad")
 def _pad(made: Resolver, instruction: Instruction) -> Resolved:
-    for d in made.sizes_of(instruction.operands[0]):
-        padding = instruction["padding_config"][d]
-        if (padding.edge_padding_low, padding.edge_padding_high, padding.interior_padding) != (0, 0, 0):
-            raise refused(instruction, d)
-    return instruction, made.sizes_of(instruction.operands[0])
+    sizes, config = made.sizes_of(instruction.operands[0]), instruction["padding_config"]
+    return instruction, _other_than(instruction, sizes, [d for d in sizes if config[d] != PaddingDimension(0, 0)])
 
 
-@on("concatenate")
-def _concatenate(made: Resolver, instruction: Instruction) -> Resolved:
-    sizes = made.sizes_of(*instruction.operands)
-    return instruction, _other_than(instruction, sizes, instruction["dimensions"])
-
-
-@on("reverse")
-def _reverse(made: Resolver, instruction: Instruction) -> Resolved:
-    sizes = made.sizes_of(*instruction.operands)
-    return instruction, _other_than(instruction, sizes, instruction["dimensions"])
-
-
-@on("sort")
-def _sort(made: Resolver, instruction: Instruction) -> Resolved:
+@on("concatenate", "reverse", "sort")
+def _in_other_dimensions(made: Resolver, instruction: Instruction) -> Resolved:
     sizes = made.sizes_of(*instruction.operands)
     return instruction, _other_than(instruction, sizes, instruction["dimensions"])
 
@@ -88,11 +76,6 @@ def _tuple(made: Resolver, instruction: Instruction) -> Resolved:
     if any(sizes != first for sizes in others):
         raise refused(instruction, min({d for sizes in (first, *others) for d in sizes}))
     return instruction, first
-
-
-@on("get-tuple-element")
-def _element(made: Resolver, instruction: Instruction) -> Resolved:
-    return instruction, made.sizes_of(*instruction.operands)
 
 
 @on("reshape")
@@ -216,13 +199,6 @@ def _other_than(instruction: Instruction, sizes: Sizes, dimensions: Sequence[int
         if d in sizes:
             raise refused(instruction, d)
     return sizes
-
-
-def _whole(made: Resolver, instruction: Instruction, kept: Sequence[int]) -> Sizes:
-    """The operand's sizes, if all of each dynamic dimension is kept."""
-    operand = instruction.operands[0]
-    sizes = made.sizes_of(operand)
-    return _other_than(instruction, sizes, [d for d in sizes if kept[d] != operand.array_shape.dimensions[d]])
 
 
 def index_after_reshape(before: Sequence[int], after: Sequence[int], d: int) -> tuple[int, int, int] | None:

@@ -15,7 +15,7 @@ import numpy as np
 from engine.errors import UnsupportedOperation
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape
 from engine.passes.inline_calls import inline_calls
-from engine.passes.rewriting import Names, changed, make
+from engine.passes.rewriting import Callees, Names, changed, make, with_computations
 
 Sizes = dict[int, Instruction]
 """The sizes of an array's dynamic dimensions (or of those of all arrays of a tuple), s32 scalars."""
@@ -28,17 +28,13 @@ def resolve_dynamic_dimensions(module: Module) -> Module:
     """
     if not any(i.opcode == "set-dimension-size" for c in module.computations() for i in c.instructions):
         return module
-    module = inline_calls(module)
-    new: dict[Computation, Computation] = {}
-    for computation in module.computations():
-        new[computation] = Resolver(computation, new).run()
-    return Module(module.name, new[module.entry], dict(module.aliases))
+    return with_computations(inline_calls(module), lambda computation, new: Resolver(computation, new).run())
 
 
 class Resolver:
     """Rewrites one computation from the first instruction to the last."""
 
-    def __init__(self, computation: Computation, computations: dict[Computation, Computation]) -> None:
+    def __init__(self, computation: Computation, computations: Callees) -> None:
         self.computation, self.computations = computation, computations
         self.names = Names(computation.instructions)
         self.instructions: list[Instruction] = []
@@ -84,19 +80,17 @@ class Resolver:
 
     def make(self, opcode: str, shape: AnyShape, *operands: Instruction, **attributes: Any) -> Instruction:
         """A new instruction in place of the one being resolved."""
-        made = make(self.like, opcode, shape, operands, **attributes)
-        made = self.names.settle(made, made)
-        self.instructions.append(made)
-        return made
+        return self.added(make(self.like, opcode, shape, operands, **attributes))
 
     def with_operands(
         self, instruction: Instruction, operands: Iterable[Instruction], **attributes: Any
     ) -> Instruction:
         """A copy of an instruction with other operands."""
-        made = changed(instruction, operands=operands, **attributes)
-        made = self.names.settle(made, made)
-        self.instructions.append(made)
-        return made
+        return self.added(changed(instruction, operands=operands, **attributes))
+
+    def added(self, made: Instruction) -> Instruction:
+        """A new instruction, renamed where its name is taken."""
+        return self.keep(made, made)
 
     def number(self, value: int, element_type: str = "s32") -> Instruction:
         shape = Shape(element_type)

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from engine.ir import Computation, Instruction, Module
 from engine.ir.opcodes import CONTROL_FLOW
-from engine.passes.fusible import is_elementwise, is_moving, is_reduction, loops_of, reduced_loops
+from engine.passes.fusible import is_elementwise, is_moving, is_reduction, loops_of, reads_pointwise, reduced_loops
 from engine.passes.fusion_building import build_fusions
 from engine.passes.groups import Groups
+from engine.passes.rewriting import Callees, with_computations
 
 
 def fuse(module: Module) -> Module:
     """Groups elementwise instructions and reduces into `fusion` instructions: in the entry, in loops and branches."""
-    new: dict[Computation, Computation] = {}
     callers = [i for each in module.computations() for i in each.instructions if i.opcode in CONTROL_FLOW]
     run = {module.entry, *(called for instruction in callers for called in instruction.called)}
-    for computation in module.computations():
-        if computation in run:
-            new[computation] = fuse_computation(computation, new)
-    return Module(module.name, new[module.entry], dict(module.aliases))
+    return with_computations(module, lambda each, new: fuse_computation(each, new) if each in run else each)
 
 
-def fuse_computation(computation: Computation, callees: dict[Computation, Computation]) -> Computation:
+def fuse_computation(computation: Computation, callees: Callees) -> Computation:
     """One computation with its groups fused; `callees` replace the computations it calls."""
     groups = Groups(computation)
     users = computation.users()
@@ -50,7 +47,7 @@ def _is_read_in_place(instruction: Instruction, users: dict[Instruction, list[In
 def _position(instruction: Instruction, groups: Groups, users: dict[Instruction, list[Instruction]]) -> None:
     loops = loops_of(instruction)
     readers = users[instruction]
-    found = [groups.of[u] for u in readers if u in groups.of and _reads_pointwise(u, instruction)]
+    found = [groups.of[u] for u in readers if u in groups.of and reads_pointwise(u, instruction)]
     candidates = [g for g in dict.fromkeys(found) if g.loops == loops]
     if len(candidates) == 1 and len(found) == len(readers):
         groups.absorb(instruction, candidates[0])
@@ -59,10 +56,3 @@ def _position(instruction: Instruction, groups: Groups, users: dict[Instruction,
     for candidate in reversed(candidates):
         if groups.may_join(group, candidate):
             group = groups.join(group, candidate)
-
-
-def _reads_pointwise(user: Instruction, operand: Instruction) -> bool:
-    """A reduce reads its arrays point by point, but not its initial values."""
-    if user.opcode != "reduce":
-        return True
-    return operand not in user.operands[len(user.operands) // 2 :]

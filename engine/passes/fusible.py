@@ -47,6 +47,11 @@ def is_reduction(instruction: Instruction) -> bool:
     return known and is_scalar_body(instruction.called[0])
 
 
+def reads_pointwise(user: Instruction, operand: Instruction) -> bool:
+    """Whether it reads an operand point by point: a reduce its arrays, but not its initial values."""
+    return user.opcode != "reduce" or operand not in user.operands[len(user.operands) // 2 :]
+
+
 def is_scalar_body(body: Computation) -> bool:
     """Whether a body works on scalars alone, with operations the lanes support."""
     return all(i.opcode in BODY_EXTRAS or is_elementwise(i) for i in body.instructions)

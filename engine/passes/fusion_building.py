@@ -6,11 +6,13 @@ from engine.emit.lanes import ITEM_BYTES
 from engine.ir import Computation, Instruction, Shape, TupleShape
 from engine.passes.fusible import is_elementwise, is_moving, is_scalar_constant, is_unit_reshape
 from engine.passes.groups import Group, Groups
+from engine.passes.loops.rebuilding import element_of
 from engine.passes.recomputed import Recomputed
+from engine.passes.rewriting import Callees, changed, with_parts
 from engine.passes.transposed_products import is_made_transposed
 
 
-def build_fusions(computation: Computation, groups: Groups, callees: dict[Computation, Computation]) -> Computation:
+def build_fusions(computation: Computation, groups: Groups, callees: Callees) -> Computation:
     """The computation with each group replaced by one instruction, in an order in which operands come first."""
     builder = _Builder(computation, groups, callees)
     for instruction in computation.instructions:
@@ -19,7 +21,7 @@ def build_fusions(computation: Computation, groups: Groups, callees: dict[Comput
 
 
 class _Builder:
-    def __init__(self, computation: Computation, groups: Groups, callees: dict[Computation, Computation]) -> None:
+    def __init__(self, computation: Computation, groups: Groups, callees: Callees) -> None:
         self.groups, self.callees = groups, callees
         self.users = computation.users()
         self.root = computation.root
@@ -63,25 +65,16 @@ class _Builder:
         base = self.new[self._base(instruction)]
         if not self._is_read_outside(instruction, self.groups.of[instruction]):
             return base
-        return self._copy_of(instruction, base)
+        name, shape, op_name = instruction.name, instruction.shape, instruction.op_name
+        return self._added(Instruction(name, "reshape", shape, (base,), op_name=op_name))
 
     def _copy(self, instruction: Instruction) -> Instruction:
-        operands = tuple(self.new[o] for o in instruction.operands)
-        called = tuple(self.callees.get(c, c) for c in instruction.called)
-        if operands == instruction.operands and called == instruction.called:
-            copied = instruction
-        else:
-            copied = Instruction(
-                *(instruction.name, instruction.opcode, instruction.shape, operands),
-                *(instruction.attributes, called, instruction.op_name),
-            )
-        self.instructions.append(copied)
-        return copied
+        called = [self.callees.get(c, c) for c in instruction.called]
+        return self._added(with_parts(instruction, [self.new[o] for o in instruction.operands], called))
 
-    def _copy_of(self, instruction: Instruction, operand: Instruction) -> Instruction:
-        copied = Instruction(*(instruction.name, "reshape", instruction.shape, (operand,)), {}, (), instruction.op_name)
-        self.instructions.append(copied)
-        return copied
+    def _added(self, instruction: Instruction) -> Instruction:
+        self.instructions.append(instruction)
+        return instruction
 
     def _base(self, instruction: Instruction) -> Instruction:
         """The operand at the start of a chain of unit reshapes."""
@@ -107,9 +100,7 @@ class _Builder:
         """Whether an instruction outside all groups needs no memory of its own."""
         if instruction in self.groups.of:
             return False
-        if is_scalar_constant(instruction):
-            return instruction.array_shape.element_type in ITEM_BYTES
-        if instruction.opcode == "iota":
+        if is_scalar_constant(instruction) or instruction.opcode == "iota":
             return instruction.array_shape.element_type in ITEM_BYTES
         if is_made_transposed(instruction, self.users):
             return False
@@ -155,20 +146,14 @@ class _Builder:
         name = f"fusion.{len(self.made)}"
         computation = Computation(f"fused.{len(self.made)}", body.instructions, root)
         weightiest = max(results, key=lambda r: r.tuple_shapes[0].elements)
-        fusion = Instruction(
-            *(name, "fusion", root.shape, tuple(self.new[s] for s in body.sources)),
-            *({"loops": group.loops, "results": len(flat)}, (computation,), weightiest.op_name),
-        )
-        self.instructions.append(fusion)
+        operands, attributes = tuple(self.new[s] for s in body.sources), {"loops": group.loops, "results": len(flat)}
+        fusion = Instruction(name, "fusion", root.shape, operands, attributes, (computation,), weightiest.op_name)
+        self._added(fusion)
         for number, result in enumerate(results):
             self.new[result] = fusion
             if len(results) > 1:
-                part = Instruction(
-                    *(f"{name}.{number}", "get-tuple-element", result.shape, (fusion,)),
-                    *({"tuple_index": number}, (), result.op_name),
-                )
-                self.instructions.append(part)
-                self.new[result] = part
+                self.new[result] = self._added(element_of(fusion, number))
+                self.new[result].op_name = result.op_name
         for member in self.groups.members(group):
             if not is_unit_reshape(member):
                 self.new.setdefault(member, fusion)
@@ -199,11 +184,7 @@ class _FusionBody:
             if waiting:
                 stack.extend(waiting)
                 continue
-            operands = tuple(self.values[o] for o in current.operands)
-            copied = Instruction(
-                *(current.name, current.opcode, current.shape, operands),
-                *(current.attributes, current.called, current.op_name),
-            )
+            copied = changed(current, operands=[self.values[o] for o in current.operands])
             self.values[current] = copied
             self.instructions.append(copied)
         return self.values[instruction]

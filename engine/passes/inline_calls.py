@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from engine.ir import Computation, Instruction, Module
-from engine.passes.rewriting import Names, changed
+from engine.passes.rewriting import Callees, Names, changed, with_computations, with_parts
 
 
 def inline_calls(module: Module) -> Module:
     """The module with calls inlined; also forwards `get-tuple-element` of `tuple`, which inlining makes adjacent."""
-    new: dict[Computation, Computation] = {}
-    for computation in module.computations():
-        new[computation] = _Inliner(computation, new).run()
-    entry = new[module.entry]
-    return module if entry is module.entry else Module(module.name, entry, dict(module.aliases))
+    return with_computations(module, lambda computation, new: _Inliner(computation, new).run())
 
 
 class _Inliner:
     """Copies one computation; callees have been inlined before, so their bodies contain no calls."""
 
-    def __init__(self, computation: Computation, computations: dict[Computation, Computation]) -> None:
+    def __init__(self, computation: Computation, computations: Callees) -> None:
         self.computation = computation
         self.computations = computations
         self.names = Names(computation.instructions)
@@ -44,10 +40,11 @@ class _Inliner:
         elif (branch := constant_branch(instruction, operands)) is not None:
             new[instruction] = self.inline(called[branch], (operands[1 + branch],))
         else:
-            if copy or operands != instruction.operands or called != instruction.called:
-                kept = changed(instruction, operands=operands, called=called)
-            else:
-                kept = instruction
+            kept = (
+                changed(instruction, operands=operands, called=called)
+                if copy
+                else with_parts(instruction, operands, called)
+            )
             new[instruction] = self.names.settle(kept, instruction)
             self.instructions.append(new[instruction])
 

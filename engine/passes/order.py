@@ -11,7 +11,7 @@ from engine.errors import InternalError
 from engine.ir import Computation, Instruction, Module
 from engine.ir.properties import is_repeatable
 from engine.passes.liveness import LiveStorage, peak_liveness, peak_of, storage_of
-from engine.passes.scheduling import clustering, look_ahead, post_order, shortest_path
+from engine.passes.scheduling import clustering, followers_of, look_ahead, post_order, shortest_path
 from engine.passes.update_order import readers_before_updates
 
 __all__ = ["peak_liveness", "schedule", "schedule_updates_last"]
@@ -108,10 +108,7 @@ def _list_schedule(storage: LiveStorage, needs: Needs, preference: Preference) -
     number = {instruction: n for n, instruction in enumerate(needs)}
     by_number = list(needs)
     missing = {instruction: len(needed) for instruction, needed in needs.items()}
-    followers: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in needs}
-    for instruction, needed in needs.items():
-        for each in needed:
-            followers[each].append(instruction)
+    followers = followers_of(needs)
     unread = {instruction: len(readers) for instruction, readers in storage.readers.items()}
     order: list[Instruction] = []
     done: set[Instruction] = set()

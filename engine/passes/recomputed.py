@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from engine.ir import Instruction, Shape
 from engine.ir.opcodes import CONTRACTIONS, OPCODES
-from engine.passes.fusible import is_elementwise, is_scalar_constant, is_unit_reshape
+from engine.passes.fusible import is_elementwise, is_scalar_constant, is_unit_reshape, reads_pointwise
 from engine.passes.groups import Group, Groups, bits
 
 LEAST_ELEMENTS = 1 << 17
@@ -70,7 +70,7 @@ class Recomputed:
             return False
         readers = self._readers_outside(member, group)
         return bool(readers) and all(
-            u in self.groups.of and not is_unit_reshape(u) and _reads_pointwise(u, member) for u in readers
+            u in self.groups.of and not is_unit_reshape(u) and reads_pointwise(u, member) for u in readers
         )
 
     def _pays(self, member: Instruction, group: Group, large: set[Instruction], cost: int) -> bool:
@@ -128,8 +128,3 @@ class Recomputed:
             seen.update(fresh)
             stack += fresh
         return way if self._pays(member, group, large, cost) else set()
-
-
-def _reads_pointwise(user: Instruction, operand: Instruction) -> bool:
-    """A reduce reads its arrays point by point, but not its initial values."""
-    return user.opcode != "reduce" or operand not in user.operands[len(user.operands) // 2 :]

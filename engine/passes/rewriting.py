@@ -14,6 +14,8 @@ from engine.errors import InternalError
 from engine.ir import AnyShape, Computation, Instruction, Module
 
 Rule = Callable[[Instruction], Instruction | None]
+Callees = dict[Computation, Computation]
+"""The new computation in place of each old one."""
 Visit = Callable[[Instruction, Instruction], Instruction | None]
 """Takes an instruction before and after its operands were rewritten; returns a replacement or None."""
 
@@ -79,6 +81,26 @@ def changed(
     )
 
 
+def with_parts(
+    instruction: Instruction, operands: Iterable[Instruction], called: Iterable[Computation] | None = None
+) -> Instruction:
+    """The instruction with other operands and computations; itself if they are the same."""
+    operands = tuple(operands)
+    called = instruction.called if called is None else tuple(called)
+    if operands == instruction.operands and called == instruction.called:
+        return instruction
+    return changed(instruction, operands=operands, called=called)
+
+
+def with_computations(module: Module, change: Callable[[Computation, Callees], Computation]) -> Module:
+    """The module with each computation changed, callees first, given those changed so far; itself if none changes."""
+    new: Callees = {}
+    for computation in module.computations():
+        new[computation] = change(computation, new)
+    entry = new[module.entry]
+    return module if entry is module.entry else Module(module.name, entry, dict(module.aliases))
+
+
 def rewrite(module: Module, visit: Visit) -> Module:
     """Rewrites every computation of a module with the same rules."""
     return rewrite_each(module, lambda computation: visit)
@@ -86,11 +108,7 @@ def rewrite(module: Module, visit: Visit) -> Module:
 
 def rewrite_each(module: Module, visit_for: Callable[[Computation], Visit]) -> Module:
     """Rewrites every computation, callees first, with rules built for it; the same module if none changed."""
-    new: dict[Computation, Computation] = {}
-    for computation in module.computations():
-        new[computation] = _Sweep(visit_for(computation), new).run(computation)
-    entry = new[module.entry]
-    return module if entry is module.entry else Module(module.name, entry, dict(module.aliases))
+    return with_computations(module, lambda computation, new: _Sweep(visit_for(computation), new).run(computation))
 
 
 class Names:
@@ -121,7 +139,7 @@ class Names:
 class _Sweep:
     """The rewriting of one computation: `new` maps every instruction seen to its current replacement."""
 
-    def __init__(self, visit: Visit, computations: dict[Computation, Computation]) -> None:
+    def __init__(self, visit: Visit, computations: Callees) -> None:
         self.visit = visit
         self.computations = computations
         self.new: dict[Instruction, Instruction] = {}
@@ -150,7 +168,8 @@ class _Sweep:
             elif waiting := [operand for operand in current.operands if operand not in new]:
                 stack += waiting
             else:
-                candidate = self.with_new_parts(current)
+                called = [self.computations.get(callee, callee) for callee in current.called]
+                candidate = with_parts(current, [new[operand] for operand in current.operands], called)
                 replacement = self.visit(current, candidate)
                 if replacement is None or replacement is candidate:
                     self.keep(current, candidate)
@@ -158,13 +177,6 @@ class _Sweep:
                     _check(candidate, replacement)
                     replaced[current] = replacement
                     stack.append(replacement)
-
-    def with_new_parts(self, instruction: Instruction) -> Instruction:
-        operands = tuple([self.new[operand] for operand in instruction.operands])
-        called = tuple([self.computations.get(computation, computation) for computation in instruction.called])
-        if operands == instruction.operands and called == instruction.called:
-            return instruction
-        return changed(instruction, operands=operands, called=called)
 
     def keep(self, before: Instruction, instruction: Instruction) -> None:
         instruction = self.names.settle(instruction, before)

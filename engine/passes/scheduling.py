@@ -19,7 +19,7 @@ Needs = Mapping[Instruction, tuple[Instruction, ...]]
 def post_order(storage: LiveStorage, needs: Needs) -> list[Instruction]:
     """Depth first from the last instructions: each right after the last of its needs."""
     order: dict[Instruction, None] = {}
-    followers = _followers(needs)
+    followers = followers_of(needs)
     for end in (instruction for instruction in needs if not followers[instruction]):
         stack = [end]
         while stack:
@@ -38,12 +38,12 @@ def shortest_path(storage: LiveStorage, needs: Needs) -> list[Instruction]:
         distance.setdefault(instruction, 0)
         for need in needs[instruction]:
             distance[need] = min(distance.get(need, distance[instruction] + 1), distance[instruction] + 1)
-    return _by_priority(needs, lambda instruction: distance[instruction])
+    return by_priority(needs, lambda instruction: distance[instruction])
 
 
 def clustering(storage: LiveStorage, needs: Needs) -> list[Instruction]:
     """Chains in which each instruction is the only reader of the previous one are never interrupted."""
-    followers = _followers(needs)
+    followers = followers_of(needs)
     cluster: dict[Instruction, int] = {}
     for number, instruction in enumerate(post_order(storage, needs)):
         alone = [need for need in needs[instruction] if len(followers[need]) == 1]
@@ -84,7 +84,7 @@ class _ScheduleState:
     """Instructions that have run, that are ready, and the numbers of remaining readers."""
 
     def __init__(self, storage: LiveStorage, needs: Needs) -> None:
-        self.storage, self.followers = storage, _followers(needs)
+        self.storage, self.followers = storage, followers_of(needs)
         self.missing = {instruction: len(needed) for instruction, needed in needs.items()}
         self.unread = {instruction: len(readers) for instruction, readers in storage.readers.items()}
         self.ready = {instruction: None for instruction in needs if not self.missing[instruction]}
@@ -141,7 +141,8 @@ class _ScheduleState:
         return worst, alive
 
 
-def _followers(needs: Needs) -> dict[Instruction, list[Instruction]]:
+def followers_of(needs: Needs) -> dict[Instruction, list[Instruction]]:
+    """For each instruction those that need it."""
     followers: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in needs}
     for instruction, needed in needs.items():
         for each in needed:
@@ -149,10 +150,10 @@ def _followers(needs: Needs) -> dict[Instruction, list[Instruction]]:
     return followers
 
 
-def _by_priority(needs: Needs, priority: Callable[[Instruction], int]) -> list[Instruction]:
+def by_priority(needs: Needs, priority: Callable[[Instruction], int]) -> list[Instruction]:
     """Always runs the ready instruction of the least priority; of equals the first in the given order."""
     numbers = {instruction: number for number, instruction in enumerate(needs)}
-    instructions, followers = list(needs), _followers(needs)
+    instructions, followers = list(needs), followers_of(needs)
     missing = {instruction: len(needed) for instruction, needed in needs.items()}
     ready = [(priority(each), numbers[each]) for each in needs if not missing[each]]
     heapq.heapify(ready)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
-
 from engine.ir import Computation, Instruction, Module
 from engine.ir.opcodes import AFFINE, TUPLES
 from engine.ir.properties import has_side_effect
+from engine.passes.scheduling import by_priority
 
 SEEN_THROUGH = AFFINE | TUPLES
 
@@ -49,23 +48,8 @@ def readers_first(body: Computation) -> list[Instruction]:
 
 def _ordered(computation: Computation, before: dict[Instruction, list[Instruction]]) -> list[Instruction]:
     """The given order, except for instructions that must wait."""
-    number = {instruction: k for k, instruction in enumerate(computation.instructions)}
-    missing: dict[Instruction, int] = {}
-    followers: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in number}
-    for instruction in number:
-        needs = dict.fromkeys([*instruction.operands, *before.get(instruction, ())])
-        missing[instruction] = len(needs)
-        for each in needs:
-            followers[each].append(instruction)
-    ready = [number[instruction] for instruction, count in missing.items() if not count]
-    order = []
-    while ready:
-        order.append(computation.instructions[heapq.heappop(ready)])
-        for follower in followers[order[-1]]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                heapq.heappush(ready, number[follower])
-    return order
+    needs = {i: tuple(dict.fromkeys([*i.operands, *before.get(i, ())])) for i in computation.instructions}
+    return by_priority(needs, lambda instruction: 0)
 
 
 def _maker(instruction: Instruction) -> Instruction:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engine.ir import Computation, Instruction, TupleShape
 from engine.ir.module import topological
-from engine.passes.rewriting import Names, changed
+from engine.passes.rewriting import Names, with_parts
 
 
 def parameter_of(name: str, shapes: Sequence[object]) -> Instruction:
@@ -39,21 +39,22 @@ def substituted(
         operands = tuple(new[operand] for operand in instruction.operands)
         if instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
             new[instruction] = operands[0].operands[instruction["tuple_index"]]
-        elif operands == instruction.operands:
-            new[instruction] = instruction
         else:
-            new[instruction] = changed(instruction, operands=operands)
+            new[instruction] = with_parts(instruction, operands)
     return new
 
 
 def computation_of(name: str, parameter: Instruction, root: Instruction) -> Computation:
     """The computation of one parameter with the root `root`, its instructions renamed where names repeat."""
     order = [parameter, *(i for i in topological([root]) if i is not parameter)]
+    return with_own_names(Computation(name, order, root))
+
+
+def with_own_names(computation: Computation) -> Computation:
+    """The computation, with unique names of instructions."""
     names = Names(())
-    named: dict[Instruction, Instruction] = {}
-    for instruction in order:
-        operands = tuple(named[operand] for operand in instruction.operands)
-        same = operands == instruction.operands
-        copy = names.settle(instruction if same else changed(instruction, operands=operands), instruction)
-        named[instruction] = copy
-    return Computation(name, [named[instruction] for instruction in order], named[root])
+    new: dict[Instruction, Instruction] = {}
+    for instruction in computation.instructions:
+        copy = with_parts(instruction, [new[operand] for operand in instruction.operands])
+        new[instruction] = names.settle(copy, copy)
+    return Computation(computation.name, list(new.values()), new[computation.root])

@@ -104,14 +104,10 @@ def _exact_reciprocal(value: np.ndarray) -> np.ndarray | None:
         return None
     with np.errstate(all="ignore"):
         reciprocal = np.asarray(1.0 / number).astype(value.dtype)
-    smallest = 2.0 ** {"f16": -14, "f64": -1022}.get(_type_name(value.dtype), -126)
+    smallest = 2.0 ** {np.dtype(np.float16): -14, np.dtype(np.float64): -1022}.get(value.dtype, -126)
     if not np.isfinite(float(reciprocal)) or min(abs(number), abs(float(reciprocal))) < smallest:
         return None
     return reciprocal
-
-
-def _type_name(dtype: np.dtype) -> str:
-    return {np.dtype(np.float16): "f16", np.dtype(np.float64): "f64"}.get(dtype, "")
 
 
 @RULES.on("power")
@@ -125,11 +121,11 @@ def power(instruction: Instruction) -> Instruction | None:
     return None
 
 
-@RULES.on("negate")
-def negate_of_negate(instruction: Instruction) -> Instruction | None:
-    """A value negated twice is the value."""
+@RULES.on("negate", "not")
+def inverse_of_inverse(instruction: Instruction) -> Instruction | None:
+    """A value negated or inverted twice is the value."""
     operand = instruction.operands[0]
-    return operand.operands[0] if operand.opcode == "negate" else None
+    return operand.operands[0] if operand.opcode == instruction.opcode else None
 
 
 @RULES.on("abs")

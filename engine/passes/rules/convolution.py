@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from engine.ir import ConvolutionDimensionNumbers, Instruction, PaddingDimension, WindowDimension
 from engine.passes.rewriting import RuleSet, changed
@@ -12,50 +13,34 @@ RULES = RuleSet()
 
 
 @RULES.on("convolution")
-def transposed_lhs(instruction: Instruction) -> Instruction | None:
-    """Reads the input without its transpose."""
-    operand, rhs = instruction.operands
-    if operand.opcode != "transpose":
-        return None
-    numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
-    permutation = operand["dimensions"]
-    new = replace(
-        numbers,
-        input_batch_dimension=permutation[numbers.input_batch_dimension],
-        input_feature_dimension=permutation[numbers.input_feature_dimension],
-        input_spatial_dimensions=tuple(permutation[d] for d in numbers.input_spatial_dimensions),
-    )
-    return changed(instruction, operands=(operand.operands[0], rhs), convolution_dimension_numbers=new)
-
-
-@RULES.on("convolution")
-def transposed_kernel(instruction: Instruction) -> Instruction | None:
-    """Reads the kernel without its transpose."""
-    lhs, operand = instruction.operands
-    if operand.opcode != "transpose":
-        return None
-    numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
-    permutation = operand["dimensions"]
-    new = replace(
-        numbers,
-        kernel_input_feature_dimension=permutation[numbers.kernel_input_feature_dimension],
-        kernel_output_feature_dimension=permutation[numbers.kernel_output_feature_dimension],
-        kernel_spatial_dimensions=tuple(permutation[d] for d in numbers.kernel_spatial_dimensions),
-    )
-    return changed(instruction, operands=(lhs, operand.operands[0]), convolution_dimension_numbers=new)
+def transposed_operand(instruction: Instruction) -> Instruction | None:
+    """Reads the input or the kernel without its transpose."""
+    operands = list(instruction.operands)
+    for index, prefix in enumerate(("input_", "kernel_")):
+        operand = operands[index]
+        if operand.opcode == "transpose":
+            operands[index] = operand.operands[0]
+            new = _renumbered(instruction, prefix, dict(enumerate(operand["dimensions"])))
+            return changed(instruction, operands=operands, convolution_dimension_numbers=new)
+    return None
 
 
 def transposed_convolution(transpose: Instruction, convolution: Instruction) -> Instruction:
     """The convolution whose result is the transposed result of another."""
-    numbers: ConvolutionDimensionNumbers = convolution["convolution_dimension_numbers"]
     position = {old: new for new, old in enumerate(transpose["dimensions"])}
-    new = replace(
-        numbers,
-        output_batch_dimension=position[numbers.output_batch_dimension],
-        output_feature_dimension=position[numbers.output_feature_dimension],
-        output_spatial_dimensions=tuple(position[d] for d in numbers.output_spatial_dimensions),
-    )
+    new = _renumbered(convolution, "output_", position)
     return changed(convolution, shape=transpose.shape, convolution_dimension_numbers=new)
+
+
+def _renumbered(convolution: Instruction, prefix: str, new: dict[int, int]) -> ConvolutionDimensionNumbers:
+    """The dimension numbers with those whose name has a prefix replaced."""
+    numbers: ConvolutionDimensionNumbers = convolution["convolution_dimension_numbers"]
+    found: dict[str, Any] = {
+        name: tuple(new[d] for d in old) if isinstance(old, tuple) else new[old]
+        for name, old in asdict(numbers).items()
+        if name.startswith(prefix)
+    }
+    return replace(numbers, **found)
 
 
 @RULES.on("convolution")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.ir import DotDimensionNumbers, Instruction
 from engine.ops.apply import single_operation
 from engine.passes.rewriting import RuleSet, changed
@@ -13,29 +15,18 @@ Dimensions = tuple[int, ...]
 
 
 @RULES.on("dot")
-def transposed_lhs(instruction: Instruction) -> Instruction | None:
-    """Reads the left operand without its transpose."""
-    operand, rhs = instruction.operands
+def transposed_operand(instruction: Instruction) -> Instruction | None:
+    """Reads an operand without its transpose."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
-    batch, contracting = numbers.lhs_batch_dimensions, numbers.lhs_contracting_dimensions
-    folded = _before_transpose(operand, batch, contracting)
-    if folded is None:
-        return None
-    new = DotDimensionNumbers(folded[1], numbers.rhs_contracting_dimensions, folded[0], numbers.rhs_batch_dimensions)
-    return changed(instruction, operands=(operand.operands[0], rhs), dot_dimension_numbers=new)
-
-
-@RULES.on("dot")
-def transposed_rhs(instruction: Instruction) -> Instruction | None:
-    """Reads the right operand without its transpose."""
-    lhs, operand = instruction.operands
-    numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
-    batch, contracting = numbers.rhs_batch_dimensions, numbers.rhs_contracting_dimensions
-    folded = _before_transpose(operand, batch, contracting)
-    if folded is None:
-        return None
-    new = DotDimensionNumbers(numbers.lhs_contracting_dimensions, folded[1], numbers.lhs_batch_dimensions, folded[0])
-    return changed(instruction, operands=(lhs, operand.operands[0]), dot_dimension_numbers=new)
+    operands = list(instruction.operands)
+    for index, side in enumerate(("lhs", "rhs")):
+        names = (f"{side}_batch_dimensions", f"{side}_contracting_dimensions")
+        folded = _before_transpose(operands[index], *(getattr(numbers, name) for name in names))
+        if folded is not None:
+            operands[index] = operands[index].operands[0]
+            new = replace(numbers, **dict(zip(names, folded, strict=True)))
+            return changed(instruction, operands=operands, dot_dimension_numbers=new)
+    return None
 
 
 def _before_transpose(

@@ -19,22 +19,14 @@ def is_all_ones(instruction: Instruction) -> bool:
     return value is not None and bool(np.invert(value) == 0)
 
 
-@RULES.on("and")
+@RULES.on("and", "or")
 @either_order
-def conjunction(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """x and x, all ones or zero."""
-    if x is other or is_all_ones(other):
-        return x
-    return other if is_splat_of(other, 0) else None
-
-
-@RULES.on("or")
-@either_order
-def disjunction(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """x or x, all ones or zero."""
-    if x is other or is_splat_of(other, 0):
-        return x
-    return other if is_all_ones(other) else None
+def conjunction_or_disjunction(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
+    """x and x, all ones or zero; x or the same."""
+    neutral, absorbing = is_all_ones(other), is_splat_of(other, 0)
+    if instruction.opcode == "or":
+        neutral, absorbing = absorbing, neutral
+    return x if x is other or neutral else other if absorbing else None
 
 
 @RULES.on("xor")
@@ -46,13 +38,6 @@ def exclusive_or(instruction: Instruction, x: Instruction, other: Instruction) -
     if x is other:
         return construct.splat_of(instruction, np.zeros((), x.array_shape.dtype), x.array_shape)
     return construct.elementwise(instruction, "not", x) if is_all_ones(other) else None
-
-
-@RULES.on("not")
-def not_of_not(instruction: Instruction) -> Instruction | None:
-    """A value inverted twice is the value."""
-    operand = instruction.operands[0]
-    return operand.operands[0] if operand.opcode == "not" else None
 
 
 @RULES.on("select")

@@ -11,25 +11,13 @@ RULES = RuleSet()
 
 
 @RULES.on("slice")
-def whole(instruction: Instruction) -> Instruction | None:
-    """A slice of the whole operand."""
-    operand = instruction.operands[0]
-    return operand if operand.shape == instruction.shape else None
-
-
-@RULES.on("slice")
 def slice_of_slice(instruction: Instruction) -> Instruction | None:
     """A slice of a slice is one slice."""
     operand = instruction.operands[0]
     if operand.opcode != "slice":
         return None
-    parts = zip(
-        operand["slice_dimensions"],
-        instruction["slice_dimensions"],
-        instruction.array_shape.dimensions,
-        strict=True,
-    )
-    slices = tuple(_composed(inner, outer, count) for inner, outer, count in parts)
+    both = (operand["slice_dimensions"], instruction["slice_dimensions"])
+    slices = tuple(map(_composed, *both, instruction.array_shape.dimensions))
     return changed(instruction, operands=operand.operands, slice_dimensions=slices)
 
 
@@ -89,14 +77,9 @@ def dynamic_slice_at_known_index(instruction: Instruction) -> Instruction | None
 
 
 @RULES.on("dynamic-update-slice")
-def update_of_everything(instruction: Instruction) -> Instruction | None:
-    """An update as large as the operand replaces it."""
-    update = instruction.operands[1]
-    return update if update.shape == instruction.shape else None
-
-
-@RULES.on("dynamic-update-slice")
-def update_of_nothing(instruction: Instruction) -> Instruction | None:
-    """An update without elements leaves the operand unchanged."""
+def update_of_everything_or_nothing(instruction: Instruction) -> Instruction | None:
+    """An update as large as the operand replaces it; one without elements leaves it unchanged."""
     operand, update = instruction.operands[:2]
+    if update.shape == instruction.shape:
+        return update
     return operand if update.array_shape.elements == 0 else None

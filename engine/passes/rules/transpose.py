@@ -10,15 +10,8 @@ RULES = RuleSet()
 
 
 @RULES.on("transpose")
-def identity(instruction: Instruction) -> Instruction | None:
-    """A permutation that moves no dimension."""
-    permutation = instruction["dimensions"]
-    return instruction.operands[0] if list(permutation) == sorted(permutation) else None
-
-
-@RULES.on("transpose")
 def moves_only_unit_dimensions(instruction: Instruction) -> Instruction | None:
-    """Elements keep their order, so it is a reshape."""
+    """Elements keep their order, so it is a reshape, or the operand where it moves no dimension."""
     operand = instruction.operands[0]
     old = operand.array_shape.dimensions
     order = [d for d in instruction["dimensions"] if old[d] != 1]

@@ -14,9 +14,9 @@ def same_value(instruction: Instruction) -> Instruction | None:
     return instruction.operands[0]
 
 
-@RULES.on("convert", "bitcast-convert")
-def same_type(instruction: Instruction) -> Instruction | None:
-    """A conversion to the operand's type."""
+@RULES.on("convert", "bitcast-convert", "slice")
+def same_shape(instruction: Instruction) -> Instruction | None:
+    """A conversion to the operand's type, and a slice of the whole operand."""
     operand = instruction.operands[0]
     return operand if operand.shape == instruction.shape else None
 
