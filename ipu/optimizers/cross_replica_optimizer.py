@@ -22,14 +22,11 @@ class CrossReplicaOptimizer(IpuOptimizer):
 
     Args:
         opt: an existing `tf.compat.v1.train.Optimizer` to encapsulate.
-        name: optional name prefix for the operations created when applying gradients.
+        name: optional name prefix for the operations created when applying gradients; the class's name by default.
 
     Raises:
         ValueError: `opt` is no `tf.compat.v1.train.Optimizer`.
     """
-
-    def __init__(self, opt: tf.compat.v1.train.Optimizer, name: str = "CrossReplicaOptimizer") -> None:
-        super().__init__(opt, name)
 
     def apply_gradients(
         self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None

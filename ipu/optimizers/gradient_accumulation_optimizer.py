@@ -33,23 +33,26 @@ ON_TILES = Storage(offload_weight_update_variables=False)
 class _Accumulating(IpuOptimizer):
     """Applies the accumulated gradients with the wrapped optimizer after the last batch of each update."""
 
+    _averages = False
+    """Whether the accumulated gradients are averaged over replicas."""
+
     def __init__(
         self,
         opt: tf.compat.v1.train.Optimizer,
         num_mini_batches: int,
         dtype: AccumulatorType,
         reduction_method: object,
-        name: str,
+        name: str | None,
         storage: Storage = ON_TILES,
     ) -> None:
-        super().__init__(opt, name)
+        super().__init__(CrossReplicaOptimizer(opt) if self._averages else opt, name)
         self._storage = storage
         if isinstance(num_mini_batches, bool) or not isinstance(num_mini_batches, int) or num_mini_batches < 1:
             raise ConfigurationError(
                 f"Expected num_mini_batches to be a positive integer. Received: {num_mini_batches!r}. Nearest: 1."
             )
         self._num_mini_batches = num_mini_batches
-        self._accumulators = Accumulators(num_mini_batches, dtype, _method_of(reduction_method), name)
+        self._accumulators = Accumulators(num_mini_batches, dtype, _method_of(reduction_method), self._name)
 
     def apply_gradients(
         self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
@@ -101,7 +104,7 @@ class GradientAccumulationOptimizerV2(_Accumulating):
             value given for `offload_weight_update_variables`.
         dtype: the data type of the accumulators: None for the variable's type, a DType, or a function that takes the
             variable and returns one. The wrapped optimizer gets gradients of that type.
-        name: optional name prefix for the operations created when applying gradients.
+        name: optional name prefix for the operations created when applying gradients; the class's name by default.
         reduction_method: a `GradientAccumulationReductionMethod` or its name; gradients are summed by default.
 
     Raises:
@@ -118,7 +121,7 @@ class GradientAccumulationOptimizerV2(_Accumulating):
         offload_weight_update_variables: bool | None = None,
         replicated_optimizer_state_sharding: bool | None = False,
         dtype: AccumulatorType = None,
-        name: str = "GradientAccumulationOptimizerV2",
+        name: str | None = None,
         reduction_method: object = GradientAccumulationReductionMethod.SUM,
     ) -> None:
         given = {OFFLOADS_STATE: offload_weight_update_variables, SHARDS_STATE: replicated_optimizer_state_sharding}
@@ -131,25 +134,7 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
     Args and errors are those of `GradientAccumulationOptimizerV2` (Python API, 18.15.1).
     """
 
-    def __init__(
-        self,
-        opt: tf.compat.v1.train.Optimizer,
-        num_mini_batches: int,
-        offload_weight_update_variables: bool | None = None,
-        replicated_optimizer_state_sharding: bool | None = False,
-        dtype: AccumulatorType = None,
-        name: str = "CrossReplicaGradientAccumulationOptimizerV2",
-        reduction_method: object = GradientAccumulationReductionMethod.SUM,
-    ) -> None:
-        super().__init__(
-            CrossReplicaOptimizer(opt),
-            num_mini_batches,
-            offload_weight_update_variables,
-            replicated_optimizer_state_sharding,
-            dtype,
-            name,
-            reduction_method,
-        )
+    _averages = True
 
 
 class GradientAccumulationOptimizer(_Accumulating):
@@ -163,7 +148,7 @@ class GradientAccumulationOptimizer(_Accumulating):
         opt: an existing GradientDescentOptimizer or MomentumOptimizer to encapsulate.
         num_mini_batches: number of mini-batches the gradients will be accumulated for.
         verify_usage: whether other optimizers are refused, which need GradientAccumulationOptimizerV2.
-        name: optional name prefix for the operations created when applying gradients.
+        name: optional name prefix for the operations created when applying gradients; the class's name by default.
 
     Raises:
         ValueError: `num_mini_batches` is no positive integer, or `opt` is no `tf.compat.v1.train.Optimizer`.
@@ -176,7 +161,7 @@ class GradientAccumulationOptimizer(_Accumulating):
         opt: tf.compat.v1.train.Optimizer,
         num_mini_batches: int,
         verify_usage: bool = True,
-        name: str = "GradientAccumulationOptimizer",
+        name: str | None = None,
     ) -> None:
         super().__init__(opt, num_mini_batches, None, GradientAccumulationReductionMethod.SUM, name)
         self._verify_usage = verify_usage
@@ -209,14 +194,7 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
     Args and errors are those of `GradientAccumulationOptimizer` (Python API, 18.15.1).
     """
 
-    def __init__(
-        self,
-        opt: tf.compat.v1.train.Optimizer,
-        num_mini_batches: int,
-        verify_usage: bool = True,
-        name: str = "CrossReplicaGradientAccumulationOptimizer",
-    ) -> None:
-        super().__init__(CrossReplicaOptimizer(opt), num_mini_batches, verify_usage, name)
+    _averages = True
 
 
 def _innermost(optimizer: Optimizer) -> Any:

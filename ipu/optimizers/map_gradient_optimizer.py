@@ -22,7 +22,7 @@ class _Mapped(IpuOptimizer):
         self,
         wrapped_optimizer: tf.compat.v1.train.Optimizer,
         gradient_mapping_function: Mapping,
-        name: str,
+        name: str | None = None,
     ) -> None:
         super().__init__(wrapped_optimizer, name)
         self._gradient_mapping_function = gradient_mapping_function
@@ -38,19 +38,11 @@ class MapGradientOptimizer(_Mapped):
         wrapped_optimizer: a `tf.compat.v1.train.Optimizer`.
         gradient_mapping_function: takes a gradient, None for a variable without one, and the value of its
             variable; returns the modified gradient.
-        name: optional name prefix.
+        name: optional name prefix; the class's name by default.
 
     Raises:
         ValueError: `wrapped_optimizer` is no `tf.compat.v1.train.Optimizer`.
     """
-
-    def __init__(
-        self,
-        wrapped_optimizer: tf.compat.v1.train.Optimizer,
-        gradient_mapping_function: Mapping,
-        name: str = "MapGradientOptimizer",
-    ) -> None:
-        super().__init__(wrapped_optimizer, gradient_mapping_function, name)
 
     def compute_gradients(self, *args: object, **kwargs: object) -> list[tuple[Any, Any]]:
         """The (gradient, variable) pairs of the wrapped optimizer, each gradient modified."""
@@ -62,14 +54,6 @@ class MapGradientOptimizerInvertedChaining(_Mapped):
 
     Args and errors are those of `MapGradientOptimizer`.
     """
-
-    def __init__(
-        self,
-        wrapped_optimizer: tf.compat.v1.train.Optimizer,
-        gradient_mapping_function: Mapping,
-        name: str = "MapGradientOptimizerInvertedChaining",
-    ) -> None:
-        super().__init__(wrapped_optimizer, gradient_mapping_function, name)
 
     def apply_gradients(
         self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
