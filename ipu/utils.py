@@ -7,88 +7,26 @@ from enum import Enum
 from typing import SupportsIndex
 
 from engine.errors import UnsupportedOperation
-from ipu._internal.config.legacy_functions import (
-    auto_select_ipus,
-    create_ipu_config,
-    select_ipus,
-    set_compilation_options,
-    set_convolution_options,
-    set_experimental_multi_replica_distribution_options,
-    set_floating_point_behaviour_options,
-    set_gcl_options,
-    set_io_tile_options,
-    set_ipu_connection_type,
-    set_ipu_model_options,
-    set_matmul_options,
-    set_norm_options,
-    set_optimization_options,
-    set_pooling_options,
-    set_recomputation_options,
-    set_report_options,
-    set_serialization_options,
-    set_transfer_options,
-    set_verification_options,
-)
+from ipu import config
+from ipu._internal.config.legacy_functions import FUNCTIONS
 from ipu._internal.config.system import device_named, on_ipu_model, synthetic_data_categories
 from ipu._internal.export_data import export_dataset_to_file, export_inputs_to_file, move_variable_initialization_to_cpu
 from ipu._internal.names.namespace import public_names
-from ipu.config import (
-    DeviceConnectionType,
-    ExecutionProfileType,
-    IPUConfig,
-    KeyId,
-    MergeRemoteBuffersBehaviour,
-    SchedulingAlgorithm,
-    SelectionOrder,
-    StochasticRoundingBehaviour,
-    VerificationOptions,
-    configure_ipu_system,
-    get_ipu_config,
-    reset_ipu_configuration,
-)
 
 __all__ = [
-    "DeviceConnectionType",
-    "ExecutionProfileType",
-    "IPUConfig",
-    "KeyId",
-    "MergeRemoteBuffersBehaviour",
-    "SchedulingAlgorithm",
-    "SelectionOrder",
-    "StochasticRoundingBehaviour",
     "SyntheticDataCategory",
-    "VerificationOptions",
-    "auto_select_ipus",
-    "configure_ipu_system",
-    "create_ipu_config",
     "export_dataset_to_file",
     "export_inputs_to_file",
-    "get_ipu_config",
     "get_num_of_ipus_in_device",
     "move_variable_initialization_to_cpu",
-    "reset_ipu_configuration",
     "reset_ipu_seed",
     "running_on_ipu_model",
-    "select_ipus",
-    "set_compilation_options",
-    "set_convolution_options",
-    "set_experimental_multi_replica_distribution_options",
-    "set_floating_point_behaviour_options",
-    "set_gcl_options",
-    "set_io_tile_options",
-    "set_ipu_connection_type",
-    "set_ipu_model_options",
-    "set_matmul_options",
-    "set_norm_options",
-    "set_optimization_options",
-    "set_pooling_options",
-    "set_recomputation_options",
-    "set_report_options",
-    "set_serialization_options",
-    "set_transfer_options",
-    "set_verification_options",
     "use_synthetic_data_for",
+    *config.__all__,
+    *FUNCTIONS,
 ]
+# Older programs find the configuration here.
+globals().update(FUNCTIONS | {name: getattr(config, name) for name in config.__all__})
 
 
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:

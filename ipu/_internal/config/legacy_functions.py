@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
 
 from engine.errors import ConfigurationError
 from ipu._internal.config.deprecation import deprecated
@@ -14,105 +18,213 @@ from ipu._internal.config.enumerations import (
     SelectionOrder,
 )
 from ipu._internal.config.legacy import IpuOptions, VerificationOptions
-from ipu._internal.config.library_flags import (
-    CONVOLUTION,
-    ENGINE,
-    GCL,
-    MATMUL,
-    POOLING,
-    REPORT,
-    LibraryFlags,
-    check_flags,
-)
+from ipu._internal.config.library_flags import LIBRARIES, REPORTS, check_flags
 
 use_ipu_config = deprecated("use an ipu.config.IPUConfig instance instead.")
+REQUIRED = inspect.Parameter.empty
 
 
-def assign(category: object, **values: object) -> None:
-    """Sets attributes of one category of a configuration."""
-    for name, value in values.items():
-        setattr(category, name, value)
+class Argument(NamedTuple):
+    """An argument of a function: its default, and the full name of the attribute it sets.
 
-
-def flags(name: str, given: dict | None, library: LibraryFlags) -> dict:
-    """A copy of a dictionary of option flags; raises ConfigurationError for one that the library lacks."""
-    check_flags(name, given or {}, library)
-    return dict(given or {})
-
-
-@use_ipu_config
-def create_ipu_config(
-    profiling: bool = False,
-    enable_ipu_events: bool = False,
-    use_poplar_text_report: bool = False,
-    use_poplar_cbor_report: bool = False,
-    profile_execution: bool | ExecutionProfileType | None = None,
-    enable_poplar_serialized_graph: bool = False,
-    report_every_nth_execution: int = 0,
-    max_report_size: int = 0x10000000,
-    report_directory: str = "",
-    scheduler_selection: SchedulingAlgorithm = SchedulingAlgorithm.CHOOSE_BEST,
-    always_rearrange_copies_on_the_host: bool = False,
-    merge_infeed_io_copies: bool = False,
-    disable_graph_outlining: bool = False,
-    retain_control_dependencies: bool = False,
-    max_cross_replica_sum_buffer_size: int = 0,
-    max_inter_ipu_copies_buffer_size: int = 0,
-    max_scheduler_lookahead_depth: int = 5,
-    max_scheduler_search_space_size: int = 64,
-    prefetch_data_streams: bool = True,
-    selection_order: SelectionOrder = SelectionOrder.AUTO,
-    enable_experimental_remote_buffer_embedding: bool = False,
-) -> IpuOptions:
-    """Create an empty IPU session configuration structure.
-
-    Raises:
-        ValueError: `profiling` together with `enable_ipu_events`, or `profile_execution` without `profiling`.
+    `converted` gives the attribute's value; None leaves the attribute as it is.
     """
-    if profiling and enable_ipu_events:
+
+    default: Any
+    attribute: str
+    converted: Callable[[Any], Any] = lambda given: given
+
+
+def profile_type(given: bool | ExecutionProfileType | None) -> ExecutionProfileType:
+    """True is a profile of the device, False and None are none."""
+    return given if isinstance(given, ExecutionProfileType) else ExecutionProfileType(int(bool(given)))
+
+
+def version_name(version: str | int) -> str:
+    """The name of a version: 2 means "ipu2"."""
+    return f"ipu{version}" if isinstance(version, int) else version
+
+
+CREATION = {
+    "profiling": Argument(False, "profiling.enable_compilation_trace"),
+    "enable_ipu_events": Argument(False, "profiling.enable_ipu_trace_events"),
+    "use_poplar_text_report": Argument(False, "profiling.enable_poplar_reports_text"),
+    "use_poplar_cbor_report": Argument(False, "profiling.enable_poplar_reports_cbor"),
+    "profile_execution": Argument(None, "profiling.execution_trace_type", profile_type),
+    "enable_poplar_serialized_graph": Argument(False, "profiling.enable_poplar_graph"),
+    "report_every_nth_execution": Argument(0, "profiling.report_every_nth_execution"),
+    "max_report_size": Argument(0x10000000, "profiling.max_report_size"),
+    "report_directory": Argument("", "profiling.report_directory"),
+    "scheduler_selection": Argument(SchedulingAlgorithm.CHOOSE_BEST, "scheduling.algorithm"),
+    "always_rearrange_copies_on_the_host": Argument(False, "experimental.always_rearrange_copies_on_the_host"),
+    "merge_infeed_io_copies": Argument(False, "optimizations.merge_infeed_io_copies"),
+    "disable_graph_outlining": Argument(False, "optimizations.enable_graph_outlining", operator.not_),
+    "retain_control_dependencies": Argument(False, "retain_control_dependencies"),
+    "max_cross_replica_sum_buffer_size": Argument(0, "optimizations.maximum_cross_replica_sum_buffer_size"),
+    "max_inter_ipu_copies_buffer_size": Argument(0, "optimizations.maximum_inter_ipu_copies_buffer_size"),
+    "max_scheduler_lookahead_depth": Argument(5, "scheduling.maximum_scheduler_lookahead_depth"),
+    "max_scheduler_search_space_size": Argument(64, "scheduling.maximum_scheduler_search_space_size"),
+    "prefetch_data_streams": Argument(True, "optimizations.prefetch_data_streams"),
+    "selection_order": Argument(SelectionOrder.AUTO, "selection_order"),
+    "enable_experimental_remote_buffer_embedding": Argument(False, "experimental.enable_remote_buffer_embedding"),
+}
+NO_MERGING = MergeRemoteBuffersBehaviour.NO_MERGING
+SETTERS: dict[str, tuple[str, dict[str, Argument]]] = {
+    "set_compilation_options": (
+        "Set the IPU compilation options for the session. Raises ValueError for a flag that does not exist.",
+        {"compilation_options": Argument(None, "compilation_poplar_options")},
+    ),
+    "set_convolution_options": (
+        "Set the IPU convolution options for the session. Raises ValueError for a flag that does not exist.",
+        {"convolution_options": Argument(None, "convolutions.poplar_options")},
+    ),
+    "set_matmul_options": (
+        "Set the IPU matrix multiplication options for the session. Raises ValueError for an unknown flag.",
+        {
+            "matmul_options": Argument(None, "matmuls.poplar_options"),
+            "clear_pass_type": Argument(False, "matmuls.clear_pass_type"),
+        },
+    ),
+    "set_pooling_options": (
+        "Set the IPU pooling compilation options for the session. Raises ValueError for a flag that does not exist.",
+        {"pooling_options": Argument(None, "pooling.poplar_options")},
+    ),
+    "set_gcl_options": (
+        "Set the IPU options for the Graphcore Communication Library. Raises ValueError for an unknown flag.",
+        {"gcl_options": Argument(None, "gcl_poplar_options")},
+    ),
+    "set_report_options": (
+        "Set the options of graph and execution reports. Raises ValueError for a flag that reports do not have.",
+        {
+            "graph_options": Argument(None, "profiling.graph_options"),
+            "execution_options": Argument(None, "profiling.execution_options"),
+        },
+    ),
+    "set_experimental_multi_replica_distribution_options": (
+        "Configure run-time parallel processes to execute the same program.",
+        {
+            "process_count": Argument(REQUIRED, "experimental.multi_replica_distribution.process_count"),
+            "process_index": Argument(REQUIRED, "experimental.multi_replica_distribution.process_index"),
+        },
+    ),
+    "set_floating_point_behaviour_options": (
+        "Set the IPU floating point control behaviour bits; each is on unless it is set to False.",
+        {name: Argument(True, f"floating_point_behaviour.{name}") for name in ("inv", "div0", "oflo", "esr", "nanoo")},
+    ),
+    "set_io_tile_options": (
+        "Set the number of tiles reserved for I/O per IPU; None leaves `place_ops_on_io_tiles` as it is.",
+        {
+            "num_io_tiles": Argument(REQUIRED, "io_tiles.num_io_tiles"),
+            "place_ops_on_io_tiles": Argument(None, "io_tiles.place_ops_on_io_tiles"),
+            "io_tile_available_memory_proportion": Argument(0.9, "io_tiles.available_memory_proportion"),
+        },
+    ),
+    "set_ipu_connection_type": (
+        'Configure when to attach to the device; version 2 means "ipu2".',
+        {
+            "connection_type": Argument(DeviceConnectionType.ALWAYS, "device_connection.type"),
+            "ipu_version": Argument("", "device_connection.version", version_name),
+            "enable_remote_buffers": Argument(False, "device_connection.enable_remote_buffers"),
+        },
+    ),
+    "set_ipu_model_options": (
+        "Set the IPU Model options; None stands for the standard number of tiles.",
+        {
+            "compile_ipu_code": Argument(True, "ipu_model.compile_ipu_code"),
+            "tiles_per_ipu": Argument(None, "ipu_model.tiles_per_ipu", lambda tiles: tiles or 0),
+            "ipu_model_version": Argument("ipu2", "ipu_model.version"),
+        },
+    ),
+    "set_norm_options": (
+        "Set the IPU options related to normalisation operations.",
+        {
+            "use_stable_statistics": Argument(False, "norms.use_stable_statistics"),
+            "experimental_distributed_batch_norm_replica_group_size": Argument(
+                1, "norms.experimental.distributed_batch_norm_replica_group_size"
+            ),
+        },
+    ),
+    "set_optimization_options": (
+        "Set the IPU options related to performance / optimizations.",
+        {
+            "combine_embedding_lookups": Argument(False, "optimizations.combine_embedding_lookups"),
+            "combine_matmuls": Argument(False, "optimizations.combine_matmuls"),
+            "max_cross_replica_sum_buffer_size": Argument(0, "optimizations.maximum_cross_replica_sum_buffer_size"),
+            "max_reduce_scatter_buffer_size": Argument(0, "optimizations.maximum_reduce_scatter_buffer_size"),
+            "max_inter_ipu_copies_buffer_size": Argument(0, "optimizations.maximum_inter_ipu_copies_buffer_size"),
+            "max_send_recv_cluster_size": Argument(0, "optimizations.maximum_send_recv_cluster_size"),
+            "minimum_remote_tensor_size": Argument(128, "optimizations.minimum_remote_tensor_size"),
+            "merge_remote_buffers": Argument(NO_MERGING, "optimizations.merge_remote_buffers"),
+            "gather_simplifier": Argument(True, "optimizations.enable_gather_simplifier"),
+            "triangular_solve_expander_block_size": Argument(0, "optimizations.triangular_solve_expander_block_size"),
+            "cholesky_block_size": Argument(0, "optimizations.cholesky_block_size"),
+            "enable_fast_math": Argument(False, "optimizations.math.fast"),
+        },
+    ),
+    "set_recomputation_options": (
+        "Set re-computation options.",
+        {"allow_recompute": Argument(True, "allow_recompute")},
+    ),
+    "set_serialization_options": (
+        "Enable / disable the serialization to disk of the compiled executables.",
+        {"output_folder": Argument("", "serialization_output_folder")},
+    ),
+    "set_transfer_options": (
+        "Set the IPU options related to data transfers.",
+        {"use_verified_transfers": Argument(False, "use_verified_transfers")},
+    ),
+    "set_verification_options": (
+        "Set the pairs of key and id for each type of data, for verified transfers.",
+        {"verification_options": Argument(REQUIRED, "verification_options", VerificationOptions.to_dict)},
+    ),
+}
+"""The documentation and the arguments, after `opts`, of each function."""
+
+
+def assign(opts: IpuOptions, arguments: Mapping[str, Argument], given: Mapping[str, Any]) -> None:
+    """Sets the attributes of arguments. Raises ConfigurationError for a flag that its library lacks."""
+    for name, (_, attribute, converted) in arguments.items():
+        library = (LIBRARIES | REPORTS).get(attribute)
+        if library is not None:
+            check_flags(name, given[name] or {}, library)
+        value = converted(given[name]) if library is None else dict(given[name] or {})
+        if value is not None:
+            *categories, last = attribute.split(".")
+            setattr(reduce(getattr, categories, opts), last, value)
+
+
+def generated(name: str, documentation: str, arguments: Mapping[str, Argument], *before: str) -> Callable[..., Any]:
+    """A deprecated function that sets attributes of its first argument, named by `before`, or of new options."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    own = [inspect.Parameter(each, kind, default=argument.default) for each, argument in arguments.items()]
+    signature = inspect.Signature([*(inspect.Parameter(each, kind) for each in before), *own])
+
+    def function(*positional: object, **named: object) -> IpuOptions:
+        bound = signature.bind(*positional, **named)
+        bound.apply_defaults()
+        opts = bound.arguments[before[0]] if before else IpuOptions()
+        assign(opts, arguments, bound.arguments)
+        if not before:
+            _complete(opts)
+        return opts
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__, function.__signature__ = documentation, signature  # type: ignore[attr-defined]
+    return use_ipu_config(function)
+
+
+def _complete(opts: IpuOptions) -> None:
+    """Sets what no argument of `create_ipu_config` sets, and checks its arguments about profiles."""
+    profiling = opts.profiling
+    if profiling.enable_compilation_trace and profiling.enable_ipu_trace_events:
         raise ConfigurationError("Expected one of profiling and enable_ipu_events. Received both. Drop one.")
-    if not isinstance(profile_execution, ExecutionProfileType):
-        profile_execution = ExecutionProfileType(int(bool(profile_execution)))
-    if profile_execution is not ExecutionProfileType.NO_PROFILE and not profiling:
+    if profiling.execution_trace_type is not ExecutionProfileType.NO_PROFILE and not profiling.enable_compilation_trace:
         raise ConfigurationError(
             f"Expected profiling=True with profile_execution. Received: profile_execution="
-            f"{profile_execution}, profiling=False."
+            f"{profiling.execution_trace_type}, profiling=False."
         )
-    opts = IpuOptions()
-    assign(
-        opts.profiling,
-        enable_compilation_trace=profiling,
-        enable_ipu_trace_events=profiling or enable_ipu_events,
-        enable_poplar_reports_text=use_poplar_text_report,
-        enable_poplar_reports_cbor=use_poplar_cbor_report,
-        execution_trace_type=profile_execution,
-        enable_poplar_graph=enable_poplar_serialized_graph,
-        report_every_nth_execution=report_every_nth_execution,
-        max_report_size=max_report_size,
-        report_directory=report_directory,
-    )
-    assign(
-        opts.experimental,
-        always_rearrange_copies_on_the_host=always_rearrange_copies_on_the_host,
-        enable_remote_buffer_embedding=enable_experimental_remote_buffer_embedding,
-    )
-    assign(
-        opts.optimizations,
-        merge_infeed_io_copies=merge_infeed_io_copies,
-        enable_graph_outlining=not disable_graph_outlining,
-        maximum_cross_replica_sum_buffer_size=max_cross_replica_sum_buffer_size,
-        maximum_inter_ipu_copies_buffer_size=max_inter_ipu_copies_buffer_size,
-        prefetch_data_streams=prefetch_data_streams,
-        merge_remote_buffers=MergeRemoteBuffersBehaviour.NO_MERGING,
-    )
-    assign(
-        opts.scheduling,
-        algorithm=scheduler_selection,
-        maximum_scheduler_lookahead_depth=max_scheduler_lookahead_depth,
-        maximum_scheduler_search_space_size=max_scheduler_search_space_size,
-    )
-    assign(opts, retain_control_dependencies=retain_control_dependencies, selection_order=selection_order)
-    return opts
+    profiling.enable_ipu_trace_events |= profiling.enable_compilation_trace
+    opts.optimizations.merge_remote_buffers = NO_MERGING
 
 
 def require_no_devices(opts: IpuOptions) -> None:
@@ -148,210 +260,15 @@ def select_ipus(opts: IpuOptions, indices: Sequence[int]) -> IpuOptions:
     return opts
 
 
-@use_ipu_config
-def set_compilation_options(opts: IpuOptions, compilation_options: dict | None = None) -> IpuOptions:
-    """Set the IPU compilation options for the session. Raises ValueError for a flag that does not exist."""
-    opts.compilation_poplar_options = flags("compilation_options", compilation_options, ENGINE)
-    return opts
-
-
-@use_ipu_config
-def set_convolution_options(opts: IpuOptions, convolution_options: dict | None = None) -> IpuOptions:
-    """Set the IPU convolution options for the session. Raises ValueError for a flag that does not exist."""
-    opts.convolutions.poplar_options = flags("convolution_options", convolution_options, CONVOLUTION)
-    return opts
-
-
-@use_ipu_config
-def set_matmul_options(
-    opts: IpuOptions, matmul_options: dict | None = None, clear_pass_type: bool = False
-) -> IpuOptions:
-    """Set the IPU matrix multiplication options for the session. Raises ValueError for an unknown flag."""
-    assign(
-        opts.matmuls, poplar_options=flags("matmul_options", matmul_options, MATMUL), clear_pass_type=clear_pass_type
-    )
-    return opts
-
-
-@use_ipu_config
-def set_pooling_options(opts: IpuOptions, pooling_options: dict | None = None) -> IpuOptions:
-    """Set the IPU pooling compilation options for the session. Raises ValueError for a flag that does not exist."""
-    opts.pooling.poplar_options = flags("pooling_options", pooling_options, POOLING)
-    return opts
-
-
-@use_ipu_config
-def set_gcl_options(opts: IpuOptions, gcl_options: dict | None = None) -> IpuOptions:
-    """Set the IPU options for the Graphcore Communication Library. Raises ValueError for an unknown flag."""
-    opts.gcl_poplar_options = flags("gcl_options", gcl_options, GCL)
-    return opts
-
-
-@use_ipu_config
-def set_report_options(
-    opts: IpuOptions, graph_options: dict | None = None, execution_options: dict | None = None
-) -> IpuOptions:
-    """Set the options used to influence graph and execution report generation.
-
-    Raises:
-        ValueError: a flag that reports do not have.
-    """
-    assign(
-        opts.profiling,
-        graph_options=flags("graph_options", graph_options, REPORT),
-        execution_options=flags("execution_options", execution_options, REPORT),
-    )
-    return opts
-
-
-@use_ipu_config
-def set_experimental_multi_replica_distribution_options(
-    opts: IpuOptions, process_count: int, process_index: int
-) -> IpuOptions:
-    """Configure run-time parallel processes to execute the same program."""
-    assign(opts.experimental.multi_replica_distribution, process_count=process_count, process_index=process_index)
-    return opts
-
-
-@use_ipu_config
-def set_floating_point_behaviour_options(
-    opts: IpuOptions,
-    inv: bool = True,
-    div0: bool = True,
-    oflo: bool = True,
-    esr: bool = True,
-    nanoo: bool = True,
-) -> IpuOptions:
-    """Set the IPU floating point control behaviour bits; each is on unless it is set to False."""
-    assign(opts.floating_point_behaviour, inv=inv, div0=div0, oflo=oflo, esr=esr, nanoo=nanoo)
-    return opts
-
-
-@use_ipu_config
-def set_io_tile_options(
-    opts: IpuOptions,
-    num_io_tiles: int,
-    place_ops_on_io_tiles: bool | None = None,
-    io_tile_available_memory_proportion: float = 0.9,
-) -> IpuOptions:
-    """Set the number of tiles reserved for I/O per IPU; None leaves `place_ops_on_io_tiles` as it is."""
-    if place_ops_on_io_tiles is not None:
-        opts.io_tiles.place_ops_on_io_tiles = place_ops_on_io_tiles
-    assign(
-        opts.io_tiles,
-        num_io_tiles=num_io_tiles,
-        available_memory_proportion=io_tile_available_memory_proportion,
-    )
-    return opts
-
-
-@use_ipu_config
-def set_ipu_connection_type(
-    opts: IpuOptions,
-    connection_type: DeviceConnectionType = DeviceConnectionType.ALWAYS,
-    ipu_version: str | int = "",
-    enable_remote_buffers: bool = False,
-) -> IpuOptions:
-    """Configure when to attach to the device; version 2 means "ipu2"."""
-    version = f"ipu{ipu_version}" if isinstance(ipu_version, int) else ipu_version
-    assign(
-        opts.device_connection,
-        type=connection_type,
-        version=version,
-        enable_remote_buffers=enable_remote_buffers,
-    )
-    return opts
-
-
-@use_ipu_config
-def set_ipu_model_options(
-    opts: IpuOptions,
-    compile_ipu_code: bool = True,
-    tiles_per_ipu: int | None = None,
-    ipu_model_version: str = "ipu2",
-) -> IpuOptions:
-    """Set the IPU Model options; None stands for the standard number of tiles."""
-    assign(
-        opts.ipu_model,
-        compile_ipu_code=compile_ipu_code,
-        tiles_per_ipu=tiles_per_ipu or 0,
-        version=ipu_model_version,
-    )
-    return opts
-
-
-@use_ipu_config
-def set_norm_options(
-    opts: IpuOptions,
-    use_stable_statistics: bool = False,
-    experimental_distributed_batch_norm_replica_group_size: int = 1,
-) -> IpuOptions:
-    """Set the IPU options related to normalisation operations."""
-    opts.norms.use_stable_statistics = use_stable_statistics
-    opts.norms.experimental.distributed_batch_norm_replica_group_size = (
-        experimental_distributed_batch_norm_replica_group_size
-    )
-    return opts
-
-
-@use_ipu_config
-def set_optimization_options(
-    opts: IpuOptions,
-    combine_embedding_lookups: bool = False,
-    combine_matmuls: bool = False,
-    max_cross_replica_sum_buffer_size: int = 0,
-    max_reduce_scatter_buffer_size: int = 0,
-    max_inter_ipu_copies_buffer_size: int = 0,
-    max_send_recv_cluster_size: int = 0,
-    minimum_remote_tensor_size: int = 128,
-    merge_remote_buffers: MergeRemoteBuffersBehaviour = MergeRemoteBuffersBehaviour.NO_MERGING,
-    gather_simplifier: bool = True,
-    triangular_solve_expander_block_size: int = 0,
-    cholesky_block_size: int = 0,
-    enable_fast_math: bool = False,
-) -> IpuOptions:
-    """Set the IPU options related to performance / optimizations."""
-    assign(
-        opts.optimizations,
-        combine_embedding_lookups=combine_embedding_lookups,
-        combine_matmuls=combine_matmuls,
-        maximum_cross_replica_sum_buffer_size=max_cross_replica_sum_buffer_size,
-        maximum_reduce_scatter_buffer_size=max_reduce_scatter_buffer_size,
-        maximum_inter_ipu_copies_buffer_size=max_inter_ipu_copies_buffer_size,
-        maximum_send_recv_cluster_size=max_send_recv_cluster_size,
-        minimum_remote_tensor_size=minimum_remote_tensor_size,
-        merge_remote_buffers=merge_remote_buffers,
-        enable_gather_simplifier=gather_simplifier,
-        triangular_solve_expander_block_size=triangular_solve_expander_block_size,
-        cholesky_block_size=cholesky_block_size,
-    )
-    opts.optimizations.math.fast = enable_fast_math
-    return opts
-
-
-@use_ipu_config
-def set_recomputation_options(opts: IpuOptions, allow_recompute: bool = True) -> IpuOptions:
-    """Set re-computation options."""
-    opts.allow_recompute = allow_recompute
-    return opts
-
-
-@use_ipu_config
-def set_serialization_options(opts: IpuOptions, output_folder: str = "") -> IpuOptions:
-    """Enable / disable the serialization to disk of the compiled executables."""
-    opts.serialization_output_folder = output_folder
-    return opts
-
-
-@use_ipu_config
-def set_transfer_options(opts: IpuOptions, use_verified_transfers: bool = False) -> IpuOptions:
-    """Set the IPU options related to data transfers."""
-    opts.use_verified_transfers = use_verified_transfers
-    return opts
-
-
-@use_ipu_config
-def set_verification_options(opts: IpuOptions, verification_options: VerificationOptions) -> IpuOptions:
-    """Set the pairs of key and id for each type of data, for verified transfers."""
-    opts.verification_options = verification_options.to_dict()
-    return opts
+FUNCTIONS = {
+    "auto_select_ipus": auto_select_ipus,
+    "create_ipu_config": generated(
+        "create_ipu_config",
+        "Create an empty IPU session configuration structure.\n\n    Raises:\n        ValueError: `profiling` together "
+        "with `enable_ipu_events`, or `profile_execution` without `profiling`.\n    ",
+        CREATION,
+    ),
+    "select_ipus": select_ipus,
+    **{name: generated(name, *row, "opts") for name, row in SETTERS.items()},
+}
+"""The functions by name."""
