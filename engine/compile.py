@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.files.kept import prepared
+from engine.garbage import collector_paused
 from engine.ir import Module
 from engine.ir.floating_point import IEEE, FloatingPoint
 from engine.lower.program import lower_module
@@ -79,14 +80,15 @@ def compile_module(
     a chip has it: a chip rounds and detects exceptions in its arithmetic. Raises UnsupportedOperation for operations
     that the engine cannot run, and what `inspect` raises.
     """
-    if verify:
-        program = plain = build_program(module, roles, constants, verify, floating_point, options)
-    elif floating_point == IEEE:
-        ready = prepared(module, partial(prepare, options=options), folder, repr(options))
-        program = plain = run_passes(lower_module(ready, roles, constants), PROGRAM_PASSES)
-    else:
-        program = build_program(module, roles, constants, floating_point=floating_point, options=options)
-        plain = program if inspect is None else build_program(module, roles, constants, options=options)
+    with collector_paused():
+        if verify:
+            program = plain = build_program(module, roles, constants, verify, floating_point, options)
+        elif floating_point == IEEE:
+            ready = prepared(module, partial(prepare, options=options), folder, repr(options))
+            program = plain = run_passes(lower_module(ready, roles, constants), PROGRAM_PASSES)
+        else:
+            program = build_program(module, roles, constants, floating_point=floating_point, options=options)
+            plain = program if inspect is None else build_program(module, roles, constants, options=options)
     if inspect is not None:
         inspect(plain)
     return make_executable(program, progress)

@@ -47,6 +47,8 @@ def has_side_effect(instruction: Instruction) -> bool:
 
 def is_repeatable(instruction: Instruction) -> bool:
     """Whether running it twice on the same operands gives the same result and does nothing else."""
+    if not instruction.called:
+        return instruction.opcode not in EFFECTS and not _exchanges(instruction)
     pending = [instruction]
     while pending:
         current = pending.pop()

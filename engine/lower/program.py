@@ -75,9 +75,10 @@ def _snapshots(context: Context, outputs: list[Buffer]) -> list[Buffer]:
 def _update_variables(context: Context, results: list[Buffer], updated: dict[int, int]) -> None:
     """Copies new values into the variables, after all readers of the old ones."""
     pending: list[tuple[Buffer, Buffer]] = []
+    parameters = context.module.entry.parameters
     for result, parameter in updated.items():
         source = results[result]
-        target = context.variables.setdefault(parameter, context.buffer(context.module.entry.parameters[parameter]))
+        target = context.variables.setdefault(parameter, context.buffer(parameters[parameter]))
         if source is target:
             continue
         if source.kind == "variable":

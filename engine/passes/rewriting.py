@@ -121,9 +121,10 @@ class Names:
     def settle(self, instruction: Instruction, stands_for: Instruction) -> Instruction:
         """The instruction, renamed if its name belongs to another one than `stands_for`."""
         owner = self._owners.setdefault(instruction.name, instruction)
-        if owner is not instruction and owner is not stands_for:
-            instruction = changed(instruction, name=self._unused(instruction.name))
-        self._owners[instruction.name] = instruction
+        if owner is not instruction:
+            if owner is not stands_for:
+                instruction = changed(instruction, name=self._unused(instruction.name))
+            self._owners[instruction.name] = instruction
         return instruction
 
     def _unused(self, name: str) -> str:
@@ -168,7 +169,7 @@ class _Sweep:
             elif waiting := [operand for operand in current.operands if operand not in new]:
                 stack += waiting
             else:
-                called = [self.computations.get(callee, callee) for callee in current.called]
+                called = [self.computations.get(callee, callee) for callee in current.called] if current.called else ()
                 candidate = with_parts(current, [new[operand] for operand in current.operands], called)
                 replacement = self.visit(current, candidate)
                 if replacement is None or replacement is candidate:

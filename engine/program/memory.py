@@ -118,7 +118,8 @@ def plan_memory(program: Program) -> MemoryPlan:
     free: list[tuple[int, int]] = []
     top = 0
     active: list[tuple[int, Buffer]] = []
-    live_bytes = [0] * (len(program.compute_sets) + 1)
+    end = len(program.compute_sets)
+    grown = [0] * (end + 2)
     owning = [buffer for buffer in lives if buffer not in owners]
     for buffer in sorted(owning, key=lambda b: (lives[b][0], -b.shape.bytes)):
         first, last = lives[buffer]
@@ -136,10 +137,12 @@ def plan_memory(program: Program) -> MemoryPlan:
             start, top = top, top + size
         offsets[buffer] = start
         active.append((last, buffer))
-        for at in range(max(first, 0), min(wanted[buffer][1], len(program.compute_sets) - 1) + 1):
-            live_bytes[at] += buffer.shape.bytes
+        until = min(wanted[buffer][1], end - 1) + 1
+        if until > max(first, 0):
+            grown[max(first, 0)] += buffer.shape.bytes
+            grown[until] -= buffer.shape.bytes
     offsets |= {buffer: offsets[owner] for buffer, owner in owners.items()}
-    return MemoryPlan(offsets, top, live_bytes)
+    return MemoryPlan(offsets, top, [*accumulate(grown[: end + 1])])
 
 
 def _rounded(size: int) -> int:

@@ -47,18 +47,20 @@ class BufferUses:
     def add(self, at: int, compute_set: ComputeSet) -> None:
         """Adds the uses of compute set number `at`."""
         for numbers, spans in self._of(compute_set):
-            for buffer in _buffers(spans):
-                self.buffers.setdefault(buffer)
-                found = numbers.setdefault(buffer, [])
-                if not found or found[-1] < at:
+            for span in spans:
+                found = numbers.get(span.buffer)
+                if found is None:
+                    numbers[span.buffer] = [at]
+                    self.buffers.setdefault(span.buffer)
+                elif not found or found[-1] < at:
                     found.append(at)
-                else:
+                elif found[-1] != at and found[bisect_left(found, at)] != at:
                     insort(found, at)
 
     def discard(self, at: int, compute_set: ComputeSet) -> None:
         """Removes the uses of compute set number `at`."""
         for numbers, spans in self._of(compute_set):
-            for buffer in _buffers(spans):
+            for buffer in {span.buffer for span in spans}:
                 found = numbers[buffer]
                 del found[bisect_left(found, at)]
 
@@ -69,7 +71,3 @@ class BufferUses:
 def is_any_between(numbers: Iterable[int], begin: int, end: int) -> bool:
     """Whether one of the numbers n has begin <= n < end."""
     return any(begin <= number < end for number in numbers)
-
-
-def _buffers(spans: Iterable[Span]) -> dict[Buffer, None]:
-    return dict.fromkeys(span.buffer for span in spans)

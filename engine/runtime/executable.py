@@ -19,6 +19,7 @@ from engine.codelets.rows import (
 )
 from engine.emit.library import Generated, addresses_of
 from engine.errors import InternalError, StepCountError
+from engine.garbage import collector_paused
 from engine.ir.device_operations import QueueSignature
 from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.memory import plan_memory
@@ -72,10 +73,11 @@ class Executable:
         self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
         pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
         self._outfeeds = [_outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
-        self._running = run_passes(program, HOST_PASSES)
-        self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
-        self._blocks = [encoded(each.work) for each in self._all_sets]
-        self.plan = plan_memory(self._running)
+        with collector_paused():
+            self._running = run_passes(program, HOST_PASSES)
+            self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
+            self._blocks = [encoded(each.work) for each in self._all_sets]
+            self.plan = plan_memory(self._running)
         self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))
         self._constants: dict[Buffer, np.ndarray] = {}
         self._variables: list[DeviceBuffer] = []

@@ -34,17 +34,20 @@ def fuse_units(program: Program) -> Program:
     if program.exceptions is not None:
         return program
     rewriter = ProgramRewriter(program)
-    sets, outside = rewriter.sets, _Uses(program)
+    sets = rewriter.sets
+    links = {at for at, each in enumerate(sets) if _is_link(each)}
+    outside: _Uses | None = None
     steered = {mark.position for mark in program.marks} | {p for r in program.regions for p in (r.begin, r.end)}
     for at in range(len(sets)):
-        if at in rewriter.removed or not _is_link(sets[at]):
+        if at in rewriter.removed or at not in links:
             continue
-        found = _from(sets, at, steered, rewriter.removed)
+        found = _from(sets, at, links, steered, rewriter.removed)
         while len(found) > 1 and not _forwards(sets, found[:-1], sets[found[-1]]):
             found.pop()
-        links = [sets[each] for each in found]
-        if len(links) > 1 and _gain(links) >= LEAST_BYTES:
-            rewriter.replace(at, _fused(links, outside.own(found)))
+        linked = [sets[each] for each in found]
+        if len(linked) > 1 and _gain(linked) >= LEAST_BYTES:
+            outside = outside or _Uses(program)
+            rewriter.replace(at, _fused(linked, outside.own(found)))
             rewriter.remove(found[1:])
     return rewriter.result() if rewriter.removed else program
 
@@ -86,7 +89,7 @@ def _is_link(compute_set: ComputeSet) -> bool:
     return isinstance(work, Contraction) and work.is_float32 and len(work.batch_a) == compute_set.units
 
 
-def _from(sets: list[ComputeSet], start: int, steered: set[int], gone: set[int]) -> list[int]:
+def _from(sets: list[ComputeSet], start: int, links: set[int], steered: set[int], gone: set[int]) -> list[int]:
     """Compute set `start` and later ones that can be run unit by unit with it."""
     found, passed = [start], list[int]()
     for at in range(start + 1, len(sets)):
@@ -95,8 +98,7 @@ def _from(sets: list[ComputeSet], start: int, steered: set[int], gone: set[int])
         if at in gone:
             continue
         each = sets[at]
-        before = [sets[k] for k in passed]
-        if _is_link(each) and _forwards(sets, found, each) and not any(_touch(each, other) for other in before):
+        if at in links and _forwards(sets, found, each) and not any(_touch(each, sets[k]) for k in passed):
             if _fit([*(sets[k] for k in found), each]):
                 found.append(at)
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -28,29 +29,45 @@ class Addressed:
         return _changed(self, change)
 
 
-def addresses_in(value: object) -> list[Address]:
-    """The addresses of a field's value; the elements of a tuple are of one kind."""
-    if isinstance(value, Address):
+_FIELDS: dict[type[Addressed], tuple[str, ...]] = {}
+"""The names of the fields that may have addresses, by class."""
+
+
+def _fields(kind: type[Addressed]) -> tuple[str, ...]:
+    """The names of the fields whose types name Address, or a class with such fields."""
+    if kind not in _FIELDS:
+        kinds, pending = {"Address"}, [Addressed]
+        while pending:
+            found = pending.pop().__subclasses__()
+            kinds.update(each.__name__ for each in found)
+            pending += found
+        fields = kind.__dataclass_fields__.items()
+        _FIELDS[kind] = tuple(name for name, each in fields if kinds & set(re.findall(r"\w+", str(each.type))))
+    return _FIELDS[kind]
+
+
+def addresses_in(value: Any) -> list[Address]:
+    """The addresses of a field's value: an address, an object with fields, a tuple of these, or None."""
+    if type(value) is Address:
         return [value]
-    if isinstance(value, Addressed):
-        return [address for name in value.__dataclass_fields__ for address in addresses_in(getattr(value, name))]
-    if isinstance(value, tuple) and value and isinstance(value[0], Address | Addressed):
+    if type(value) is tuple:
         return [address for element in value for address in addresses_in(element)]
+    if isinstance(value, Addressed):
+        return [address for name in _fields(type(value)) for address in addresses_in(getattr(value, name))]
     return []
 
 
 def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
     """The changed value; the value itself where nothing changes."""
-    if isinstance(value, Address):
+    if type(value) is Address:
         return change(value)
+    if type(value) is tuple:
+        made = tuple([_changed(element, change) for element in value])
+        return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
     if isinstance(value, Addressed):
-        old = {name: getattr(value, name) for name in value.__dataclass_fields__}
-        new = {name: _changed(held, change) for name, held in old.items()}
-        differing = {name: held for name, held in new.items() if held is not old[name]}
-        return replace(value, **differing) if differing else value
-    if isinstance(value, tuple) and value and isinstance(value[0], Address | Addressed):
-        made = tuple(_changed(element, change) for element in value)
-        return value if all(a is b for a, b in zip(made, value, strict=True)) else made
+        old = {name: getattr(value, name) for name in _fields(type(value))}
+        new = {name: made for name, held in old.items() if (made := _changed(held, change)) is not held}
+        return replace(value, **new) if new else value
     return value
 
 
