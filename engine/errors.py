@@ -55,6 +55,10 @@ class FloatingPointException(IPUError, FloatingPointError):
     elements: int = 0
 
 
+class HostFunctionError(IPUError, RuntimeError):
+    """A function of the host, called by a program, that failed or returned something other than declared."""
+
+
 class CallTimeout(IPUError, TimeoutError):
     """A call that was still running at its time limit."""
 

@@ -37,7 +37,7 @@ FLOORS = (
     ("engine.machine_code",),
     ("engine.evaluate",),
     ("engine.ops",),
-    ("engine.ir", "engine.target", "engine.values", "engine.cache_directory"),
+    ("engine.host_functions", "engine.ir", "engine.target", "engine.values", "engine.cache_directory"),
     (
         "engine.compiler_options",
         "engine.errors",

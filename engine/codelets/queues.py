@@ -102,7 +102,7 @@ def _control(ring: int, index: int) -> int:
 
 
 @inner
-def _leave(call: int) -> None:
+def leave_step(call: int) -> None:
     """Makes all workers leave the step at the next jump that allows it, once they have passed one more barrier."""
     store_release(word(call, Call.STOP), LEAVE_INSIDE_STEP)
     if load_acquire(word(call, Call.LEAVE_AT)) == 0:
@@ -122,10 +122,10 @@ def _wait(call: int, ring: int, index: int, least: int) -> bool:
             if load_acquire(_control(ring, index)) >= least:
                 return True
             store_release(_control(ring, Ring.ENDED), 1)
-            _leave(call)
+            leave_step(call)
             return False
         if load_acquire(word(call, Call.STOP)) == LEAVE_INSIDE_STEP or load_acquire(word(call, Call.ABORT)) != 0:
-            _leave(call)
+            leave_step(call)
             return False
         iterations += 1
         if iterations < word(call, Call.PAUSES):
@@ -154,7 +154,7 @@ def _free_slot(parameters: int) -> int:
     slots, written = word(_control(ring, Ring.SLOTS), 0), word(_control(ring, Ring.WRITTEN), 0)
     if load_acquire(_control(ring, Ring.CLOSED)) != 0:
         store_release(_control(ring, Ring.ENDED), 1)
-        _leave(word(parameters, Queue.CALL))
+        leave_step(word(parameters, Queue.CALL))
         return -1
     if not _wait(word(parameters, Queue.CALL), ring, Ring.READ, written - slots + 1):
         return -1

@@ -110,7 +110,7 @@ class DebugExecutable(Executable):
             {self._addresses[predicate]: predicate for predicate in predicates},
             lambda buffer: self._location(buffer)[0],
             self._memory,
-            HostSide(self.program.queues, queues, self._memory),
+            HostSide(self.program, queues, self._memory),
             {id(each): ring for each, ring in zip(self._outfeeds, handed_out, strict=False)},
             self._span_elements,
             self._aside(),
@@ -128,7 +128,8 @@ class DebugExecutable(Executable):
         yield from self.program.outputs
         yield from (mark.predicate for mark in self._running.marks if mark.predicate is not None)
         for queue in self.program.queues.values():
-            yield from (queue.control, queue.call, *queue.leaves)
+            yield from (queue.control, *queue.leaves)
+        yield from (self.program.call,) if self.program.call is not None else ()
 
 
 class CheckedDebugExecutable(CheckedExecutable, DebugExecutable):

@@ -1,11 +1,11 @@
-"""The host's side of queues: a ring of one row for the tiles, filled from and drained to the real ring step by step.
+"""The host's side: its functions, and of queues a ring of one row, filled from and drained to the real ring by steps.
 
 The codelets run twice and must not take two rows: so they never see the real ring, and never have to wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from engine.codelets.queues import (
 )
 from engine.debug.memory import TileHomes
 from engine.errors import DebugError
-from engine.program.program import ComputeSet, ProgramQueue
+from engine.ir.shape import Shape
+from engine.program.program import Address, ComputeSet, Program, ProgramQueue
+from engine.program.work.host_call import HostCall
 from engine.program.work.records import Records
 from engine.runtime.rings import AnyRing, InfeedRing
 
@@ -35,11 +37,11 @@ NEVER_READ = 1 << 40
 class HostSide:
     """The rings of a call, by the control blocks of the program's queues."""
 
-    def __init__(self, queues: Mapping[str, ProgramQueue], rings: Mapping[str, AnyRing], memory: TileHomes) -> None:
+    def __init__(self, program: Program, rings: Mapping[str, AnyRing], memory: TileHomes) -> None:
         self._memory = memory
-        self._queues = {queue.control: (queue, rings[name]) for name, queue in queues.items()}
-        for queue, _ in self._queues.values():
-            memory[queue.call].load(np.zeros(queue.call.shape.dimensions, np.int64))
+        self._queues = {queue.control: (queue, rings[name]) for name, queue in program.queues.items()}
+        if program.call is not None:
+            memory[program.call].load(np.zeros(program.call.shape.dimensions, np.int64))
 
     def before(self, compute_set: ComputeSet) -> bool:
         """Provides a row where one is taken (waits for it), space where one is appended; False without any queues.
@@ -75,6 +77,29 @@ class HostSide:
                     )
             _note_wait(ring, ring.waiting == ring.slots)
             ring.append([self._memory[leaf].value() for leaf in queue.leaves])
+
+    def call(self, compute_set: ComputeSet, work: HostCall, iterations: Sequence[int]) -> None:
+        """Calls a function of the host, once. Raises its error; DebugError for operands with unwritten elements."""
+        operands = []
+        for address, shape in zip(work.operands, work.function.operands, strict=True):
+            home, cells = self._memory[address.buffer], self._cells(address, shape, iterations)
+            written = home.written()
+            if written is not None and not written[cells].all():
+                raise DebugError(
+                    f"Expected operands of compute set {compute_set.name!r} to be written. Received: unwritten "
+                    f"elements of {address.buffer.name!r}. Look at the compute sets before."
+                )
+            operands.append(home.cells[cells].view(shape.dtype).reshape(shape.dimensions))
+        results = work.function(operands)
+        for address, shape, result in zip(work.results, work.function.results, results, strict=True):
+            home, cells = self._memory[address.buffer], self._cells(address, shape, iterations)
+            home.write(cells, result.reshape(-1).view(home.cells.dtype), 0)
+
+    def _cells(self, address: Address, shape: Shape, iterations: Sequence[int]) -> np.ndarray:
+        """The numbers of an array's cells in a buffer."""
+        moved = 0 if address.moved is None else address.moved.values[iterations[address.moved.counter]]
+        item = self._memory[address.buffer].cells.dtype.itemsize
+        return np.arange(shape.bytes // item) + (address.offset + moved) // item
 
     def _control(self, queue: ProgramQueue, written: int, read: int) -> None:
         block = np.zeros(queue.control.shape.dimensions, np.int64)

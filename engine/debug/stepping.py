@@ -25,6 +25,7 @@ from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet, Program, Span
 from engine.program.syncs import Ranges
 from engine.program.work.base import Encoded
+from engine.program.work.host_call import HostCall
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executor import Column, RowKind
 
@@ -100,6 +101,10 @@ class Stepper:
             self._check_whole(buffer, title(compute_set))
             ring[step] = self.memory[buffer].value().reshape(ring.shape[1:])
             self.record.ran(compute_set, NOTHING, buffer.shape.bytes)
+            return
+        if isinstance(compute_set.work, HostCall):
+            self.host.call(compute_set, compute_set.work, iterations)
+            self.record.ran(compute_set, NOTHING, sum(shape.bytes for shape in compute_set.work.function.results))
             return
         if self.host.before(compute_set):
             uses = self._uses(compute_set, ranges)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import InternalError, InvalidFile
+from engine.errors import InternalError, InvalidFile, UnsupportedOperation
 from engine.files import indexing_checks  # noqa: F401  (registers its checks)
 from engine.files.arrays import ArrayReader, ArrayWriter, read_array_shape, write_array_shape
 from engine.files.attributes import a_list, text
@@ -20,7 +20,13 @@ from engine.files.checks import check_module
 from engine.files.container import pack, parse, unpack, write_whole
 from engine.files.modules import read_module, write_module
 from engine.ir import Module, Shape, shape_of
-from engine.ir.device_operations import queue_of, queue_operations, queue_signature
+from engine.ir.device_operations import (
+    calls_of_host_functions,
+    config_of,
+    queue_of,
+    queue_operations,
+    queue_signature,
+)
 from engine.ir.shape import ELEMENT_TYPES
 
 SUFFIX = ".poplar_exec"
@@ -100,7 +106,18 @@ def read_executable(path: str | Path) -> ExecutableFile:
 
 
 def to_bytes(file: ExecutableFile) -> bytes:
-    """The contents of the file; raises InternalError for parts that contradict each other."""
+    """The contents of the file.
+
+    Raises UnsupportedOperation for a program that calls functions of this process, InternalError for parts that
+    contradict each other.
+    """
+    call = next(calls_of_host_functions(file.module), None)
+    if call is not None:
+        raise UnsupportedOperation(
+            f"Expected a program that a file can hold. Received: one that calls the host function "
+            f"{config_of(call)['name']!r} ({call.op_name or call.name}), which lives in this process alone. Leave the "
+            f"call out of what is exported, or call the function on the results."
+        )
     _check(file)
     arrays = ArrayWriter()
     program = {

@@ -25,6 +25,7 @@ from engine.files.container import pack, parse, unpack
 from engine.files.modules import read_module, unnamed, write_module
 from engine.garbage import collector_paused
 from engine.ir import Module
+from engine.ir.device_operations import calls_of_host_functions
 from engine.machine_code.sources import ENGINE, digest_of
 
 FEWEST_INSTRUCTIONS = 1000
@@ -53,6 +54,8 @@ def prepared(
     """
     if sum(len(computation.instructions) for computation in module.computations()) < FEWEST_INSTRUCTIONS:
         return prepare(module)
+    if any(calls_of_host_functions(module)):
+        return prepare(module)  # no other process has its functions
     try:
         content = _encoded(unnamed(module))
     except InternalError:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +15,13 @@ from engine.ir.attributes import (
     SliceDimension,
     Window,
 )
+from engine.ir.device_operations import HOST_FUNCTION
 from engine.ir.module import Computation, Instruction, Module
 from engine.ir.opcodes import inferred_shape
 from engine.ir.shape import AnyShape, Shape, TupleShape
+
+if TYPE_CHECKING:
+    from engine.host_functions import HostFunction
 
 
 class Builder:
@@ -193,6 +198,18 @@ class Builder:
 
     def call(self, computation: Computation, *operands: Instruction) -> Instruction:
         return self.instruction("call", computation.root.shape, operands, (computation,))
+
+    def host_function(
+        self, function: HostFunction, operands: Sequence[Instruction], results: Sequence[Shape], token: Instruction
+    ) -> Instruction:
+        """A call of a function of the host in the order of tokens, s32[]: a tuple of its results and the next token."""
+        config = json.dumps({"function": function.key, "name": function.name})
+        return self.instruction(
+            *("custom-call", TupleShape((*results, Shape("s32"))), [*operands, token]),
+            custom_call_target=HOST_FUNCTION,
+            backend_config=config,
+            custom_call_has_side_effect=True,
+        )
 
     def conditional(
         self, predicate: Instruction, branches: Sequence[Computation], arguments: Sequence[Instruction]

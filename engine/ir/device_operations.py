@@ -1,4 +1,4 @@
-"""Custom calls of the device: queues to and from the host, and collectives between replicas."""
+"""Custom calls of the device: queues to and from the host, calls of its functions, and collectives between replicas."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ INFEED = "ipu.infeed"
 """(token) -> (element leaves..., token); config {"queue": name}."""
 OUTFEED = "ipu.outfeed"
 """(leaves..., token) -> token; config {"queue": name}."""
+HOST_FUNCTION = "ipu.host_function"
+"""(arrays..., token) -> (arrays..., token): calls a function of the host; config {"function": key, "name": text}."""
 CROSS_REPLICA_SUM = "ipu.cross_replica_sum"
 BATCH_NORM = "batch_norm"
 """Marks, in the config of a cross-replica sum, a statistic of a batch normalisation."""
@@ -73,6 +75,16 @@ def config_of(instruction: Instruction) -> dict[str, Any]:
 def is_queue(instruction: Instruction) -> bool:
     """Whether it is an infeed or an outfeed."""
     return target_of(instruction) in QUEUES
+
+
+def is_host_function(instruction: Instruction) -> bool:
+    """Whether it calls a function of the host."""
+    return target_of(instruction) == HOST_FUNCTION
+
+
+def calls_of_host_functions(module: Module) -> Iterator[Instruction]:
+    """All calls of functions of the host in a module."""
+    return (i for computation in module.computations() for i in computation.instructions if is_host_function(i))
 
 
 def is_collective(instruction: Instruction) -> bool:

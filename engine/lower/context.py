@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine.codelets.queues import Call
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction, Module, Shape
 from engine.ir.affine import loop_index, pull
@@ -98,6 +99,7 @@ class Context:
         self.feeds: dict[int, Buffer] = {}
         self.variables: dict[int, Buffer] = {}
         self.queues: dict[str, ProgramQueue] = {}
+        self.call: Buffer | None = None
 
     def users(self, instruction: Instruction) -> list[Instruction]:
         """The instructions with this one's result as an operand; none for one that a lowering has created."""
@@ -116,6 +118,12 @@ class Context:
         shape = instruction.array_shape if number is None else instruction.tuple_shapes[number]
         name = instruction.name if number is None else f"{instruction.name}.{number}"
         return self.new_buffer(name, shape)
+
+    def call_block(self) -> Buffer:
+        """The block by which work that waits for the host, or calls it, sees and ends the running call."""
+        if self.call is None:
+            self.call = Buffer("call block", Shape("s64", (Call.WORDS,)), "queue")
+        return self.call
 
     def constant(self, value: np.ndarray, name: str = "constant") -> Buffer:
         from engine.ir import shape_of

@@ -57,6 +57,7 @@ def lower_module(
         *(module.name, context.compute_sets, context.feeds, context.variables, kept, shapes),
         *(context.marks, context.regions, context.queues),
         tuple(name for name in EXCEPTIONS if name in exceptions),
+        call=context.call,
     )
 
 

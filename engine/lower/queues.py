@@ -10,7 +10,6 @@ from __future__ import annotations
 from engine.codelets.build import Codelet
 from engine.codelets.queues import (
     CONTROL_LINE,
-    Call,
     Leaf,
     LeafCopy,
     Queue,
@@ -25,8 +24,9 @@ from engine.codelets.queues import (
 )
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Shape
-from engine.ir.device_operations import INFEED, QueueSignature, is_queue, queue_of, queue_signature
+from engine.ir.device_operations import INFEED, QueueSignature, is_host_function, is_queue, queue_of, queue_signature
 from engine.lower.context import Context, Value, lowering
+from engine.lower.host_calls import lower_host_function
 from engine.program.program import Address, Buffer, ComputeSet, Partition, ProgramQueue, Span, WorkEstimate
 from engine.program.work.records import Records
 
@@ -41,10 +41,12 @@ Placed = list[tuple[Buffer, Buffer]]
 
 @lowering("custom-call")
 def lower_custom_call(context: Context, instruction: Instruction) -> Value:
-    """An infeed's leaves and the token, or an outfeed's token: the operand's, as its value has no readers.
+    """An infeed's leaves and the token, an outfeed's token: the operand's, as its value has no readers; a host call.
 
     Raises UnsupportedOperation for other custom calls, ConfigurationError for a queue used with different leaves.
     """
+    if is_host_function(instruction):
+        return lower_host_function(context, instruction)
     if not is_queue(instruction):
         raise context.unsupported(instruction)
     queue = _queue(context, instruction)
@@ -75,9 +77,7 @@ def _queue(context: Context, instruction: Instruction) -> ProgramQueue:
 def _new_queue(context: Context, name: str, signature: QueueSignature) -> ProgramQueue:
     control = Buffer(f"{name} control", Shape("s64", (CONTROL_LINE * Ring.WORDS,)), "queue")
     leaves = tuple(Buffer(f"{name} leaf {k}", shape, "queue") for k, shape in enumerate(signature.shapes))
-    others = [queue.call for queue in context.queues.values()]
-    call = others[0] if others else Buffer("call block", Shape("s64", (Call.WORDS,)), "queue")
-    return ProgramQueue(signature, control, leaves, call)
+    return ProgramQueue(signature, control, leaves)
 
 
 def _described(signature: QueueSignature) -> str:
@@ -146,7 +146,7 @@ def _emit(
 ) -> None:
     """Emits one worker's part: to wait, to publish, and to copy `placed` leaves."""
     parameters = Queue(
-        call=Address(queue.call),
+        call=Address(context.call_block()),
         ring=Address(queue.control),
         slot=0 if slot is None else Address(slot),
         count=len(placed),

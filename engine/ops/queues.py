@@ -1,4 +1,4 @@
-"""Definitions of infeeds and outfeeds: rows of the queues that are bound while a module is evaluated."""
+"""Definitions of infeeds and outfeeds, rows of the queues that are bound meanwhile, and of host functions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from engine.errors import ConfigurationError, UnsupportedOperation
+from engine.host_functions import bound_function
 from engine.ir import Instruction, Shape
-from engine.ir.device_operations import INFEED, is_queue, queue_of
+from engine.ir.device_operations import INFEED, is_host_function, is_queue, queue_of
 from engine.ir.printer import print_instruction
 from engine.ops.registry import Value, definition
 
@@ -49,11 +50,16 @@ def bound(queues: Mapping[str, AnyQueue]) -> Iterator[None]:
 
 @definition("custom-call")
 def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """An infeed takes a row, an outfeed appends one; the token is returned. Raises the ring's error if it ended."""
+    """An infeed takes a row, an outfeed appends one, a host function is called; the token is returned.
+
+    Raises the ring's error if it ended, and that of the function.
+    """
+    if is_host_function(instruction):
+        return (*bound_function(instruction)(operands[:-1]), operands[-1])
     if not is_queue(instruction):
         raise UnsupportedOperation(
             f"Expected an operation the engine defines. Received: {print_instruction(instruction)}. "
-            f"Of custom calls, only infeeds and outfeeds have a definition."
+            f"Of custom calls, only infeeds, outfeeds and host functions have a definition."
         )
     *leaves, token = operands
     ring = (_bound.get() or {}).get(queue_of(instruction))

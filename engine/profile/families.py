@@ -15,6 +15,7 @@ from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.program import ComputeSet
 from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.host_call import HostCall
 from engine.program.work.records import has_codelet
 from engine.target import Target
 
@@ -46,7 +47,7 @@ def family_step(
     """Cost of a compute set that has an estimator of its own; None for all others."""
     if is_padding(compute_set):
         return SuperstepCost(0, 0, 0, 0, 0)
-    if has_codelet(compute_set.work, *STREAMS):
+    if has_codelet(compute_set.work, *STREAMS) or isinstance(compute_set.work, HostCall):
         # Streams access tile memory directly, and their time counts as the host's: one sync starts them.
         return SuperstepCost(0, 0, target.sync_cycles, 0, 0)
     estimator = next((ESTIMATORS[o] for o in compute_set.work_estimate.elements if o in ESTIMATORS), None)

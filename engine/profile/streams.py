@@ -1,10 +1,11 @@
-"""Transfers between host and chip in a step: feeds and results, and the rows of queues in each iteration."""
+"""Transfers between host and chip in a step: feeds and results, rows of queues, and arrays of host functions."""
 
 from __future__ import annotations
 
 from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
 from engine.profile.loops import runs_of
 from engine.program.program import Program
+from engine.program.work.host_call import HostCall
 from engine.program.work.records import has_codelet
 from engine.target import Target
 
@@ -19,8 +20,8 @@ def host_bytes(program: Program) -> tuple[int, int]:
 
 
 def queue_bytes(program: Program) -> tuple[int, int]:
-    """Bytes of a step from the host and to it through queues."""
-    if not program.queues:
+    """Bytes of a step from the host and to it through queues, and calls of its functions."""
+    if program.call is None:
         return 0, 0
     fed = returned = 0
     leaves = {leaf for queue in program.queues.values() for leaf in queue.leaves}
@@ -29,6 +30,9 @@ def queue_bytes(program: Program) -> tuple[int, int]:
             fed += runs * sum(span.buffer.shape.bytes for span in compute_set.reads if span.buffer in leaves)
         elif has_codelet(compute_set.work, *TO_HOST):
             returned += runs * sum(span.buffer.shape.bytes for span in compute_set.writes if span.buffer in leaves)
+        elif isinstance(compute_set.work, HostCall):
+            returned += runs * sum(shape.bytes for shape in compute_set.work.function.operands)
+            fed += runs * sum(shape.bytes for shape in compute_set.work.function.results)
     return fed, returned
 
 

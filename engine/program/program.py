@@ -126,12 +126,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class ProgramQueue:
-    """A queue of a program: buffers for its ring's control block and slots, and for the call block."""
+    """A queue of a program: buffers for its ring's control block and slots."""
 
     signature: QueueSignature
     control: Buffer
     leaves: tuple[Buffer, ...]
-    call: Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,8 @@ class Program:
     """Compute sets in order, and the buffers that are the program's interface.
 
     `feeds` and `variables` are by entry parameter number; `outputs` hold the results that are not variables.
-    `exception_names` are the floating-point exceptions to detect; `exceptions` is set once checks have been added.
+    `call` is the call block of programs that wait for the host or call it. `exception_names` are the floating-point
+    exceptions to detect; `exceptions` is set once checks have been added.
     """
 
     name: str
@@ -166,3 +166,4 @@ class Program:
     queues: dict[str, ProgramQueue] = field(default_factory=dict)
     exception_names: tuple[str, ...] = ()
     exceptions: ExceptionRecord | None = None
+    call: Buffer | None = None

@@ -43,30 +43,32 @@ def check_rings(queues: Mapping[str, QueueSignature], rings: Mapping[str, AnyRin
 
 
 class BoundQueues:
-    """The ring of each queue of a program, and the call block through which waiting codelets see the call."""
+    """The ring of each queue of a program, and its call block, if any, through which codelets see the call."""
 
-    def __init__(self, queues: Mapping[str, ProgramQueue]) -> None:
-        self._queues = dict(queues)
+    def __init__(self, queues: Mapping[str, ProgramQueue], call: Buffer | None) -> None:
+        self._queues, self._call_block = dict(queues), call
+        self._is_bound = False
         self._signatures = {name: queue.signature for name, queue in queues.items()}
         self._rings: dict[str, AnyRing] = {}
         self._call = np.zeros(Call.WORDS, np.int64)
 
     def bind(self, rings: Mapping[str, AnyRing]) -> dict[Buffer, int]:
         """The addresses that have changed since the last call; raises ConfigurationError for rings that do not fit."""
-        if len(self._rings) == len(self._queues) and all(rings.get(n) is r for n, r in self._rings.items()):
+        if self._is_bound and all(rings.get(n) is r for n, r in self._rings.items()):
             return {}
         check_rings(self._signatures, rings)
         self._rings = {name: rings[name] for name in self._queues}
-        addresses: dict[Buffer, int] = {}
+        self._is_bound = True
+        addresses = {} if self._call_block is None else {self._call_block: int(self._call.ctypes.data)}
         for name, queue in self._queues.items():
             ring = self._rings[name]
-            addresses |= {queue.call: self._call.ctypes.data, queue.control: ring.address}
+            addresses[queue.control] = ring.address
             addresses |= dict(zip(queue.leaves, ring.leaf_addresses, strict=True))
         return addresses
 
     def begin(self, state: np.ndarray) -> None:
         """Prepares rings and call block for a call with this state block."""
-        if not self._queues:
+        if self._call_block is None:
             return
         words = {Call.STOP: State.STOP, Call.LEAVE_AT: State.LEAVE_AT, Call.PASSED: State.ARRIVALS}
         for word, offset in (words | {Call.ABORT: State.ABORT}).items():

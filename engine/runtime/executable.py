@@ -48,6 +48,7 @@ from engine.runtime.executor import (
     sync_row,
 )
 from engine.runtime.feeds import RowFeed
+from engine.runtime.host_calls import HostCalls
 from engine.runtime.native_threads import codelets_of_calls
 from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.quiet import quiet_openblas
@@ -81,7 +82,8 @@ class Executable:
         self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))
         self._constants: dict[Buffer, np.ndarray] = {}
         self._variables: list[DeviceBuffer] = []
-        self._queues = BoundQueues(program.queues)
+        self._queues = BoundQueues(program.queues, program.call)
+        self._host_calls = HostCalls(program)
         self._addresses: dict[Buffer, int] = {}
         self._codelets = self._compile(progress)
         self._offset()
@@ -93,6 +95,7 @@ class Executable:
         self._work_estimate = work_estimate_of(program)
         # A program that waits for the host, or has a loop of unknown length, must stay interruptible.
         self._may_take_long = bool(program.queues) or any(region.repeats for region in program.regions)
+        self._may_take_long |= self._host_calls.run_c
         self._is_fine_grained = is_fine_grained(program)
 
     def _compile(self, progress: Progress | None) -> list[int]:
@@ -258,8 +261,8 @@ class Executable:
         the observer ended the call. An observer follows it from another thread, so it needs the outputs of all steps.
         `queues` has a ring for each of the program's queues; elements that a call does not take stay for the next one.
         Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short;
-        ConfigurationError for rings that do not fit; the error of a ring that the program has found closed, whose
-        step counts as not begun; CallTimeout at the end of the time of `limit`, with variables as
+        ConfigurationError for rings that do not fit; the error of a ring that the program has found closed, or of a
+        host function, whose step counts as not begun; CallTimeout at the end of the time of `limit`, with variables as
         after the last whole step: a loop that may take long is left between two iterations.
         """
         self._check(steps, feeds)
@@ -277,6 +280,7 @@ class Executable:
         _, state = self._workspace_for(most)
         begin_call(steps, state, observer.held if observer is not None else 0)
         self._queues.begin(state)
+        self._host_calls.begin()
         try:
             if observer is None:
                 self._run_workers(most, steps, outputs == "all", state, small, limit)
@@ -290,6 +294,7 @@ class Executable:
         finally:
             self._queues.end()
         if completed_steps(state) < steps:
+            self._host_calls.raise_failure()
             self._queues.raise_if_ended()
         del held
         return rings if outputs == "all" else [self._read(k) for k in range(len(self.program.outputs))]
@@ -309,6 +314,8 @@ class Executable:
             state=state,
             is_given=most == 1 or is_worker_count_given(),
             may_be_inline=not self._may_take_long and not state[State.HELD],
+            is_inline=self._host_calls.take_the_caller and not state[State.HELD],
+            interrupt=self._host_calls.interrupt,
             limit=limit,
         )
 

@@ -64,19 +64,23 @@ def run_in_segments(
     state: np.ndarray,
     is_given: bool = False,
     may_be_inline: bool = False,
+    is_inline: bool = False,
+    interrupt: Callable[[], None] | None = None,
     limit: TimeLimit | None = None,
 ) -> int:
     """Runs a call that `begin_call` has begun with at most `most` workers; returns how many workers ended it.
 
     Exactly as many where their number `is_given`. `table` and `scratch` return those of a number of workers. With
-    `may_be_inline` the call waits for no host, so brief ones can do without Ctrl-C. Raises what `run_table` raises.
+    `may_be_inline` the call waits for no host, so brief ones can do without Ctrl-C; with `is_inline` the calling thread
+    works in any case. `interrupt` is called when workers must leave their step. Raises what `run_table` raises.
     """
     completed = 0
     while True:
         workers = most if is_given else choice.workers(most, time.perf_counter())
         watch = SegmentWatch(choice, state, workers, most)
         # under contention the scheduler favours new threads over one that has used up its share of the cores
-        inline = may_be_inline and not choice.is_crowded and choice.step_seconds * (steps - completed) < BRIEF_SECONDS
+        brief = not choice.is_crowded and choice.step_seconds * (steps - completed) < BRIEF_SECONDS
+        inline = is_inline or (may_be_inline and brief)
         first, completed = (
             completed,
             run_segment(
@@ -84,6 +88,7 @@ def run_in_segments(
                 watch=None if is_given else watch,
                 deadline=time.monotonic_ns() + int(1e9 * BRIEF_SECONDS) if inline else 0,
                 limit=limit,
+                interrupt=interrupt,
             ),
         )
         now = time.perf_counter()

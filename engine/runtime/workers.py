@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -123,11 +124,13 @@ def run_segment(
     watch: Watch | None = None,
     deadline: int = 0,
     limit: TimeLimit | None = None,
+    interrupt: Callable[[], None] | None = None,
 ) -> int:
     """Runs the steps from `first` on of a call that `begin_call` has begun; returns how many are complete.
 
     These are fewer than `steps` only after `request_stop` or `request_change`, or when the deadline, in nanoseconds
-    of the monotonic clock, has passed. Otherwise as `run_table`. Raises CallTimeout if the time of `limit` ends first.
+    of the monotonic clock, has passed. `interrupt` is called when workers must leave their step. Otherwise as
+    `run_table`. Raises CallTimeout if the time of `limit` ends first.
     """
     if steps <= first:
         return completed_steps(state)
@@ -137,7 +140,13 @@ def run_segment(
         executor(state.ctypes.data, 0, 1, scratch.ctypes.data)
     else:
         pool = _pool(workers, scratch, state, inline, watch)
-        attend(pool, lambda impatient: request_stop(state, impatient), watch, limit)
+
+        def stop(inside_step: bool) -> None:
+            request_stop(state, inside_step)
+            if inside_step and interrupt is not None:
+                interrupt()
+
+        attend(pool, stop, watch, limit)
     if state[State.FAILED_ROW]:
         raise InternalError(
             f"Expected rows of known kinds. Received row {int(state[State.FAILED_ROW]) - 1} of the table."

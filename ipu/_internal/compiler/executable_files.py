@@ -18,6 +18,7 @@ from engine.files.executable_file import to_bytes
 from engine.files.kept import fingerprint
 from engine.files.modules import unnamed
 from engine.ir import Module, Shape
+from engine.ir.device_operations import calls_of_host_functions
 from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.config.system import current_system, executable_cache_path
 
@@ -35,10 +36,13 @@ def executable_folders() -> list[Path]:
 def store_executable(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> Path | None:
     """Stores a program in each configured folder, and returns the first folder, or None if there is none.
 
-    An existing file is kept, unless it is damaged. Raises OSError for a serialization_output_folder that
-    cannot be written; FailedPreconditionError if programs are only compiled and no folder is configured.
+    A program that calls functions of this process is not stored. An existing file is kept, unless it is damaged.
+    Raises OSError for a serialization_output_folder that cannot be written; FailedPreconditionError if programs are
+    only compiled and no folder is configured.
     """
     folders = executable_folders()
+    if any(calls_of_host_functions(module)):
+        return None  # no other process has its functions
     if not folders:
         if current_system().config.device_connection.type is DeviceConnectionType.PRE_COMPILE:
             raise tf.errors.FailedPreconditionError(

@@ -1,0 +1,31 @@
+"""Lowers calls of functions of the host: one worker calls, and all leave the step after a call that fails."""
+
+from __future__ import annotations
+
+from engine.host_functions import bound_function
+from engine.ir import Instruction
+from engine.lower.context import Context, Value
+from engine.program.program import Address, ComputeSet, Span, WorkEstimate
+from engine.program.work.host_call import HostCall
+
+
+def lower_host_function(context: Context, instruction: Instruction) -> Value:
+    """The function's results and the token, which only orders the calls. They all touch the call block, in order.
+
+    Raises ConfigurationError for a function that does not live any more.
+    """
+    function, call = bound_function(instruction), context.call_block()
+    operands = [context.buffer(operand) for operand in instruction.operands[:-1]]
+    results = [context.result_buffer(instruction, k) for k in range(len(function.results))]
+    work = HostCall(function, Address(call), tuple(map(Address, operands)), tuple(map(Address, results)))
+    context.emit(
+        ComputeSet(
+            *(f"{instruction.name}.{function.function.name}", work, 1),
+            *([Span(buffer) for buffer in (call, *operands)], [Span(buffer) for buffer in (call, *results)]),
+            work_estimate=WorkEstimate({"copy": sum(b.shape.elements for b in (*operands, *results))}),
+            op_name=instruction.op_name,
+            one_worker=True,
+        )
+    )
+    context.mark("leave", 0)
+    return (*results, context.buffer(instruction.operands[-1]))

@@ -1,0 +1,44 @@
+"""Calls of functions of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.codelets.host_call import HostCallBlock, host_call
+from engine.codelets.record import block
+from engine.host_functions import BoundFunction
+from engine.program.buffer import Address
+from engine.program.work.base import Encoded, Footprint, Work
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall(Work):
+    """One call of a function on whole arrays, in place. `call` is the call block, by which a failure ends the step."""
+
+    function: BoundFunction
+    call: Address
+    operands: tuple[Address, ...]
+    results: tuple[Address, ...]
+
+    def footprints(self) -> Iterator[Footprint]:
+        """All of each array."""
+        for arrays, shapes, writes in (
+            (self.operands, self.function.operands, False),
+            (self.results, self.function.results, True),
+        ):
+            for address, shape in zip(arrays, shapes, strict=True):
+                if address.buffer.kind != "constant":
+                    yield Footprint(address, 0, shape.bytes, writes)
+
+    def encode(self) -> Encoded:
+        """The addresses of the function and of its arrays."""
+        function = self.function
+        head = HostCallBlock(
+            call=self.call,
+            function=function.address,
+            data=function.data,
+            status=function.status,
+            operands=len(self.operands),
+        )
+        return Encoded.of(host_call, block(head, [*self.operands, *self.results]))

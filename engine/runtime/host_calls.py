@@ -1,0 +1,47 @@
+"""Calls of functions of the host in a program: where they run, how they are interrupted, the errors they leave."""
+
+from __future__ import annotations
+
+from engine.program.program import ComputeSet, Program
+from engine.program.work.host_call import HostCall
+
+
+class HostCalls:
+    """The calls of host functions in the compute sets of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self._functions = [each.work.function for each in program.compute_sets if isinstance(each.work, HostCall)]
+        self.run_c = any(not each.function.needs_gil for each in self._functions)
+        """Whether C code runs, during which no signal is handled."""
+        self.take_the_caller = (
+            any(each.function.needs_gil for each in self._functions)
+            and not program.queues
+            and all(
+                any(map(_runs_python, program.compute_sets[region.begin : region.end]))
+                for region in program.regions
+                if region.long
+            )
+        )
+        """Whether the calling thread should be the worker that calls, as signals and thread-local data are there.
+
+        Not in programs that may run for long without calling Python: it would not see a signal.
+        """
+
+    def begin(self) -> None:
+        """Prepares for a call of the program."""
+        for each in self._functions:
+            each.begin()
+
+    def interrupt(self) -> None:
+        """Asks the function that is running to end."""
+        for each in self._functions:
+            each.interrupt()
+
+    def raise_failure(self) -> None:
+        """Raises the error of the function that has ended a step."""
+        for each in self._functions:
+            each.raise_failure()
+
+
+def _runs_python(compute_set: ComputeSet) -> bool:
+    return isinstance(compute_set.work, HostCall) and compute_set.work.function.function.needs_gil
