@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 
 from engine.errors import ConfigurationError
-from engine.ir import Instruction, Shape
+from engine.ir import Instruction
 from engine.ir.builder import Builder
 from engine.ir.device_operations import (
     ALL_GATHER,
@@ -41,21 +41,22 @@ def meet(b: Builder, collective: Instruction, copies: Copies) -> list[Instructio
             f"{_position(collective)}. Nearest: {_nearest_divisor(replicas, size)}."
         )
     groups = [copies[start : start + size] for start in range(0, replicas, size)]
-    match target:
-        case str() if target == CROSS_REPLICA_SUM:
-            return [result for group in groups for result in [_added(b, group)] * size]
-        case str() if target == CROSS_REPLICA_MEAN:
-            return [result for group in groups for result in [_mean(b, group)] * size]
-        case str() if target == ALL_GATHER:
-            return [result for group in groups for result in [stacked(b, group)] * size]
-    assert target == REDUCE_SCATTER
-    return [result for group in groups for result in _reduce_scatter(b, collective, config["operation"], group)]
+    if target == REDUCE_SCATTER:
+        return [result for group in groups for result in _reduce_scatter(b, collective, config["operation"], group)]
+    combined = {CROSS_REPLICA_SUM: _added, CROSS_REPLICA_MEAN: _mean, ALL_GATHER: stacked}[str(target)]
+    return [result for group in groups for result in [combined(b, group)] * size]
 
 
 def stacked(b: Builder, copies: Copies) -> Instruction:
     """The copies along a new first dimension."""
     rows = [b.reshape(copy, (1, *copy.array_shape.dimensions)) for copy in copies]
     return b.concatenate(rows, 0) if len(rows) > 1 else rows[0]
+
+
+def unstacked(b: Builder, rows: Instruction, number: int) -> Instruction:
+    """One of stacked copies."""
+    dimensions = rows.array_shape.dimensions[1:]
+    return b.reshape(b.slice(rows, (number, number + 1), *((0, size) for size in dimensions)), dimensions)
 
 
 def _added(b: Builder, copies: Copies) -> Instruction:
@@ -143,12 +144,8 @@ def _reduced(b: Builder, collective: Instruction, operation: str, copies: Copies
         )
     opcode, before = OPERATIONS[operation]
     total = _folded(b, opcode, [before(b, copy) for copy in copies] if before else copies)
-    element_type = copies[0].array_shape.element_type
-    return (
-        total
-        if total.array_shape == Shape(element_type, total.array_shape.dimensions)
-        else b.convert(total, element_type)
-    )
+    same = total.shape == copies[0].shape
+    return total if same else b.convert(total, copies[0].array_shape.element_type)
 
 
 def _nearest_divisor(number: int, wanted: int) -> int:

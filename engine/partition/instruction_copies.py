@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from engine.ir import Instruction
 from engine.ir.builder import Builder
 from engine.ir.module import topological
 from engine.passes.rewriting import changed
+
+
+def add_copy(builder: Builder, instruction: Instruction, operands: Iterable[Instruction]) -> Instruction:
+    """Adds a copy of an instruction with other operands."""
+    builder.instructions.append(changed(instruction, operands=operands))
+    return builder.instructions[-1]
 
 
 class Copies:
@@ -36,7 +42,5 @@ class Copies:
         for each in topological([instruction]) if needed else ():
             if each in needed:
                 # New objects, even if nothing changes: no instruction may belong to two computations.
-                copy = changed(each, operands=[self._new[operand] for operand in each.operands])
-                self._builder.instructions.append(copy)
-                self._new[each] = copy
+                self._new[each] = add_copy(self._builder, each, [self._new[operand] for operand in each.operands])
         return self._new[instruction]

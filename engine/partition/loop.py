@@ -4,56 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import numpy as np
-
-from engine.ir import Instruction, Module, Shape, TupleShape
+from engine.ir import Instruction, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.module import topological
 from engine.partition.accumulation import Accumulation
 from engine.partition.instruction_copies import Copies
-from engine.partition.loop_attributes import attributes_of_loop
-from engine.partition.marks import Cut, accumulator_of
+from engine.partition.loop_state import COUNTER, Loop
+from engine.partition.marks import accumulator_of
 from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.synchronised_copies import CopiesTogether
-from engine.passes.loops.rebuilding import with_own_names
 
 
-class MicroBatchLoop:
-    """Adds the loop to the entry computation and holds its results.
-
-    `reduced` has the replacement of each mark, `last` those of values of the last micro-batch, `moved` the new value of
-    each variable by its parameter's number, or of all its replicas' rows.
-    """
-
-    def __init__(
-        self, entry: Builder, module: Module, roles: Sequence[str], accumulation: Accumulation, parts: Cut
-    ) -> None:
-        self.entry, self.module, self.roles = entry, module, roles
-        self.accumulation, self.parts = accumulation, parts
-        self.initial: list[Instruction] = []
-        self.following: list[Instruction] = []
-        self.reduced: dict[Instruction, Instruction] = {}
-        self.last: dict[Instruction, Instruction] = {}
-        self.moved: dict[int, Instruction] = {}
+class MicroBatchLoop(Loop):
+    """The loop whose iteration is one micro-batch, or one of each replica that normalises together."""
 
     def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
         """Adds the loop over micro-batches, given the entry's parameters and those of the replicas' rows."""
-        entry, parts = self.entry, self.parts
-        counter = self._add(entry.constant(0, INDEX))
-        gradients = [self._add(self._zeros(mark, accumulator_of(mark))) for mark in parts.marks]
-        states = {number: self._add(rows.get(number, parameters[number])) for number in parts.moving}
-        lasts = [self._add(self._zeros(value, value.array_shape.element_type)) for value in parts.last]
+        parts = self.parts
+        self.add_counter()
+        accumulators = {mark: mark.array_shape.with_type(accumulator_of(mark)) for mark in parts.marks}
+        gradients = {mark: self.add(self.zeros(shape)) for mark, shape in accumulators.items()}
+        states = {number: self.add(rows.get(number, parameters[number])) for number in parts.moving}
+        lasts = {value: self.add(self.zeros(value.array_shape)) for value in parts.last}
         needed = set(topological([*(m.operands[0] for m in parts.marks), *parts.moving.values(), *parts.last]))
         given = {
-            p: self._add(parameters[p["parameter_number"]])
+            p: self.add(parameters[p["parameter_number"]])
             for p in self.module.entry.parameters
             if p in needed and p["parameter_number"] not in parts.moving
         }
-        shape = TupleShape(tuple(i.shape for i in self.initial))
-        body = _LoopBody(shape, self.accumulation, counter)
+        body = _LoopBody(self.shape, self.accumulation)
         of, last = self._copies(body, given, states, set(rows)), len(body.micro_batches) - 1
-        following = {counter: body.next_iteration()}
-        for mark, place in zip(parts.marks, gradients, strict=True):
+        following = {COUNTER: body.next_iteration()}
+        for mark, place in gradients.items():
             total = body.element(place)
             for k, micro_batch in enumerate(body.micro_batches):
                 total = micro_batch.accumulated(mark, total, of(k, mark.operands[0]))
@@ -64,15 +46,11 @@ class MicroBatchLoop:
                 value = of(k, parts.moving[number])
                 state = micro_batch.with_row(state, value) if number in rows else value
             following[place] = state
-        for value, place in zip(parts.last, lasts, strict=True):
+        for value, place in lasts.items():
             following[place] = of(last, value)
-        loop = self._while(body, shape, following)
-        for mark, place in zip(parts.marks, gradients, strict=True):
-            total = entry.get_tuple_element(loop, place)
-            same = total.shape == mark.shape
-            self.reduced[mark] = total if same else entry.convert(total, mark.array_shape.element_type)
-        self.last = {v: entry.get_tuple_element(loop, place) for v, place in zip(parts.last, lasts, strict=True)}
-        self.moved = {number: entry.get_tuple_element(loop, place) for number, place in states.items()}
+        elements = {place: following.get(place) or body.element(place) for place in range(len(self.initial))}
+        iterations = self.accumulation.micro_batches // self.accumulation.together
+        self.take_results(self.add_while(body.builder, elements, iterations), gradients, lasts, states)
 
     def _copies(
         self, body: _LoopBody, given: Mapping[Instruction, int], states: Mapping[int, int], rows: Collection[int]
@@ -98,38 +76,15 @@ class MicroBatchLoop:
     def _is_feed(self, parameter: Instruction) -> bool:
         return self.roles[parameter["parameter_number"]] == "feed"
 
-    def _add(self, initial: Instruction) -> int:
-        """Adds an element to the loop's state; returns its index."""
-        self.initial.append(initial)
-        return len(self.initial) - 1
-
-    def _zeros(self, like: Instruction, element_type: str) -> Instruction:
-        shape = like.array_shape
-        zero = np.zeros((), Shape(element_type).dtype)
-        return self.entry.splat(zero, shape.dimensions, element_type)
-
-    def _while(self, body: _LoopBody, shape: TupleShape, following: dict[int, Instruction]) -> Instruction:
-        elements = [following.get(place) or body.element(place) for place in range(len(self.initial))]
-        condition = Builder("more_micro_batches")
-        counted = condition.get_tuple_element(condition.parameter_of(shape), body.counter)
-        limit = condition.constant(self.accumulation.micro_batches // self.accumulation.together, INDEX)
-        called = (
-            with_own_names(body.builder.build(body.builder.tuple(*elements))),
-            condition.build(condition.compare(counted, limit, "LT")),
-        )
-        initial = self.entry.tuple(*self.initial)
-        return self.entry.instruction("while", shape, (initial,), called, **attributes_of_loop(self.module))
-
 
 class _LoopBody:
     """The body of the loop, its state and its micro-batches."""
 
-    def __init__(self, shape: TupleShape, accumulation: Accumulation, counter: int) -> None:
+    def __init__(self, shape: TupleShape, accumulation: Accumulation) -> None:
         self.builder = Builder("micro_batch")
-        self.counter = counter
         self._state = self.builder.parameter_of(shape)
         self._elements: dict[int, Instruction] = {}
-        self.iteration = self.element(counter)
+        self.iteration = self.element(COUNTER)
         self.micro_batches = [MicroBatch(self.builder, accumulation, index) for index in self._indices(accumulation)]
 
     def element(self, place: int) -> Instruction:

@@ -16,11 +16,11 @@ from typing import Any, Literal
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.partition.crossings import PartPlan
+from engine.partition.instruction_copies import add_copy
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.stages import Placement
 from engine.partition.taken_branches import taken, up_to
 from engine.passes.loops.rebuilding import with_own_names
-from engine.passes.rewriting import changed
 
 Key = tuple[str, Any]
 SMALL = 1024
@@ -138,8 +138,7 @@ class _Step:
         for value in plan.reads:
             new[value] = self._parameter(("value", value), value.array_shape, "feed", value)
         for each in plan.copied:
-            new[each] = changed(each, operands=[new[operand] for operand in each.operands])
-            builder.instructions.append(new[each])
+            new[each] = add_copy(builder, each, [new[operand] for operand in each.operands])
         self.results += [(("value", value), new[value]) for value in (*plan.crossings, *plan.last)]
         for number in plan.states:
             if ("variable", number) not in self.keys:
@@ -165,8 +164,7 @@ class _Step:
                 same = shape == each.array_shape
                 new[each] = total if same else self.builder.convert(total, each.array_shape.element_type)
             else:
-                new[each] = changed(each, operands=[new[operand] for operand in each.operands])
-                self.builder.instructions.append(new[each])
+                new[each] = add_copy(self.builder, each, [new[operand] for operand in each.operands])
         self.results = [(("variable", number), new[value]) for number, value in values.items()]
         return self._step("update", stage)
 

@@ -13,12 +13,11 @@ from engine.partition.pipeline_loop import PipelineLoop
 from engine.partition.pipeline_part import Outputs
 from engine.partition.pipeline_report import PipelineReport, report_on
 from engine.partition.recomputation import plans_by_part
-from engine.partition.repeat import Repeated, Repetition
-from engine.partition.replicas import kinds_of
+from engine.partition.repeat import BEFORE_STAGES, Repetition
+from engine.partition.replicas import Replicated, kinds_of
 from engine.partition.schedule import Recomputation, Schedule, ScheduleKind, devices_of, make_schedule
 from engine.partition.schedule_checks import check_count, check_pipeline, recomputation_of
 from engine.partition.stage_options import StageOptions
-from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.stages import Placement, place
 from engine.partition.storage import Storage
 from engine.passes.run_passes import run_passes
@@ -77,8 +76,8 @@ class PipelineSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipelined(Repeated):
-    """A step that is a pipeline, like `Repeated`: its schedule, its report on stored values, its source."""
+class Pipelined(Replicated):
+    """A step that is a pipeline, like `Replicated`: its schedule, its report on stored values, its source."""
 
     schedule: Schedule
     report: PipelineReport
@@ -94,37 +93,19 @@ def pipeline(
     once: Collection[int] = (),
     metrics: Collection[int] = (),
     names: Mapping[int, str] | None = None,
+    training: bool = True,
 ) -> Pipelined:
     """The step that makes one update from `steps * replicas` of the batches of `module`, which was traced with marks.
 
-    Parameters, `once`, `metrics` and `names` are as for `repeat`. Raises the errors of `Pipelining.make_schedule`, and
-    ConfigurationError for steps that cannot be cut at their gradients or into their stages.
+    Parameters, `once`, `metrics` and `names` are as for `repeat`. If not `training`, the step has no update, and its
+    results have a leading axis of all micro-batches, in order, or are sums. Raises the errors of
+    `Pipelining.make_schedule`, and ConfigurationError for steps that cannot be cut at their gradients or into their
+    stages.
     """
-    schedule = pipelining.make_schedule(training=True)
+    schedule = pipelining.make_schedule(training)
     module = run_passes(module, BEFORE_STAGES)
-    parts = cut(module, roles, once, names or {})
-    outputs: Outputs = "sum" if pipelining.accumulate_outputs else "last"
-    return pipelined(
-        module, roles, pipelining, schedule=schedule, parts=parts, outputs=outputs, metrics=metrics, names=names or {}
-    )
-
-
-def inference_pipeline(
-    module: Module,
-    roles: Sequence[str],
-    pipelining: Pipelining,
-    *,
-    metrics: Collection[int] = (),
-    names: Mapping[int, str] | None = None,
-) -> Pipelined:
-    """The same for a step without an update. Results have a leading axis of all micro-batches, in order, or are sums.
-
-    Raises as `pipeline`.
-    """
-    schedule = pipelining.make_schedule(training=False)
-    module = run_passes(module, BEFORE_STAGES)
-    parts = cut(module, roles, (), names or {}, training=False)
-    outputs: Outputs = "sum" if pipelining.accumulate_outputs else "all"
+    parts = cut(module, roles, once, names or {}, training=training)
+    outputs: Outputs = "sum" if pipelining.accumulate_outputs else "last" if training else "all"
     return pipelined(
         module, roles, pipelining, schedule=schedule, parts=parts, outputs=outputs, metrics=metrics, names=names or {}
     )

@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.attributes import HOLDS_ANYTHING
 from engine.ir.builder import Builder
 from engine.partition.accumulation import Accumulation
 from engine.partition.crossings import PartPlan
-from engine.partition.loop_attributes import attributes_of_loop
+from engine.partition.loop_state import COUNTER, Loop
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.pipeline_part import Outputs, Places, add_part
@@ -65,8 +63,8 @@ def waiting(items: Sequence[Item]) -> dict[Instruction, int]:
     return waits
 
 
-class PipelineLoop:
-    """Adds the loop to the entry computation and holds its results, as `MicroBatchLoop` does."""
+class PipelineLoop(Loop):
+    """The loop whose iteration is a period of a schedule."""
 
     def __init__(
         self,
@@ -80,50 +78,31 @@ class PipelineLoop:
         schedule: Schedule,
         outputs: Outputs = "last",
     ) -> None:
-        self.entry, self.module, self.roles = entry, module, roles
-        self.accumulation, self.parts = accumulation, parts
+        super().__init__(entry, module, roles, accumulation, parts)
         self.items = items_of(schedule, plans, accumulation.replicas)
         self.total = accumulation.micro_batches
         self.iterations = self.total + max(item.delay for item in self.items)
         self.places = Places(outputs)
-        self.initial: list[Instruction] = []
-        self.reduced: dict[Instruction, Instruction] = {}
-        self.last: dict[Instruction, Instruction] = {}
-        self.moved: dict[int, Instruction] = {}
 
     def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
         """Adds the loop, given the entry's parameters and those of the replicas' rows."""
-        entry, parts, places = self.entry, self.parts, self.places
-        counter = self._add(entry.constant(0, INDEX))
+        parts, places = self.parts, self.places
+        self.add_counter()
         places.rows = set(rows)
         for mark in parts.marks:
-            places.gradients[mark] = self._add(self._zeros(mark.array_shape.with_type(accumulator_of(mark))))
+            places.gradients[mark] = self.add(self.zeros(mark.array_shape.with_type(accumulator_of(mark))))
         for number in parts.moving:
-            places.states[number] = self._add(rows.get(number, parameters[number]))
+            places.states[number] = self.add(rows.get(number, parameters[number]))
         for value in parts.last:
             leading = (self.total,) if places.outputs == "all" else ()
-            places.lasts[value] = self._add(self._zeros(value.array_shape, leading))
+            places.lasts[value] = self.add(self.zeros(value.array_shape, leading))
         given = {p for item in self.items for p in (*item.plan.feeds, *item.plan.shared)}
         for parameter, new in zip(self.module.entry.parameters, parameters, strict=True):
             if parameter in given:
-                places.given[parameter] = self._add(new)
+                places.given[parameter] = self.add(new)
         if self.iterations > self.total:
             self._add_crossings()
-        loop = self._while(counter)
-        for mark, place in places.gradients.items():
-            total = entry.get_tuple_element(loop, place)
-            same = total.shape == mark.shape
-            self.reduced[mark] = total if same else entry.convert(total, mark.array_shape.element_type)
-        self.last = {value: entry.get_tuple_element(loop, place) for value, place in places.lasts.items()}
-        self.moved = {number: entry.get_tuple_element(loop, place) for number, place in places.states.items()}
-
-    def _add(self, initial: Instruction) -> int:
-        """Adds an element to the loop's state; returns its index."""
-        self.initial.append(initial)
-        return len(self.initial) - 1
-
-    def _zeros(self, shape: Shape, leading: tuple[int, ...] = ()) -> Instruction:
-        return self.entry.splat(np.zeros((), shape.dtype), (*leading, *shape.dimensions), shape.element_type)
+        self.take_results(self._while(), places.gradients, places.lasts, places.states)
 
     def _add_crossings(self) -> None:
         """One ring per value serves all its readers; a value that all read before the next is written needs no ring."""
@@ -131,21 +110,20 @@ class PipelineLoop:
         places.depths = {value: depth for value, depth in waits.items() if depth > 1}
         for value in waits:
             if value not in places.depths:
-                places.holders[value] = self._add(self._anything(value.array_shape))
+                places.holders[value] = self.add(self._anything(value.array_shape))
         for value, depth in places.depths.items():
             shape = value.array_shape
-            places.rings[value] = self._add(self._anything(shape.with_dimensions((depth, *shape.dimensions))))
+            places.rings[value] = self.add(self._anything(shape.with_dimensions((depth, *shape.dimensions))))
 
     def _anything(self, shape: Shape) -> Instruction:
         zero = self.entry.constant(0, shape.element_type)
         return self.entry.instruction("broadcast", shape, (zero,), (), dimensions=(), **{HOLDS_ANYTHING: True})
 
-    def _while(self, counter: int) -> Instruction:
-        shape = TupleShape(tuple(i.shape for i in self.initial))
+    def _while(self) -> Instruction:
         body = Builder("pipeline_turn")
-        state = body.parameter_of(shape)
+        state = body.parameter_of(self.shape)
         elements = {place: body.get_tuple_element(state, place) for place in range(len(self.initial))}
-        index = elements[counter]
+        index = elements[COUNTER]
         if self.iterations == self.total:
             iteration, before = MicroBatch(body, self.accumulation, index), dict(elements)
             crossed: dict[Instruction, Instruction] = {}
@@ -156,14 +134,8 @@ class PipelineLoop:
         else:
             for item in self.items:
                 self._branch(body, item, index, elements)
-        elements[counter] = body.add(index, body.constant(1, INDEX))
-        root = body.tuple(*(elements[place] for place in range(len(self.initial))))
-        condition = Builder("more_turns")
-        counted = condition.get_tuple_element(condition.parameter_of(shape), counter)
-        test = condition.compare(counted, condition.constant(self.iterations, INDEX), "LT")
-        called = (with_own_names(body.build(root)), condition.build(test))
-        initial = self.entry.tuple(*self.initial)
-        return self.entry.instruction("while", shape, (initial,), called, **attributes_of_loop(self.module))
+        elements[COUNTER] = body.add(index, body.constant(1, INDEX))
+        return self.add_while(body, elements, self.iterations)
 
     def _branch(self, body: Builder, item: Item, index: Instruction, elements: dict[int, Instruction]) -> None:
         """Runs a part if it has a micro-batch in this iteration; afterwards `elements` has the new values."""

@@ -9,9 +9,9 @@ from typing import Literal
 from engine.ir import Instruction
 from engine.ir.builder import Builder
 from engine.partition.crossings import PartPlan
+from engine.partition.instruction_copies import add_copy
 from engine.partition.marks import Cut
 from engine.partition.micro_batch import INDEX, MicroBatch
-from engine.passes.rewriting import changed
 
 Outputs = Literal["last", "all", "sum"]
 """Treatment of the micro-batches' results: the last one's, all with a leading axis, or their sum."""
@@ -74,8 +74,7 @@ def add_part(
         state = elements[places.states[number]]
         new[parameter] = iteration.row(state) if number in places.rows else state
     for each in plan.copied:
-        new[each] = changed(each, operands=[new[operand] for operand in each.operands])
-        builder.instructions.append(new[each])
+        new[each] = add_copy(builder, each, [new[operand] for operand in each.operands])
     following: dict[int, Instruction] = {}
     for value in plan.crossings:
         made = new[plan.stands_for.get(value, value)]

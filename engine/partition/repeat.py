@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
+from engine.ir.device_operations import OUTFEED, target_of
 from engine.partition.accumulation import Accumulation
 from engine.partition.batch_norm_groups import statistics
-from engine.partition.instruction_copies import Copies
+from engine.partition.collectives import unstacked
+from engine.partition.instruction_copies import Copies, add_copy
 from engine.partition.loop import MicroBatchLoop
+from engine.partition.loop_state import Loop
 from engine.partition.marks import Cut, cut
-from engine.partition.replicas import Kind, kinds_of
-from engine.partition.update_queues import enqueue_for_replicas
+from engine.partition.replicas import Kind, Replicated, kinds_of
+from engine.partition.taken_branches import up_to
 from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls
+from engine.passes.loops.flat_state import flatten_loop_states
+from engine.passes.loops.prune_state import prune_loop_states
 from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.run_passes import Pass, run_passes
 from engine.passes.simplify_shapes import simplify_shapes
 
 BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)
 """Passes that expose marks and updates: TensorFlow puts reshapes around every assignment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """A step of several micro-batches.
-
-    Parameters have the numbers of the original step's, feeds the rows of all micro-batches (a scalar becomes a vector).
-    New variables come after them, [replicas, ...]: the replicas' own values of the variables numbered `rows`.
-    """
-
-    module: Module
-    roles: list[str]
-    rows: tuple[int, ...]
+BEFORE_STAGES: tuple[Pass, ...] = (
+    *BEFORE,
+    # Arrays, not tuples, cross between stages; the lists that TensorFlow's loops keep for their gradients are tuples.
+    flatten_loop_states,
+    inline_calls,
+    dead_code,
+    # Weights that loops only read come from the variables, so they are not kept for each micro-batch.
+    prune_loop_states,
+    inline_calls,
+    dead_code,
+)
+"""Passes that bring a step into a form that can be cut into stages."""
 
 
 def repeat(
@@ -47,7 +49,7 @@ def repeat(
     once: Collection[int] = (),
     metrics: Collection[int] = (),
     names: Mapping[int, str] | None = None,
-) -> Repeated:
+) -> Replicated:
     """The step that makes one update from `accumulation.micro_batches` of the batches of `module`.
 
     `once` and `metrics` are the numbers of parameters that belong to the optimizer, and to metrics; `names` those of
@@ -73,17 +75,6 @@ def _check_statistics(module: Module) -> None:
         )
 
 
-class Loop(Protocol):
-    """Adds a loop to an entry computation and holds its results, as `MicroBatchLoop` describes them."""
-
-    reduced: dict[Instruction, Instruction]
-    last: dict[Instruction, Instruction]
-    moved: dict[int, Instruction]
-
-    def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
-        """Adds the loop, given the entry's parameters and those of the replicas' rows."""
-
-
 class Repetition:
     """Builds the new entry computation: parameters, loop, update part."""
 
@@ -94,7 +85,7 @@ class Repetition:
         self.rows = tuple(number for number, kind in kinds.items() if kind == "rows")
         self.entry = Builder(module.entry.name)
 
-    def run(self, loop: Loop) -> Repeated:
+    def run(self, loop: Loop) -> Replicated:
         """The step around a loop that has been built for `entry`."""
         old = self.module.entry.parameters
         parameters = [self.entry.parameter_of(self._parameter_shape(p)) for p in old]
@@ -104,10 +95,12 @@ class Repetition:
         loop.run(parameters, rows)
         known = dict(zip(old, parameters, strict=True))
         copies = Copies(self.entry, {**known, **loop.reduced, **loop.last})
-        enqueue_for_replicas(self.entry, copies, self.parts.updates.values(), self.accumulation.replicas)
+        if self.accumulation.replicas > 1:
+            self._enqueue_for_replicas(copies)
         aliases, results = self.module.aliases, {}
         for number, state in loop.moved.items():
-            results[aliases[number]] = self._first(state) if number in rows else state
+            # The host reads replica 0's row.
+            results[aliases[number]] = unstacked(self.entry, state, 0) if number in rows else state
         for number, value in self.parts.updates.items():
             results[aliases[number]] = copies.of(value)
         for index, value in self.parts.outputs.items():
@@ -117,13 +110,18 @@ class Repetition:
         root = self.entry.tuple(*ordered, *(loop.moved[number] for number in rows))
         computation = with_own_names(self.entry.build(root))
         roles = [*self.roles, *["variable"] * len(rows)]
-        return Repeated(Module(self.module.name, computation, {**aliases, **new_aliases}), roles, self.rows)
+        return Replicated(Module(self.module.name, computation, {**aliases, **new_aliases}), roles, self.rows)
 
-    def _first(self, rows: Instruction) -> Instruction:
-        """Replica 0's row, which the host reads."""
-        dimensions = rows.array_shape.dimensions[1:]
-        row = self.entry.slice(rows, (0, 1), *((0, size) for size in dimensions))
-        return self.entry.reshape(row, dimensions)
+    def _enqueue_for_replicas(self, copies: Copies) -> None:
+        """Adds each outfeed that updates depend on once for each replica: each enqueues, as on a chip."""
+        for outfeed in up_to(self.parts.updates.values(), copies.known()):
+            if target_of(outfeed) != OUTFEED or outfeed in copies.known():
+                continue
+            *leaves, token = [copies.of(operand) for operand in outfeed.operands]
+            for _ in range(self.accumulation.replicas):
+                call = add_copy(self.entry, outfeed, [*leaves, token])
+                token = call if isinstance(call.shape, Shape) else self.entry.get_tuple_element(call, 0)
+            copies.stand_for(outfeed, call)
 
     def _parameter_shape(self, parameter: Instruction) -> Shape:
         shape = parameter.array_shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from engine.ir.device_operations import (
 )
 from engine.ir.floating_point import REPLICAS, VARYING
 from engine.partition.collectives import meet, stacked
+from engine.partition.instruction_copies import add_copy
 from engine.partition.uniformity import Differing, LoopKinds, Uniformity, element_range, is_ordered, leaf_shapes
 from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.rewriting import changed
@@ -101,12 +102,7 @@ class ReplicaCopies:
     def _copy(self, instruction: Instruction, operands: Sequence[Value], place: int) -> Instruction:
         shapes = [operand.shape for operand in instruction.operands]
         taken = [self._joined(shape, value, place) for shape, value in zip(shapes, operands, strict=True)]
-        return self._add(instruction, taken)
-
-    def _add(self, like: Instruction, operands: Iterable[Instruction]) -> Instruction:
-        copy = changed(like, operands=operands)
-        self.b.instructions.append(copy)
-        return copy
+        return add_copy(self.b, instruction, taken)
 
     def _joined(self, shape: AnyShape, value: Value, place: int) -> Instruction:
         """One replica's copy of a value, a tuple if that is its shape."""
@@ -129,7 +125,7 @@ class ReplicaCopies:
         (state,) = operands[0]
         if state.kind is not Differing.STATE or self.uniformity.replicas == 1:
             return self._copied(instruction, operands)
-        calls = [self._add(instruction, [self._folded(state.of(0), replica)]) for replica in self.replicas]
+        calls = [add_copy(self.b, instruction, [self._folded(state.of(0), replica)]) for replica in self.replicas]
         following = self.b.get_tuple_element(calls[0], 0)
         if self.replicas[0] != 0:
             following = self._folded(following, self.replicas[0])
@@ -173,7 +169,7 @@ class ReplicaCopies:
             taken = [leaf.of(0) for (leaf,) in leaves]
         else:
             taken = [stacked(self.b, [leaf.of(place) for place in self.replicas]) for (leaf,) in leaves]
-        call = self._add(instruction, [*taken, token.of(0)])
+        call = add_copy(self.b, instruction, [*taken, token.of(0)])
         return [Held(Differing.STATE, (each,)) for each in self._leaves(call)]
 
     def _in_sequence(self, instruction: Instruction, operands: list[Value]) -> Value:
@@ -182,7 +178,7 @@ class ReplicaCopies:
         following, results = token.of(0), []
         for place in range(len(self.replicas)):
             taken = [self._joined(o.shape, v, place) for o, v in zip(instruction.operands, leaves, strict=False)]
-            *elements, following = self._leaves(self._add(instruction, [*taken, following]))
+            *elements, following = self._leaves(add_copy(self.b, instruction, [*taken, following]))
             results.append(elements)
         held = [Held(self.uniformity.different, copies) for copies in zip(*results, strict=True)]
         return [*held, Held(Differing.STATE, (following,))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from engine.errors import ConfigurationError
@@ -12,6 +13,20 @@ from engine.partition.marks import Cut
 from engine.partition.uniformity import is_ordered
 
 Kind = Literal["shared", "rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """A step of several replicas, micro-batches or both.
+
+    Parameters and results have the numbers of the original step's; a result that differs between replicas is replica
+    0's. Feeds have the rows of all micro-batches (a scalar becomes a vector), if there are several. New variables come
+    after them, [replicas, ...]: the replicas' own values of the variables numbered `rows`.
+    """
+
+    module: Module
+    roles: list[str]
+    rows: tuple[int, ...]
 
 
 def kinds_of(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.partition.accumulation_iterations import without_accumulation_iterations
-from engine.partition.collectives import stacked
+from engine.partition.collectives import stacked, unstacked
 from engine.partition.replica_copies import Held, ReplicaCopies, Value
+from engine.partition.replicas import Replicated
 from engine.partition.uniformity import Differing, Uniformity
 from engine.passes.common_subexpressions import common_subexpressions
 from engine.passes.dead_code import dead_code
@@ -21,20 +21,6 @@ from engine.passes.simplify_shapes import simplify_shapes
 
 BEFORE: tuple[Pass, ...] = (without_accumulation_iterations, inline_calls, dead_code)
 AFTER: tuple[Pass, ...] = (inline_calls, common_subexpressions, simplify_shapes, dead_code)
-
-
-@dataclass(frozen=True, slots=True)
-class Replicated:
-    """A program of several replicas.
-
-    Parameters and results have the numbers of the original program's; a result that differs between replicas is
-    replica 0's. New variables come after them, [replicas, ...]: the replicas' own values of the
-    variables numbered `rows`.
-    """
-
-    module: Module
-    roles: list[str]
-    rows: tuple[int, ...]
 
 
 def replicate(
@@ -91,11 +77,8 @@ class _Replication:
         shape = variable.array_shape
         parameter = self.entry.parameter_of(shape.with_dimensions((self.replicas, *shape.dimensions)))
         parameter.name, parameter.op_name = f"{variable.name}.rows", self.names.get(number, variable.op_name)
-        copies = []
-        for replica in range(self.replicas):
-            row = self.entry.slice(parameter, (replica, replica + 1), *((0, size) for size in shape.dimensions))
-            copies.append(self.entry.reshape(row, shape.dimensions))
-        return Held(Differing.VARYING, tuple(copies))
+        copies = tuple(unstacked(self.entry, parameter, replica) for replica in range(self.replicas))
+        return Held(Differing.VARYING, copies)
 
     def _moved(self, held: Held) -> Instruction:
         return stacked(self.entry, [held.of(replica) for replica in range(self.replicas)])

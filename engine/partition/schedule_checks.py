@@ -1,12 +1,11 @@
-"""Checks of a pipeline's options, and of the invariants of its schedule."""
+"""Checks of a pipeline's options."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import get_args
 
-from engine.errors import AccumulationStepError, ConfigurationError, InternalError, UnsupportedOperation
-from engine.partition.schedule import Devices, Kind, Recomputation, Row, Schedule, ScheduleKind
+from engine.errors import AccumulationStepError, ConfigurationError, UnsupportedOperation
+from engine.partition.schedule import Devices, Recomputation, ScheduleKind
 
 RecomputationMode = str
 """Names of Graphcore's `RecomputationMode`."""
@@ -92,51 +91,3 @@ def check_count(kind: ScheduleKind, devices: Devices, micro_batches: int, *, tra
         f"with PipelineSchedule.{kind}. Received: {micro_batches}. The nearest legal count is {nearest}; "
         f"PipelineSchedule.Sequential takes any."
     )
-
-
-def verify_schedule(schedule: Schedule) -> None:
-    """Raises InternalError unless each part runs once for each micro-batch, in order and on its IPUs."""
-    slots, stages = _slots(schedule), range(schedule.stages)
-    order: list[tuple[Kind, int]] = [("forward", stage) for stage in stages]
-    for stage in reversed(stages if schedule.training else ()):
-        order += [("recompute", stage)] if schedule.recomputation == "then_backpropagate" else []
-        order += [("backward", stage)]
-    micro_batches = range(schedule.micro_batches)
-    expected: set[tuple[Kind, int, int | None]] = {(*part, m) for part in order for m in micro_batches}
-    updates: set[tuple[Kind, int, int | None]] = {("update", stage, None) for stage in stages if schedule.training}
-    _require(set(slots) == expected | updates, "each part runs once")
-    for micro_batch in micro_batches:
-        # Recomputations are not ordered against the gradients of later stages.
-        for kind in ("recompute", "backward"):
-            when = [slots[*part, micro_batch] for part in order if part[0] != kind]
-            _require(when == sorted(set(when)), f"order of micro-batch {micro_batch}")
-        for kind, stage in order:
-            if kind == "recompute":
-                again, backward = slots[kind, stage, micro_batch], slots["backward", stage, micro_batch]
-                _require(again < backward, f"recomputation of micro-batch {micro_batch}")
-    last = max(row.slot for row in schedule.rows if row.kind != "update")
-    _require(all(slots[update] > last for update in updates), "updates come last")
-
-
-def _slots(schedule: Schedule) -> dict[tuple[Kind, int, int | None], int]:
-    """The slot in which each part of each micro-batch runs, the same on all its IPUs."""
-    found: dict[tuple[Kind, int, int | None], list[Row]] = {}
-    positions: set[tuple[int, int]] = set()
-    for row in schedule.rows:
-        found.setdefault((row.kind, row.stage, row.micro_batch), []).append(row)
-        _require((row.slot, row.ipu) not in positions, f"IPU {row.ipu} does one thing in slot {row.slot}")
-        positions.add((row.slot, row.ipu))
-    for (_, stage, _), rows in found.items():
-        together = len({row.slot for row in rows}) == 1
-        _require(together and _ipus(rows) == sorted(set(schedule.devices[stage])), f"IPUs of stage {stage}")
-    _require([row.slot for row in schedule.rows] == sorted(row.slot for row in schedule.rows), "rows are in order")
-    return {key: rows[0].slot for key, rows in found.items()}
-
-
-def _ipus(rows: Sequence[Row]) -> list[int]:
-    return sorted(row.ipu for row in rows)
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise InternalError(f"A pipeline's schedule is broken: {what}.")

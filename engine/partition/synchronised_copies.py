@@ -9,7 +9,7 @@ from engine.ir import Instruction
 from engine.ir.builder import Builder
 from engine.partition.batch_norm_groups import is_statistic
 from engine.partition.collectives import meet
-from engine.passes.rewriting import changed
+from engine.partition.instruction_copies import add_copy
 
 Wanted = tuple[int, Instruction]
 """The index of a replica in its group, and an instruction."""
@@ -69,9 +69,8 @@ class CopiesTogether:
             for new, result in zip(self._new, results, strict=True):
                 new[instruction] = result
         else:
-            copy = changed(instruction, operands=[self._new[index][operand] for operand in instruction.operands])
-            self._builder.instructions.append(copy)
-            self._new[index][instruction] = copy
+            new = self._new[index]
+            new[instruction] = add_copy(self._builder, instruction, [new[operand] for operand in instruction.operands])
 
 
 def _in_a_circle(instruction: Instruction) -> ConfigurationError:

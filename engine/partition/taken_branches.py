@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from engine.ir import Instruction
-from engine.passes.rewriting import changed
+from engine.passes.rewriting import with_parts
 
 
 def up_to(roots: Iterable[Instruction], ends: Collection[Instruction]) -> list[Instruction]:
@@ -42,8 +42,7 @@ def _copied(instruction: Instruction, new: Mapping[Instruction, Instruction]) ->
         return _branch(instruction, operands)
     if instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
         return operands[0].operands[instruction["tuple_index"]]
-    same = all(old is now for old, now in zip(instruction.operands, operands, strict=True))
-    return instruction if same else changed(instruction, operands=operands)
+    return with_parts(instruction, operands)
 
 
 def _branch(conditional: Instruction, operands: tuple[Instruction, ...]) -> Instruction:

@@ -16,9 +16,9 @@ from engine.ir.device_operations import PIPELINE_ITERATION, UPDATED_ONCE, config
 from engine.partition.instruction_copies import Copies
 from engine.partition.marks import cut
 from engine.partition.pipeline import Pipelined, Pipelining, pipelined
+from engine.partition.repeat import BEFORE_STAGES
 from engine.partition.shared_variables import check_shared_variables
 from engine.partition.stage_options import stage_options_from
-from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.storage import Storage
 from engine.passes.inline_calls import inline_calls
 from engine.passes.loops.rebuilding import with_own_names

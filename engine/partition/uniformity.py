@@ -173,11 +173,9 @@ class Uniformity:
             return (self.different,) * leaves
         if target == ASSUME_EQUAL:
             return (min(most, Differing.STATE),) * leaves
-        if target == INFEED:
-            return (*[self.different] * (leaves - 1), Differing.STATE)
         if target == OUTFEED:
             return (Differing.STATE,)
-        if is_ordered(instruction):
+        if target == INFEED or is_ordered(instruction):
             return (*[self.different] * (leaves - 1), Differing.STATE)
         return (most,) * leaves
 

@@ -11,8 +11,8 @@ from engine.errors import ConfigurationError, OutOfTileMemory
 from engine.ir import Module
 from engine.partition.marks import cut
 from engine.partition.pipeline import PipelineSource
+from engine.partition.repeat import BEFORE_STAGES
 from engine.partition.schedule import Recomputation, ScheduleKind
-from engine.partition.stage_passes import BEFORE_STAGES
 from engine.partition.stages import place, restaged
 from engine.passes.run_passes import run_passes
 from engine.profile.layer_costs import layer_profile

@@ -10,7 +10,7 @@ from typing import Any
 from engine.compile import build_program
 from engine.errors import InvalidFile
 from engine.files import ExecutableFile
-from engine.partition.pipeline import Pipelining, inference_pipeline
+from engine.partition.pipeline import Pipelining, pipeline
 from engine.partition.stage_options import StageOptions, library_options_from
 from engine.profile.collectives import gradient_bytes
 from engine.profile.levers import levers
@@ -62,7 +62,7 @@ def _of_pipeline(executable: ExecutableFile, replicas: int) -> Callable[[Target]
         raise InvalidFile(
             f"Expected the stages of a pipeline as they were written. Received: {error!r}. Export the model again."
         ) from error
-    made = inference_pipeline(executable.module, executable.roles, pipelining)
+    made = pipeline(executable.module, executable.roles, pipelining, training=False)
     step = PipelineStep(
         made.module.name, made.source, made.schedule, executable.constants, options=made.pipelining.options
     )

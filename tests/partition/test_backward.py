@@ -10,7 +10,7 @@ from engine.ir.properties import is_repeatable
 from engine.partition.backward import in_gradient_scope, is_forward_of_a_stage
 from engine.partition.crossings import plan_parts
 from engine.partition.marks import cut
-from engine.partition.stage_passes import BEFORE_STAGES
+from engine.partition.repeat import BEFORE_STAGES
 from engine.partition.stages import Placement, place
 from engine.passes.run_passes import run_passes
 from tests.partition.stage_steps import scope

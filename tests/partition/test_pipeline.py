@@ -10,7 +10,8 @@ from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir.verifier import verify
 from engine.partition.accumulation import Accumulation
 from engine.partition.pipeline import Pipelining, pipeline
-from engine.partition.repeat import Repeated, repeat
+from engine.partition.repeat import repeat
+from engine.partition.replicas import Replicated
 from engine.runtime import executable as executables
 from engine.runtime.feeds import RowFeed
 from tests.partition.stage_steps import StagedStep, staged_step, values_of
@@ -24,7 +25,7 @@ MODES = {
 CASES = [(schedule, stages, mode) for schedule, modes in MODES.items() for stages in (2, 3, 4) for mode in modes]
 
 
-def trained(executable, step: StagedStep, made: Repeated, accumulation: Accumulation, updates: int = 2):
+def trained(executable, step: StagedStep, made: Replicated, accumulation: Accumulation, updates: int = 2):
     """Results and variables after some updates on random data."""
     verify(made.module)
     rng = np.random.default_rng(accumulation.micro_batches)

@@ -9,7 +9,8 @@ from engine.compile import compile_module
 from engine.debug.control_flow import Walk
 from engine.partition.accumulation import Accumulation
 from engine.partition.pipeline import Pipelining, pipeline
-from engine.partition.repeat import Repeated, repeat
+from engine.partition.repeat import repeat
+from engine.partition.replicas import Replicated
 from engine.runtime.executable import Executable
 from engine.runtime.executor import Column, RowKind
 from tests.engine.running import buffers
@@ -18,7 +19,7 @@ from tests.partition.stage_steps import StagedStep, staged_step, values_of
 STAGES, STEPS, WORKERS = 4, 16, 2
 
 
-def executable_of(step: StagedStep, made: Repeated) -> Executable:
+def executable_of(step: StagedStep, made: Replicated) -> Executable:
     executable = compile_module(made.module, made.roles, step.constants)
     executable._bind(buffers(values_of(step)))
     return executable

@@ -9,7 +9,7 @@ from engine.compile import compile_module
 from engine.errors import StepCountError
 from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir.verifier import verify
-from engine.partition.pipeline import Pipelining, inference_pipeline, pipeline
+from engine.partition.pipeline import Pipelining, pipeline
 from engine.runtime.feeds import RowFeed
 from tests.partition.stage_steps import WIDTH, staged_step, values_of
 from tests.partition.test_repeat import buffers
@@ -27,7 +27,7 @@ def feeds_of(count: int) -> list[RowFeed]:
 @pytest.mark.parametrize("mapping", [None, [0, 1, 0]])
 def test_inference_gives_all_results_in_order(executable, schedule, mapping) -> None:
     step = staged_step(BATCH, 3, training=False)
-    made = inference_pipeline(step.module, step.roles, Pipelining(3, 6, schedule, mapping), metrics=step.metrics)
+    made = pipeline(step.module, step.roles, Pipelining(3, 6, schedule, mapping), metrics=step.metrics, training=False)
     verify(made.module)
     plain, piped = buffers(values_of(step)), buffers(values_of(step))
     (expected,) = EvaluatedExecutable(step.module, step.roles, step.constants).run(6, feeds_of(6), plain, "all")
@@ -90,4 +90,4 @@ def test_counts_are_checked_under_the_name_users_know() -> None:
         pipeline(step.module, step.roles, Pipelining(2, 6), once=step.once, metrics=step.metrics)
     plain = staged_step(BATCH, 2, training=False)
     with pytest.raises(StepCountError, match="steps_per_execution to be a multiple of 2"):
-        inference_pipeline(plain.module, plain.roles, Pipelining(2, 5, option="steps_per_execution"))
+        pipeline(plain.module, plain.roles, Pipelining(2, 5, option="steps_per_execution"), training=False)

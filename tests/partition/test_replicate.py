@@ -24,7 +24,8 @@ from engine.ir.device_operations import (
     is_collective,
 )
 from engine.ir.verifier import verify
-from engine.partition.replicate import Replicated, replicate
+from engine.partition.replicas import Replicated
+from engine.partition.replicate import replicate
 from tests.partition.replicas import Host, Replicas, collective, defined, device_call
 
 COUNTS = [1, 2, 3, 4]

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from engine.ir import Module
-from engine.partition.pipeline import Pipelined, Pipelining, inference_pipeline, pipeline
+from engine.partition.pipeline import Pipelined, Pipelining, pipeline
 from engine.partition.storage import Storage
 from tests.partition.stage_steps import staged_step
 
@@ -112,7 +112,7 @@ def test_offloaded_weights_need_sharding() -> None:
 
 def test_inference_has_no_updates() -> None:
     step = staged_step(4, STAGES, training=False)
-    report = inference_pipeline(step.module, step.roles, Pipelining(STAGES, STEPS, storage=ALL)).report
+    report = pipeline(step.module, step.roles, Pipelining(STAGES, STEPS, storage=ALL), training=False).report
     for stage in report.stages:
         assert stage.contents.accumulators == stage.contents.optimizer_state == stage.stashed_bytes == 0
         assert stage.streaming_bytes == stage.contents.weights > 0

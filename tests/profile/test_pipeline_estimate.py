@@ -10,7 +10,7 @@ import pytest
 from engine.compile import build_program
 from engine.ir.verifier import verify
 from engine.partition.part_steps import part_steps
-from engine.partition.pipeline import Pipelining, inference_pipeline, pipeline
+from engine.partition.pipeline import Pipelining, pipeline
 from engine.profile import estimate, summary
 from engine.profile.links import Selection, all_reduce, transfer_cycles
 from engine.profile.optimizations import EstimatedOptimizations
@@ -27,9 +27,8 @@ VALUE = BATCH * WIDTH * 4
 def made(kind="Grouped", stages=3, *, training=True, tied=False, width=WIDTH, **pipelining):
     step = staged_step(BATCH, stages, training=training, tied=tied, width=width)
     asked = Pipelining(stages, 2 * stages, kind, **pipelining)
-    make = pipeline if training else inference_pipeline
     named = {"once": step.once} if training else {}
-    found = make(step.module, step.roles, asked, metrics=step.metrics, **named)
+    found = pipeline(step.module, step.roles, asked, metrics=step.metrics, training=training, **named)
     return PipelineStep("step", found.source, found.schedule, step.constants), found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engine.partition.pipeline import Pipelined, Pipelining, inference_pipeline, pipeline
+from engine.partition.pipeline import Pipelined, Pipelining, pipeline
 from engine.partition.shared_variables import check_shared_variables
 from engine.partition.stage_options import StageOptions
 from engine.runtime.feeds import RowFeed
@@ -63,8 +63,8 @@ class InferencePipelineProgram(TracedProgram):
         numbers = variable_numbers(traced)
         self.replicas, self.storage = pipelining.replicas, pipelining.storage
         self._micro_batches = pipelining.steps * pipelining.replicas
-        self.pipelined = inference_pipeline(
-            traced.module, traced.roles, pipelining, metrics=numbers.of(metrics), names=numbers.names
+        self.pipelined = pipeline(
+            traced.module, traced.roles, pipelining, metrics=numbers.of(metrics), names=numbers.names, training=False
         )
         check_shared_variables(self.pipelined, numbers.names)
         super().__init__(_with_rows(_stored(traced, pipelining), self.pipelined, pipelining.replicas))

@@ -1,0 +1,88 @@
+"""A loop over micro-batches: the elements of its state, and what the entry takes from its results."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from engine.ir import Instruction, Module, Shape, TupleShape
+from engine.ir.attributes import ROWS_OF_AN_ITERATION
+from engine.ir.builder import Builder
+from engine.ir.work import most_rows
+from engine.partition.accumulation import Accumulation
+from engine.partition.marks import Cut
+from engine.partition.micro_batch import INDEX
+from engine.passes.loops.distribute import KEEPS_ITS_WORK
+from engine.passes.loops.rebuilding import with_own_names
+
+COUNTER = 0
+"""The index of the element that counts iterations."""
+
+
+class Loop(ABC):
+    """Adds a loop to an entry computation and holds its results.
+
+    `reduced` has the replacement of each mark, `last` those of values of the last micro-batch, `moved` the new value of
+    each variable by its parameter's number, or of all its replicas' rows.
+    """
+
+    def __init__(
+        self, entry: Builder, module: Module, roles: Sequence[str], accumulation: Accumulation, parts: Cut
+    ) -> None:
+        self.entry, self.module, self.roles = entry, module, roles
+        self.accumulation, self.parts = accumulation, parts
+        self.initial: list[Instruction] = []
+        self.reduced: dict[Instruction, Instruction] = {}
+        self.last: dict[Instruction, Instruction] = {}
+        self.moved: dict[int, Instruction] = {}
+
+    @abstractmethod
+    def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
+        """Adds the loop, given the entry's parameters and those of the replicas' rows."""
+
+    def add_counter(self) -> None:
+        """Adds the first element."""
+        self.add(self.entry.constant(0, INDEX))
+
+    def add(self, initial: Instruction) -> int:
+        """Adds an element to the loop's state; returns its index."""
+        self.initial.append(initial)
+        return len(self.initial) - 1
+
+    def zeros(self, shape: Shape, leading: tuple[int, ...] = ()) -> Instruction:
+        """An element's initial value of zeros."""
+        return self.entry.splat(np.zeros((), shape.dtype), (*leading, *shape.dimensions), shape.element_type)
+
+    @property
+    def shape(self) -> TupleShape:
+        """The shape of the state."""
+        return TupleShape(tuple(i.shape for i in self.initial))
+
+    def add_while(self, body: Builder, elements: Mapping[int, Instruction], iterations: int) -> Instruction:
+        """Adds the loop whose body computes these elements of the next state."""
+        following = with_own_names(body.build(body.tuple(*(elements[place] for place in range(len(self.initial))))))
+        condition = Builder(f"more_{body.name}s")
+        counted = condition.get_tuple_element(condition.parameter_of(self.shape), COUNTER)
+        test = condition.build(condition.compare(counted, condition.constant(iterations, INDEX), "LT"))
+        rows = most_rows(self.module.entry.instructions)
+        attributes = {KEEPS_ITS_WORK: True} | ({} if rows is None else {ROWS_OF_AN_ITERATION: rows})
+        initial = self.entry.tuple(*self.initial)
+        return self.entry.instruction("while", self.shape, (initial,), (following, test), **attributes)
+
+    def take_results(
+        self,
+        loop: Instruction,
+        gradients: Mapping[Instruction, int],
+        lasts: Mapping[Instruction, int],
+        states: Mapping[int, int],
+    ) -> None:
+        """Records the loop's results, given the elements of marks, of last values and of variables."""
+        entry = self.entry
+        for mark, place in gradients.items():
+            total = entry.get_tuple_element(loop, place)
+            same = total.shape == mark.shape
+            self.reduced[mark] = total if same else entry.convert(total, mark.array_shape.element_type)
+        self.last = {value: entry.get_tuple_element(loop, place) for value, place in lasts.items()}
+        self.moved = {number: entry.get_tuple_element(loop, place) for number, place in states.items()}
