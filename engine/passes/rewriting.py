@@ -166,23 +166,22 @@ class _Sweep:
                 stack.pop()
             elif current in replaced:
                 new[current] = new[replaced[current]]
-            elif waiting := [operand for operand in current.operands if operand not in new]:
-                stack += waiting
+            elif None in (operands := tuple(map(new.get, current.operands))):
+                stack += [operand for operand in current.operands if operand not in new]
             else:
-                called = [self.computations.get(callee, callee) for callee in current.called] if current.called else ()
-                candidate = with_parts(current, [new[operand] for operand in current.operands], called)
+                candidate = current
+                if current.called or operands != current.operands:
+                    called = [self.computations.get(callee, callee) for callee in current.called]
+                    candidate = with_parts(current, [new[operand] for operand in current.operands], called)
                 replacement = self.visit(current, candidate)
                 if replacement is None or replacement is candidate:
-                    self.keep(current, candidate)
+                    kept = self.names.settle(candidate, current)
+                    new[current] = new[kept] = kept
+                    self.instructions.append(kept)
                 else:
                     _check(candidate, replacement)
                     replaced[current] = replacement
                     stack.append(replacement)
-
-    def keep(self, before: Instruction, instruction: Instruction) -> None:
-        instruction = self.names.settle(instruction, before)
-        self.new[before] = self.new[instruction] = instruction
-        self.instructions.append(instruction)
 
 
 def _check(before: Instruction, after: Instruction) -> None:
