@@ -1,7 +1,8 @@
-"""`compile`: a function as one program on the IPU (section 18.2)."""
+"""`compile`: a function as one program on the IPU, in a tf.Graph or a tf.function (section 18.2)."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,15 +10,30 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 
+from engine.errors import ConfigurationError
 from ipu._internal.compiler.device_calls import require_trace
+from ipu._internal.compiler.variables import tracing
+from ipu._internal.graphs.host_operations import building_graph
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["compile"]
 
 
+class _Compiling(threading.local):
+    inside: bool = False
+
+
+_compiling = _Compiling()
+
+
 @autograph.autograph_artifact
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
-    """Adds `computation` to the program that is being traced for the device.
+    """Builds an operation that compiles and runs `computation` on the IPU.
+
+    In a tf.Graph a session runs it: the program is compiled by its first run, and variables stay on the device from one
+    run to the next. Resource variables can be updated, reference variables (use_resource=False) only read. All
+    operations of `computation` with side effects are executed, in the order in which it creates them.
+    In a tf.function that runs on the device, `computation` becomes a part of its program.
 
     Args:
         computation: a Python function of as many arguments as there are `inputs`, which may return tensors and then
@@ -30,14 +46,34 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
 
     Raises:
         TypeError: `inputs` is no list or tuple.
-        RuntimeError: called outside of a tf.function that runs on the device.
-        ValueError: an operation comes before a tensor.
+        RuntimeError: called eagerly, or in a tf.function that does not run on the device.
+        ValueError: an operation comes before a tensor, a reference variable is updated, a tensor is of another graph,
+            or compile is called in a computation that is being compiled.
     """
-    require_trace("ipu_compiler.compile")
+    if _compiling.inside:
+        raise ConfigurationError(
+            "Expected ipu_compiler.compile outside of a computation that is being compiled. Received: a call in one. "
+            "Call the inner function itself: it becomes a part of the program."
+        )
+    in_graph = not tracing() and building_graph()
+    if not in_graph:
+        require_trace("ipu_compiler.compile")
     if inputs is not None and not isinstance(inputs, list | tuple):
         raise TypeError(f"Expected inputs to be a list, a tuple or None. Received: {inputs!r}.")
     values = [tf.nest.map_structure(tf.convert_to_tensor, value) for value in inputs or ()]
-    results = autograph.tf_convert(computation, ag_ctx.control_status_ctx())(*values)
+    _compiling.inside = True
+    try:
+        if not in_graph:
+            return _results(autograph.tf_convert(computation, ag_ctx.control_status_ctx())(*values))
+        from ipu._internal.graphs.compiling import compile_in_graph  # not before a graph needs it
+
+        return compile_in_graph(lambda *arguments: _results(computation(*arguments)), values)
+    finally:
+        _compiling.inside = False
+
+
+def _results(results: Any) -> Any:
+    """The results of a computation, as `compile` returns them."""
     if results is None:
         return tf.no_op()
     if not isinstance(results, list | tuple):

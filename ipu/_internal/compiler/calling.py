@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -60,10 +60,7 @@ class EngineFunction:
         )
         bound = concrete.function_type.bind(*bound.args, **bound.kwargs)
         flat = concrete.function_type.unpack_inputs(bound)
-        feeds = [RowFeed(np.ascontiguousarray(np.asarray(value))) for value in flat]
-        feeds = [RowFeed(feed.array[None]) if feed.array.ndim == 0 else feed for feed in feeds]
-        with _device_locks[ordinal]:
-            results = program.run(1, feeds)
+        results = run_on_device(program, flat, ordinal)
         return program.pack([tf.constant(result) for result in results])
 
     def program(self, args: tuple[Any, ...], kwargs: dict[str, Any], ordinal: int = 0) -> TracedProgram:
@@ -139,6 +136,16 @@ class _Locks(dict[int, threading.RLock]):
 
 
 _device_locks = _Locks()
+
+
+def run_on_device(program: TracedProgram, values: Iterable[TensorLike], ordinal: int) -> list[np.ndarray]:
+    """The flat results of one step with these arguments, while the device runs no other program."""
+    arrays = [np.ascontiguousarray(np.asarray(value)) for value in values]
+    feeds = [RowFeed(array[None] if array.ndim == 0 else array) for array in arrays]
+    with _device_locks[ordinal]:
+        return program.run(1, feeds)
+
+
 _functions: weakref.WeakKeyDictionary[Any, EngineFunction] = weakref.WeakKeyDictionary()
 
 

@@ -22,6 +22,7 @@ _tokens: dict[tuple[int, str], IPUVariable] = {}
 
 class _Chain(threading.local):
     name: str = ""
+    ordinal: int | None = None
 
 
 _chain = _Chain()
@@ -66,7 +67,19 @@ def chains_between(names: Sequence[str]) -> Iterator[None]:
     outer.assign(tf.add_n([token.read_value() for token in tokens]), read_value=False)
 
 
+@contextlib.contextmanager
+def traced_for(ordinal: int) -> Iterator[None]:
+    """Within, a program of this device is traced, whichever strategy is in scope."""
+    outer, _chain.ordinal = _chain.ordinal, ordinal
+    try:
+        yield
+    finally:
+        _chain.ordinal = outer
+
+
 def current_ordinal() -> int:
-    """The device of the strategy in scope; 0 outside the scope of one."""
+    """The device whose program is traced, or that of the strategy in scope; 0 outside the scope of one."""
+    if _chain.ordinal is not None:
+        return _chain.ordinal
     strategy: Any = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
     return int(getattr(strategy, "ordinal", 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ def _traced(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tup
         return compiled.get_concrete_function(*specs), used
 
 
-def bind(concrete: ConcreteFunction, used: dict[int, IPUVariable]) -> TracedStep:
+def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> TracedStep:
     """Binds a concrete function traced in `engine_trace`, which collected `used`.
 
     Parameter k of the module is input k of the function: its arguments, then its captures. Raises UnsupportedOperation
@@ -137,7 +137,7 @@ def _variable(variable: Variable, handle: tf.Tensor) -> DeviceVariable:
             f"which is a table, an iterator or another host resource. Use it in the input pipeline; make iterators "
             f"over data sets in the strategy's scope."
         )
-    return variable if isinstance(variable, IPUVariable) else HostVariable(variable)
+    return variable if hasattr(variable, "device_buffer") else HostVariable(variable)
 
 
 def _emit(concrete: ConcreteFunction, specs: list[tf.TensorSpec]) -> bytes:

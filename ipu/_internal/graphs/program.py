@@ -1,0 +1,72 @@
+"""The operation in a tf.Graph that executes a program, compiled for the shapes that it is fed with."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from ipu._internal.compiler.calling import for_device, run_on_device
+from ipu._internal.compiler.program import TracedProgram
+from ipu._internal.config.system import current_system
+from ipu._internal.graphs.host_operations import host_operation
+from ipu._internal.graphs.sessions import programs_of, run_of
+from ipu._internal.graphs.tracing import GraphFunction
+from ipu._internal.graphs.variables import GraphVariable, running
+from ipu._internal.types import TensorLike
+
+BOUNDARY = "IpuProgram"
+"""The type under which the results of a program ask for their gradients."""
+
+
+class GraphProgram:
+    """A function on a device: a program for each list of shapes that its inputs have had."""
+
+    def __init__(self, function: GraphFunction, ordinal: int) -> None:
+        self._function, self._ordinal = function, ordinal
+        self._programs: dict[tuple[tuple[int, ...], ...], TracedProgram] = {}
+        self._version = current_system().version
+        self._lock = threading.Lock()
+
+    def __call__(self, number: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+        """Runs it once, in the run of that number; returns its flat results, and the number."""
+        arrays = tuple(np.asarray(array) for array in arrays)
+        with running(run_of(number)):
+            return [*run_on_device(self._program(arrays), arrays, self._ordinal), np.asarray(number)]
+
+    def _program(self, arrays: tuple[np.ndarray, ...]) -> TracedProgram:
+        shapes = tuple(array.shape for array in arrays)
+        with self._lock:
+            if self._version != current_system().version:
+                self._programs.clear()
+                self._version = current_system().version
+            if shapes not in self._programs:
+                self._programs[shapes] = TracedProgram(for_device(self._function.step(shapes), self._ordinal))
+            return self._programs[shapes]
+
+    def operation(self) -> tuple[tf.Operation, list[tf.Tensor]]:
+        """The operation that executes it, in the default graph, and its flat results."""
+        graph, function = tf.compat.v1.get_default_graph(), self._function
+        programs = programs_of(graph)
+        specs = [*function.outputs, tf.TensorSpec([], tf.int64)]
+        *results, executed = host_operation(self, [programs.run_number, *function.inputs], specs)
+        programs.operations.add(executed.op)
+        if not results:
+            return executed.op, []
+        handles = [v.handle for v in function.resources if isinstance(v, GraphVariable) and v.dtype.is_floating]
+        # The only purpose of the handles: gradients with respect to the variables find this operation, and raise.
+        with tf.device(None), tf.device("/device:CPU:0"), graph.gradient_override_map({"IdentityN": BOUNDARY}):
+            bounded = tf.raw_ops.IdentityN(input=[*results, *handles])
+        programs.operations.add(bounded[0].op)
+        return executed.op, list(bounded[: len(results)])
+
+
+@ops.RegisterGradient(BOUNDARY)
+def _gradient(operation: tf.Operation, *gradients: TensorLike) -> None:
+    raise LookupError(
+        f"Expected gradients to be computed inside the function given to ipu_compiler.compile. Received: gradients of "
+        f"{operation.outputs[0].name!r}, a result of a program. Call the optimizer's minimize, or tf.gradients, in the "
+        f"function."
+    )

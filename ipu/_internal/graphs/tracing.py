@@ -1,0 +1,166 @@
+"""Traces a computation of a tf.Graph to a function of tensors and variables, which the engine can compile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.eager import context, lift_to_graph
+from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.framework import func_graph, ops
+from tensorflow.python.ops import gen_array_ops, resource_variable_ops
+
+from engine.errors import ConfigurationError, UnsupportedOperation
+from ipu._internal.compiler.function_trace import function_trace
+from ipu._internal.compiler.tokens import traced_for
+from ipu._internal.compiler.trace import TracedStep, bind
+from ipu._internal.compiler.variables import DeviceVariable, IPUVariable, engine_trace
+from ipu._internal.graphs.sessions import programs_of
+from ipu._internal.graphs.variables import GraphVariable
+from ipu._internal.types import Nest, Variable
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFunction:
+    """A function traced in a tf.Graph.
+
+    Its parameters are `inputs`, which are tensors of the graph, then those of `resources`: variables of the graph,
+    and others with their handles.
+    """
+
+    graph: func_graph.FuncGraph
+    defined: atomic_function.AtomicFunction
+    """Its definition in TensorFlow, which lives as long as this object."""
+    inputs: list[tf.Tensor]
+    resources: list[GraphVariable | tf.Tensor]
+    used: dict[int, IPUVariable]
+    results: Nest
+    """The nested results, or None where there are operations alone."""
+
+    @property
+    def outputs(self) -> list[tf.TensorSpec]:
+        """Shapes and dtypes of the flat results."""
+        return [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self.graph.outputs]
+
+    def step(self, shapes: Sequence[tuple[int, ...]]) -> TracedStep:
+        """The step for inputs of these shapes. Raises as `bind`."""
+        specs = [tf.TensorSpec(s, each.dtype) for s, each in zip(shapes, self.inputs, strict=True)]
+        with ops.init_scope(), context.eager_mode(), tf.device("/device:CPU:0"):
+            examples = {e: _example(e) for e in self.resources if isinstance(e, GraphVariable)}
+            handles = [examples[e].handle if isinstance(e, GraphVariable) else e for e in self.resources]
+            used: dict[int, DeviceVariable] = dict(self.used)
+            used.update((id(example.handle), variable) for variable, example in examples.items())
+            return bind(_Bindable(self.graph, self.defined.name, [*specs, *handles], handles), used)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bindable:
+    """What `bind` reads of a concrete function."""
+
+    graph: func_graph.FuncGraph
+    name: bytes
+    inputs: list[Any]
+    captured_inputs: list[tf.Tensor]
+
+    @property
+    def function_type(self) -> _Bindable:
+        return self
+
+    def pack_output(self, results: Sequence[Any]) -> list[Any]:
+        """The flat results."""
+        return list(results)
+
+
+def _example(variable: GraphVariable) -> resource_variable_ops.ResourceVariable:
+    """A variable for XLA to take dtype and shape from; its memory is never touched."""
+    value = gen_array_ops.empty(variable.shape.as_list(), variable.dtype)
+    return resource_variable_ops.ResourceVariable(value, trainable=False)
+
+
+def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordinal: int) -> GraphFunction:
+    """Traces `computation` of `inputs`, nested tensors of the default graph, for a device.
+
+    Raises ConfigurationError, which is a ValueError, for tensors of other graphs, and for updates of reference
+    variables; UnsupportedOperation for captured host resources.
+    """
+    outer = tf.compat.v1.get_default_graph()
+    flat = tf.nest.flatten(list(inputs))
+    results: list[Any] = []
+
+    def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        returned = computation(*tf.nest.pack_sequence_as(list(inputs), list(arguments)))
+        results.append(None if isinstance(returned, tf.Operation) else returned)
+        return tf.nest.flatten(results[0]) if results[0] is not None else []
+
+    name = f"ipu_program_{ops.uid()}"
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
+    with engine_trace() as used, function_trace(), traced_for(ordinal), tf.variable_creator_scope(_create_variable):
+        # Programs of TensorFlow 1 are not converted by AutoGraph.
+        with _explaining_references(), ag_ctx.ControlStatusCtx(ag_ctx.Status.DISABLED):
+            graph = func_graph.func_graph_from_py_func(name, body, specs, {}, add_control_dependencies=True)
+    tensors: list[tuple[Any, Any]] = []
+    resources: list[tuple[Any, Any]] = []
+    for captured, inside in graph.captures:
+        if not isinstance(captured, ops.EagerTensor) and captured.graph is not outer:
+            raise ConfigurationError(
+                f"Expected tensors and variables of the graph that the computation is compiled in. Received: "
+                f"{captured.name!r} of another graph. Create it in this one."
+            )
+        is_resource = captured.dtype == tf.resource or isinstance(captured, ops.EagerTensor)
+        (resources if is_resource else tensors).append((captured, inside))
+    graph.inputs = [*graph.inputs[: len(flat)], *(inside for _, inside in (*tensors, *resources))]
+    with context.eager_mode():
+        defined = atomic_function.from_func_graph(name, graph, {})
+    return GraphFunction(
+        *(graph, defined, [*flat, *(captured for captured, _ in tensors)]),
+        resources=[_resource(outer, captured) for captured, _ in resources],
+        used=used,
+        results=results[0],
+    )
+
+
+def _create_variable(next_creator: Callable[..., Any], **arguments: Any) -> Any:
+    """A resource variable in the graph around the function, with its initial value."""
+    value: Any = arguments.get("initial_value")
+    if tf.is_tensor(value) and not isinstance(value, ops.EagerTensor) and value.graph.building_function:
+        with ops.init_scope():
+            outer = tf.compat.v1.get_default_graph()
+        arguments["initial_value"] = lift_to_graph.lift_to_graph([value], outer)[value]
+    with ops.init_scope():
+        return next_creator(**{**arguments, "use_resource": True})
+
+
+def _resource(graph: tf.Graph, captured: tf.Tensor) -> GraphVariable | tf.Tensor:
+    if isinstance(captured, ops.EagerTensor):
+        return captured
+    if captured.op.type != "VarHandleOp":
+        raise UnsupportedOperation(
+            f"Expected resources that are variables. Received: {captured.name!r}, which is a table, an iterator or "
+            f"another host resource. Use it in the input pipeline; feed data sets with an IPUInfeedQueue."
+        )
+    return programs_of(graph).variable(captured, lambda: _variable_of(graph, captured))
+
+
+def _variable_of(graph: tf.Graph, handle: tf.Tensor) -> Variable:
+    """The variable with this handle in the collections of the graph; None if it is in none."""
+    keys = tf.compat.v1.GraphKeys
+    everywhere = (v for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES) for v in graph.get_collection(key))
+    return next((variable for variable in everywhere if getattr(variable, "handle", None) is handle), None)
+
+
+@contextmanager
+def _explaining_references() -> Iterator[None]:
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not re.search(r"types \(\[tf\.\w+_ref\b", str(error)):
+            raise
+        raise ConfigurationError(
+            "Expected resource variables to be updated by a program. Received: a reference variable. Create it with "
+            "use_resource=True, or call tf.compat.v1.enable_resource_variables() first."
+        ) from error
