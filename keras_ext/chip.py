@@ -10,8 +10,7 @@ from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
 from engine.profile import Estimate, summary
 from engine.profile.collectives import gradient_bytes
-from engine.profile.predictions import Predictions
-from engine.profile.scaling import POWERS_OF_TWO, predict, workload_of
+from engine.profile.scaling import POWERS_OF_TWO, Predictions, predict, workload_of
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.profiling.estimates import estimate_of
 from keras_ext.accumulation import accumulation_of

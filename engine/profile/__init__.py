@@ -4,7 +4,7 @@ from engine.ir.op_names import readable_name
 from engine.profile.fit import check_fit, out_of_tile_memory
 from engine.profile.levers import Lever, levers
 from engine.profile.liveness import LiveTensor, TileMemory
-from engine.profile.memory import Memory, Tensor
+from engine.profile.memory import Memory
 from engine.profile.options import Assumptions
 from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.step_costs import ComputeSetCost
@@ -17,7 +17,6 @@ __all__ = [
     "Lever",
     "LiveTensor",
     "Memory",
-    "Tensor",
     "TileMemory",
     "estimate",
     "check_fit",

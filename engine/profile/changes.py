@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,13 +94,10 @@ class Estimator:
 
     def smaller_batch(self, change: Change) -> Change | None:
         """The change with the largest batch that fits, by repeated halving, else with 1; None for a batch below 2."""
-        sizes, size = [], self.batch // 2
-        while size:
-            sizes.append(size)
-            size //= 2
+        sizes = [self.batch >> halvings for halvings in range(1, self.batch.bit_length())]
         if not sizes:
             return None
-        fitting = _first(sizes, lambda size: self.fits(replace(change, batch=size)))
+        fitting = bisect_left(sizes, True, key=lambda size: self.fits(replace(change, batch=size)))
         return replace(change, batch=sizes[min(fitting, len(sizes) - 1)])
 
     def options(self) -> list[Assumptions]:
@@ -197,18 +195,6 @@ class Estimator:
 
 def _peak(blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> int:
     return int(follow(blocks, fixed, compute_sets)[1].max())
-
-
-def _first(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """The index of the first size that fits, by bisection: smaller ones, which follow, fit if it does."""
-    low, high = 0, len(sizes)
-    while low < high:
-        middle = (low + high) // 2
-        if fits(sizes[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def offloading(assumptions: Assumptions) -> Assumptions:

@@ -12,7 +12,7 @@ import numpy as np
 from engine.emit.nest import Apply, Body, Nest
 from engine.profile.categories import CODE, VERTEX_STATE
 from engine.profile.mapping import TileMapping
-from engine.profile.superstep import SuperstepCost
+from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import ComputeSet
 from engine.program.work.fused_loop import FusedLoop
 from engine.target import DATA, Target

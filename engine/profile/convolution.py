@@ -63,8 +63,12 @@ class Cuts:
     k: np.ndarray
 
     @property
+    def axes(self) -> tuple[np.ndarray, ...]:
+        return self.groups, self.rows, self.outputs, self.k
+
+    @property
     def tiles(self) -> np.ndarray:
-        return self.groups * self.rows * self.outputs * self.k
+        return product(self.axes)
 
 
 @dataclass(frozen=True, slots=True)

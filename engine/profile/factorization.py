@@ -5,38 +5,20 @@ One worker of a tile inverts (or factors) a block of the diagonal; matrix produc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.profile.matmul import Product, plan_product
 from engine.profile.options import ProductOptions
+from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import tables
 from engine.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Factorization:
-    """Cycles of all matrices, number of tiles used, and temporary bytes on each of them."""
-
-    compute: int
-    exchange: int
-    sync: int
-    tiles: int
-    temporary_bytes: int
-
-    @property
-    def cycles(self) -> int:
-        return self.compute + self.exchange + self.sync
-
-
 def triangular_solve(
     matrices: int, size: int, right_sides: int, target: Target, options: ProductOptions, block: int | None = None
-) -> Factorization:
+) -> SuperstepCost:
     """The inverse of the triangle, block by block, times the right sides; `block` None for the cheapest size."""
     if block is None:
-        return min(
-            (triangular_solve(matrices, size, right_sides, target, options, b) for b in _blocks(size)),
-            key=lambda found: found.cycles,
-        )
+        sizes = [triangular_solve(matrices, size, right_sides, target, options, b) for b in _blocks(size)]
+        return min(sizes, key=lambda found: found.cycles)
     blocks = -(-size // block)
     iterations = -(-matrices * blocks // target.tiles)
     compute, exchange, sync = iterations * _inverse(block, target), target.exchange_start_cycles, target.sync_cycles
@@ -50,23 +32,17 @@ def triangular_solve(
         held = max(held, plan.temporary_bytes)
         width *= 2
     plan = plan_product(_product(matrices, size, right_sides, size), target, options)
-    return Factorization(
-        compute=compute + plan.compute,
-        exchange=exchange + plan.exchange,
-        sync=sync + plan.sync,
-        tiles=max(plan.tiles, min(target.tiles, matrices * blocks)),
-        temporary_bytes=max(held, plan.temporary_bytes),
-    )
+    compute, exchange, sync = compute + plan.compute, exchange + plan.exchange, sync + plan.sync
+    tiles, held = max(plan.tiles, min(target.tiles, matrices * blocks)), max(held, plan.temporary_bytes)
+    return SuperstepCost(compute, exchange, sync, tiles, held, held, "blocks")
 
 
 def cholesky(
     matrices: int, size: int, target: Target, options: ProductOptions, block: int | None = None
-) -> Factorization:
+) -> SuperstepCost:
     """By columns of blocks: the diagonal block is factored and inverted, the rest are products."""
     if block is None:
-        return min(
-            (cholesky(matrices, size, target, options, b) for b in _blocks(size)), key=lambda found: found.cycles
-        )
+        return min((cholesky(matrices, size, target, options, b) for b in _blocks(size)), key=lambda one: one.cycles)
     iterations = -(-matrices // target.tiles)
     compute = exchange = sync = held = 0
     tiles = min(target.tiles, matrices)
@@ -83,7 +59,7 @@ def cholesky(
         for plan in (panel, update):
             compute, exchange, sync = compute + plan.compute, exchange + plan.exchange, sync + plan.sync
             held, tiles = max(held, plan.temporary_bytes), max(tiles, plan.tiles)
-    return Factorization(compute, exchange, sync, tiles, held)
+    return SuperstepCost(compute, exchange, sync, tiles, held, held, "blocks")
 
 
 def _inverse(block: int, target: Target) -> int:

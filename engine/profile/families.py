@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
 from engine.emit.nest import Apply
-from engine.profile.exchange import Layouts, exchange_cycles
-from engine.profile.factorization import Factorization, cholesky, triangular_solve
+from engine.profile.exchange import exchange_cycles
+from engine.profile.factorization import cholesky, triangular_solve
 from engine.profile.mapping import spread
 from engine.profile.options import Assumptions
 from engine.profile.slices import Lookup, plan_lookup
+from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.program import ComputeSet
 from engine.program.work.fused_loop import FusedLoop
@@ -22,28 +23,10 @@ from engine.target import Target
 STREAMS = (infeed_copy, infeed_row, outfeed_copy, outfeed_row)
 
 
-@dataclass(frozen=True, slots=True)
-class SuperstepCost:
-    """Cycles, number of tiles used, and temporary bytes that each of them holds for this superstep alone.
-
-    `received_bytes` of the temporary ones come by exchange; `method` is the vertex chosen by a planner.
-    """
-
-    compute: int
-    exchange: int
-    sync: int
-    tiles: int
-    temporary_bytes: int
-    received_bytes: int = 0
-    method: str = ""
+Estimator = Callable[[ComputeSet, Target, Assumptions], SuperstepCost | None]
 
 
-Estimator = Callable[[ComputeSet, Layouts, Target, Assumptions], SuperstepCost | None]
-
-
-def family_step(
-    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
-) -> SuperstepCost | None:
+def family_step(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost | None:
     """Cost of a compute set that has an estimator of its own; None for all others."""
     if is_padding(compute_set):
         return SuperstepCost(0, 0, 0, 0, 0)
@@ -53,7 +36,7 @@ def family_step(
     estimator = next((ESTIMATORS[o] for o in compute_set.work_estimate.elements if o in ESTIMATORS), None)
     if estimator is None or isinstance(compute_set.work, FusedLoop):
         return None
-    return estimator(compute_set, layouts, target, assumptions)
+    return estimator(compute_set, target, assumptions)
 
 
 def is_padding(compute_set: ComputeSet) -> bool:
@@ -67,12 +50,10 @@ def is_padding(compute_set: ComputeSet) -> bool:
     return bool(compute_set.writes) and all(span.buffer.permanent for span in compute_set.writes)
 
 
-def _lookup(
-    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
-) -> SuperstepCost | None:
+def _lookup(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost | None:
     """Cost of a gather of whole slices; None for others, which are element-wise copies."""
     lookup = lookup_of(compute_set)
-    return None if lookup is None else lookup_step(lookup, target, assumptions)
+    return None if lookup is None else plan_lookup(lookup, target, assumptions.slice_proportion())
 
 
 def lookup_of(compute_set: ComputeSet) -> Lookup | None:
@@ -90,15 +71,11 @@ def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
     None, too, where the start of the slice in each iteration is known at compile time.
     """
     updates = "dynamic-update-slice" in compute_set.work_estimate.elements
-    if (
-        not updates
-        and "dynamic-slice" not in compute_set.work_estimate.elements
-        or isinstance(compute_set.work, FusedLoop)
-    ):
+    slices = updates or "dynamic-slice" in compute_set.work_estimate.elements
+    if not slices or isinstance(compute_set.work, FusedLoop):
         return None
-    array, box = (
-        (compute_set.writes[0], compute_set.reads[0]) if updates else (compute_set.reads[0], compute_set.writes[0])
-    )
+    read, written = compute_set.reads[0], compute_set.writes[0]
+    array, box = (written, read) if updates else (read, written)
     table, rows = array.buffer.shape, box.buffer.shape
     if array.slot is not None or table.rank != rows.rank:
         return None
@@ -111,22 +88,14 @@ def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
     return Lookup(table.dimensions[sliced[0]], max(1, width), lookups, table.dtype.itemsize, updates, away)
 
 
-def lookup_step(lookup: Lookup, target: Target, assumptions: Assumptions) -> SuperstepCost:
-    """Cost of the plan of a look-up."""
-    plan = plan_lookup(lookup, target, assumptions.slice_proportion())
-    held = plan.temporary_bytes
-    return SuperstepCost(plan.compute, plan.exchange, plan.sync, plan.tiles, held, held, "slices")
-
-
-def _update(
-    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
-) -> SuperstepCost | None:
+def _update(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost | None:
     """Cost of a scatter of whole slices, with the operations on its sums that are fused into it."""
     work_estimate = compute_set.work_estimate
     elements = work_estimate.elements.get("scatter", 0)
     if not work_estimate.lookups or not elements:
         return None
-    step = lookup_step(_lookup_in(compute_set, max(1, elements // work_estimate.lookups), True), target, assumptions)
+    lookup = _lookup_in(compute_set, elements // work_estimate.lookups, True)
+    step = plan_lookup(lookup, target, assumptions.slice_proportion())
     kind = kind_of(work_estimate.element_type)
     rest = [(opcode, count) for opcode, count in work_estimate.elements.items() if opcode != "scatter"]
     table = max(span.buffer.shape.elements for span in compute_set.writes)
@@ -135,30 +104,18 @@ def _update(
         return step
     run = spread(table, compute_set.writes[0].buffer.shape.dtype.itemsize, target)
     more = vertex_cycles(operations, run.per_tile, target)
-    return SuperstepCost(
-        step.compute + more,
-        step.exchange,
-        step.sync,
-        max(step.tiles, run.tiles),
-        step.temporary_bytes,
-        step.received_bytes,
-        step.method,
-    )
+    return replace(step, compute=step.compute + more, tiles=max(step.tiles, run.tiles))
 
 
 def _lookup_in(compute_set: ComputeSet, width: int, updates: bool) -> Lookup:
     table = compute_set.writes[0].buffer if updates else compute_set.reads[0].buffer
-    return Lookup(
-        rows=max(1, table.shape.elements // max(1, width)),
-        width=max(1, width),
-        lookups=compute_set.work_estimate.lookups,
-        item_bytes=table.shape.dtype.itemsize,
-        updates=updates,
-        away=not updates and table.kind != "variable",
-    )
+    rows, width = table.shape.elements // max(1, width), max(1, width)
+    away = not updates and table.kind != "variable"
+    lookups, item = compute_set.work_estimate.lookups, table.shape.dtype.itemsize
+    return Lookup(max(1, rows), width, lookups, item, updates, away)
 
 
-def _sort(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> SuperstepCost:
+def _sort(compute_set: ComputeSet, target: Target, _: Assumptions) -> SuperstepCost:
     """Cost of a bitonic sort: with n = 2^b elements b (b + 1) / 2 rounds, those over long distances between tiles."""
     shape = compute_set.reads[0].buffer.shape
     item = sum(span.buffer.shape.dtype.itemsize for span in compute_set.reads)
@@ -171,38 +128,25 @@ def _sort(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions
     between = rounds - within
     each = vertex_cycles((("sort", "f32"),), run.per_tile, target)
     received = run.per_tile * item
-    return SuperstepCost(
-        compute=rounds * each,
-        exchange=between * exchange_cycles(received, target),
-        sync=(1 + between) * target.sync_cycles,
-        tiles=run.tiles,
-        temporary_bytes=received if between else 0,
-        received_bytes=received if between else 0,
-        method="bitonic sort",
-    )
+    exchange, sync = between * exchange_cycles(received, target), (1 + between) * target.sync_cycles
+    held = received if between else 0
+    return SuperstepCost(rounds * each, exchange, sync, run.tiles, held, held, "bitonic sort")
 
 
-def _triangular_solve(
-    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
-) -> SuperstepCost:
+def _triangular_solve(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
     a, b = (span.buffer.shape for span in compute_set.reads[:2])
     size = a.dimensions[-1]
     matrices = a.elements // max(1, size * size)
     options = assumptions.product_options(compute_set.op_name)
-    block = assumptions.triangular_solve_block
-    return _of(triangular_solve(matrices, size, max(1, b.elements // max(1, matrices * size)), target, options, block))
+    right_sides = max(1, b.elements // max(1, matrices * size))
+    return triangular_solve(matrices, size, right_sides, target, options, assumptions.triangular_solve_block)
 
 
-def _cholesky(compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions) -> SuperstepCost:
+def _cholesky(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
     a = compute_set.reads[0].buffer.shape
     size = a.dimensions[-1]
     options = assumptions.product_options(compute_set.op_name)
-    return _of(cholesky(a.elements // max(1, size * size), size, target, options, assumptions.cholesky_block))
-
-
-def _of(found: Factorization) -> SuperstepCost:
-    held = found.temporary_bytes
-    return SuperstepCost(found.compute, found.exchange, found.sync, found.tiles, held, held, "blocks")
+    return cholesky(a.elements // max(1, size * size), size, target, options, assumptions.cholesky_block)
 
 
 ESTIMATORS: dict[str, Estimator] = {

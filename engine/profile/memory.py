@@ -19,19 +19,9 @@ from engine.profile.names import buffer_names, layer_in
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.recomputation import recomputation
 from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, stretches, uses_of
-from engine.profile.superstep import SuperstepCost
+from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, Program
 from engine.target import Target
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """An array in memory, by a readable name, and whether it is always live."""
-
-    name: str
-    shape: str
-    bytes: int
-    always_live: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,7 @@ class Memory:
     peak_fullest: int
     peak_tile: int
     peak_at: int
-    largest: tuple[Tensor, ...]
+    largest: tuple[LiveTensor, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,14 +63,14 @@ def estimate_memory(
     program: Program,
     supersteps: Sequence[SuperstepCost],
     target: Target,
-    layouts: Layouts | None = None,
+    layouts: Layouts,
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
 ) -> MemoryEstimate:
     """Memory over one step of a program whose compute sets cost `supersteps`.
 
     `layouts` knows the products that determine the homes of variables.
     """
-    return _MemoryEstimator(program, supersteps, target, layouts or Layouts(program.compute_sets), assumptions).run()
+    return _MemoryEstimator(program, supersteps, target, layouts, assumptions).run()
 
 
 def streams_fit(
@@ -147,15 +137,7 @@ class _MemoryEstimator:
             if step.temporary_bytes:
                 name = f"exchanged for {readable_name(compute_set.op_name, compute_set.name)}"
                 where = positions[at].sized(step.temporary_bytes)
-                self._block(
-                    name,
-                    layer_of(compute_set.op_name),
-                    "",
-                    placement=where,
-                    first=at,
-                    last=at,
-                    category=EXCHANGE_BUFFERS,
-                )
+                self._block(name, layer_of(compute_set.op_name), "", LiveRange(where, at, at, EXCHANGE_BUFFERS))
         with_code, stacks = self.assumptions.code_bytes, self.assumptions.stack_bytes
         fixed = fixed_bytes(self.program.compute_sets, self.supersteps, positions, self.target, with_code, stacks)
         again = self._recompute(fixed)
@@ -207,37 +189,17 @@ class _MemoryEstimator:
         placement = placer.place(buffer.shape.elements, buffer.shape.dtype.itemsize, tiles)
         if category == STREAM_BUFFERS and self.assumptions.overlapped_io and self.streams_fit:
             placement = placement.scaled(2)
-        self._block(
-            name,
-            layer_in(name),
-            str(buffer.shape),
-            placement=placement,
-            first=first,
-            last=last,
-            category=category,
-            buffer=buffer,
-        )
+        block = LiveRange(placement, first, min(last, self.last), category, buffer)
+        self._block(name, layer_in(name), str(buffer.shape), block)
 
-    def _block(
-        self,
-        name: str,
-        layer: str,
-        shape: str,
-        *,
-        placement: TileMapping,
-        first: int,
-        last: int,
-        category: str,
-        buffer: Buffer | None = None,
-    ) -> None:
-        last = min(last, self.last)
-        self.blocks.append(LiveRange(placement, first, last, category, buffer))
-        always = first < 0
-        self.tensors.append(LiveTensor(name, layer, shape, placement.bytes, max(first, 0), last, always, category))
+    def _block(self, name: str, layer: str, shape: str, block: LiveRange) -> None:
+        self.blocks.append(block)
+        first, size = max(block.first, 0), block.placement.bytes
+        always = block.first < 0
+        self.tensors.append(LiveTensor(name, layer, shape, size, first, block.last, always, block.category))
 
     def _memory(self, always: dict[Buffer, str], fixed: dict[str, np.ndarray], tiles: TileMemory) -> Memory:
-        live = self._live_bytes()
-        fullest = tiles.fullest
+        live, fullest = self._live_bytes(), tiles.fullest
         at = int(tiles.peak_at[fullest])
         totals = {"variables": 0, "constants": 0, "feeds": 0}
         for buffer, kind in always.items():
@@ -254,7 +216,7 @@ class _MemoryEstimator:
             peak_fullest=int(tiles.peak_bytes[fullest]),
             peak_tile=fullest,
             peak_at=at,
-            largest=tuple(Tensor(t.name, t.shape, t.bytes, t.always_live) for t in largest),
+            largest=tuple(largest),
         )
 
     def _live_bytes(self) -> np.ndarray:
@@ -271,6 +233,3 @@ def _names(program: Program, lives: Lives) -> dict[Buffer, str]:
     for row, whole in lives.rows.items():
         names[row] = f"input {whole.index}" if whole.kind == "feed" else f"rows of {names.get(whole, whole.name)}"
     return names
-
-
-__all__ = ["Memory", "MemoryEstimate", "Tensor", "estimate_memory", "always_live_buffers", "buffer_names"]

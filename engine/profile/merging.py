@@ -10,10 +10,12 @@ from dataclasses import replace
 
 from engine.codelets.queues import infeed_copy, infeed_row
 from engine.profile.exchange import Layouts
-from engine.profile.families import SuperstepCost, lookup_of, lookup_step
+from engine.profile.families import lookup_of
 from engine.profile.options import Assumptions
 from engine.profile.plan import best_plan
+from engine.profile.slices import plan_lookup
 from engine.profile.superstep import options_of, product_of, product_step
+from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.records import has_codelet
@@ -98,13 +100,14 @@ class _Merger:
         """Groups of compute sets that do not depend on each other and together read at most `most_bytes` bytes."""
         left = candidates
         while left:
-            group, rest, derived, held = [left[0]], [], _written(self.compute_sets[left[0]]), _bytes_read(self, left[0])
+            first = self.compute_sets[left[0]]
+            group, rest, derived, held = [left[0]], [], _written(first), _bytes_read(first)
             position = left[0]
             for at in left[1:]:
                 derived |= self._derived(derived, position, at)
                 position = at
                 depends = any(span.buffer in derived for span in self.compute_sets[at].reads)
-                size = held + _bytes_read(self, at)
+                size = held + _bytes_read(self.compute_sets[at])
                 if depends or (most_bytes is not None and size > most_bytes):
                     rest.append(at)
                     continue
@@ -126,19 +129,15 @@ class _Merger:
         """Cost of all look-ups of a group in one plan."""
         lookups = [found for at in group if (found := lookup_of(self.compute_sets[at]))]
         whole = replace(lookups[0], lookups=sum(each.lookups for each in lookups))
-        return lookup_step(whole, self.target, self.planning[group[0]])
+        return plan_lookup(whole, self.target, self.planning[group[0]].slice_proportion())
 
     def one_product(self, group: Group) -> SuperstepCost:
         """Cost of one product with the shared operand, and all rows or columns of the others."""
         first = self.compute_sets[group[0]]
         products = [product_of(self.compute_sets[at], self.layouts) for at in group]
         shares_a = len({self.compute_sets[at].reads[0].buffer for at in group}) == 1
-        if shares_a:
-            columns, distinct = sum(p.columns for p in products), sum(p.distinct_b for p in products)
-            whole = replace(products[0], columns=columns, distinct_b=distinct)
-        else:
-            rows, distinct = sum(p.rows for p in products), sum(p.distinct_a for p in products)
-            whole = replace(products[0], rows=rows, distinct_a=distinct)
+        added = ("columns", "distinct_b") if shares_a else ("rows", "distinct_a")
+        whole = replace(products[0], **{name: sum(getattr(p, name) for p in products) for name in added})
         options = options_of(first, self.planning[group[0]])
         return product_step(best_plan(whole.convolution, self.target, options))
 
@@ -153,14 +152,8 @@ class _Merger:
                 return None
             product = product_of(compute_set, self.layouts)
             kept = product.rows if number == 0 else product.columns
-            return (
-                compute_set.reads[number].buffer,
-                work_estimate.element_type,
-                work_estimate.partials_type,
-                product.batches,
-                product.k,
-                kept,
-            )
+            types = (work_estimate.element_type, work_estimate.partials_type)
+            return (compute_set.reads[number].buffer, *types, product.batches, product.k, kept)
 
         return key
 
@@ -184,8 +177,8 @@ def _written(compute_set: ComputeSet) -> set[Buffer]:
     return {span.buffer for span in compute_set.writes}
 
 
-def _bytes_read(merger: _Merger, at: int) -> int:
-    return sum(span.buffer.shape.bytes for span in merger.compute_sets[at].reads)
+def _bytes_read(compute_set: ComputeSet) -> int:
+    return sum(span.buffer.shape.bytes for span in compute_set.reads)
 
 
 def _table_of(compute_set: ComputeSet) -> Hashable | None:
@@ -195,8 +188,5 @@ def _table_of(compute_set: ComputeSet) -> Hashable | None:
 
 def _reduction_of(compute_set: ComputeSet) -> Hashable | None:
     loop = compute_set.work
-    return (
-        "reduction"
-        if isinstance(loop, FusedLoop) and loop.nest.reductions and not compute_set.work_estimate.multiply_adds
-        else None
-    )
+    reduces = isinstance(loop, FusedLoop) and loop.nest.reductions and not compute_set.work_estimate.multiply_adds
+    return "reduction" if reduces else None

@@ -9,7 +9,7 @@ is halved repeatedly and the parts run in sequence.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -75,18 +75,11 @@ class _Ways:
         return self.compute + self.exchange + self.sync
 
     def at(self, number: int, passes: int) -> Plan:
-        cuts = (self.cuts.groups, self.cuts.rows, self.cuts.outputs, self.cuts.k)
-        return Plan(
-            compute=int(self.compute[number]),
-            exchange=int(self.exchange[number]),
-            sync=int(self.sync[number]),
-            tiles=int(self.cuts.tiles[number]),
-            received_bytes=int(self.received[number]),
-            partial_bytes=int(self.partial[number]),
-            method=self.method,
-            cuts=(int(cuts[0][number]), int(cuts[1][number]), int(cuts[2][number]), int(cuts[3][number])),
-            passes=passes,
-        )
+        sizes = (self.compute, self.exchange, self.sync, self.cuts.tiles, self.received, self.partial)
+        groups, rows, outputs, k = (int(each[number]) for each in self.cuts.axes)
+        compute, exchange, sync, tiles, came, partial = (int(size[number]) for size in sizes)
+        cuts = (groups, rows, outputs, k)
+        return Plan(compute, exchange, sync, tiles, came, partial, self.method, cuts, passes)
 
 
 @lru_cache(maxsize=4096)
@@ -193,6 +186,7 @@ def _vertices(
     )
     turning = _transpose_cycles(transposed_a + transposed_b, kind)
     transposed = (transposed_a + transposed_b) * item
+    engine_cycles = partial(amp_cycles, element_type=kind, target=target, partials_type=partials, groups=block.groups)
     found = []
     # The trailing dimensions of the kernel can be unrolled into input features.
     for unrolled in range(dimensions + 1):
@@ -207,31 +201,11 @@ def _vertices(
             for d in range(kept):
                 copied = copied * block.extent(size, d, size.sources[d])
         run = block.field[-1] if block.field else None
-        cycles = amp_cycles(
-            rows,
-            block.outputs,
-            features,
-            kind,
-            target,
-            partials_type=partials,
-            weight_load_bytes=None,
-            groups=block.groups,
-            taps=taps,
-            run=run,
-        )
+        cycles = engine_cycles(rows, block.outputs, features, taps=taps, run=run)
         cycles = cycles + turning + _copy_cycles(copied, size.inputs, kind, target)
         found.append(("matrix engine", cycles, transposed + copied * item))
         if unrolled == dimensions:
-            swapped = amp_cycles(
-                block.outputs,
-                rows,
-                features,
-                kind,
-                target,
-                partials_type=partials,
-                weight_load_bytes=None,
-                groups=block.groups,
-            )
+            swapped = engine_cycles(block.outputs, rows, features)
             swapped = swapped + turning + _copy_cycles(copied, size.inputs, kind, target)
             found.append(("matrix engine, operands swapped", swapped, transposed + copied * item))
     nothing = np.zeros_like(rows)

@@ -17,7 +17,8 @@ from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.step_costs import ComputeSetCost, StepCosts
 from engine.profile.streams import host_bytes, host_cycles, samples_of
 from engine.profile.summary import summary
-from engine.profile.superstep import SuperstepCost, superstep
+from engine.profile.superstep import superstep
+from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import is_listed, work_of
 from engine.program.program import ComputeSet, Program
 from engine.shown import Shown

@@ -47,17 +47,14 @@ def offloaded_buffers(
     return found
 
 
-def uses_of(
-    program: Program, buffers: dict[Buffer, str], stands: Mapping[Buffer, Buffer] | None = None
-) -> dict[Buffer, list[int]]:
+def uses_of(program: Program, buffers: dict[Buffer, str], stands: Mapping[Buffer, Buffer]) -> dict[Buffer, list[int]]:
     """The compute sets that access each of the arrays, in order.
 
     `stands` has the variable for which each loop state stands; a copy between the two accesses neither.
     """
     found: dict[Buffer, list[int]] = {buffer: [] for buffer in buffers}
-    known = stands or {}
     for at, compute_set in enumerate(program.compute_sets):
-        touched = [known.get(span.buffer, span.buffer) for span in (*compute_set.reads, *compute_set.writes)]
+        touched = [stands.get(span.buffer, span.buffer) for span in (*compute_set.reads, *compute_set.writes)]
         if copied(compute_set) is not None and touched[0] is touched[1]:
             continue
         for buffer in set(touched) & found.keys():
@@ -69,7 +66,7 @@ def remote_memory(
     program: Program,
     buffers: dict[Buffer, str],
     assumptions: Assumptions,
-    stands: Mapping[Buffer, Buffer] | None = None,
+    stands: Mapping[Buffer, Buffer],
 ) -> RemoteMemory:
     """Cost of offloading; optimizer state is distributed among `assumptions.state_shards` replicas.
 
@@ -77,22 +74,21 @@ def remote_memory(
     """
     if not buffers:
         return RemoteMemory()
-    runs, shards, known = runs_of(program), assumptions.state_shards, stands or {}
+    runs, divided = runs_of(program), (assumptions.state_shards, assumptions.state_interval)
     uses = uses_of(program, buffers, stands)
     held: dict[str, int] = {}
     moved = gathered = 0
     for at, compute_set in enumerate(program.compute_sets):
         for span in (*compute_set.reads, *compute_set.writes):
-            buffer = known.get(span.buffer, span.buffer)
+            buffer = stands.get(span.buffer, span.buffer)
             kind = buffers.get(buffer)
             if kind is not None and at in uses[buffer]:
-                parts = shards if kind == OPTIMIZER_STATE_VARIABLES else 1
-                interval = assumptions.state_interval if kind == OPTIMIZER_STATE_VARIABLES else 1
+                parts, interval = divided if kind == OPTIMIZER_STATE_VARIABLES else (1, 1)
                 size = -(-runs[at] // interval) * span.buffer.shape.bytes
                 moved += -(-size // parts)
                 gathered += size - -(-size // parts)
     for buffer, kind in buffers.items():
-        parts = shards if kind == OPTIMIZER_STATE_VARIABLES else 1
+        parts, _ = divided if kind == OPTIMIZER_STATE_VARIABLES else (1, 1)
         held[kind] = held.get(kind, 0) + -(-buffer.shape.bytes // parts)
     return RemoteMemory(held, moved, gathered)
 

@@ -12,6 +12,7 @@ from engine.partition.schedule import Recomputation, ScheduleKind
 from engine.profile.links import GRADIENT_LINKS, all_reduce_each
 from engine.profile.program_estimate import Estimate
 from engine.profile.stage_balance import Balancer, LayerProfile, usable_bytes
+from engine.shown import Shown
 from engine.target import Target
 
 Kind = Literal["weak", "strong"]
@@ -227,6 +228,26 @@ def scaling_table(predictions: Sequence[Prediction], target: Target) -> str:
             f"{each.samples_per_second:>12,.0f} {each.gradient_share:>9.1%} {each.efficiency:>8.2f}{note}"
         )
     return "\n".join([*lines, *wrap(assumptions_of(target), 88)])
+
+
+class Predictions(tuple[Prediction, ...], Shown):
+    """A tuple of predictions for one chip, `target`, which prompts and notebooks show as a table."""
+
+    target: Target
+
+    def __new__(cls, predictions: Iterable[Prediction], target: Target) -> Predictions:
+        made = super().__new__(cls, predictions)
+        made.target = target
+        return made
+
+    def __getnewargs__(self) -> tuple[tuple[Prediction, ...], Target]:
+        return tuple(self), self.target
+
+    def table(self) -> str:
+        """The predictions one per line, then their assumptions."""
+        return scaling_table(self, self.target)
+
+    __repr__ = Shown.__repr__
 
 
 def assumptions_of(target: Target) -> str:

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from engine.profile.cuts import FEW_TILES, nice_cuts
+from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import prologue, tables
 from engine.target import Target
 
@@ -34,20 +35,8 @@ class Lookup:
     away: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LookupPlan:
-    """Cycles, tiles, and temporary bytes per tile; `cuts` are the numbers of blocks of rows, columns and look-ups."""
-
-    compute: int
-    exchange: int
-    sync: int
-    tiles: int
-    temporary_bytes: int
-    cuts: tuple[int, int, int]
-
-
 @lru_cache(maxsize=1024)
-def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) -> LookupPlan:
+def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) -> SuperstepCost:
     """The plan of fewest cycles within the granted memory, else that of least memory."""
     rows, columns, shares = _cuts(lookup, target)
     height, width, count = -(-lookup.rows // rows), -(-lookup.width // columns), -(-lookup.lookups // shares)
@@ -57,7 +46,6 @@ def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) 
     # The tiles that share a block of a resident table each hold a part of it.
     missing = height * row_bytes if lookup.away else height * row_bytes * (shares - 1) // shares
     received = count * INDEX_BYTES + (0 if lookup.updates else missing)
-    moved = np.zeros_like(received)
     if lookup.updates:
         received = received + count * row_bytes
         # Blocks of the table to which several tiles have added are summed.
@@ -79,15 +67,10 @@ def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) 
     fits = held <= capacity
     far = np.iinfo(np.int64).max
     order = (held, np.where(fits, cycles, far)) if fits.any() else (cycles, held)
-    best = int(np.lexsort(order)[0])
-    return LookupPlan(
-        compute=int(compute[best]),
-        exchange=int(exchange[best]),
-        sync=int(sync[best]),
-        tiles=int((rows * columns * shares)[best]),
-        temporary_bytes=int(held[best]),
-        cuts=(int(rows[best]), int(columns[best]), int(shares[best])),
-    )
+    best = np.lexsort(order)[0]
+    costs = (compute[best], exchange[best], sync[best], (rows * columns * shares)[best], held[best])
+    cycles, exchanged, synced, tiles, bytes_held = map(int, costs)
+    return SuperstepCost(cycles, exchanged, synced, tiles, bytes_held, bytes_held, "slices")
 
 
 def _cuts(lookup: Lookup, target: Target) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

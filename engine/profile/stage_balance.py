@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import ceil, inf
 
 import numpy as np
@@ -108,7 +108,6 @@ class StageCost:
     forward: int
     recompute: int
     backward: int
-    link_bytes: int
     bytes: int
     stash_bytes: int
 
@@ -166,23 +165,13 @@ class Balancer:
         # Parts that run alone add to the period; of parts that run concurrently only the longest does.
         self._shared = sorted(phase for phase, parts in phases.items() if len(parts) > 1)
         self._phase = {part: phase for phase, parts in phases.items() for part in parts}
-        self._known: dict[int, Runs] = {}
+        self._runs = cache(self._runs_of)
 
     def stage(self, stage: int, first: int, end: int) -> StageCost:
         """Layers first <= k < end as a stage."""
-        flows, runs = self.profile.flows, self._runs(stage)
-        arriving = flows.forward[first, end] + (flows.backward[first, end] if self.profile.training else 0)
-        return StageCost(
-            stage=stage,
-            first=first,
-            end=end,
-            forward=int(runs.cycles["forward"][first, end]),
-            recompute=int(runs.cycles["recompute"][first, end]),
-            backward=int(runs.cycles["backward"][first, end]),
-            link_bytes=int(arriving),
-            bytes=int(runs.bytes[first, end]),
-            stash_bytes=int(runs.stash_bytes[first, end]),
-        )
+        runs = self._runs(stage)
+        sizes = (*(runs.cycles[kind] for kind in PARTS), runs.bytes, runs.stash_bytes)
+        return StageCost(stage, first, end, *(int(size[first, end]) for size in sizes))
 
     def layout(self, balance: Balance) -> ScheduleTiming:
         """The schedule of the stages in time, without the update."""
@@ -196,11 +185,7 @@ class Balancer:
         one phase may still be the best with those that follow.
         """
         bound = self._search(limit, inf, greedy=True)
-        if bound is None:
-            return None
-        best = self._search(limit, bound.period, greedy=False)
-        assert best is not None
-        return best
+        return None if bound is None else self._search(limit, bound.period, greedy=False)
 
     def _search(self, limit: float, longest: float, *, greedy: bool) -> Balance | None:
         """The best cuts with a period of at most `longest`; with `greedy` only one candidate per end is kept."""
@@ -247,13 +232,8 @@ class Balancer:
             cycles[:, -1] = np.maximum(cycles[:, -1], runs.bytes[starts, end])
         return Front(cycles, parents)
 
-    def _runs(self, stage: int) -> Runs:
-        """Cost of each run of layers as a stage, cached."""
-        if stage not in self._known:
-            self._known[stage] = self._made_runs(stage)
-        return self._known[stage]
-
-    def _made_runs(self, stage: int) -> Runs:
+    def _runs_of(self, stage: int) -> Runs:
+        """Cost of each run of layers as a stage."""
         flows, training, again = self.profile.flows, self.profile.training, self.schedule.recomputation
         forward = self._forward[None, :] - self._forward[:, None]
         backward = self._backward[None, :] - self._backward[:, None]

@@ -8,19 +8,19 @@ from math import prod
 from engine.errors import InternalError
 from engine.profile.convolution import Convolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
-from engine.profile.families import SuperstepCost, dynamic_lookup_of, family_step, lookup_step
+from engine.profile.families import dynamic_lookup_of, family_step
 from engine.profile.mapping import Spread, spread
 from engine.profile.matmul import Product
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions, ProductOptions
 from engine.profile.plan import Plan, best_plan
 from engine.profile.reduction import plan_reduction
+from engine.profile.slices import plan_lookup
+from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import kind_of, pooling_cycles, vertex_cycles, work_of
 from engine.program.program import ComputeSet
 from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
 from engine.target import Target
-
-__all__ = ["SuperstepCost", "planned_of", "superstep"]
 
 
 def superstep(
@@ -28,13 +28,13 @@ def superstep(
 ) -> SuperstepCost:
     """Cost of a compute set, given the layouts of its operands. Raises InternalError for an unknown codelet."""
     if compute_set.work_estimate.multiply_adds and kind_of(compute_set.work_estimate.element_type) != "integer":
-        return _matrix_product(compute_set, layouts, target, assumptions)
-    found = family_step(compute_set, layouts, target, assumptions) or _element_wise(compute_set, layouts, target)
+        return product_step(best_plan(planned_of(compute_set, layouts), target, options_of(compute_set, assumptions)))
+    found = family_step(compute_set, target, assumptions) or _element_wise(compute_set, layouts, target)
     lookup = dynamic_lookup_of(compute_set) if assumptions.optimizations.replace_dynamic_slices else None
     if lookup is None:
         return found
-    planned = lookup_step(lookup, target, assumptions)
-    return min(found, planned, key=lambda step: step.compute + step.exchange + step.sync)
+    planned = plan_lookup(lookup, target, assumptions.slice_proportion())
+    return min(found, planned, key=lambda step: step.cycles)
 
 
 def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> SuperstepCost:
@@ -79,18 +79,21 @@ def planned_of(compute_set: ComputeSet, layouts: Layouts) -> Convolution:
     work_estimate = compute_set.work_estimate
     if work_estimate.convolution is None:
         return product_of(compute_set, layouts).convolution
-    return Convolution(
-        work_estimate.convolution,
-        kind_of(work_estimate.element_type),
-        _resident(compute_set, layouts),
-        _transposed(compute_set),
-    )
+    kind, resident = kind_of(work_estimate.element_type), _resident(compute_set, layouts)
+    return Convolution(work_estimate.convolution, kind, resident, _transposed(compute_set))
 
 
 def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
     """The matrix product of a compute set without a convolution. Raises InternalError for an unknown codelet."""
     work_estimate = compute_set.work_estimate
-    batches, rows, columns, k = work_estimate.product or _product_in(compute_set)
+    work, size = compute_set.work, work_estimate.product
+    if isinstance(work, Contraction):
+        size = size or work.size
+    if size is None:
+        raise InternalError(
+            f"Expected a contraction for the multiply-adds of {compute_set.name}. Received: {work!r:.200}."
+        )
+    batches, rows, columns, k = size
     a, b = (span.buffer.shape.elements for span in compute_set.reads[:2])
     kind, resident = kind_of(work_estimate.element_type), _resident(compute_set, layouts)
     return Product(batches, rows, columns, k, kind, a, b, resident, _transposed(compute_set))
@@ -111,22 +114,6 @@ def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:
 def _transposed(compute_set: ComputeSet) -> str:
     """The operands whose terms of a sum are not contiguous, by the tables of a contraction."""
     return compute_set.work.transposed if isinstance(compute_set.work, Contraction) else ""
-
-
-def _product_in(compute_set: ComputeSet) -> tuple[int, int, int, int]:
-    work = compute_set.work
-    if not isinstance(work, Contraction):
-        raise InternalError(
-            f"Expected a contraction for the multiply-adds of {compute_set.name}. Received: {work!r:.200}."
-        )
-    return work.size
-
-
-def _matrix_product(
-    compute_set: ComputeSet, layouts: Layouts, target: Target, assumptions: Assumptions
-) -> SuperstepCost:
-    options = options_of(compute_set, assumptions)
-    return product_step(best_plan(planned_of(compute_set, layouts), target, options))
 
 
 def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:

@@ -11,8 +11,7 @@ import pytest
 from engine.partition.schedule import Row
 from engine.partition.schedule_table import ScheduleRows
 from engine.profile import estimate, summary
-from engine.profile.predictions import Predictions
-from engine.profile.scaling import predict, scaling_table, workload_of
+from engine.profile.scaling import Predictions, predict, scaling_table, workload_of
 from engine.profile.step_costs import pipeline_table
 from engine.target import target
 from tests.profile.programs import dense_step
