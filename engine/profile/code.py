@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.emit.nest import Apply, Body, Nest
 from engine.profile.categories import CODE, VERTEX_STATE
-from engine.profile.mapping import TileMapping
+from engine.profile.mapping import TileMapping, spread
 from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import ComputeSet
 from engine.program.work.fused_loop import FusedLoop
@@ -88,9 +88,10 @@ def stack_bytes(target: Target, stacks: Stacks) -> int:
 
 
 def _sources(compute_set: ComputeSet, step: SuperstepCost, target: Target) -> int:
-    """Number of tiles from which a tile receives: as many as hold that fraction of all bytes read."""
-    read = sum(span.buffer.shape.bytes for span in compute_set.reads)
-    return min(target.tiles, -(-step.received_bytes * target.tiles // max(1, read)))
+    """Number of tiles from which a tile receives: that fraction, of all bytes read, of the tiles that hold them."""
+    shapes = [span.buffer.shape for span in compute_set.reads]
+    holders = min(target.tiles, sum(spread(shape.elements, shape.dtype.itemsize, target).tiles for shape in shapes))
+    return min(holders, -(-step.received_bytes * holders // max(1, sum(shape.bytes for shape in shapes))))
 
 
 def _operations(nest: Nest) -> int:

@@ -52,7 +52,37 @@ def check(random: RandomModel) -> str:
     by_xla = _trained(random, random.policy, None, jit_compile=True)
     if not _finite(by_xla):
         truth = by_xla
-    return "\n".join(differences(random.policy, received, by_xla, truth)) or "same"
+    found = differences(random.policy, received, by_xla, truth)
+    if found and random.policy == "float32" and _is_cancellation(random, found, received, truth):
+        return "same"
+    return "\n".join(found) or "same"
+
+
+def _is_cancellation(
+    random: RandomModel, found: list[str], received: dict[str, np.ndarray], truth: dict[str, np.ndarray]
+) -> bool:
+    """Whether all differences found are rounding errors of values that cancel, as gradients through constants do.
+
+    The engine then agrees with Keras where both compute in float64, and errors are small beside the largest number of
+    the same slot of any variable.
+    """
+    exact = _trained(random, "float64", IPUStrategy())
+    largest: dict[str, float] = {}
+    for path, value in truth.items():
+        largest[_slot(path)] = max(largest.get(_slot(path), 0.0), float(np.abs(value).max(initial=0)))
+    differing = {line.partition(":")[0] for line in found}
+    return all(
+        np.abs(each[path] - value).max(initial=0) <= bound * (largest[_slot(path)] + STEP)
+        for path, value in truth.items()
+        for each, bound in ((exact, 1e-7), (received, 1e-3))
+        if each is exact or path in differing
+    )
+
+
+def _slot(path: str) -> str:
+    """The optimizer's slot that a path names, such as "gradient_accumulator"; the last word of other paths."""
+    words = path.rpartition("_")
+    return "gradient_accumulator" if path.endswith("gradient_accumulator") else words[2] or path
 
 
 def differences(

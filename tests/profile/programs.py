@@ -48,3 +48,12 @@ def product(rows: int, k: int, columns: int, element_type: str = "f32", role: st
     b = Builder("product")
     x, w = b.parameter(element_type, (rows, k)), b.parameter(element_type, (k, columns))
     return build_program(b.module(b.tuple(b.dot(x, w))), ["feed", role], {})
+
+
+def small_products(count: int) -> Program:
+    """A chain of matrix products of 4 by 4 with tanh between them."""
+    b = Builder("small_products")
+    y, w = b.parameter("f32", (4, 4)), b.parameter("f32", (4, 4))
+    for _ in range(count):
+        y = b.elementwise("tanh", b.dot(y, w))
+    return build_program(b.module(b.tuple(y)), ["feed", "variable"], {})

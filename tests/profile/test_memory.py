@@ -10,7 +10,7 @@ from engine.profile.exchange import Layouts
 from engine.profile.superstep import superstep
 from engine.program.memory import plan_memory
 from engine.target import target
-from tests.profile.programs import dense_step, elementwise
+from tests.profile.programs import dense_step, elementwise, small_products
 
 MK2 = target("ipu2")
 
@@ -80,3 +80,13 @@ def test_nothing_at_all() -> None:
     assert found.fits
     assert found.memory.always_live_mean == found.tiles.categories["code"][0] > 0
     assert estimate(elementwise("tanh", 0), MK2, assumptions=Assumptions(code_bytes=False)).memory.peak_fullest == 0
+
+
+def test_exchanges_of_small_arrays_have_few_sources() -> None:
+    """A chain of 192 products of 4 by 4, each on one tile: an exchange takes some words of code, not one per tile."""
+    found = estimate(small_products(192), MK2)
+    assert sum("dot" in cost.name for cost in found.costs) == 192
+    assert (
+        found.tiles.fixed["code"].max()
+        < 100 * len(found.costs) + estimate(small_products(1), MK2).tiles.fixed["code"].max()
+    )

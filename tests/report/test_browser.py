@@ -85,7 +85,7 @@ def test_tips_have_no_gaps(browser: Browser, pages: dict[str, Path], name: str) 
             assert not any(re.search(r"undefined|null|NaN", each) for each in told), (chart, told)
             silent += [] if any(told) else [chart]
     # Their marks are thin: a little memory on each tile, points of a line, short transfers.
-    assert set(silent) <= {"memory-by-tile", "memory-histogram", "scaling", "host"}
+    assert set(silent) <= {"memory-by-tile", "memory-histogram", "pipeline-bytes", "scaling", "host"}
 
 
 @pytest.mark.sample
