@@ -28,10 +28,11 @@ from typing import IO
 from tests.exploring import SEED
 
 HERE = Path(__file__).parent
-BESIDE = ("examples", "packaging", "test_habits.py")
-"""Linters, wheels and documentation pages: one process waits for theirs, and leaves the workers to other tests."""
+BESIDE = ("examples", "packaging", "report", "serving", "tf_keras", "test_habits.py")
+"""Linters, wheels, documentation pages, browsers and servers: one process waits for theirs, and takes the time of cores
+that the workers of other tests leave, while they come up, wait or end."""
 KERAS = ("keras",)
-MODELS = ("differential", "models", "report", "serving", "strategy", "tf_keras")
+MODELS = ("differential", "models", "strategy")
 """Folders whose tests trace many models."""
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|deselected|xfailed|xpassed|warnings?|errors?)")
 NO_TESTS = 5
