@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.codelets.identity import path_of
 from engine.machine_code.abi import CODELET_TYPE
@@ -76,6 +76,10 @@ class Inner:
     def _numba_type_(self) -> Any:
         """The attribute by which Numba asks a value for its type."""
         return self._dispatcher._numba_type_
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *arguments: Any) -> Any: ...
 
     def __repr__(self) -> str:
         return f"Inner({self.__name__})"

@@ -14,16 +14,8 @@ from llvmlite import ir
 from engine.codelets import vector
 from engine.codelets.bf16x3_block_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 from engine.codelets.build import codelet, inner
-from engine.codelets.contract import (
-    blocks_of,
-    even_cut,
-    extents,
-    field,
-    fill_zero,
-    operands,
-    pack_panel,
-    packed_pitch,
-)
+from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, over_units
+from engine.codelets.contract_f32 import offsets_of_a
 from engine.codelets.contract_fields import Field, Layout
 from engine.codelets.lazy import types
 from engine.codelets.matrix_registers import (
@@ -36,17 +28,17 @@ from engine.codelets.matrix_registers import (
     multiply_groups,
 )
 from engine.codelets.memory import I64, Emitter, intrinsic, load_i64, store_i64
-from engine.codelets.pack import fill_progression, pack_transposed
+from engine.codelets.pack import fill_progression, packed_pitch, packing
 from engine.codelets.pack_bf16x3 import (
     SEEN_BYTES,
     UNSCALE,
     forget,
-    gather_runs,
     is_whole_as_bf16x3,
     split_rows_of_a,
     split_rows_of_b,
 )
-from engine.codelets.panel import multiply_panel
+from engine.codelets.panel import panels
+from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 GROUPS = MOST_COLUMNS // GROUP
@@ -68,7 +60,10 @@ SEEN = COLUMN + 8 * GROUP
 WHOLE_B = SEEN + GROUPS * SEEN_BYTES  # for each group of columns, whether the split can compute it
 WHOLE_A = WHOLE_B + 8 * GROUPS
 SCRATCH_BYTES = RESERVED_SCRATCH + WHOLE_A + 8 * KEPT_GROUPS
-PACK, PACK_AND_KEEP, KEPT = 0, 1, 2  # how rows of A are packed
+
+_packing = packing("f32")
+pack_groups, pack_runs, pack_panel = _packing.groups, _packing.runs, _packing.panel
+multiply_panel = panels("f32")
 
 
 def contract_bf16x3_scratch_bytes() -> int:
@@ -116,158 +111,120 @@ def add_or_write(
     return types.void(*[types.int64] * 6), emit
 
 
-@codelet
-def contract_bf16x3(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Units lo <= unit < hi of the contraction that `contract_record` describes, in float32 by the bf16x3 split."""
-    begin_matrices()
-    unit = lo
-    while unit < hi:
-        row_block, column_block, split, batch = blocks_of(parameters, unit)
-        # neighbouring row blocks share the packed B
-        run = min(hi - unit, field(parameters, Field.ROW_BLOCKS) - row_block)
-        _contract_blocks(parameters, row_block, run, column_block, split, batch, scratch + RESERVED_SCRATCH)
-        unit += run
-    end_matrices()
+@inner
+def k_step(at: Operands, block: Block) -> int:
+    """The k of a block."""
+    return even_cut(block.k_count, K_BLOCK, BLOCK_K)
+
+
+@inner
+def steps(at: Operands, block: Block) -> tuple[int, int, int]:
+    """Rows and columns that are packed at a time; the plan is 1 if packed rows are kept for all blocks of columns.
+
+    Rows used by many of these are packed once if all of them stay in cache beside half a block.
+    """
+    padded_k, rows_per_unit = whole_blocks(block.k_count) * BLOCK_K, word(at.parameters, Field.ROWS_PER_UNIT)
+    limit = min(MOST_COLUMNS, ELEMENTS // padded_k // GROUP * GROUP)
+    padded_rows = (block.rows + rows_per_unit - 1) // rows_per_unit * (groups_of(rows_per_unit) * GROUP)
+    keeps = block.columns > 2 * limit and padded_rows * padded_k <= ELEMENTS
+    column_step = even_cut(block.columns, limit // GROUP // 2 * GROUP if keeps else limit, GROUP)
+    return GROUP, column_step, 1 if keeps else 0
+
+
+@inner
+def whole_blocks(k: int) -> int:
+    """The number of blocks of registers that have this many k."""
+    return (k + BLOCK_K - 1) // BLOCK_K
+
+
+@inner
+def groups_of(count: int) -> int:
+    """The number of groups that have this many rows, or columns."""
+    return (count + GROUP - 1) // GROUP
 
 
 @inner
 def group_pitch(k: int) -> int:
-    """Bytes between packed groups of columns for this many k."""
-    return (k + BLOCK_K - 1) // BLOCK_K * BLOCK_BYTES + PAD
+    """Bytes between packed groups for this many k."""
+    return whole_blocks(k) * BLOCK_BYTES + PAD
 
 
 @inner
-def _contract_blocks(
-    parameters: int, row_block: int, run: int, column_block: int, split: int, batch: int, scratch: int
-) -> None:
-    """`run` row blocks of one column block of one split of k of one batch."""
-    a, b, c = operands(parameters, split, batch)
-    row, rows, column, columns, k_begin, k_count = extents(parameters, row_block, run, column_block, split)
-    b += column * field(parameters, Field.STRIDE_B)
-    c += 4 * column
-    accumulate = field(parameters, Field.ACCUMULATE)
-    if k_count <= 0 and accumulate == 0:
-        fill_zero(c, field(parameters, Field.ROW_C) + 8 * row, rows, columns)
-    if k_count > 0:
-        k_step = even_cut(k_count, K_BLOCK, BLOCK_K)
-        limit = min(MOST_COLUMNS, ELEMENTS // k_step // GROUP * GROUP)
-        # Rows used by many blocks of columns are packed once if all of them stay in cache beside half a block.
-        rows_kept = run * ((field(parameters, Field.ROWS_PER_UNIT) + GROUP - 1) // GROUP * GROUP)
-        keeps = columns > 2 * limit and rows_kept * k_step <= ELEMENTS
-        column_step = even_cut(columns, limit // GROUP // 2 * GROUP if keeps else limit, GROUP)
-        for k in range(0, k_count, k_step):
-            k_now = min(k_step, k_count - k)
-            adds = accumulate if k == 0 else 1
-            for n in range(0, columns, column_step):
-                width = min(column_step, columns - n)
-                _pack_columns(parameters, b, n, width, k_begin + k, k_now, scratch)
-                kept = PACK
-                if keeps:
-                    kept = PACK_AND_KEEP if n == 0 else KEPT
-                _multiply_rows(parameters, a, b, c, row_block, run, n, width, k_begin + k, k_now, adds, kept, scratch)
-
-
-@inner
-def _pack_columns(parameters: int, b: int, column: int, columns: int, k: int, k_count: int, scratch: int) -> None:
+def pack_columns(at: Operands, block: Block, plan: int) -> None:
     """Packs columns of B in groups, and records which groups can be computed by the split."""
-    layout = field(parameters, Field.LAYOUT_B)
-    pitch = group_pitch(k_count)
-    groups = (columns + GROUP - 1) // GROUP
+    _, _, column, columns, k, k_count = block
+    scratch, layout = at.scratch, word(at.parameters, Field.LAYOUT_B)
+    pitch, groups = group_pitch(k_count), groups_of(columns)
     for group in range(groups):
         forget(scratch + SEEN + group * SEEN_BYTES)
     if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
-        offsets = field(parameters, Field.OFFSET_B) + 8 * k
-        split_rows_of_b(b + 4 * column, offsets, k_count, columns, scratch + BF16X3_B, pitch, scratch + SEEN)
+        offsets = word(at.parameters, Field.OFFSET_B) + 8 * k
+        split_rows_of_b(at.b + 4 * column, offsets, k_count, columns, scratch + BF16X3_B, pitch, scratch + SEEN)
     else:
         for group in range(groups):
             width = min(GROUP, columns - group * GROUP)
             target, seen = scratch + BF16X3_B + group * pitch, scratch + SEEN + group * SEEN_BYTES
             fill_progression(scratch + TABLE_B, k_count, packed_pitch(width))
-            pack_panel(parameters, b, column + group * GROUP, width, k, k_count, scratch + ROWS_OF_B, scratch + COLUMN)
+            pack_panel(at, column + group * GROUP, width, k, k_count, scratch + ROWS_OF_B, scratch + COLUMN)
             split_rows_of_b(scratch + ROWS_OF_B, scratch + TABLE_B, k_count, width, target, pitch, seen)
     for group in range(groups):
         store_i64(scratch + WHOLE_B + 8 * group, is_whole_as_bf16x3(scratch + SEEN + group * SEEN_BYTES))
 
 
 @inner
-def _multiply_rows(
-    parameters: int,
-    a: int,
-    b: int,
-    c: int,
-    row_block: int,
-    run: int,
-    column: int,
-    columns: int,
-    k: int,
-    k_count: int,
-    accumulate: int,
-    kept: int,
-    scratch: int,
-) -> None:
-    """Computes the rows of all units of a run, by groups; groups end where units do, whichever worker has the units."""
-    rows_per_unit, all_rows = field(parameters, Field.ROWS_PER_UNIT), field(parameters, Field.ROWS)
-    number = 0
-    for block in range(row_block, row_block + run):
-        end = min(all_rows, (block + 1) * rows_per_unit)
-        for row in range(block * rows_per_unit, end, GROUP):
-            rows = min(GROUP, end - row)
-            packed_a, whole_a = scratch + BF16X3_A + number * group_pitch(k_count), scratch + WHOLE_A + 8 * number
-            if kept != KEPT:
-                store_i64(whole_a, _pack_group_of_rows(parameters, a, row, rows, k, k_count, packed_a, scratch))
-            whole = load_i64(whole_a)
-            if kept != PACK:
-                number += 1
-            row_c = field(parameters, Field.ROW_C) + 8 * row
-            for n in range(0, columns, GROUP):
-                width = min(GROUP, columns - n)
-                to = c + 4 * (column + n)
-                if whole != 0 and load_i64(scratch + WHOLE_B + 8 * (n // GROUP)) != 0:
-                    packed_b = scratch + BF16X3_B + n // GROUP * group_pitch(k_count)
-                    row_blocks, column_blocks = (rows + BLOCK - 1) // BLOCK, (width + BLOCK - 1) // BLOCK
-                    blocks_of_k = (k_count + BLOCK_K - 1) // BLOCK_K
-                    sums = scratch + SUMS
-                    multiply_groups(row_blocks, column_blocks, blocks_of_k, packed_a, packed_b, sums)
-                    add_or_write(sums, rows, width, to, row_c, accumulate)
-                else:
-                    panel = scratch + ROWS_OF_B
-                    pack_panel(parameters, b, column + n, width, k, k_count, panel, scratch + COLUMN)
-                    row_a = field(parameters, Field.ROW_A) + 8 * row
-                    offset_a = field(parameters, Field.OFFSET_A) + 8 * k
-                    pitch = packed_pitch(width)
-                    multiply_panel(rows, width, k_count, a, row_a, offset_a, panel, pitch, to, row_c, accumulate)
+def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
+    """A packed group of columns, and 1 if the split can compute it."""
+    group = (block.column - column) // GROUP
+    packed = at.scratch + BF16X3_B + group * group_pitch(block.k_count)
+    return packed, load_i64(at.scratch + WHOLE_B + 8 * group)
 
 
 @inner
-def _pack_group_of_rows(
-    parameters: int, a: int, row: int, rows: int, k: int, k_count: int, target: int, scratch: int
-) -> int:
+def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
+    """A packed group of rows, and 1 if the split can compute it."""
+    rows_per_unit = word(at.parameters, Field.ROWS_PER_UNIT)
+    group = number // rows_per_unit * groups_of(rows_per_unit) + number % rows_per_unit // GROUP if plan != 0 else 0
+    packed = at.scratch + BF16X3_A + group * group_pitch(block.k_count)
+    whole = at.scratch + WHOLE_A + 8 * group
+    if plan == 0 or not again:
+        store_i64(whole, _pack_group_of_rows(at, block, packed))
+    return packed, load_i64(whole), 0
+
+
+@inner
+def _pack_group_of_rows(at: Operands, block: Block, target: int) -> int:
     """Packs rows of A; returns 1 if they can be computed by the split, else 0."""
-    row_a, offset_a = field(parameters, Field.ROW_A) + 8 * row, field(parameters, Field.OFFSET_A) + 8 * k
-    first = load_i64(offset_a)
-    base, table = a + first, row_a
-    if field(parameters, Field.RUN_A) < field(parameters, Field.K):
-        base, table = scratch + ROWS_OF_A, scratch + TABLE_A
-        fill_progression(table, rows, PITCH_A)
-        _gather_rows(parameters, a, row_a, offset_a, row, rows, k, k_count, base)
-    forget(scratch + SEEN)
-    split_rows_of_a(base, table, rows, k_count, target, scratch + SEEN)
-    return is_whole_as_bf16x3(scratch + SEEN)
+    row_a, offset_a = offsets_of_a(at, block)
+    base, table, run = at.a + load_i64(offset_a), row_a, word(at.parameters, Field.RUN_A)
+    if run < word(at.parameters, Field.K):
+        base, table = at.scratch + ROWS_OF_A, at.scratch + TABLE_A
+        fill_progression(table, block.rows, PITCH_A)
+        if _lie_together(row_a, block.rows) != 0:
+            pack_groups(at.a, row_a, offset_a, block.rows, block.k_count, base, PITCH_A)
+        else:
+            pack_runs(at.a, row_a, offset_a, run, block.k % run, block.rows, block.k_count, base, PITCH_A)
+    forget(at.scratch + SEEN)
+    split_rows_of_a(base, table, block.rows, block.k_count, target, at.scratch + SEEN)
+    return is_whole_as_bf16x3(at.scratch + SEEN)
 
 
 @inner
-def _gather_rows(
-    parameters: int, a: int, row_a: int, offset_a: int, row: int, rows: int, k: int, k_count: int, target: int
+def multiply(
+    at: Operands, block: Block, accumulate: int, packed_rows: tuple[int, int, int], packed_panel: tuple[int, int]
 ) -> None:
-    """target[m * PITCH_A + 4k] = A[row_a[m] + offset_a[k]]."""
-    if _lie_together(row_a, rows) != 0:
-        for m in range(0, rows, BLOCK):
-            source = a + load_i64(row_a + 8 * m)
-            pack_transposed(source, offset_a, k_count, min(BLOCK, rows - m), target + m * PITCH_A, PITCH_A)
+    """Multiplies two groups by the split, or in the micro kernels if one of them cannot be."""
+    _, rows, column, columns, k, k_count = block
+    packed_a, whole_a, _ = packed_rows
+    packed_b, whole_b = packed_panel
+    c, row_c = at.c + 4 * column, word(at.parameters, Field.ROW_C) + 8 * block.row
+    if whole_a != 0 and whole_b != 0:
+        row_blocks, column_blocks, sums = (rows + BLOCK - 1) // BLOCK, (columns + BLOCK - 1) // BLOCK, at.scratch + SUMS
+        multiply_groups(row_blocks, column_blocks, whole_blocks(k_count), packed_a, packed_b, sums)
+        add_or_write(sums, rows, columns, c, row_c, accumulate)
     else:
-        run = field(parameters, Field.RUN_A)
-        for m in range(rows):
-            gather_runs(a + load_i64(row_a + 8 * m), offset_a, run, k % run, k_count, target + m * PITCH_A)
+        start, in_place = at.scratch + ROWS_OF_B, (at.a, *offsets_of_a(at, block))
+        pack_panel(at, column, columns, k, k_count, start, at.scratch + COLUMN)
+        multiply_panel(rows, columns, k_count, in_place, (start, packed_pitch(columns)), c, row_c, accumulate)
 
 
 @inner
@@ -277,3 +234,15 @@ def _lie_together(row_a: int, rows: int) -> int:
         if m % BLOCK != 0 and load_i64(row_a + 8 * m) != load_i64(row_a + 8 * (m - 1)) + 4:
             return 0
     return 1 if rows > 1 else 0
+
+
+# Groups of rows end where units do, whichever worker has the units.
+contract_units = over_units(blocked(Parts(GROUP, 4, True, k_step, steps, pack_columns, pack_rows, panel, multiply)))
+
+
+@codelet
+def contract_bf16x3(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Units lo <= unit < hi of the contraction that `contract_record` describes, in float32 by the bf16x3 split."""
+    begin_matrices()
+    contract_units(parameters, lo, hi, scratch)
+    end_matrices()

@@ -1,4 +1,4 @@
-"""The codelets of dots and convolutions of 16-bit floats: the float32 micro kernels, rounded once at the end.
+"""Contractions of 16-bit floats: the float32 micro kernels, rounded once at the end.
 
 A and B are widened while they are packed, and C is accumulated in scratch. Where convolutions read elements of A many
 times, the whole memory range they are in is widened once and read with its own strides.
@@ -8,28 +8,18 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.codelets.build import Codelet, inner
-from engine.codelets.contract import MASKED, blocks_of, even_step, field, fill_zero, operands
+from engine.codelets import contract_f32
+from engine.codelets.build import Codelet, Inner, inner
+from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, over_units
+from engine.codelets.contract_f32 import MASKED, begins_group, offsets_of_a
 from engine.codelets.contract_fields import Field, Layout
-from engine.codelets.half_vectors import BF16, F16
 from engine.codelets.memory import load_i64, store_i64
-from engine.codelets.micro_kernel import AS_HALF, panel_columns
-from engine.codelets.pack import LANES, fill_progression
-from engine.codelets.pack_half import (
-    narrow_run,
-    pack_grouped_half,
-    pack_half_columns,
-    pack_half_rows,
-    pack_half_runs,
-    pack_transposed_half,
-    widen_run,
-)
-from engine.codelets.panel import multiply_panel, multiply_panel_bf16, multiply_panel_f16
+from engine.codelets.micro_kernel import AS_HALF
+from engine.codelets.pack import LANES, PANEL, copied_run, fill_progression, packed_pitch, packing
+from engine.codelets.panel import panels
+from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
-PANEL = panel_columns()
-F32 = 2
-KINDS = {"f16": F16, "bf16": BF16, "f32": F32}
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026; rows,
 # columns and k are counts.
 K_BLOCK = 256  # maximum: part of a packed panel of B (64 kB) stays in the first-level cache
@@ -46,7 +36,7 @@ REUSE = 2  # minimum average number of reads of an element of A's range for the 
 SPAN = 1 << 18  # maximum elements of such a range
 
 # Scratch, after the executor's words: packed B; offsets of A along k; rows of A and C; columns of B; packed A; C; the
-# widened range.
+# widened range; words of the tile of C.
 OFFSETS = 4 * K_BLOCK * PANEL
 ROW_A = OFFSETS + 8 * LONGEST_STEP
 ROW_C = ROW_A + 8 * ROWS
@@ -55,7 +45,12 @@ PACKED_A = COLUMN + 8 * PANEL
 SUMS = PACKED_A + A_BYTES
 PITCH_SUMS = 4 * COLUMNS + 64
 WIDE = SUMS + SUMMED_ROWS * PITCH_SUMS
-SCRATCH_BYTES = RESERVED_SCRATCH + WIDE + 4 * SPAN + 64
+TILE = WIDE + 4 * SPAN + 64
+ORIGIN = TILE  # the source address of the range widened in scratch, or 0
+FIRST_COLUMN = TILE + 8
+LAST_K = TILE + 16
+PITCH = TILE + 24  # bytes between rows of C in scratch; 0 if the micro kernels round and store to C itself
+SCRATCH_BYTES = RESERVED_SCRATCH + TILE + 32
 
 
 def contract_half_scratch_bytes() -> int:
@@ -66,82 +61,64 @@ def contract_half_scratch_bytes() -> int:
 @cache
 def contract_half(element_type: str, result_type: str) -> Codelet:
     """The codelet of products of f16 or bf16; the result is of the same type, or f32."""
-    kind, result = KINDS[element_type], KINDS[result_type]
+    contract_units = over_units(half_contraction(element_type, result_type), merges_columns=True)
 
     def contract_half_kernel(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        row_blocks = field(parameters, Field.ROW_BLOCKS)
-        column_blocks = field(parameters, Field.COLUMN_BLOCKS)
-        unit = lo
-        while unit < hi:
-            row_block, column_block, split, batch = blocks_of(parameters, unit)
-            # Neighbouring row blocks share B and neighbouring column blocks A, so they are computed as one.
-            run_rows = min(hi - unit, row_blocks - row_block)
-            run_columns = min(hi - unit, column_blocks - column_block) if row_blocks == 1 else 1
-            row = row_block * field(parameters, Field.ROWS_PER_UNIT)
-            row_end = min(row + run_rows * field(parameters, Field.ROWS_PER_UNIT), field(parameters, Field.ROWS))
-            column = column_block * field(parameters, Field.COLUMNS_PER_UNIT)
-            column_end = column + run_columns * field(parameters, Field.COLUMNS_PER_UNIT)
-            column_end = min(column_end, field(parameters, Field.COLUMNS))
-            block = scratch + RESERVED_SCRATCH
-            contract_rows(parameters, row, row_end, column, column_end, split, batch, kind, result, block)
-            unit += run_rows * run_columns
+        contract_units(parameters, lo, hi, scratch)
 
     return Codelet(contract_half_kernel, f"contract_{element_type}_{result_type}")
 
 
-@inner
-def contract_rows(
-    parameters: int,
-    row: int,
-    row_end: int,
-    column: int,
-    column_end: int,
-    split: int,
-    batch: int,
-    kind: int,
-    result: int,
-    scratch: int,
-) -> None:
-    """Computes rows row .. row_end, columns column .. column_end, of one split of k of one batch."""
-    a, b, c = operands(parameters, split, batch)
-    k = split * field(parameters, Field.K_PER_UNIT)
-    k_end = min(k + field(parameters, Field.K_PER_UNIT), field(parameters, Field.K))
-    contract_part(parameters, a, b, c, row, row_end, column, column_end, k, k_end, kind, result, scratch)
+@cache
+def half_contraction(element_type: str, result_type: str) -> Inner:
+    """The contraction of a range of rows, columns and k, tile by tile of C, with the signature of `blocked`."""
+    rounds = result_type != "f32"
+    widen_run = copied_run(element_type, "f32")
+    multiply = _rounding_multiply(result_type) if rounds else contract_f32.multiply
+    steps_and_packing = (k_step, steps, _pack_columns(element_type), _pack_rows(element_type), panel)
+    contract_tile = blocked(Parts(PANEL, 2 if rounds else 4, False, *steps_and_packing, multiply))
 
+    @inner
+    def begin_tile(at: Operands, tile: Block) -> None:
+        """Writes the words of a tile, and widens C if it is added to."""
+        scratch, pitch = at.scratch, NARROW_BYTES if tile.columns <= PANEL else PITCH_SUMS
+        if one_step(at.parameters, tile.k_count):
+            store_i64(scratch + PITCH, 0)
+            return
+        store_i64(scratch + PITCH, pitch)
+        store_i64(scratch + FIRST_COLUMN, tile.column)
+        store_i64(scratch + LAST_K, tile.k + tile.k_count)
+        fill_progression(scratch + ROW_C, tile.rows, pitch)
+        if word(at.parameters, Field.ACCUMULATE) != 0:
+            c, row_c = at.c + 2 * tile.column, word(at.parameters, Field.ROW_C) + 8 * tile.row
+            for m in range(tile.rows):
+                widen_run(c + load_i64(row_c + 8 * m), scratch + SUMS + m * pitch, tile.columns)
 
-@inner
-def contract_part(
-    parameters: int,
-    a: int,
-    b: int,
-    c: int,
-    row: int,
-    row_end: int,
-    column: int,
-    column_end: int,
-    k: int,
-    k_end: int,
-    kind: int,
-    result: int,
-    scratch: int,
-) -> None:
-    """The same from the operands' addresses, for a range of k, block by block."""
-    most_rows = ROWS if one_step(parameters, k, k_end) or result == F32 else SUMMED_ROWS
-    most_rows = min(most_rows, A_BYTES // pitch_of_a(parameters, k, k_end) // SHARE * SHARE)
-    lowest, highest = reach(field(parameters, Field.OFFSET_A), k, k_end)
-    widened, widened_end = 0, 0
-    for m in range(row, row_end, most_rows):
-        rows = min(most_rows, row_end - m)
-        row_lowest, row_highest = reach(field(parameters, Field.ROW_A), m, m + rows)
-        start, end = a + row_lowest + lowest, a + row_highest + highest + 2
-        as_it_lies = is_read_often(parameters, m, rows, k_end - k, (end - start) // 2)
-        if as_it_lies and (start < widened or end > widened_end):
-            widen_run(kind, start, scratch + WIDE, (end - start) // 2)
-            widened, widened_end = start, end
-        for n in range(column, column_end, COLUMNS):
-            columns = min(COLUMNS, column_end - n)
-            origin = widened if as_it_lies else 0
-            contract_tile(parameters, a, origin, b, c, m, rows, n, columns, k, k_end, kind, result, scratch)
+    @inner
+    def contract(at: Operands, block: Block) -> None:
+        row, rows, column, columns, k, k_count = block
+        row_end, column_end = row + rows, column + columns
+        most_rows = SUMMED_ROWS if rounds and not one_step(at.parameters, k_count) else ROWS
+        pitch_a = 4 * k_step(at, block) + 64  # of packed rows
+        most_rows = min(most_rows, A_BYTES // pitch_a // SHARE * SHARE)
+        lowest, highest = reach(word(at.parameters, Field.OFFSET_A), k, k + k_count)
+        widened, widened_end = 0, 0
+        for m in range(row, row_end, most_rows):
+            count = min(most_rows, row_end - m)
+            row_lowest, row_highest = reach(word(at.parameters, Field.ROW_A), m, m + count)
+            start, end = at.a + row_lowest + lowest, at.a + row_highest + highest + 2
+            in_place = is_read_often(at.parameters, m, count, k_count, (end - start) // 2)
+            if in_place and (start < widened or end > widened_end):
+                widen_run(start, at.scratch + WIDE, (end - start) // 2)
+                widened, widened_end = start, end
+            store_i64(at.scratch + ORIGIN, widened if in_place else 0)
+            for n in range(column, column_end, COLUMNS):
+                tile = Block(m, count, n, min(COLUMNS, column_end - n), k, k_count)
+                if rounds:
+                    begin_tile(at, tile)
+                contract_tile(at, tile)
+
+    return contract
 
 
 @inner
@@ -155,188 +132,117 @@ def reach(table: int, begin: int, end: int) -> tuple[int, int]:
 
 
 @inner
-def packs_groups(parameters: int, row: int) -> bool:
-    """Whether this row begins a group of contiguous rows."""
-    group = field(parameters, Field.PACK_A)
-    return group != 0 and row % max(group, 1) == 0
-
-
-@inner
 def is_read_often(parameters: int, row: int, rows: int, k: int, elements: int) -> bool:
     """Whether to widen the whole range of memory that contains these rows of A, instead of packing the rows."""
-    return not packs_groups(parameters, row) and elements <= SPAN and REUSE * elements <= rows * k
-
-
-@inner
-def contract_tile(
-    parameters: int,
-    a: int,
-    widened: int,
-    b: int,
-    c: int,
-    row: int,
-    rows: int,
-    column: int,
-    columns: int,
-    k: int,
-    k_end: int,
-    kind: int,
-    result: int,
-    scratch: int,
-) -> None:
-    """Computes at most ROWS x COLUMNS of C; `widened`: the source address of the range widened in scratch, or 0."""
-    row_c, accumulate = field(parameters, Field.ROW_C) + 8 * row, field(parameters, Field.ACCUMULATE)
-    at_once = result != F32 and one_step(parameters, k, k_end)
-    sums, row_sums, pitch_sums = scratch + SUMS, scratch + ROW_C, NARROW_BYTES if columns <= PANEL else PITCH_SUMS
-    if result == F32:
-        sums, row_sums = c + 4 * column, row_c
-    elif not at_once:
-        fill_progression(row_sums, rows, pitch_sums)
-        if accumulate != 0:
-            widen_rows(kind, c + 2 * column, row_c, sums, pitch_sums, rows, columns)
-    if k_end <= k and accumulate == 0:
-        fill_zero(sums, row_sums, rows, columns)
-    k_step, pitch_a = step_along_k(parameters, k, k_end), pitch_of_a(parameters, k, k_end)
-    for k_now in range(k, k_end, k_step):
-        k_count = min(k_step, k_end - k_now)
-        adds = accumulate if k_now == k else 1
-        base = a_block(parameters, a, widened, row, rows, k_now, k_count, pitch_a, kind, scratch)
-        for n in range(0, columns, PANEL):
-            width = min(PANEL, columns - n)
-            pitch = b_block(parameters, b, column + n, width, k_now, k_count, kind, scratch)
-            row_a, offset_a = scratch + ROW_A, scratch + OFFSETS
-            target, rounded = sums + 4 * n, c + 2 * (column + n)
-            to, to_rows, how = (rounded, row_c, AS_HALF) if at_once else (target, row_sums, adds)
-            multiply(kind, result, rows, width, k_count, base, row_a, offset_a, scratch, pitch, to, to_rows, how)
-            if result != F32 and not at_once and k_now + k_count == k_end:
-                round_panel(kind, target, pitch_sums, rounded, row_c, rows, width)
-    if k_end <= k and result != F32:
-        round_panel(kind, sums, pitch_sums, c + 2 * column, row_c, rows, columns)
+    return not begins_group(parameters, row) and elements <= SPAN and REUSE * elements <= rows * k
 
 
 @inner
 def longest_step(parameters: int, k_count: int) -> int:
     """The largest k that is summed in registers: the same for all units."""
-    columns = min(field(parameters, Field.COLUMNS_PER_UNIT), field(parameters, Field.COLUMNS))
-    padded = max((columns + LANES - 1) // LANES * LANES, LANES)
+    columns = min(word(parameters, Field.COLUMNS_PER_UNIT), word(parameters, Field.COLUMNS))
+    padded = max(packed_pitch(columns) // 4, LANES)
     most = NEAR_K_BLOCK if k_count <= NEAR_BLOCKS * NEAR_K_BLOCK else K_BLOCK
     return max(most, most * PANEL // padded)
 
 
 @inner
-def step_along_k(parameters: int, k: int, k_end: int) -> int:
+def k_step(at: Operands, block: Block) -> int:
     """The k that is summed in registers at a time."""
-    return even_step(max(k_end - k, 1), longest_step(parameters, k_end - k))
+    return even_cut(max(block.k_count, 1), longest_step(at.parameters, block.k_count), LANES)
 
 
 @inner
-def pitch_of_a(parameters: int, k: int, k_end: int) -> int:
-    """Bytes between packed rows of A: not a power of two, or the rows would share cache sets."""
-    return 4 * step_along_k(parameters, k, k_end) + 64
-
-
-@inner
-def one_step(parameters: int, k: int, k_end: int) -> bool:
+def one_step(parameters: int, k_count: int) -> bool:
     """Whether all of k is summed in registers in one step."""
-    return field(parameters, Field.ACCUMULATE) == 0 and 0 < k_end - k <= longest_step(parameters, k_end - k)
+    return word(parameters, Field.ACCUMULATE) == 0 and 0 < k_count <= longest_step(parameters, k_count)
 
 
 @inner
-def multiply(
-    kind: int,
-    result: int,
-    rows: int,
-    columns: int,
-    k: int,
-    a: int,
-    row_a: int,
-    offset_a: int,
-    b: int,
-    pitch_b: int,
-    c: int,
-    row_c: int,
-    accumulate: int,
-) -> None:
-    """As `multiply_panel`, also with a 16-bit C; each codelet has one set of micro kernels for all it computes."""
-    if result == F32:
-        multiply_panel(rows, columns, k, a, row_a, offset_a, b, pitch_b, c, row_c, accumulate)
-    elif kind == F16:
-        multiply_panel_f16(rows, columns, k, a, row_a, offset_a, b, pitch_b, c, row_c, accumulate)
-    else:
-        multiply_panel_bf16(rows, columns, k, a, row_a, offset_a, b, pitch_b, c, row_c, accumulate)
+def steps(at: Operands, block: Block) -> tuple[int, int, int]:
+    """All rows of a tile are multiplied by one panel after the other."""
+    return block.rows, PANEL, 0
 
 
 @inner
-def widen_rows(kind: int, c: int, row_c: int, sums: int, pitch: int, rows: int, columns: int) -> None:
-    """sums[m * pitch + 4n] = C[row_c[m] + 2n]."""
-    for m in range(rows):
-        widen_run(kind, c + load_i64(row_c + 8 * m), sums + m * pitch, columns)
+def overlaps(parameters: int, width: int) -> bool:
+    """Whether rows of B overlap, or lie as close as packed ones: then they are widened in one run, not packed."""
+    close = 0 <= 2 * word(parameters, Field.PITCH_B) <= packed_pitch(width)
+    return word(parameters, Field.LAYOUT_B) == Layout.ROWS and close and (MASKED or width % LANES == 0)
 
 
 @inner
-def round_panel(kind: int, sums: int, pitch: int, c: int, row_c: int, rows: int, columns: int) -> None:
-    """C[row_c[m] + 2n] = sums[m * pitch + 4n], rounded."""
-    for m in range(rows):
-        narrow_run(kind, sums + m * pitch, c + load_i64(row_c + 8 * m), columns)
+def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
+    """The panel, and the bytes between its rows."""
+    if overlaps(at.parameters, block.columns):
+        return at.scratch, 2 * word(at.parameters, Field.PITCH_B)
+    return at.scratch, packed_pitch(block.columns)
 
 
-@inner
-def a_block(
-    parameters: int,
-    a: int,
-    widened: int,
-    row: int,
-    rows: int,
-    k: int,
-    k_count: int,
-    pitch: int,
-    kind: int,
-    scratch: int,
-) -> int:
-    """The address of a block of A in float32, packed if need be. Fills the tables of its row and k offsets."""
-    row_a = field(parameters, Field.ROW_A) + 8 * row
-    offset_a = field(parameters, Field.OFFSET_A) + 8 * k
-    if widened != 0:
-        for m in range(rows):
-            store_i64(scratch + ROW_A + 8 * m, 2 * load_i64(row_a + 8 * m))
-        for i in range(k_count):
-            store_i64(scratch + OFFSETS + 8 * i, 2 * load_i64(offset_a + 8 * i))
-        return scratch + WIDE + 2 * (a - widened)
-    packed = scratch + PACKED_A
-    if packs_groups(parameters, row):
-        pack_grouped_half(kind, a, row_a, offset_a, rows, k_count, packed, pitch)
-    else:
-        run = field(parameters, Field.RUN_A)
-        pack_half_runs(kind, a, row_a, offset_a, run, k % run, rows, k_count, packed, pitch)
-    fill_progression(scratch + ROW_A, rows, pitch)
-    fill_progression(scratch + OFFSETS, k_count, 4)
-    return packed
+def _pack_columns(element_type: str) -> Inner:
+    pack_panel, widen_run = packing(element_type).panel, copied_run(element_type, "f32")
+
+    @inner
+    def pack_columns(at: Operands, block: Block, plan: int) -> None:
+        """Packs a panel of B."""
+        _, _, column, columns, k, k_count = block
+        if overlaps(at.parameters, columns):
+            source = at.b + 2 * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
+            widen_run(source, at.scratch, (k_count - 1) * word(at.parameters, Field.PITCH_B) // 2 + columns)
+        else:
+            pack_panel(at, column, columns, k, k_count, at.scratch, at.scratch + COLUMN)
+
+    return pack_columns
 
 
-@inner
-def b_block(parameters: int, b: int, column: int, width: int, k: int, k_count: int, kind: int, packed: int) -> int:
-    """Packs a panel of B; returns the bytes between its rows. Overlapping rows are widened in place, not packed."""
-    layout, between = field(parameters, Field.LAYOUT_B), field(parameters, Field.PITCH_B)
-    stride = field(parameters, Field.STRIDE_B)
-    offset_b = field(parameters, Field.OFFSET_B) + 8 * k
-    source, columns = b + column * stride, packed + COLUMN
-    pitch = (width + LANES - 1) // LANES * LANES * 4
-    if layout == Layout.ROWS and 0 <= 2 * between <= pitch and (MASKED or width % LANES == 0):
-        widen_run(kind, source + load_i64(offset_b), packed, (k_count - 1) * between // 2 + width)
-        return 2 * between
-    if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
-        pack_half_rows(kind, source, offset_b, k_count, width, packed, pitch)
-    elif layout == Layout.TRANSPOSED:
-        fill_progression(columns, width, stride)
-        pack_transposed_half(kind, source + load_i64(offset_b), columns, width, k_count, packed, pitch)
-    elif layout == Layout.RUNS:
-        fill_progression(columns, width, stride)
-        done = 0
-        while done < k_count:
-            count = min(k_count - done, between - (k + done) % between)
-            start = source + load_i64(offset_b + 8 * done)
-            pack_transposed_half(kind, start, columns, width, count, packed + done * pitch, pitch)
-            done += count
-    else:
-        pack_half_columns(kind, source, offset_b, stride, k_count, width, packed, pitch)
-    return pitch
+def _pack_rows(element_type: str) -> Inner:
+    pack_groups, pack_runs = packing(element_type).groups, packing(element_type).runs
+
+    @inner
+    def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
+        """Rows of A in float32, packed or in the widened range, with tables of their row and k offsets."""
+        rows, k_count = block.rows, block.k_count
+        row_a, offset_a = offsets_of_a(at, block)
+        origin, to_rows, to_offsets = load_i64(at.scratch + ORIGIN), at.scratch + ROW_A, at.scratch + OFFSETS
+        packed, pitch = at.scratch + PACKED_A, packed_pitch(k_count) + 64
+        if origin != 0:
+            packed = at.scratch + WIDE + 2 * (at.a - origin)
+        if not again and origin != 0:
+            for m in range(rows):
+                store_i64(to_rows + 8 * m, 2 * load_i64(row_a + 8 * m))
+            for i in range(k_count):
+                store_i64(to_offsets + 8 * i, 2 * load_i64(offset_a + 8 * i))
+        elif not again:
+            if begins_group(at.parameters, block.row):
+                pack_groups(at.a, row_a, offset_a, rows, k_count, packed, pitch)
+            else:
+                run = word(at.parameters, Field.RUN_A)
+                pack_runs(at.a, row_a, offset_a, run, block.k % run, rows, k_count, packed, pitch)
+            fill_progression(to_rows, rows, pitch)
+            fill_progression(to_offsets, k_count, 4)
+        return packed, to_rows, to_offsets
+
+    return pack_rows
+
+
+def _rounding_multiply(element_type: str) -> Inner:
+    multiply_panel, narrow_run = panels(element_type), copied_run("f32", element_type)
+
+    @inner
+    def multiply(
+        at: Operands, block: Block, accumulate: int, packed_rows: tuple[int, int, int], packed_panel: tuple[int, int]
+    ) -> None:
+        """Multiplies in the micro kernels; C is rounded where they store it, or after the last step along k."""
+        _, rows, column, columns, k, k_count = block
+        c, row_c = at.c + 2 * column, word(at.parameters, Field.ROW_C) + 8 * block.row
+        pitch = load_i64(at.scratch + PITCH)
+        to, to_rows, how = c, row_c, AS_HALF
+        if pitch != 0:
+            to = at.scratch + SUMS + 4 * (column - load_i64(at.scratch + FIRST_COLUMN))
+            to_rows, how = at.scratch + ROW_C, accumulate
+        multiply_panel(rows, columns, k_count, packed_rows, packed_panel, to, to_rows, how)
+        if pitch != 0 and k + k_count == load_i64(at.scratch + LAST_K):
+            for m in range(rows):
+                narrow_run(to + m * pitch, c + load_i64(row_c + 8 * m), columns)
+
+    return multiply

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from engine.codelets.bf16x3_block_sizes import BLOCK
 from engine.codelets.lazy import types
-from engine.codelets.memory import I64, POINTER, VOID, Emitter, intrinsic
+from engine.codelets.memory import I64, POINTER, VOID, Emitter, call, intrinsic
 
 I8 = ir.IntType(8)
 K_PAIR = 2  # bfloat16 along k that are contiguous, in both operands
@@ -31,13 +31,6 @@ are left out are together at most 2**-24 of the whole."""
 BLOCK_BYTES = TERMS * 2 * REGISTER_BYTES + 64
 """Size of a group's parts for a block of k: a cache line more, or the parts of a row along k would share two cache
 sets."""
-
-
-def _call(builder: ir.IRBuilder, name: str, *arguments: ir.Value) -> None:
-    full_name = f"llvm.x86.{name}"
-    signature = ir.FunctionType(VOID, [argument.type for argument in arguments])
-    known = builder.module.globals.get(full_name)
-    builder.call(known or ir.Function(builder.module, signature, full_name), arguments)
 
 
 def _shapes(module: ir.Module) -> ir.GlobalVariable:
@@ -60,7 +53,7 @@ def begin_matrices(typing_context: Any) -> tuple[Any, Emitter]:
     """Configures the matrix registers for this thread."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        _call(builder, "ldtilecfg", builder.bitcast(_shapes(builder.module), POINTER))
+        call(builder, "x86.ldtilecfg", VOID, builder.bitcast(_shapes(builder.module), POINTER))
         return context.get_dummy_value()
 
     return types.void(), emit
@@ -71,7 +64,7 @@ def end_matrices(typing_context: Any) -> tuple[Any, Emitter]:
     """Releases them, so that the operating system need not save them in a context switch."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        _call(builder, "tilerelease")
+        call(builder, "x86.tilerelease", VOID)
         return context.get_dummy_value()
 
     return types.void(), emit
@@ -121,7 +114,7 @@ def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
     blocks_of_k, a, b, sums = function.args
     totals = {(i, j): I8(2 * i + j) for i in range(rows) for j in range(columns)}
     for register in totals.values():
-        _call(builder, "tilezero", register)
+        call(builder, "x86.tilezero", VOID, register)
     entry, loop, done = builder.block, builder.append_basic_block("k"), builder.append_basic_block("done")
     builder.branch(loop)
     builder.position_at_end(loop)
@@ -135,7 +128,7 @@ def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
     builder.position_at_end(done)
     for (i, j), register in totals.items():
         offset = builder.add(sums, I64(SUM_PITCH * BLOCK * i + 4 * BLOCK * j))
-        _call(builder, "tilestored64", register, builder.inttoptr(offset, POINTER), I64(SUM_PITCH))
+        call(builder, "x86.tilestored64", VOID, register, builder.inttoptr(offset, POINTER), I64(SUM_PITCH))
     builder.ret_void()
     return function
 
@@ -152,10 +145,10 @@ def _one_block_of_k(
             _load(builder, registers_b, b, ORDER_B[term_b])
         loaded = term_a, term_b
         for (i, j), total in totals.items():
-            _call(builder, "tdpbf16ps", total, registers_a[i], registers_b[j])
+            call(builder, "x86.tdpbf16ps", VOID, total, registers_a[i], registers_b[j])
 
 
 def _load(builder: ir.IRBuilder, registers: list[ir.Constant], base: ir.Value, offset_of_term: int) -> None:
     for number, register in enumerate(registers):
         offset = builder.add(base, I64(REGISTER_BYTES * (2 * offset_of_term + number)))
-        _call(builder, "tileloadd64", register, builder.inttoptr(offset, POINTER), I64(4 * BLOCK))
+        call(builder, "x86.tileloadd64", VOID, register, builder.inttoptr(offset, POINTER), I64(4 * BLOCK))

@@ -23,6 +23,13 @@ FLUSH_TO_ZERO_ARM = 1 << 24  # FZ
 Emitter = Callable[[Any, ir.IRBuilder, Any, tuple[ir.Value, ...]], Any]
 
 
+def call(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+    """Calls LLVM's intrinsic `llvm.<name>`, declared in the module on first use."""
+    known = builder.module.globals.get(f"llvm.{name}")
+    signature = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(known or ir.Function(builder.module, signature, f"llvm.{name}"), arguments)
+
+
 def _load(name: str) -> Any:
     @intrinsic
     def load(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
@@ -78,8 +85,7 @@ def prefetch(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
     """Prefetches a cache line; any address may be given."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        function = _declare(builder, "llvm.prefetch.p0", VOID, [POINTER, I32, I32, I32])
-        builder.call(function, [builder.inttoptr(arguments[0], POINTER), I32(0), I32(3), I32(1)])
+        call(builder, "prefetch.p0", VOID, builder.inttoptr(arguments[0], POINTER), I32(0), I32(3), I32(1))
         return context.get_dummy_value()
 
     return types.void(types.int64), emit
@@ -137,20 +143,15 @@ def store_release(typing_context: Any, address: types.Type, value: types.Type) -
     return types.void(types.int64, types.int64), emit
 
 
-def _declare(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-    known = builder.module.globals.get(name)
-    return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)
-
-
 @intrinsic
 def pause(typing_context: Any) -> tuple[Any, Emitter]:
     """Tells the processor that this is a spin-wait loop."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         if X86:
-            builder.call(_declare(builder, "llvm.x86.sse2.pause", VOID, []), [])
+            call(builder, "x86.sse2.pause", VOID)
         elif ARM:
-            builder.call(_declare(builder, "llvm.aarch64.hint", VOID, [I32]), [I32(1)])
+            call(builder, "aarch64.hint", VOID, I32(1))
         return context.get_dummy_value()
 
     return types.void(), emit
@@ -163,10 +164,10 @@ def floating_point_state(typing_context: Any) -> tuple[Any, Emitter]:
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         if X86:
             slot = cgutils.alloca_once(builder, I32)
-            builder.call(_declare(builder, "llvm.x86.sse.stmxcsr", VOID, [POINTER]), [slot])
+            call(builder, "x86.sse.stmxcsr", VOID, slot)
             return builder.zext(builder.load(slot, typ=I32), I64)
         if ARM:
-            return builder.call(_declare(builder, "llvm.aarch64.get.fpcr", I64, []), [])
+            return call(builder, "aarch64.get.fpcr", I64)
         return I64(0)
 
     return types.int64(), emit
@@ -180,9 +181,9 @@ def set_floating_point_state(typing_context: Any, state: types.Type) -> tuple[An
         if X86:
             slot = cgutils.alloca_once(builder, I32)
             builder.store(builder.trunc(arguments[0], I32), slot)
-            builder.call(_declare(builder, "llvm.x86.sse.ldmxcsr", VOID, [POINTER]), [slot])
+            call(builder, "x86.sse.ldmxcsr", VOID, slot)
         elif ARM:
-            builder.call(_declare(builder, "llvm.aarch64.set.fpcr", VOID, [I64]), [arguments[0]])
+            call(builder, "aarch64.set.fpcr", VOID, arguments[0])
         return context.get_dummy_value()
 
     return types.void(types.int64), emit

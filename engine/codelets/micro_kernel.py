@@ -9,7 +9,6 @@ from typing import Any
 from llvmlite import ir
 
 from engine.codelets import vector
-from engine.codelets.half_vectors import HALF_BYTES, store_half
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
 from engine.machine_code.processor import lanes, masks_are_cheap, registers
@@ -74,7 +73,8 @@ def rows_cycles(rows: int, vectors: int) -> float:
     return cycles
 
 
-def _micro_kernels(store: str) -> Any:
+@cache
+def micro_kernels(store: str) -> Any:
     """The intrinsic of the kernels that can also store the element type `store`, if `accumulate` is AS_HALF."""
 
     @intrinsic
@@ -122,10 +122,6 @@ def _micro_kernels(store: str) -> Any:
     return micro_kernel
 
 
-micro_kernel = _micro_kernels("f32")
-micro_kernel_f16, micro_kernel_bf16 = _micro_kernels("f16"), _micro_kernels("bf16")
-
-
 def kernel_shapes() -> list[tuple[int, int, bool]]:
     """(vectors, rows, whether the last vector is masked) of each kernel."""
     counts = row_counts().items()
@@ -153,13 +149,13 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks)
     c_rows = _table(builder, c, row_c_now, rows)
     if store == "f32":
-        _write(builder, c_rows, totals, accumulate, masks)
+        _add_or_write(builder, c_rows, totals, accumulate, masks)
     else:
         with builder.if_else(builder.icmp_signed("==", accumulate, I64(AS_HALF))) as (half, floats):
             with half:
-                _write_half(builder, store, c_rows, totals, masks)
+                _write(builder, c_rows, totals, masks, store)
             with floats:
-                _write(builder, c_rows, totals, accumulate, masks)
+                _add_or_write(builder, c_rows, totals, accumulate, masks)
     later = [builder.add(phi, I64(step)) for phi, step in zip(phis, (8 * rows, 8 * rows, -1), strict=True)]
     for phi, first, following in zip(phis, (row_a, row_c, blocks), later, strict=True):
         phi.add_incoming(first, entry)
@@ -265,7 +261,7 @@ def _one_k(
     return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), totals)
 
 
-def _write(
+def _add_or_write(
     builder: ir.IRBuilder,
     c_rows: list[ir.Value],
     totals: list[list[ir.Value]],
@@ -274,24 +270,24 @@ def _write(
 ) -> None:
     """Stores the totals, added to C if `accumulate` is not 0."""
     with builder.if_else(builder.icmp_signed("!=", accumulate, I64(0))) as (add, replace):
-        for branch, adds in ((add, True), (replace, False)):
-            with branch:
-                for row, row_totals in zip(c_rows, totals, strict=True):
-                    for j, (total, mask) in enumerate(zip(row_totals, masks, strict=True)):
-                        address = builder.add(row, I64(4 * lanes() * j))
-                        if adds:
-                            total = builder.fadd(total, vector.load_vector(builder, address, mask))
-                        vector.store_vector(builder, total, address, mask)
+        with add:
+            _write(builder, c_rows, totals, masks, adds=True)
+        with replace:
+            _write(builder, c_rows, totals, masks)
 
 
-def _write_half(
+def _write(
     builder: ir.IRBuilder,
-    kind: str,
     c_rows: list[ir.Value],
     totals: list[list[ir.Value]],
     masks: list[ir.Value | None],
+    element_type: str = "f32",
+    adds: bool = False,
 ) -> None:
-    """Stores the totals rounded to 16-bit floats."""
+    """Stores the totals, or adds them to C."""
     for row, row_totals in zip(c_rows, totals, strict=True):
         for j, (total, mask) in enumerate(zip(row_totals, masks, strict=True)):
-            store_half(builder, kind, total, builder.add(row, I64(HALF_BYTES * lanes() * j)), mask)
+            address = builder.add(row, I64(vector.BYTES[element_type] * lanes() * j))
+            if adds:
+                total = builder.fadd(total, vector.load_vector(builder, address, mask))
+            vector.store_vector(builder, total, address, mask, element_type)

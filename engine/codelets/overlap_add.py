@@ -14,15 +14,15 @@ from typing import Any
 
 from llvmlite import ir
 
-from engine.codelets import vector
-from engine.codelets.build import Codelet, codelet, inner
-from engine.codelets.contract import K_BLOCK, contract_k_block, field
+from engine.codelets import contract_f32, vector
+from engine.codelets.build import Codelet, inner
+from engine.codelets.contract import Block, Operands
 from engine.codelets.contract_fields import Field
-from engine.codelets.contract_half import F16, F32, KINDS, contract_part
-from engine.codelets.half_vectors import store_half
+from engine.codelets.contract_half import half_contraction
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_i64
 from engine.codelets.record import Address, Table
+from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes
 
@@ -52,6 +52,7 @@ class Overlap(Field):
     row_sums: int  # the same
 
 
+@cache
 def _adding(store: str) -> Any:
     """The intrinsic that stores sums in the element type `store`."""
 
@@ -85,10 +86,7 @@ def _adding(store: str) -> Any:
             result = builder.phi(vector.vector_type())
             result.add_incoming(vector.zeros(), start)
             result.add_incoming(added, loop)
-            if store == "f32":
-                vector.store_vector(builder, result, target, mask)
-            else:
-                store_half(builder, store, result, target, mask)
+            vector.store_vector(builder, result, target, mask, store)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 5), emit
@@ -96,82 +94,54 @@ def _adding(store: str) -> Any:
     return add_vectors
 
 
-add_vectors, add_vectors_f16, add_vectors_bf16 = _adding("f32"), _adding("f16"), _adding("bf16")
+add_floats = _adding("f32")
 
 
 @inner
 def _add_rows(parameters: int, row: int, products: int, sums: int) -> None:
     """The sums of all input columns for one output row."""
-    starts = field(parameters, Overlap.ROW_STARTS) + 8 * row
+    starts = word(parameters, Overlap.ROW_STARTS) + 8 * row
     begin = load_i64(starts)
     count = load_i64(starts + 8) - begin
-    offsets = field(parameters, Overlap.ROW_OFFSETS) + 8 * begin
-    elements = field(parameters, Overlap.SUMS)
-    for column in range(field(parameters, Overlap.INPUT_COLUMNS)):
-        source = products + column * field(parameters, Overlap.PITCH_PRODUCTS)
-        target = sums + column * field(parameters, Overlap.PITCH_SUMS)
+    offsets = word(parameters, Overlap.ROW_OFFSETS) + 8 * begin
+    elements = word(parameters, Overlap.SUMS)
+    for column in range(word(parameters, Overlap.INPUT_COLUMNS)):
+        source = products + column * word(parameters, Overlap.PITCH_PRODUCTS)
+        target = sums + column * word(parameters, Overlap.PITCH_SUMS)
         for n in range(0, elements, LANES):
-            add_vectors(source + 4 * n, offsets, count, target + 4 * n, min(LANES, elements - n))
-
-
-@inner
-def _add_columns(parameters: int, sums: int, output: int, result: int) -> None:
-    """One output row from its sums."""
-    features = field(parameters, Overlap.FEATURES)
-    for column in range(field(parameters, Overlap.OUTPUT_COLUMNS)):
-        starts = field(parameters, Overlap.COLUMN_STARTS) + 8 * column
-        begin = load_i64(starts)
-        count = load_i64(starts + 8) - begin
-        offsets = field(parameters, Overlap.COLUMN_OFFSETS) + 8 * begin
-        target = output + column * field(parameters, Overlap.POSITION_OUTPUT)
-        for n in range(0, features, LANES):
-            lanes = min(LANES, features - n)
-            if result == F32:
-                add_vectors(sums + 4 * n, offsets, count, target + 4 * n, lanes)
-            elif result == F16:
-                add_vectors_f16(sums + 4 * n, offsets, count, target + 2 * n, lanes)
-            else:
-                add_vectors_bf16(sums + 4 * n, offsets, count, target + 2 * n, lanes)
-
-
-@inner
-def _add_overlapping(parameters: int, unit: int, scratch: int, result: int) -> None:
-    """An image's output from the products of its positions."""
-    products = scratch + field(parameters, Overlap.PRODUCTS)
-    sums = scratch + field(parameters, Overlap.ROW_SUMS)
-    output = field(parameters, Overlap.OUTPUT) + unit * field(parameters, Overlap.IMAGE_OUTPUT)
-    for row in range(field(parameters, Overlap.OUTPUT_ROWS)):
-        _add_rows(parameters, row, products, sums)
-        _add_columns(parameters, sums, output + row * field(parameters, Overlap.ROW_OUTPUT), result)
-
-
-@codelet
-def overlap_add_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """The images lo <= unit < hi."""
-    products = scratch + field(parameters, Overlap.PRODUCTS)
-    rows, columns, k = field(parameters, Field.ROWS), field(parameters, Field.COLUMNS), field(parameters, Field.K)
-    b = field(parameters, Field.B)
-    for unit in range(lo, hi):
-        a = field(parameters, Field.A) + unit * field(parameters, Overlap.IMAGE_A)
-        for first in range(0, k, K_BLOCK):
-            count, adds = min(K_BLOCK, k - first), 1 if first > 0 else 0
-            block = scratch + RESERVED_SCRATCH
-            contract_k_block(parameters, a, b, products, 0, rows, columns, first, count, adds, block)
-        _add_overlapping(parameters, unit, scratch, F32)
+            add_floats(source + 4 * n, offsets, count, target + 4 * n, min(LANES, elements - n))
 
 
 @cache
-def overlap_add_half(element_type: str) -> Codelet:
-    """The codelet for f16 or bf16; results are rounded once."""
-    kind = KINDS[element_type]
+def overlap_add(element_type: str) -> Codelet:
+    """The codelet for f32, f16 or bf16; results are rounded once."""
+    size = vector.BYTES[element_type]
+    add_vectors = _adding(element_type)
+    contract = contract_f32.contract if element_type == "f32" else half_contraction(element_type, "f32")
 
-    def overlap_add_as_half(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        products = scratch + field(parameters, Overlap.PRODUCTS)
-        rows, columns, k = field(parameters, Field.ROWS), field(parameters, Field.COLUMNS), field(parameters, Field.K)
-        b, block = field(parameters, Field.B), scratch + RESERVED_SCRATCH
+    @inner
+    def add_columns(parameters: int, sums: int, output: int) -> None:
+        """One output row from its sums."""
+        features = word(parameters, Overlap.FEATURES)
+        for column in range(word(parameters, Overlap.OUTPUT_COLUMNS)):
+            starts = word(parameters, Overlap.COLUMN_STARTS) + 8 * column
+            begin = load_i64(starts)
+            count = load_i64(starts + 8) - begin
+            offsets = word(parameters, Overlap.COLUMN_OFFSETS) + 8 * begin
+            target = output + column * word(parameters, Overlap.POSITION_OUTPUT)
+            for n in range(0, features, LANES):
+                add_vectors(sums + 4 * n, offsets, count, target + size * n, min(LANES, features - n))
+
+    def overlap_add(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        products, sums = scratch + word(parameters, Overlap.PRODUCTS), scratch + word(parameters, Overlap.ROW_SUMS)
+        rows, columns, k = word(parameters, Field.ROWS), word(parameters, Field.COLUMNS), word(parameters, Field.K)
+        b, block = word(parameters, Field.B), Block(0, rows, 0, columns, 0, k)
         for unit in range(lo, hi):
-            a = field(parameters, Field.A) + unit * field(parameters, Overlap.IMAGE_A)
-            contract_part(parameters, a, b, products, 0, rows, 0, columns, 0, k, kind, F32, block)
-            _add_overlapping(parameters, unit, scratch, kind)
+            a = word(parameters, Field.A) + unit * word(parameters, Overlap.IMAGE_A)
+            contract(Operands(parameters, a, b, products, scratch + RESERVED_SCRATCH), block)
+            output = word(parameters, Overlap.OUTPUT) + unit * word(parameters, Overlap.IMAGE_OUTPUT)
+            for row in range(word(parameters, Overlap.OUTPUT_ROWS)):
+                _add_rows(parameters, row, products, sums)
+                add_columns(parameters, sums, output + row * word(parameters, Overlap.ROW_OUTPUT))
 
-    return Codelet(overlap_add_as_half, f"overlap_add_{element_type}")
+    return Codelet(overlap_add, f"overlap_add_{element_type}")

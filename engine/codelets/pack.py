@@ -1,238 +1,31 @@
-"""Packing: copies of blocks of A and B in the layout that the micro kernels read fastest."""
+"""Packing: copies of blocks of A and B as float32, in the layout that the micro kernels read fastest.
+
+`packing` has the functions for elements of float32, f16 or bf16 in memory. Rows of B, and columns of A that were
+transposed, are padded with zeros to whole vectors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
 from engine.codelets import vector
-from engine.codelets.build import inner
+from engine.codelets.build import Inner, inner
+from engine.codelets.contract import Operands
+from engine.codelets.contract_fields import Field, Layout
+from engine.codelets.element import load_element
 from engine.codelets.lazy import types
-from engine.codelets.memory import F32, I32, I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32, store_i64
+from engine.codelets.memory import I64, Emitter, intrinsic, load_i64, store_f32, store_i64
 from engine.codelets.micro_kernel import panel_columns, panel_vectors
+from engine.codelets.register_transpose import lanes_transposed
+from engine.codelets.rows import word
 from engine.machine_code.processor import lanes
 
 LANES = lanes()
-VECTOR_BYTES = 4 * LANES
 PANEL = panel_columns()
-Load = Callable[..., ir.Value]
-"""(builder, address, mask or None) to a vector of float32."""
-QUARTER = 4  # elements that one instruction loads from memory into any part of a vector
-
-
-@intrinsic
-def copy_lanes(
-    typing_context: Any, source: types.Type, destination: types.Type, count: types.Type
-) -> tuple[Any, Emitter]:
-    """Reads `count` <= lanes() float32 and writes a whole vector, the rest of it zeros."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        mask = vector.lane_mask(builder, arguments[2])
-        vector.store_vector(builder, vector.load_vector(builder, arguments[0], mask), arguments[1])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), emit
-
-
-@intrinsic
-def copy_panel_row(typing_context: Any, source: types.Type, destination: types.Type) -> tuple[Any, Emitter]:
-    """Copies panel_columns() float32."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        for j in range(panel_vectors()):
-            source, destination = (builder.add(address, I64(VECTOR_BYTES * j)) for address in arguments)
-            vector.store_vector(builder, vector.load_vector(builder, source), destination)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 2), emit
-
-
-@intrinsic
-def transpose_lanes(
-    typing_context: Any,
-    source: types.Type,
-    offsets: types.Type,
-    rows: types.Type,
-    columns: types.Type,
-    destination: types.Type,
-    destination_pitch: types.Type,
-) -> tuple[Any, Emitter]:
-    """Transposes a block of rows x columns <= lanes() x lanes() float32, in registers.
-
-    Row i begins at source + offsets[i]; offsets is the address of an int64 table.
-    Writes `columns` whole vectors, whose lanes from `rows` on are zeros.
-    """
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        transposed_block(builder, vector.load_vector, _read_columns, arguments)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 6), emit
-
-
-def transposed_block(
-    builder: ir.IRBuilder, load: Load, read_whole: Callable[..., list[ir.Value]], arguments: tuple[ir.Value, ...]
-) -> None:
-    """Emits `transpose_lanes` for its arguments; `load` reads lanes() elements as float32.
-
-    `read_whole` reads a whole block, transposed.
-    """
-    source, offsets, rows, columns, destination, destination_pitch = arguments
-    whole = builder.icmp_signed("==", builder.add(rows, columns), I64(2 * LANES))
-    with builder.if_else(whole, likely=True) as (full, partial):
-        with full:
-            block = read_whole(builder, source, offsets)
-            _write_columns(builder, block, destination, destination_pitch)
-        with partial:
-            block = _shuffle(builder, _read_rows(builder, load, source, offsets, rows, columns))
-            _write_columns(builder, block, destination, destination_pitch, columns)
-
-
-def read_by_rows(builder: ir.IRBuilder, load: Load, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
-    """Reads a whole block row by row; returns it transposed."""
-    return _shuffle(builder, [load(builder, address) for address in _addresses(builder, source, offsets)])
-
-
-def _addresses(builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
-    """Addresses of the rows of a whole block."""
-    entries = [builder.inttoptr(builder.add(offsets, I64(8 * i)), POINTER) for i in range(LANES)]
-    return [builder.add(source, builder.load(entry, align=8, typ=I64)) for entry in entries]
-
-
-def _read_columns(builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
-    """Reads a whole block transposed: loads every QUARTER-th row into one vector, which needs no shuffle."""
-    addresses = _addresses(builder, source, offsets)
-    columns = []
-    for first in range(0, LANES, QUARTER):
-        rows = [_side_by_side(builder, addresses[i::QUARTER], 4 * first) for i in range(QUARTER)]
-        columns += _shuffle(builder, rows)
-    return columns
-
-
-def _side_by_side(builder: ir.IRBuilder, addresses: list[ir.Value], offset: int) -> ir.Value:
-    """One vector of QUARTER elements from each address."""
-    made = ir.Constant(vector.vector_type(), ir.Undefined)
-    for place, address in enumerate(addresses):
-        pointer = builder.inttoptr(builder.add(address, I64(offset)), POINTER)
-        run = builder.load(pointer, align=4, typ=ir.VectorType(F32, QUARTER))
-        wide = list(range(QUARTER)) + [0] * (LANES - QUARTER)
-        nothing = ir.Constant(run.type, ir.Undefined)
-        run = builder.shuffle_vector(run, nothing, ir.Constant(vector.vector_type(I32), wide))
-        own = range(QUARTER * place, QUARTER * (place + 1))
-        lanes = [LANES + lane - own.start if lane in own else lane for lane in range(LANES)]
-        made = builder.shuffle_vector(made, run, ir.Constant(vector.vector_type(I32), lanes))
-    return made
-
-
-def _read_rows(
-    builder: ir.IRBuilder,
-    load: Load,
-    source: ir.Value,
-    offsets: ir.Value,
-    rows: ir.Value,
-    columns: ir.Value,
-) -> list[ir.Value]:
-    """Reads lanes() vectors; missing rows and columns are zeros and their memory is not accessed."""
-    nothing = ir.Constant(vector.vector_type(vector.BIT), [0] * LANES)
-    mask = vector.lane_mask(builder, columns)
-    read = []
-    for i in range(LANES):
-        present = builder.icmp_signed(">", rows, I64(i))
-        index = builder.select(present, I64(8 * i), I64(0))
-        row_mask = builder.select(present, mask, nothing)
-        entry = builder.inttoptr(builder.add(offsets, index), POINTER)
-        address = builder.add(source, builder.load(entry, align=8, typ=I64))
-        read.append(load(builder, address, row_mask))
-    return read
-
-
-def _write_columns(
-    builder: ir.IRBuilder,
-    block: list[ir.Value],
-    destination: ir.Value,
-    pitch: ir.Value,
-    columns: ir.Value | None = None,
-) -> None:
-    """Stores the vectors `pitch` bytes apart: all, or the first `columns`."""
-    for i, column in enumerate(block):
-        address = builder.add(destination, builder.mul(pitch, I64(i)))
-        if columns is None:
-            vector.store_vector(builder, column, address)
-        else:
-            with builder.if_then(builder.icmp_signed(">", columns, I64(i))):
-                vector.store_vector(builder, column, address)
-
-
-def _shuffle(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
-    """Transposes blocks of as many lanes as there are rows, by swapping ever larger blocks between pairs of vectors."""
-    distance = 1
-    while distance < len(rows):
-        rows = list(rows)
-        for i in (i for i in range(len(rows)) if not i & distance):
-            low = [lane if not lane & distance else LANES + lane - distance for lane in range(LANES)]
-            high = [lane + distance if not lane & distance else LANES + lane for lane in range(LANES)]
-            pair = rows[i], rows[i + distance]
-            rows[i] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(I32), low))
-            rows[i + distance] = builder.shuffle_vector(*pair, ir.Constant(vector.vector_type(I32), high))
-        distance *= 2
-    return rows
-
-
-@inner
-def pack_transposed(
-    source: int, offsets: int, rows: int, columns: int, destination: int, destination_pitch: int
-) -> None:
-    """destination[column * pitch + 4 row] = source[offsets[row] + 4 column]; padded to whole vectors."""
-    for row in range(0, rows, LANES):
-        for column in range(0, columns, LANES):
-            transpose_lanes(
-                source + 4 * column,
-                offsets + 8 * row,
-                min(LANES, rows - row),
-                min(LANES, columns - column),
-                destination + column * destination_pitch + 4 * row,
-                destination_pitch,
-            )
-
-
-@inner
-def pack_rows(b: int, offset_b: int, k: int, columns: int, destination: int, pitch: int) -> None:
-    """Packs B[offset_b[k] + 4n]: destination[k * pitch + 4n], padded with zeros to whole vectors."""
-    whole = columns // LANES
-    last_columns = columns - whole * LANES
-    for i in range(k):
-        source = b + load_i64(offset_b + 8 * i)
-        row = destination + i * pitch
-        if columns == PANEL:
-            copy_panel_row(source, row)
-            continue
-        for j in range(whole):
-            copy_lanes(source + j * VECTOR_BYTES, row + j * VECTOR_BYTES, LANES)
-        if last_columns > 0:
-            copy_lanes(source + whole * VECTOR_BYTES, row + whole * VECTOR_BYTES, last_columns)
-
-
-@inner
-def pack_elements(b: int, offset_b: int, stride_b: int, k: int, columns: int, destination: int, pitch: int) -> None:
-    """Packs B[offset_b[k] + stride_b * n]: destination[k * pitch + 4n], padded like `pack_rows`."""
-    padded = (columns + LANES - 1) // LANES * LANES
-    for i in range(k):
-        source = b + load_i64(offset_b + 8 * i)
-        row = destination + i * pitch
-        for n in range(columns):
-            store_f32(row + 4 * n, load_f32(source + n * stride_b))
-        for n in range(columns, padded):
-            store_f32(row + 4 * n, 0.0)
-
-
-@inner
-def pack_grouped_rows(a: int, row_a: int, offset_a: int, rows: int, k: int, destination: int, pitch: int) -> None:
-    """destination[m * pitch + 4k] = A[row_a[m] + offset_a[k]]; each lanes() rows are contiguous."""
-    for row in range(0, rows, LANES):
-        group = a + load_i64(row_a + 8 * row)
-        pack_transposed(group, offset_a, k, min(LANES, rows - row), destination + row * pitch, pitch)
+LEAST_RUN = 4  # contiguous elements that are worth a vector of their own
 
 
 @inner
@@ -240,3 +33,155 @@ def fill_progression(table: int, count: int, step: int) -> None:
     """table[i] = i * step, as int64."""
     for i in range(count):
         store_i64(table + 8 * i, i * step)
+
+
+@inner
+def packed_pitch(width: int) -> int:
+    """Bytes between the rows of a packed panel."""
+    return (width + LANES - 1) // LANES * LANES * 4
+
+
+def _copying(source_type: str, target_type: str, vectors: int = 1, masked: bool = False) -> Any:
+    """The intrinsic that copies whole vectors between element types, or only `count` lanes of one.
+
+    On the side of float32 in scratch whole vectors are accessed; the lanes that are not copied are written as zeros.
+    """
+    widens = target_type == "f32"
+
+    @intrinsic
+    def copy_lanes(
+        typing_context: Any, source: types.Type, target: types.Type, count: types.Type
+    ) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            mask = vector.lane_mask(builder, arguments[2]) if masked else None
+            for j in range(vectors):
+                read = builder.add(arguments[0], I64(vector.BYTES[source_type] * LANES * j))
+                written = builder.add(arguments[1], I64(vector.BYTES[target_type] * LANES * j))
+                value = vector.load_vector(builder, read, mask if widens else None, source_type)
+                vector.store_vector(builder, value, written, None if widens else mask, target_type)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 3), emit
+
+    return copy_lanes
+
+
+@cache
+def copied_run(source_type: str, target_type: str) -> Inner:
+    """`copy_run` between float32 in scratch and elements in memory."""
+    copy, copy_some = _copying(source_type, target_type), _copying(source_type, target_type, masked=True)
+    read, written = vector.BYTES[source_type], vector.BYTES[target_type]
+
+    @inner
+    def copy_run(source: int, target: int, count: int) -> None:
+        """target[i] = source[i], i < count. In scratch whole vectors are accessed, padded with zeros."""
+        whole = count // LANES * LANES
+        for i in range(0, whole, LANES):
+            copy(source + read * i, target + written * i, LANES)
+        if whole < count:
+            copy_some(source + read * whole, target + written * whole, count - whole)
+
+    return copy_run
+
+
+class Packing(NamedTuple):
+    """The functions that pack elements of one type."""
+
+    transposed: Inner
+    groups: Inner
+    runs: Inner
+    panel: Inner
+
+
+@cache
+def packing(element_type: str) -> Packing:
+    """The functions that pack float32, f16 or bf16."""
+    size = vector.BYTES[element_type]
+    copy_panel_row = _copying(element_type, "f32", panel_vectors())
+    copy_run, transpose_lanes = copied_run(element_type, "f32"), lanes_transposed(element_type)
+
+    @inner
+    def pack_transposed(source: int, offsets: int, rows: int, columns: int, target: int, pitch: int) -> None:
+        """target[column * pitch + 4 row] = source[offsets[row] + size * column]; padded to whole vectors."""
+        for row in range(0, rows, LANES):
+            for column in range(0, columns, LANES):
+                transpose_lanes(
+                    source + size * column,
+                    offsets + 8 * row,
+                    min(LANES, rows - row),
+                    min(LANES, columns - column),
+                    target + column * pitch + 4 * row,
+                    pitch,
+                )
+
+    @inner
+    def pack_groups(a: int, row_a: int, offset_a: int, rows: int, k: int, target: int, pitch: int) -> None:
+        """target[m * pitch + 4k] = A[row_a[m] + offset_a[k]]; each lanes() rows are contiguous."""
+        for row in range(0, rows, LANES):
+            group = a + load_i64(row_a + 8 * row)
+            pack_transposed(group, offset_a, k, min(LANES, rows - row), target + row * pitch, pitch)
+
+    @inner
+    def pack_runs(
+        a: int, row_a: int, offset_a: int, run: int, begun: int, rows: int, k: int, target: int, pitch: int
+    ) -> None:
+        """target[m * pitch + 4k] = A[row_a[m] + offset_a[k]].
+
+        Each `run` elements along k are contiguous; the first run lacks `begun` of them. May write a vector beyond the
+        end.
+        """
+        for m in range(rows):
+            source, row = a + load_i64(row_a + 8 * m), target + m * pitch
+            if run < LEAST_RUN:
+                for i in range(k):
+                    store_f32(row + 4 * i, load_element(source + load_i64(offset_a + 8 * i), element_type, "f32"))
+            done = 0 if run >= LEAST_RUN else k
+            while done < k:
+                count = min(k - done, run - (begun + done) % run)
+                copy_run(source + load_i64(offset_a + 8 * done), row + 4 * done, count)
+                done += count
+
+    @inner
+    def pack_rows(b: int, offset_b: int, k: int, columns: int, target: int, pitch: int) -> None:
+        """target[k * pitch + 4n] = B[offset_b[k] + size * n]."""
+        for i in range(k):
+            source, row = b + load_i64(offset_b + 8 * i), target + i * pitch
+            if columns == PANEL:
+                copy_panel_row(source, row, PANEL)
+            else:
+                copy_run(source, row, columns)
+
+    @inner
+    def pack_elements(b: int, offset_b: int, stride_b: int, k: int, columns: int, target: int, pitch: int) -> None:
+        """target[k * pitch + 4n] = B[offset_b[k] + stride_b * n]."""
+        padded = packed_pitch(columns)
+        for i in range(k):
+            source, row = b + load_i64(offset_b + 8 * i), target + i * pitch
+            for n in range(columns):
+                store_f32(row + 4 * n, load_element(source + n * stride_b, element_type, "f32"))
+            for at in range(4 * columns, padded, 4):
+                store_f32(row + at, 0.0)
+
+    @inner
+    def pack_panel(at: Operands, column: int, width: int, k: int, k_count: int, target: int, offsets: int) -> None:
+        """Packs rows k .. k + k_count of `width` columns of B; `offsets`: the address of space for those of columns."""
+        layout, stride = word(at.parameters, Field.LAYOUT_B), word(at.parameters, Field.STRIDE_B)
+        offset_b = word(at.parameters, Field.OFFSET_B) + 8 * k
+        source, pitch = at.b + column * stride, packed_pitch(width)
+        if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
+            pack_rows(source, offset_b, k_count, width, target, pitch)
+        elif layout == Layout.ELEMENTS:
+            pack_elements(source, offset_b, stride, k_count, width, target, pitch)
+        else:
+            run = k_count if layout == Layout.TRANSPOSED else word(at.parameters, Field.PITCH_B)
+            fill_progression(offsets, width, stride)
+            done = 0
+            while done < k_count:
+                count = k_count - done
+                if layout == Layout.RUNS:
+                    count = min(count, run - (k + done) % run)
+                first = source + load_i64(offset_b + 8 * done)
+                pack_transposed(first, offsets, width, count, target + done * pitch, pitch)
+                done += count
+
+    return Packing(pack_transposed, pack_groups, pack_runs, pack_panel)

@@ -19,8 +19,7 @@ from engine.codelets.matrix_registers import (
     REGISTER_BYTES,
     TERMS,
 )
-from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32
-from engine.codelets.pack import copy_lanes
+from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_i64
 
 I16 = ir.IntType(16)
 WIDE = ir.VectorType(I16, 2 * BLOCK)
@@ -230,25 +229,6 @@ def is_whole_as_bf16x3(typing_context: Any, seen: types.Type) -> tuple[Any, Emit
         return builder.zext(builder.icmp_unsigned("==", lanes, ir.IntType(BLOCK)(0)), I64)
 
     return types.int64(types.int64), emit
-
-
-@inner
-def gather_runs(source: int, offset_a: int, run: int, begun: int, k: int, target: int) -> None:
-    """target[4k] = source[offset_a[k]]; each `run` elements are contiguous; the first run lacks `begun` of them.
-
-    May write a vector beyond the end.
-    """
-    if run == 1:
-        for i in range(k):
-            store_f32(target + 4 * i, load_f32(source + load_i64(offset_a + 8 * i)))
-        return
-    done = 0
-    while done < k:
-        count = min(k - done, run - (begun + done) % run)
-        first = source + load_i64(offset_a + 8 * done)
-        for i in range(0, count, BLOCK):
-            copy_lanes(first + 4 * i, target + 4 * (done + i), min(BLOCK, count - i))
-        done += count
 
 
 @inner

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
 import numpy as np
 
 from engine.codelets import micro_kernel as kernels
-from engine.codelets.build import inner
+from engine.codelets.build import Inner, inner
 from engine.machine_code.processor import lanes
 
 LANES = lanes()
@@ -41,30 +41,31 @@ def _repeats() -> np.ndarray:
 REPEATS = _repeats()
 
 
-def _panels(kernel: Any) -> Any:
-    """`multiply_panel` with kernels that can store one type of C besides float32."""
+@cache
+def panels(store: str) -> Inner:
+    """`multiply_panel` with kernels that can also store the element type `store`."""
+    kernel = kernels.micro_kernels(store)
 
     @inner
     def multiply_panel(
         rows: int,
         columns: int,
         k: int,
-        a: int,
-        row_a: int,
-        offset_a: int,
-        b: int,
-        pitch_b: int,
+        packed_rows: tuple[int, int, int],
+        packed_panel: tuple[int, int],
         c: int,
         row_c: int,
         accumulate: int,
     ) -> None:
         """C[row_c[m] + size * n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n].
 
-        m < rows, n < columns. All arguments but the counts are byte offsets or addresses;
+        m < rows, n < columns. packed_rows is (A, row_a, offset_a), packed_panel (B, pitch_b): addresses and bytes;
         1 <= columns <= panel_columns(), k >= 1. With AS_HALF as `accumulate` C is of 16-bit floats.
         """
         vectors = (columns + LANES - 1) // LANES
         last_columns = columns - LANES * (vectors - 1)
+        a, row_a, offset_a = packed_rows
+        b, pitch_b = packed_panel
         done = 0
         while done < rows:
             rest = rows - done
@@ -76,7 +77,3 @@ def _panels(kernel: Any) -> Any:
             done += step * blocks
 
     return multiply_panel
-
-
-multiply_panel = _panels(kernels.micro_kernel)
-multiply_panel_f16, multiply_panel_bf16 = _panels(kernels.micro_kernel_f16), _panels(kernels.micro_kernel_bf16)

@@ -20,7 +20,7 @@ from llvmlite import ir
 from engine.codelets import vector
 from engine.codelets.build import Codelet, inner
 from engine.codelets.lazy import errors, types
-from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_f32, load_i64, store_f32, store_i64
+from engine.codelets.memory import I32, I64, POINTER, Emitter, call, intrinsic, load_f32, load_i64, store_f32, store_i64
 from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
 from engine.ir.attributes import Window, WindowDimension
@@ -152,11 +152,8 @@ def _choose(
 
 def _expand(builder: ir.IRBuilder, source: ir.Value, mask: ir.Value) -> ir.Value:
     """Loads successive elements of memory into the lanes of the mask."""
-    name = f"llvm.masked.expandload.v{LANES}f32"
-    arguments = [builder.inttoptr(source, POINTER), mask, vector.zeros()]
-    signature = ir.FunctionType(vector.vector_type(), [argument.type for argument in arguments])
-    function = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
-    return builder.call(function, arguments)
+    pointer = builder.inttoptr(source, POINTER)
+    return call(builder, f"masked.expandload.v{LANES}f32", vector.vector_type(), pointer, mask, vector.zeros())
 
 
 def _spread(

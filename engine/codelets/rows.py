@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import types
-from engine.codelets.memory import I64, POINTER, VOID, intrinsic, load_i32, load_i64, store_i32, store_i64
+from engine.codelets.memory import POINTER, VOID, call, intrinsic, load_i32, load_i64, store_i32, store_i64
 from engine.codelets.record import Address, Record
 
 OUTFEED_CHUNK = 16384  # bytes of a unit. Chosen by hand
@@ -51,11 +51,8 @@ def copy_memory(typing_context: Any, target: types.Type, source: types.Type, cou
     """Copies `count` bytes between addresses that do not overlap."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> Any:
-        name, bit = "llvm.memcpy.p0.p0.i64", ir.IntType(1)
-        signature = ir.FunctionType(VOID, [POINTER, POINTER, I64, bit])
-        function = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
         pointers = [builder.inttoptr(argument, POINTER) for argument in arguments[:2]]
-        builder.call(function, [*pointers, arguments[2], bit(0)])
+        call(builder, "memcpy.p0.p0.i64", VOID, *pointers, arguments[2], ir.IntType(1)(0))
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 3), emit

@@ -12,13 +12,15 @@ from math import prod
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.memory import load_i32, store_i32
-from engine.codelets.pack import LANES, fill_progression, transpose_lanes
+from engine.codelets.pack import fill_progression
 from engine.codelets.record import Address, Part, Record
+from engine.codelets.register_transpose import LANES, lanes_transposed
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 COLUMNS = 64  # of a unit: 256 bytes of each row, whole cache lines. Chosen by hand
 SCRATCH_BYTES = RESERVED_SCRATCH + 8 * LANES
+transpose_lanes = lanes_transposed("f32")
 
 
 class Transpose(Record):

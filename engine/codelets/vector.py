@@ -1,13 +1,16 @@
-"""LLVM instructions on vectors of float32 of this processor's width."""
+"""LLVM instructions on vectors of this processor's width: float32 in registers, float32, f16 or bf16 in memory."""
 
 from __future__ import annotations
 
 from llvmlite import ir
 
-from engine.codelets.memory import F32, I32, I64, POINTER, VOID
+from engine.codelets.memory import F32, I32, I64, POINTER, VOID, call
 from engine.machine_code.processor import lanes
 
-BIT = ir.IntType(1)
+BIT, I16, HALF = ir.IntType(1), ir.IntType(16), ir.HalfType()
+HALF_TYPES = ("f16", "bf16")
+STORED = {"f32": F32, "f16": I16, "bf16": I16}
+BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 
 
 def vector_type(element: ir.Type = F32) -> ir.VectorType:
@@ -15,9 +18,9 @@ def vector_type(element: ir.Type = F32) -> ir.VectorType:
     return ir.VectorType(element, lanes())
 
 
-def zeros() -> ir.Constant:
+def zeros(element: ir.Type = F32) -> ir.Constant:
     """A vector of zeros."""
-    return ir.Constant(vector_type(), [0.0] * lanes())
+    return ir.Constant(vector_type(element), [0] * lanes())
 
 
 def splat(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
@@ -33,30 +36,71 @@ def lane_mask(builder: ir.IRBuilder, count: ir.Value) -> ir.Value:
     return builder.icmp_signed("<", numbers, splat(builder, count))
 
 
-def _call(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.Value]) -> ir.Value:
-    full_name = f"llvm.{name}.v{lanes()}f32" + (".p0" if "masked" in name else "")
-    known = builder.module.globals.get(full_name)
-    signature = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(known or ir.Function(builder.module, signature, full_name), arguments)
-
-
 def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """a * b + c, rounded once where the processor supports that."""
-    return _call(builder, "fmuladd", vector_type(), [a, b, c])
+    return call(builder, f"fmuladd.v{lanes()}f32", vector_type(), a, b, c)
 
 
-def load_vector(builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None = None) -> ir.Value:
-    """Loads a vector from an int64 address; lanes outside the mask are not accessed and become 0."""
-    pointer = builder.inttoptr(address, POINTER)
+def load_vector(
+    builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None = None, element_type: str = "f32"
+) -> ir.Value:
+    """Loads a vector as float32 from an int64 address; lanes outside the mask are not accessed and become 0."""
+    pointer, size, stored = builder.inttoptr(address, POINTER), BYTES[element_type], STORED[element_type]
     if mask is None:
-        return builder.load(pointer, align=4, typ=vector_type())
-    return _call(builder, "masked.load", vector_type(), [pointer, I32(4), mask, zeros()])
-
-
-def store_vector(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, mask: ir.Value | None = None) -> None:
-    """Stores a vector to an int64 address; lanes outside the mask are not accessed."""
-    pointer = builder.inttoptr(address, POINTER)
-    if mask is None:
-        builder.store(value, pointer, align=4)
+        value = builder.load(pointer, align=size, typ=vector_type(stored))
     else:
-        _call(builder, "masked.store", VOID, [value, pointer, I32(4), mask])
+        name = f"masked.load.v{lanes()}{stored.intrinsic_name}.p0"
+        value = call(builder, name, vector_type(stored), pointer, I32(size), mask, zeros(stored))
+    return widened(builder, value, element_type)
+
+
+def store_vector(
+    builder: ir.IRBuilder,
+    value: ir.Value,
+    address: ir.Value,
+    mask: ir.Value | None = None,
+    element_type: str = "f32",
+) -> None:
+    """Stores a vector of float32, `narrowed`, to an int64 address; lanes outside the mask are not accessed."""
+    pointer, size, stored = builder.inttoptr(address, POINTER), BYTES[element_type], STORED[element_type]
+    value = narrowed(builder, value, element_type)
+    if mask is None:
+        builder.store(value, pointer, align=size)
+    else:
+        name = f"masked.store.v{lanes()}{stored.intrinsic_name}.p0"
+        call(builder, name, VOID, value, pointer, I32(size), mask)
+
+
+def _like(value: ir.Value, element: ir.Type) -> ir.Type:
+    """The type of a vector, or of a scalar, with other elements."""
+    return ir.VectorType(element, value.type.count) if isinstance(value.type, ir.VectorType) else element
+
+
+def _all(value: ir.Value, number: int) -> ir.Constant:
+    """The int32 number in as many lanes as a value has."""
+    kind = _like(value, I32)
+    return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
+
+
+def widened(builder: ir.IRBuilder, bits: ir.Value, element_type: str) -> ir.Value:
+    """The 16 bits of f16 or bf16 elements, a vector or a scalar, as float32; values of other types are unchanged."""
+    if element_type == "f16":
+        return builder.fpext(builder.bitcast(bits, _like(bits, HALF)), _like(bits, F32))
+    if element_type == "bf16":
+        wide = builder.zext(bits, _like(bits, I32))
+        return builder.bitcast(builder.shl(wide, _all(bits, 16)), _like(bits, F32))
+    return bits
+
+
+def narrowed(builder: ir.IRBuilder, value: ir.Value, element_type: str) -> ir.Value:
+    """The reverse: float32 rounded to nearest, ties to even. NaN is quietened, as rounding could make it infinite."""
+    if element_type == "f16":
+        return builder.bitcast(builder.fptrunc(value, _like(value, HALF)), _like(value, I16))
+    if element_type != "bf16":
+        return value
+    bits = builder.bitcast(value, _like(value, I32))
+    odd = builder.and_(builder.lshr(bits, _all(value, 16)), _all(value, 1))
+    rounded = builder.add(builder.add(bits, _all(value, 0x7FFF)), odd)
+    quiet = builder.or_(bits, _all(value, 0x400000))
+    kept = builder.select(builder.fcmp_unordered("uno", value, value), quiet, rounded)
+    return builder.trunc(builder.lshr(kept, _all(value, 16)), _like(value, I16))

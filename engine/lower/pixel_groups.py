@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from engine.codelets.half_vectors import HALF_TYPES
 from engine.codelets.micro_kernel import panel_vectors, rows_cycles
+from engine.codelets.vector import HALF_TYPES
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from engine.codelets.build import Codelet
-from engine.codelets.contract import MANY_ROWS, contract_f32, contract_scratch_bytes
 from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch_bytes
+from engine.codelets.contract_f32 import MANY_ROWS, contract_f32, contract_scratch_bytes
 from engine.codelets.contract_fields import Field, Layout
 from engine.errors import InternalError
 from engine.machine_code.processor import has_matrix_registers

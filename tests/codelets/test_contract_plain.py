@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.codelets.contract import contract_f32
+from engine.codelets.contract_f32 import contract_f32
 from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
 from engine.errors import UnsupportedOperation
 from engine.ir.shape import NUMPY_TYPES

@@ -138,7 +138,7 @@ class Contraction(Work):
 
             return contract_bf16x3, contract_bf16x3_scratch_bytes()
         if self.is_float32:
-            from engine.codelets.contract import contract_f32, contract_scratch_bytes
+            from engine.codelets.contract_f32 import contract_f32, contract_scratch_bytes
 
             return contract_f32, contract_scratch_bytes()
         from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for

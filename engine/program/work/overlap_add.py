@@ -43,7 +43,7 @@ class OverlapAdd(Work):
     def encode(self) -> Encoded:
         """The block of a contraction of one image, then the words of `Overlap`."""
         from engine.codelets.contract_plain import contract_scratch_bytes_for
-        from engine.codelets.overlap_add import Overlap, overlap_add_f32, overlap_add_half
+        from engine.codelets.overlap_add import Overlap, overlap_add
 
         item, positions = Shape(self.element_type).dtype.itemsize, len(self.positions)
         columns = int(np.prod([w.size for w in self.window])) * self.features
@@ -91,8 +91,7 @@ class OverlapAdd(Work):
             products=products,
             row_sums=row_sums,
         )
-        codelet = overlap_add_f32 if self.element_type == "f32" else overlap_add_half(self.element_type)
-        return Encoded.of(codelet, block(overlap), row_sums + self.sources[-1] * pitch_sums)
+        return Encoded.of(overlap_add(self.element_type), block(overlap), row_sums + self.sources[-1] * pitch_sums)
 
 
 def whole_vectors(elements: int) -> int:

@@ -1,0 +1,154 @@
+"""The codelet that computes every float32 dot and convolution, as an indexed contraction."""
+
+from __future__ import annotations
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, over_units
+from engine.codelets.contract_fields import Field, Layout
+from engine.codelets.memory import load_i64
+from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch, packing
+from engine.codelets.panel import panels
+from engine.codelets.rows import word
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.processor import masks_are_cheap
+
+MASKED = masks_are_cheap()
+# Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026,
+# by medians of alternating runs of cubes up to 1536^3 and products of training; rows, columns and k are counts.
+K_BLOCK = 512  # maximum: a packed panel of B is 128 kB then, and C is read and written seldom
+APART_K_BLOCK = 256  # maximum where each k of A is a cache line of its own, or is packed: few of these fit
+NEAR_K_BLOCK = 128  # with so few rows that a packed panel of B should be in the first-level cache from the start
+FEW_ROWS = 256  # of all units together
+B_FLOATS = 1 << 17  # of packed panels of B, which stay in the second-level cache while rows of A stream through
+PACKED_B_FLOATS = 1 << 18  # the same where A is packed, once for each of these blocks
+GROUP_ROWS = 24  # multiplied by all of these panels before the next rows are: whole kernels
+PACKED_GROUP_ROWS = 48  # the same for packed A: whole groups as well
+MANY_ROWS = 384  # minimum for streaming rows past panels; fewer stay in the cache themselves, and panels stream
+CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in that cache anyway
+PACK_ROWS = 48  # packing B does not pay for fewer rows
+LONG_K = 128  # minimum k of a block that counts as long
+DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
+
+# Scratch, after the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
+# packed A.
+PACKED_K = 4 * PACKED_B_FLOATS
+PACKED_ROW = PACKED_K + 8 * K_BLOCK
+COLUMN = PACKED_ROW + 8 * MANY_ROWS
+PACKED_A = COLUMN + 8 * PANEL
+PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
+SCRATCH_BYTES = RESERVED_SCRATCH + PACKED_A + MANY_ROWS * PACKED_PITCH_A
+# Bits of the plan of a block of k.
+PACKS_A, BY_ROWS, PACKS_B = 1, 2, 4  # BY_ROWS: rows stream past panels
+
+_packing = packing("f32")
+pack_groups, pack_panel = _packing.groups, _packing.panel
+multiply_panel = panels("f32")
+
+
+@inner
+def k_step(at: Operands, block: Block) -> int:
+    """The k of a block."""
+    padded, most = packed_pitch(block.columns) // 4, longest_block(at.parameters, block.k, block.k_count)
+    return even_cut(block.k_count, max(most, most * PANEL // padded), LANES)
+
+
+@inner
+def longest_block(parameters: int, k: int, k_count: int) -> int:
+    """The largest k of a block of PANEL columns."""
+    first = word(parameters, Field.OFFSET_A) + 8 * k
+    if k_count < 2 or load_i64(first + 8) - load_i64(first) == 4:
+        return K_BLOCK
+    few_rows = word(parameters, Field.PACK_A) != 0 and word(parameters, Field.ROWS) <= FEW_ROWS
+    return NEAR_K_BLOCK if few_rows else APART_K_BLOCK
+
+
+@inner
+def steps(at: Operands, block: Block) -> tuple[int, int, int]:
+    """Rows and columns that are packed at a time, and the plan."""
+    rows, columns, k_count = block.rows, block.columns, block.k_count
+    packs_a = begins_group(at.parameters, block.row) and columns > PANEL and k_count >= LANES
+    plan = (PACKS_A if packs_a else 0) | (PACKS_B if packs_b(at.parameters, columns, k_count, rows) else 0)
+    if rows < MANY_ROWS or columns <= PANEL or not (packs_a or rows + columns > CACHED):
+        return rows, PANEL, plan
+    limit = (PACKED_B_FLOATS if packs_a else B_FLOATS) // k_count // PANEL
+    column_step = even_cut(columns, max(1, limit) * PANEL, PANEL)
+    return PACKED_GROUP_ROWS if packs_a else GROUP_ROWS, column_step, plan | BY_ROWS
+
+
+@inner
+def begins_group(parameters: int, row: int) -> bool:
+    """Whether this row of A begins a group of contiguous rows that are to be packed."""
+    group = word(parameters, Field.PACK_A)
+    return group != 0 and row % max(group, 1) == 0
+
+
+@inner
+def packs_b(parameters: int, columns: int, k_count: int, rows: int) -> bool:
+    """Whether panels of B are packed: not where B itself reads as fast."""
+    pitch = word(parameters, Field.PITCH_B)
+    dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH)
+    readable = MASKED or columns % LANES == 0
+    return word(parameters, Field.LAYOUT_B) != Layout.ROWS or not (dense or rows < PACK_ROWS) or not readable
+
+
+@inner
+def pack_columns(at: Operands, block: Block, plan: int) -> None:
+    """Packs panels of B, one after the other."""
+    if plan & PACKS_B:
+        for n in range(0, block.columns, PANEL):
+            target, width = at.scratch + 4 * n * block.k_count, min(PANEL, block.columns - n)
+            pack_panel(at, block.column + n, width, block.k, block.k_count, target, at.scratch + COLUMN)
+
+
+@inner
+def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
+    """A panel of B, packed or in place."""
+    if plan & PACKS_B:
+        return at.scratch + 4 * (block.column - column) * block.k_count, packed_pitch(block.columns)
+    offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
+    return at.b + 4 * block.column + offset, word(at.parameters, Field.PITCH_B)
+
+
+@inner
+def offsets_of_a(at: Operands, block: Block) -> tuple[int, int]:
+    """The addresses of the block's row offsets and k offsets."""
+    return word(at.parameters, Field.ROW_A) + 8 * block.row, word(at.parameters, Field.OFFSET_A) + 8 * block.k
+
+
+@inner
+def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
+    """Rows of A, packed or in place."""
+    row_a, offset_a = offsets_of_a(at, block)
+    if not plan & PACKS_A:
+        return at.a, row_a, offset_a
+    packed, packed_row, packed_k = at.scratch + PACKED_A, at.scratch + PACKED_ROW, at.scratch + PACKED_K
+    if number == 0 and not again:
+        fill_progression(packed_row, block.rows, PACKED_PITCH_A)
+        fill_progression(packed_k, block.k_count, 4)
+    if plan & BY_ROWS or not again:
+        pack_groups(at.a, row_a, offset_a, block.rows, block.k_count, packed, PACKED_PITCH_A)
+    return packed, packed_row, packed_k
+
+
+@inner
+def multiply(
+    at: Operands, block: Block, accumulate: int, packed_rows: tuple[int, int, int], packed_panel: tuple[int, int]
+) -> None:
+    """Multiplies in the micro kernels, which store to C itself."""
+    c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
+    multiply_panel(block.rows, block.columns, block.k_count, packed_rows, packed_panel, c, row_c, accumulate)
+
+
+contract = blocked(Parts(PANEL, 4, False, k_step, steps, pack_columns, pack_rows, panel, multiply))
+contract_units = over_units(contract)
+
+
+def contract_scratch_bytes() -> int:
+    """The bytes of scratch that contract_f32 needs, for any parameters."""
+    return SCRATCH_BYTES
+
+
+@codelet
+def contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Units lo <= unit < hi of the contraction that `contract_record` describes, in float32."""
+    contract_units(parameters, lo, hi, scratch)
