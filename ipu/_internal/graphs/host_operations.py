@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,13 +29,36 @@ def host_operation(
 ) -> list[tf.Tensor]:
     """Tensors of the arrays that `function` returns, called in eager mode with the values of `inputs`.
 
-    It is called in each Session.run that needs one of the results. `raising_errors` raises its errors.
+    It is called in each Session.run that needs one of the results. `original_error` gives its errors.
     """
 
-    def call(*arrays: np.ndarray) -> list[np.ndarray]:
+    with tf.device(None), tf.device("/device:CPU:0"):
+        made = tf.numpy_function(_called(function), inputs, [each.dtype for each in results])
+    tensors = list(made) if isinstance(made, list | tuple) else [made]
+    for tensor, spec in zip(tensors, results, strict=True):
+        tensor.set_shape(spec.shape)
+    return tensors
+
+
+def host_operation_on_variant(function: Callable[[tf.Tensor], object], variant: tf.Tensor) -> tf.Operation:
+    """The same for a function of a tensor of dtype variant, which is no array."""
+
+    def call(value: tf.Tensor) -> tf.Tensor:
+        function(value)
+        return tf.constant(0)
+
+    with tf.device(None), tf.device("/device:CPU:0"):
+        return tf.py_function(_called(call), [variant], tf.int32).op
+
+
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` in eager mode, with its errors kept for `original_error`."""
+
+    @tf.autograph.experimental.do_not_convert
+    def call(*values: Any) -> Any:
         try:
             with context.eager_mode():
-                return list(function(*arrays))
+                return function(*values)
         except BaseException as error:
             number = next(_numbers)
             _errors[number] = error
@@ -42,12 +66,20 @@ def host_operation(
                 _errors.popitem(last=False)
             raise RuntimeError(f"{type(error).__name__}: {error} [ipu error {number}]") from None
 
-    with tf.device(None), tf.device("/device:CPU:0"):
-        made = tf.numpy_function(tf.autograph.experimental.do_not_convert(call), inputs, [r.dtype for r in results])
-    tensors = list(made) if isinstance(made, list | tuple) else [made]
-    for tensor, spec in zip(tensors, results, strict=True):
-        tensor.set_shape(spec.shape)
-    return tensors
+    return call
+
+
+def in_eager_or_graph(function: Callable[[], object]) -> tf.Operation:
+    """An operation that calls `function`, in each Session.run of it; it has been called already outside of a graph."""
+    if not building_graph():
+        function()
+        return tf.no_op()
+
+    def call() -> list[np.ndarray]:
+        function()
+        return [np.zeros((), np.int32)]
+
+    return host_operation(call, [], [tf.TensorSpec([], tf.int32)])[0].op
 
 
 def original_error(error: tf.errors.OpError) -> BaseException:

@@ -99,6 +99,10 @@ class _Work:
 
     def run(self) -> None:
         """Feeds until the ring is closed, at the end of the data set or by `stop`."""
+        with context.eager_mode():  # also in programs that have switched it off
+            self._feed()
+
+    def _feed(self) -> None:
         while self._wait_for_space():
             rows: list[list[np.ndarray]] = []
             error: BaseException | None = None

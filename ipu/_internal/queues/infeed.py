@@ -31,6 +31,17 @@ class InfeedEndpoint:
         self._lock = threading.Lock()
         self.name = register(self, "infeed", name)
 
+    def restart(self, dataset: tf.data.Dataset) -> None:
+        """Starts with the first element of a data set of the same elements, whether it has started already or not.
+
+        Raises FailedPreconditionError while a program runs.
+        """
+        with self._lock:
+            self._refuse_while_running("initializer")
+            self._stop()
+            self._dataset = dataset
+        self.initialise()
+
     def initialise(self) -> None:
         """Starts with the first element of the data set. Raises ConfigurationError if it has started already."""
         with self._lock:

@@ -7,9 +7,11 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph
 
+from engine.errors import ConfigurationError
 from engine.ir.device_operations import INFEED
 from ipu._internal.compiler.device_calls import ordered_call, require_trace
 from ipu._internal.config.deprecation import deprecated_arguments
+from ipu._internal.graphs.host_operations import building_graph, host_operation_on_variant, in_eager_or_graph
 from ipu._internal.queues.checks import check_count, check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu._internal.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
@@ -64,7 +66,7 @@ class IPUInfeedQueue:
         )
         self._element_spec = element_spec
         self._endpoint: InfeedEndpoint | None = None
-        self._dequeued = False
+        self._dequeued = self._has_initializer = False
         if is_feedable(element_spec):
             shapes = leaf_shapes(element_spec)
             depth = self._prefetch_depth if prefetch_depth else automatic_depth(shapes, DEFAULT_PREFETCH_DEPTH)
@@ -74,27 +76,40 @@ class IPUInfeedQueue:
     def initializer(self) -> Any:
         """Starts with the first element, also after `deleter`; returns an operation that has already run.
 
+        In a tf.Graph, sessions run the operation, which starts with the first element whenever it is run.
+
         Raises:
-            ValueError: it has been called already, without `deleter` since.
+            ValueError: it has been called already, without `deleter` since; in a graph, a second time.
             tf.errors.FailedPreconditionError: a dtype that the device does not take.
             tf.errors.InvalidArgumentError: a tensor of no elements.
         """
         check_feedable(self._element_spec)
         assert self._endpoint is not None
-        self._endpoint.initialise()
-        return tf.no_op()
+        if not building_graph():
+            self._endpoint.initialise()
+            return tf.no_op()
+        if self._has_initializer:
+            raise ConfigurationError(
+                "Expected initializer of an infeed queue to be read once in a graph. Received: a second time. Keep the "
+                "operation, and run it again in another session."
+            )
+        self._has_initializer = True
+        spec, restart = self._element_spec, self._endpoint.restart
+        return host_operation_on_variant(
+            lambda variant: restart(tf.data.experimental.from_variant(variant, spec)),
+            tf.data.experimental.to_variant(self._dataset),
+        )
 
     @property
     def deleter(self) -> Any:
-        """Deletes the state of `initializer`; returns an operation that has already run.
+        """Deletes the state of `initializer`; returns an operation that has already run, or runs in a session.
 
         Raises:
             tf.errors.NotFoundError: the queue has not been initialized.
             tf.errors.FailedPreconditionError: a program uses the queue.
         """
         assert self._endpoint is not None
-        self._endpoint.delete()
-        return tf.no_op()
+        return in_eager_or_graph(self._endpoint.delete)
 
     @property
     def dequeued(self) -> bool:

@@ -13,9 +13,12 @@ import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
+from engine.errors import ConfigurationError
 from ipu._internal.compiler.device_calls import require_trace
 from ipu._internal.compiler.variables import in_symbolic_graph
 from ipu._internal.config.deprecation import warn_of_arguments
+from ipu._internal.config.system import current_system
+from ipu._internal.graphs.host_operations import building_graph, host_operation, in_eager_or_graph
 from ipu._internal.queues.checks import check_count, check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import OUTFEED as DEPRECATED
 from ipu._internal.queues.enqueueing import enqueue
@@ -138,10 +141,33 @@ class IPUOutfeedQueue:
 
         With R > 1 replicas the leaves have an axis [R] before the element's own. Before any function enqueues, an empty
         list. With `wait_for_completion`, it waits for the end of a program that runs in another thread.
+        In a tf.Graph the result are tensors, which dequeue in each run of a session that fetches them.
 
         Raises:
+            ValueError: in a graph, before any function enqueues.
             tf.errors.FailedPreconditionError: mode LAST, and nothing has been enqueued since the last call.
         """
+        if building_graph():
+            return self._dequeue_in_graph(wait_for_completion)
+        if not self._registered and self._outfeed_mode is IPUOutfeedMode.ALL:
+            return []
+        return self._packed([tf.constant(leaf) for leaf in self._take(wait_for_completion)])
+
+    def _dequeue_in_graph(self, wait_for_completion: bool) -> Any:
+        if not self._registered:
+            raise ConfigurationError(
+                "Expected dequeue after enqueue. Received: an outfeed queue to which no function enqueues yet. Call "
+                "ipu_compiler.compile first."
+            )
+        is_last = self._outfeed_mode is IPUOutfeedMode.LAST
+        # With several replicas the rank is only known when the program runs.
+        known = current_system().device(self._device_ordinal or 0).ipus == 1
+        shapes = [(spec.shape if is_last else [None, *spec.shape]) if known else None for spec in self._specs]
+        specs = [tf.TensorSpec(shape, spec.dtype) for shape, spec in zip(shapes, self._specs, strict=True)]
+        return self._packed(host_operation(lambda: self._take(wait_for_completion), [], specs))
+
+    def _take(self, wait_for_completion: bool) -> list[np.ndarray]:
+        """The leaves of what has been enqueued since the last call. Raises as `dequeue`."""
         if wait_for_completion:
             self._endpoint.wait_for_program()
         rows = self._endpoint.take_all()
@@ -153,10 +179,8 @@ class IPUOutfeedQueue:
                     "Trying to get the last value from an outfeed queue before it was executed. "
                     "Run a program that enqueues first; each element can be dequeued once.",
                 )
-            return self._packed([leaf[-1] for leaf in rows])
-        if not self._registered:
-            return []
-        return self._packed(self._no_rows() if rows is None else rows)
+            return [leaf[-1] for leaf in rows]
+        return self._no_rows() if rows is None else rows
 
     def _no_rows(self) -> list[np.ndarray]:
         shapes = self._endpoint.row_shapes or [tuple(spec.shape) for spec in self._specs]
@@ -164,19 +188,20 @@ class IPUOutfeedQueue:
             np.zeros((0, *shape), spec.dtype.as_numpy_dtype) for shape, spec in zip(shapes, self._specs, strict=True)
         ]
 
-    def _packed(self, leaves: list[np.ndarray]) -> Any:
-        return tf.nest.pack_sequence_as(self._structure, [tf.constant(leaf) for leaf in leaves])
+    def _packed(self, leaves: list[tf.Tensor]) -> Any:
+        return tf.nest.pack_sequence_as(self._structure, leaves)
 
     @property
     def deleter(self) -> Any:
         """Drops all elements, shapes and the structure; returns an operation that has already run. May be repeated.
 
+        In a tf.Graph sessions run the operation, and elements keep their shapes and structure.
+
         Raises:
             tf.errors.FailedPreconditionError: a program uses the queue.
         """
-        self._endpoint.delete()
-        self._fixed = False
-        return tf.no_op()
+        self._fixed = building_graph() and self._fixed
+        return in_eager_or_graph(self._endpoint.delete)
 
     def __iter__(self) -> IPUOutfeedQueueIterator:
         """The received elements, oldest first, until there is none; a queue may be iterated several times.
@@ -205,7 +230,7 @@ class IPUOutfeedQueueIterator(Iterator[Any]):
         self._fresh = False
         if row is None:
             raise StopIteration
-        return self._queue._packed(row)
+        return self._queue._packed([tf.constant(leaf) for leaf in row])
 
 
 class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
