@@ -10,9 +10,11 @@ from importlib import metadata
 from typing import Any
 
 from engine.profile.validation import Measurement, measurements, whole_models
+from engine.report.records import fields_of
 from engine.target import Target, quantities
 
 WHOLE_MODEL = ("name", "published", "estimate", "unit", "caveat", "source")
+MEASUREMENT = ("name", "published", "estimate", "unit", "error", "calibrated", "source", "caveat")
 PACKAGES = ("tensorflow", "keras", "tf-keras", "numpy", "numba")
 
 
@@ -58,19 +60,7 @@ def calibration() -> list[dict[str, Any]]:
             "group": group,
             "least_error": min(each.error for each in members),
             "largest_error": max(each.error for each in members),
-            "rows": [
-                {
-                    "name": each.name,
-                    "published": each.published,
-                    "estimate": each.estimate,
-                    "unit": each.unit,
-                    "error": each.error,
-                    "calibrated": each.calibrated,
-                    "source": each.source,
-                    "caveat": each.caveat,
-                }
-                for each in members
-            ],
+            "rows": [fields_of(each, *MEASUREMENT) for each in members],
         }
         for group, members in groups.items()
     ]

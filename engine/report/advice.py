@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.profile.program_estimate import Estimate
-from engine.report.memory_advice import remedy
 from engine.report.numbers import count, percent, size
 from engine.report.operations import work_cycles
 from engine.report.pipeline_advice import bubble_advice, link_advice
@@ -32,7 +31,7 @@ class Advice:
 
 
 def advice(data: dict[str, Any], estimate: Estimate) -> list[Advice]:
-    """The SENTENCES pieces of advice with the largest gain; memory that prevents a program from running is first."""
+    """The SENTENCES sentences of advice with the largest gain; memory that prevents a program from running is first."""
     found = [each for find in FINDERS for each in find(data, estimate)]
     return sorted(found, key=lambda each: -each.gain)[:SENTENCES]
 
@@ -51,9 +50,26 @@ def _memory(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     named = f" The largest tensor there is {largest['name']}, {count(largest['bytes'])} bytes." if largest else ""
     yield Advice(
         "Make it fit",
-        f"Tile {memory['peak_tile']} is over by {count(over)} bytes at {memory['peak_at_name']}.{named} {remedy(data)}",
+        f"Tile {memory['peak_tile']} is over by {count(over)} bytes at {memory['peak_at_name']}.{named} "
+        f"{_remedy(data)}",
         "memory",
         10.0,
+    )
+
+
+def _remedy(data: dict[str, Any]) -> str:
+    """Sentences that propose the changes that make a program fit, or say that none do."""
+    if data["pipeline"] is not None:
+        return "model.plan_pipeline() proposes stages that fit, or says that none do."
+    enough = [each for each in data["memory"]["levers"] if each["fits"]]
+    if not enough:
+        return "Nothing that was estimated makes it fit, alone or together; a smaller model would."
+    if enough[0]["alone"]:
+        each = "; ".join(f"{lever['what']} ({count(lever['saves_bytes'])} bytes less)" for lever in enough)
+        return f"Each of these alone makes it fit: {each}."
+    lever = enough[0]
+    return (
+        f"No change alone makes it fit. Together these do: {lever['what']} ({count(lever['saves_bytes'])} bytes less)."
     )
 
 
@@ -88,7 +104,8 @@ def _host(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
         yield Advice(
             "Send less from the host",
             f"{percent(host['share'])} of the step are the transfer of {size(host['bytes_in'])} in and "
-            f"{size(host['bytes_out'])} out. Feed halves or 8-bit integers and convert them on the chip{overlap}.",
+            f"{size(host['bytes_out'])} out. Feed float16 values or 8-bit integers, and convert them on the "
+            f"chip{overlap}.",
             "host",
             host["share"],
         )
@@ -120,7 +137,7 @@ def _precision(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     half = sum(row["compute"] for row in rows if row["dtype"] == "f16")
     if partials == "f32" and half / work > 0.1:
         yield Advice(
-            "Try partial sums in halves",
+            "Try partial sums in float16",
             f"Products of fp16 with fp32 partial sums compute for {percent(half / work)} of {whole}; with "
             "partialsType 'half' the matrix engines are twice as fast, at less precision.",
             "operations",

@@ -106,7 +106,7 @@ def _report(file: Path, options: argparse.Namespace) -> Report:
         executable = read_executable(file)
     with _telling(f"compiling {len(executable.module.entry.instructions):,} instructions"):
         estimates = estimator_of(executable, options.replicas)
-    with _telling(f"accounting for them on {len(CHIPS)} chips"):
+    with _telling(f"estimating them on {len(CHIPS)} chips"):
         return report_of_estimates(estimates, target(options.target), file.stem)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from engine.report.comparison_text import comparison_text
 from engine.report.matching import renamed, same_layers
 from engine.report.report import Report
+from engine.report.text import comparison_text
 from engine.shown import Shown
 
 THRESHOLD = 0.03

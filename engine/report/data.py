@@ -13,11 +13,14 @@ from engine.report.about import about
 from engine.report.advice import advice
 from engine.report.operations import amp_flops, operation_rows, whole_step
 from engine.report.pipelines import pipeline_data
+from engine.report.records import fields_of
 from engine.report.scaling import scaling_data
 from engine.report.verdicts import cycles, verdicts
 
 FORMAT = "software-ipu report"
 VERSION = 1
+TARGET = ("name", "title", "tiles", "bytes_per_tile", "clock_hz")
+MEMORY = ("always_live_mean", "always_live_fullest", "peak_mean", "peak_fullest", "peak_tile", "peak_at")
 TENSORS = 400
 """Most tensors that the report names, the largest ones; all of them count in the sums."""
 
@@ -60,14 +63,7 @@ def report_data(subject: Subject) -> dict[str, Any]:
         "program": estimate.program_name,
         "failure": subject.failure,
         "fits": estimate.fits,
-        "target": {
-            "name": estimate.target.name,
-            "title": estimate.target.title,
-            "ipus": _chips(estimate),
-            "tiles": estimate.target.tiles,
-            "bytes_per_tile": estimate.target.bytes_per_tile,
-            "clock_hz": estimate.target.clock_hz,
-        },
+        "target": {**fields_of(estimate.target, *TARGET), "ipus": _chips(estimate)},
         "replicas": estimate.replicas,
         "targets": verdicts((estimate, *subject.others)),
         "cycles": cycles(estimate),
@@ -122,21 +118,11 @@ def _memory(estimate: Estimate, levers: Sequence[Lever]) -> dict[str, Any]:
     memory = estimate.memory
     return {
         "limit_bytes": estimate.target.bytes_per_tile,
-        "always_live_mean": memory.always_live_mean,
-        "always_live_fullest": memory.always_live_fullest,
-        "peak_mean": memory.peak_mean,
-        "peak_fullest": memory.peak_fullest,
-        "peak_tile": memory.peak_tile,
-        "peak_at": memory.peak_at,
+        **fields_of(memory, *MEMORY),
         "peak_at_name": estimate.costs[memory.peak_at].label if estimate.costs else "the start",
         "categories": {name: each.tolist() for name, each in estimate.tiles.categories.items() if each.any()},
-        "largest": [
-            {"name": t.name, "shape": t.shape, "bytes": t.bytes, "always_live": t.always_live}
-            for t in memory.largest[:20]
-        ],
-        "levers": [
-            {"what": each.what, "saves_bytes": each.saves, "fits": each.fits, "alone": each.alone} for each in levers
-        ],
+        "largest": [fields_of(t, "name", "shape", "bytes", "always_live") for t in memory.largest[:20]],
+        "levers": [fields_of(each, "what", "fits", "alone") | {"saves_bytes": each.saves} for each in levers],
     }
 
 
@@ -147,19 +133,7 @@ def _liveness(estimate: Estimate) -> dict[str, Any]:
         "always_live_bytes": int(estimate.tiles.always_live_bytes.sum()),
         "live_bytes": list(estimate.memory.live_bytes),
         "tensors_in_all": len(tensors),
-        "tensors": [
-            {
-                "name": t.name,
-                "layer": t.layer,
-                "shape": t.shape,
-                "bytes": t.bytes,
-                "first": t.first,
-                "last": t.last,
-                "always_live": t.always_live,
-                "category": t.category,
-            }
-            for t in _shown(tensors, estimate.memory.peak_at)
-        ],
+        "tensors": [asdict(t) for t in _shown(tensors, estimate.memory.peak_at)],
     }
 
 
@@ -177,19 +151,14 @@ def _shown(tensors: Sequence[Any], peak_at: int) -> list[Any]:
 
 def _exchange(estimate: Estimate) -> dict[str, Any]:
     """Cycles of exchanges on the chip and between chips; bytes that the busiest tile receives."""
-    target, costs = estimate.target, whole_step(estimate)
-    on_chip = sum(cost.exchange for cost in costs)
-    received = sum(
-        max(0, cost.exchange - cost.runs * target.exchange_start_cycles) * target.exchange_bytes_per_cycle
-        for cost in costs
-        if cost.exchange
-    )
+    target, costs = estimate.target, [cost for cost in whole_step(estimate) if cost.exchange]
+    sending = sum(max(0, cost.exchange - cost.runs * target.exchange_start_cycles) for cost in costs)
     return {
-        "on_chip_cycles": on_chip,
+        "on_chip_cycles": sum(cost.exchange for cost in costs),
         "between_ipus_cycles": estimate.between_ipus[0],
         "between_ipus_sync_cycles": estimate.between_ipus[1],
-        "start_cycles": sum(cost.runs * target.exchange_start_cycles for cost in costs if cost.exchange),
-        "received_bytes_busiest_tile": received,
+        "start_cycles": sum(cost.runs * target.exchange_start_cycles for cost in costs),
+        "received_bytes_busiest_tile": sending * target.exchange_bytes_per_cycle,
         "bytes_per_cycle": target.exchange_bytes_per_cycle,
     }
 

@@ -34,7 +34,7 @@ class Estimator:
 
 
 def estimator_of(executable: ExecutableFile, replicas: int = 1) -> Estimator:
-    """The accountant of a file's program.
+    """The estimator of a file's program.
 
     Raises InvalidFile for a description of a pipeline that cannot be read, ConfigurationError and StepCountError for
     an invalid one.

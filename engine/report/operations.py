@@ -8,6 +8,7 @@ from typing import Any
 from engine.profile.program_estimate import Estimate
 from engine.profile.step_costs import ComputeSetCost
 from engine.profile.vertices import kind_of
+from engine.report.records import fields_of
 
 
 def operation_rows(costs: Iterable[ComputeSetCost], estimate: Estimate) -> list[dict[str, Any]]:
@@ -18,6 +19,11 @@ def operation_rows(costs: Iterable[ComputeSetCost], estimate: Estimate) -> list[
 def whole_step(estimate: Estimate) -> tuple[ComputeSetCost, ...]:
     """The costs of a step's compute sets over all their executions; of a pipeline those of all IPUs."""
     return estimate.costs if estimate.pipeline is None else estimate.pipeline.costs
+
+
+def supersteps(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The compute sets to which numbers in liveness and traces refer: of a step, or of a pipeline's fullest IPU."""
+    return list(data["supersteps"] or data["operations"])
 
 
 def work_cycles(data: dict[str, Any]) -> int:
@@ -51,15 +57,9 @@ def _row(number: int, cost: ComputeSetCost, estimate: Estimate) -> dict[str, Any
         "layer": operation.layer,
         "unit": operation.unit,
         "dtype": operation.element_type,
-        "runs": cost.runs,
-        "tiles": cost.tiles,
-        "compute": cost.compute,
-        "exchange": cost.exchange,
-        "sync": cost.sync,
-        "cycles": cost.cycles,
+        **fields_of(cost, "runs", "tiles", "compute", "exchange", "sync", "cycles"),
         "flop": flop,
         "bytes": operation.bytes * cost.runs,
         "peak_share": share,
-        "live_bytes": cost.live_bytes,
-        "method": cost.method,
+        **fields_of(cost, "live_bytes", "method"),
     }

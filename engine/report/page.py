@@ -12,8 +12,7 @@ from engine.errors import InvalidFile
 from engine.report import numbers
 from engine.report.charts import charts
 from engine.report.charts.style import CATEGORIES
-from engine.report.charts.supersteps import supersteps
-from engine.report.operations import work_cycles
+from engine.report.operations import supersteps, work_cycles
 from engine.report.render import library, picture, prepare, runtime
 from engine.report.tables import labelled
 from engine.report.verdicts import basis_of

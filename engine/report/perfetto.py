@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from engine.report.charts.supersteps import supersteps
 from engine.report.charts.trace import segments
+from engine.report.operations import supersteps
 
 CHIP, HOST, PIPELINE = 1, 2, 3
 BUSIEST, IDLEST = 1, 2

@@ -6,6 +6,9 @@ from typing import Any
 
 from engine.profile.program_estimate import Estimate
 from engine.profile.scaling import assumptions_of, predict, workload_of
+from engine.report.records import fields_of
+
+PREDICTION = ("replicas", "ipus", "samples_per_second", "gradient_share", "efficiency", "algorithm", "fits")
 
 
 def scaling_data(estimate: Estimate, gradient_bytes: int) -> dict[str, Any] | None:
@@ -20,17 +23,7 @@ def scaling_data(estimate: Estimate, gradient_bytes: int) -> dict[str, Any] | No
         "samples_of_replica": workload.samples * workload.accumulation,
         "assumptions": assumptions_of(estimate.target),
         "rows": [
-            {
-                "replicas": each.replicas,
-                "ipus": each.ipus,
-                "seconds_per_update": each.seconds,
-                "samples_per_second": each.samples_per_second,
-                "gradient_share": each.gradient_share,
-                "efficiency": each.efficiency,
-                "algorithm": each.algorithm,
-                "peak_bytes": each.bytes,
-                "fits": each.fits,
-            }
+            fields_of(each, *PREDICTION) | {"seconds_per_update": each.seconds, "peak_bytes": each.bytes}
             for each in predict(workload, estimate.target)
         ],
     }

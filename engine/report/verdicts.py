@@ -9,19 +9,15 @@ from typing import Any
 from engine.profile.prediction import PARTS, cycles_of_parts, error_basis, prediction_error
 from engine.profile.program_estimate import Estimate
 from engine.profile.streams import host_cycles
+from engine.report.records import fields_of
 from engine.target import Target, target
 
 CHIPS = ("ipu1", "ipu2", "bow", "c600")
 BESIDE_THE_DIE = frozenset(
     {
         *("name", "title", "clock_hz", "external_sync_hop_seconds", "link_bytes_per_second"),
-        *("host_to_device_bytes_per_second", "device_to_host_bytes_per_second"),
-        *(
-            "gateway_link_bytes_per_second",
-            "gateway_link_latency_seconds",
-            "ipus_per_link_domain",
-            "streaming_memory_bytes",
-        ),
+        *("host_to_device_bytes_per_second", "device_to_host_bytes_per_second", "streaming_memory_bytes"),
+        *("gateway_link_bytes_per_second", "gateway_link_latency_seconds", "ipus_per_link_domain"),
     }
 )
 """Quantities in which chips of the same die differ; they affect only a cycle's time and transfers off the chip."""
@@ -55,20 +51,13 @@ def _die(chip: Target) -> tuple[Any, ...]:
 
 def verdict(estimate: Estimate) -> dict[str, Any]:
     """One chip's row: `margin_bytes` is the spare bytes of the fullest tile, negative if the program does not fit."""
-    limit = estimate.target.bytes_per_tile
     return {
-        "name": estimate.target.name,
-        "title": estimate.target.title,
-        "tiles": estimate.target.tiles,
-        "bytes_per_tile": limit,
-        "fits": estimate.fits,
+        **fields_of(estimate.target, "name", "title", "tiles", "bytes_per_tile", "clock_hz"),
+        **fields_of(estimate, "fits", "seconds_per_step", "samples_per_second"),
         "worst_tile": estimate.memory.peak_tile,
         "peak_bytes": estimate.memory.peak_fullest,
-        "margin_bytes": limit - estimate.memory.peak_fullest,
-        "clock_hz": estimate.target.clock_hz,
+        "margin_bytes": estimate.target.bytes_per_tile - estimate.memory.peak_fullest,
         "cycles": cycles(estimate),
-        "seconds_per_step": estimate.seconds_per_step,
-        "samples_per_second": estimate.samples_per_second,
     }
 
 

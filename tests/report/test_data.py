@@ -141,10 +141,10 @@ def test_half_precision_is_advised_where_products_are_single() -> None:
     assert "Multiply in half precision" in [each["title"] for each in large.data["advice"]]
     half = make_report(dense_step(2048, 2048, 2048, "f16"), target("ipu2"), chips=())
     titles = [each["title"] for each in half.data["advice"]]
-    assert "Multiply in half precision" not in titles and "Try partial sums in halves" in titles
+    assert "Multiply in half precision" not in titles and "Try partial sums in float16" in titles
     options = Assumptions(partials_type="f16")
     told = make_report(dense_step(2048, 2048, 2048, "f16"), target("ipu2"), chips=(), assumptions=options)
-    assert "Try partial sums in halves" not in [each["title"] for each in told.data["advice"]]
+    assert "Try partial sums in float16" not in [each["title"] for each in told.data["advice"]]
     assert told.data["speed"]["partials_type"] == "f16"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.report.charts.style import PHASE_COLOURS, PHASES, colours, figure, short_axis
+from engine.report.charts.style import PHASES, coloured, figure, named, number, phase_colours, quantity, short_axis
 
 
 def comparison(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -18,14 +18,10 @@ def comparison(data: dict[str, Any]) -> dict[str, Any] | None:
         if line["name"] in PHASES
     ]
     encoding = {
-        "y": {"field": "when", "type": "nominal", "sort": None, "axis": {"title": None, "labelFontSize": 12}},
-        "x": {"field": "cycles", "type": "quantitative", "axis": {**short_axis("cycles of a step"), "grid": True}},
-        "color": {
-            "field": "phase",
-            "type": "nominal",
-            "scale": colours(PHASES, PHASE_COLOURS, {row["phase"] for row in rows}),
-        },
+        "y": named("when", 12),
+        "x": quantity("cycles", {**short_axis("cycles of a step"), "grid": True}),
+        "color": coloured("phase", phase_colours({row["phase"] for row in rows})),
         "order": {"field": "order"},
-        "tooltip": [{"field": "phase"}, {"field": "cycles", "type": "quantitative", "format": ",d"}],
+        "tooltip": [{"field": "phase"}, number("cycles")],
     }
     return figure(90, data={"values": rows}, mark={"type": "bar", "height": {"band": 0.62}}, encoding=encoding)

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.report.charts.style import (
-    CATEGORIES,
-    CATEGORY_COLOURS,
-    MOST_POINTS,
-    bytes_axis,
-    colours,
-    figure,
-)
-from engine.report.charts.supersteps import supersteps
+from engine.report.charts import style
 from engine.report.numbers import cut
+from engine.report.operations import supersteps
 
 TENSORS = 30
 """Number of tensors with a bar."""
@@ -26,8 +19,9 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
     live, always = data["liveness"]["live_bytes"], data["liveness"]["always_live_bytes"]
     if not live:
         return None
-    kinds, steps = ("always live", "not always live"), supersteps(data)
-    run = -(-len(live) // MOST_POINTS)
+    kinds, steps = style.LIVE_KINDS, supersteps(data)
+    run = -(-len(live) // style.MOST_POINTS)
+    title = {"title": "compute set, in order of execution", "format": ",d", "tickCount": 12}
     rows = []
     for at in range(0, len(live), run):
         step = max(range(at, min(at + run, len(live))), key=live.__getitem__)
@@ -40,18 +34,9 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
         "data": {"values": [*rows, *({**row, "at": len(live)} for row in rows[-2:])]},
         "mark": {"type": "area", "interpolate": "step-after"},
         "encoding": {
-            "x": {
-                "field": "at",
-                "type": "quantitative",
-                "axis": {"title": "compute set, in order of execution", "format": ",d", "tickCount": 12},
-                "scale": {"domain": [0, len(live)], "nice": False},
-            },
-            "y": {"field": "bytes", "type": "quantitative", "axis": bytes_axis("bytes on the chip")},
-            "color": {
-                "field": "kind",
-                "type": "nominal",
-                "scale": {"domain": list(kinds), "range": ["var(--always)", "var(--live)"]},
-            },
+            "x": style.quantity("at", title, len(live)),
+            "y": style.quantity("bytes", style.bytes_axis("bytes on the chip")),
+            "color": style.coloured("kind", style.LIVE_COLOURS),
             "order": {"field": "order"},
         },
     }
@@ -65,9 +50,9 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
             "x2": {"field": "until"},
             "opacity": {"condition": {"param": "step", "value": 0.25, "empty": False}, "value": 0},
             "tooltip": [
-                {"field": "step", "type": "quantitative", "format": ",d", "title": "compute set"},
+                style.number("step", "compute set"),
                 {"field": "name", "title": "operation"},
-                {"field": "bytes", "type": "quantitative", "format": ",d", "title": "not always live"},
+                style.number("bytes", "not always live"),
             ],
         },
     }
@@ -78,7 +63,7 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
         "mark": {"type": "point", "filled": True, "size": 50, "color": "var(--ink)", "opacity": 1},
         "encoding": {"x": {"field": "at", "type": "quantitative"}, "y": {"field": "bytes", "type": "quantitative"}},
     }
-    return figure(260, layer=[area, where, point])
+    return style.figure(260, layer=[area, where, point])
 
 
 def live_tensors(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -90,47 +75,26 @@ def live_tensors(data: dict[str, Any]) -> dict[str, Any] | None:
         return None
     chosen.sort(key=lambda t: (t["first"], t["last"]))
     rows = [
-        {
-            "key": f"{number:02d}",
-            "tensor": tensor["name"],
-            "first": tensor["first"],
-            "until": tensor["last"] + 1,
-            "bytes": tensor["bytes"],
-            "shape": tensor["shape"],
-            "category": tensor["category"],
-        }
+        {"key": f"{number:02d}", "tensor": tensor["name"], "until": tensor["last"] + 1}
+        | {name: tensor[name] for name in ("first", "bytes", "shape", "category")}
         for number, tensor in enumerate(chosen)
     ]
     names = {row["key"]: row["tensor"] for row in rows}
     label = f"{{{','.join(f'{key!r}:{_quoted(cut(name, LETTERS))}' for key, name in names.items())}}}[datum.label]"
+    axis = {"title": None, "labelExpr": label, "labelLimit": 0, "labelFontSize": 10.5}
+    title = {"title": "compute set", "format": ",d", "tickCount": 12}
     encoding = {
-        "y": {
-            "field": "key",
-            "type": "nominal",
-            "axis": {"title": None, "labelExpr": label, "labelLimit": 0, "labelFontSize": 10.5},
-        },
-        "x": {
-            "field": "first",
-            "type": "quantitative",
-            "axis": {"title": "compute set", "format": ",d", "tickCount": 12},
-            "scale": {"domain": [0, max(1, len(data["liveness"]["live_bytes"]))], "nice": False},
-        },
+        "y": {"field": "key", "type": "nominal", "axis": axis},
+        "x": style.quantity("first", title, max(1, len(data["liveness"]["live_bytes"]))),
         "x2": {"field": "until"},
-        "color": {
-            "field": "category",
-            "type": "nominal",
-            "scale": colours(CATEGORIES, CATEGORY_COLOURS, {row["category"] for row in rows}),
-        },
+        "color": style.coloured("category", style.category_colours({row["category"] for row in rows})),
         "tooltip": [
-            {"field": "tensor"},
-            {"field": "shape"},
-            {"field": "bytes", "type": "quantitative", "format": ",d"},
-            {"field": "first", "type": "quantitative", "format": ",d", "title": "from compute set"},
-            {"field": "until", "type": "quantitative", "format": ",d", "title": "until"},
+            *({"field": "tensor"}, {"field": "shape"}, style.number("bytes")),
+            *(style.number("first", "from compute set"), style.number("until", "until")),
         ],
     }
     mark = {"type": "bar", "height": {"band": 0.66}, "minBandSize": 2, "cornerRadius": 1}
-    return figure(17 * len(rows), data={"values": rows}, mark=mark, encoding=encoding)
+    return style.figure(17 * len(rows), data={"values": rows}, mark=mark, encoding=encoding)
 
 
 def _quoted(text: str) -> str:

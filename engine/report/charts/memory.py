@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from engine.report.charts.style import (
-    CATEGORIES,
-    CATEGORY_COLOURS,
-    bytes_axis,
-    colours,
-    figure,
-    limit_line,
-)
+from engine.report.charts import style
 from engine.report.numbers import count, nice_step
 
 BINS = 40
@@ -28,7 +21,7 @@ def memory_by_tile(data: dict[str, Any]) -> dict[str, Any] | None:
     categories, limit = data["memory"]["categories"], data["memory"]["limit_bytes"]
     run = -(-len(peaks) // STRIP)
     fullest = [max(range(at, min(at + run, len(peaks))), key=peaks.__getitem__) for at in range(0, len(peaks), run)]
-    present = [name for name in CATEGORIES if name in categories]
+    present = [name for name in style.CATEGORIES if name in categories]
     rows = [
         {"tile": at * run, "bytes": categories[name][tile], "category": name, "order": order}
         for order, name in enumerate(present)
@@ -38,32 +31,14 @@ def memory_by_tile(data: dict[str, Any]) -> dict[str, Any] | None:
         "data": {"values": rows},
         "mark": {"type": "area", "interpolate": "step-after"},
         "encoding": {
-            "x": {
-                "field": "tile",
-                "type": "quantitative",
-                "axis": {"title": "tile", "format": ",d", "tickCount": 12},
-                "scale": {"domain": [0, len(peaks)], "nice": False},
-            },
-            "y": {
-                "field": "bytes",
-                "type": "quantitative",
-                "axis": bytes_axis("bytes at each tile's peak"),
-                "scale": {"domain": [0, 1.1 * max(limit, *peaks)], "nice": False},
-            },
-            "color": {
-                "field": "category",
-                "type": "nominal",
-                "scale": colours(CATEGORIES, CATEGORY_COLOURS, set(present)),
-            },
+            "x": style.quantity("tile", {"title": "tile", "format": ",d", "tickCount": 12}, len(peaks)),
+            "y": style.quantity("bytes", style.bytes_axis("bytes at each tile's peak"), 1.1 * max(limit, *peaks)),
+            "color": style.coloured("category", style.category_colours(set(present))),
             "order": {"field": "order"},
-            "tooltip": [
-                {"field": "category"},
-                {"field": "tile", "type": "quantitative", "format": ",d", "title": "from tile"},
-                {"field": "bytes", "type": "quantitative", "format": ",d"},
-            ],
+            "tooltip": [{"field": "category"}, style.number("tile", "from tile"), style.number("bytes")],
         },
     }
-    return figure(300, layer=[area, *limit_line(limit, f"limit {count(limit)} bytes")])
+    return style.figure(300, layer=[area, *style.limit_line(limit, f"limit {count(limit)} bytes")])
 
 
 def memory_histogram(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -74,26 +49,12 @@ def memory_histogram(data: dict[str, Any]) -> dict[str, Any] | None:
     step = nice_step(max(1, max(peaks) - min(peaks)) / BINS)
     bins = Counter(peak // step for peak in peaks)
     rows = [{"from": at * step, "to": (at + 1) * step, "tiles": number} for at, number in sorted(bins.items())]
+    axis = {**style.bytes_axis("bytes at a tile's peak"), "tickCount": 6}
     encoding = {
-        "x": {
-            "field": "from",
-            "bin": "binned",
-            "type": "quantitative",
-            "axis": {**bytes_axis("bytes at a tile's peak"), "tickCount": 6},
-            "scale": {"zero": False, "nice": False, "padding": 4},
-        },
+        "x": style.quantity("from", axis, bin="binned", scale={"zero": False, "nice": False, "padding": 4}),
         "x2": {"field": "to"},
-        "y": {
-            "field": "tiles",
-            "type": "quantitative",
-            "stack": None,
-            "axis": {"title": "tiles", "format": ",d", "tickCount": 4},
-        },
-        "tooltip": [
-            {"field": "from", "type": "quantitative", "format": ",d", "title": "from bytes"},
-            {"field": "to", "type": "quantitative", "format": ",d", "title": "below bytes"},
-            {"field": "tiles", "type": "quantitative", "format": ",d"},
-        ],
+        "y": style.quantity("tiles", {"title": "tiles", "format": ",d", "tickCount": 4}, stack=None),
+        "tooltip": [style.number("from", "from bytes"), style.number("to", "below bytes"), style.number("tiles")],
     }
     mark = {"type": "bar", "color": "var(--accent)"}
-    return figure(150, data={"values": rows}, mark=mark, encoding=encoding)
+    return style.figure(150, data={"values": rows}, mark=mark, encoding=encoding)

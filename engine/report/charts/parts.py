@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.report.charts.style import PHASE_COLOURS, PHASES, colours, figure, short_axis
+from engine.report.charts.style import coloured, figure, named, number, phase_colours, quantity, short_axis
 from engine.report.numbers import cut
 
 MOST = 15
@@ -34,36 +34,18 @@ def _by_name(data: dict[str, Any], phases: tuple[str, ...]) -> dict[str, Any] | 
     if not ordered:
         return None
     rows = [
-        {
-            "name": cut(name, LETTERS) + (f" ×{numbers[name]}" if numbers[name] > 1 else ""),
-            "cycles": sums[phase],
-            "phase": phase,
-            "order": order,
-        }
+        {"name": cut(name, LETTERS) + times, "cycles": sums[phase], "phase": phase, "order": order}
         for name, sums in ordered
+        for times in (f" ×{numbers[name]}" if numbers[name] > 1 else "",)
         for order, phase in enumerate(phases)
     ]
     title = "cycles of a step" if data["pipeline"] is None else "cycles of a step on all IPUs"
     encoding = {
-        "y": {
-            "field": "name",
-            "type": "nominal",
-            "sort": None,
-            "axis": {"title": None, "labelLimit": 0, "labelFontSize": 11.5},
-        },
-        "x": {"field": "cycles", "type": "quantitative", "axis": {**short_axis(title), "grid": True}},
-        "color": {
-            "field": "phase",
-            "type": "nominal",
-            "scale": colours(PHASES, PHASE_COLOURS, set(phases)),
-            **({"legend": None} if len(phases) == 1 else {}),
-        },
+        "y": named("name", 11.5, labelLimit=0),
+        "x": quantity("cycles", {**short_axis(title), "grid": True}),
+        "color": coloured("phase", phase_colours(set(phases)), **({"legend": None} if len(phases) == 1 else {})),
         "order": {"field": "order"},
-        "tooltip": [
-            {"field": "name"},
-            {"field": "phase"},
-            {"field": "cycles", "type": "quantitative", "format": ",d"},
-        ],
+        "tooltip": [{"field": "name"}, {"field": "phase"}, number("cycles")],
     }
     mark = {"type": "bar", "height": {"band": 0.7}}
     return figure(23 * len(ordered), data={"values": rows}, mark=mark, encoding=encoding)
@@ -79,16 +61,12 @@ def host_and_chip(data: dict[str, Any]) -> dict[str, Any] | None:
         {"lane": "host to chip", "part": "host", "begin": 0, "end": round(into)},
         {"lane": "chip to host", "part": "host", "begin": 0, "end": max(0, host["cycles"] - round(into))},
     ]
+    colours = {"domain": ["compute, exchange, sync", "host"], "range": ["var(--compute)", "var(--host)"]}
     encoding = {
-        "y": {"field": "lane", "type": "nominal", "sort": None, "axis": {"title": None, "labelFontSize": 12}},
-        "x": {"field": "begin", "type": "quantitative", "axis": {**short_axis("cycles of a step"), "grid": True}},
+        "y": named("lane", 12),
+        "x": quantity("begin", {**short_axis("cycles of a step"), "grid": True}),
         "x2": {"field": "end"},
-        "color": {
-            "field": "part",
-            "type": "nominal",
-            "scale": {"domain": ["compute, exchange, sync", "host"], "range": ["var(--compute)", "var(--host)"]},
-            "legend": None,
-        },
-        "tooltip": [{"field": "lane"}, {"field": "end", "type": "quantitative", "format": ",d", "title": "cycles"}],
+        "color": coloured("part", colours, legend=None),
+        "tooltip": [{"field": "lane"}, number("end", "cycles")],
     }
     return figure(110, data={"values": rows}, mark={"type": "bar", "height": {"band": 0.6}}, encoding=encoding)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.report.charts.style import bytes_axis, figure, limit_line, short_axis
+from engine.report.charts import style
 from engine.report.numbers import count
 
 KINDS = ("forward", "recompute", "backward", "update")
@@ -30,13 +30,9 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
     ]
     present = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
     length = max(pipeline["cycles"], *(row["end"] for row in rows))
-    x = {
-        "field": "begin",
-        "type": "quantitative",
-        "axis": short_axis("cycles since the beginning of the update"),
-        "scale": {"domain": [0, length], "nice": False},
-    }
-    y = {"field": "ipu", "type": "nominal", "sort": None, "axis": {"title": None, "labelFontSize": 12}}
+    x = style.quantity("begin", style.short_axis("cycles since the beginning of the update"), length)
+    y = style.named("ipu", 12)
+    colours = {"domain": present, "range": [COLOURS[KINDS.index(kind)] for kind in present]}
     lanes = {
         "data": {"values": [{"ipu": f"IPU {each['ipu']}", "begin": 0, "end": length} for each in pipeline["ipus"]]},
         "mark": {"type": "bar", "height": {"band": 0.8}, "color": "var(--idle)"},
@@ -49,27 +45,21 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
             "x": x,
             "x2": {"field": "end"},
             "y": y,
-            "color": {
-                "field": "kind",
-                "type": "nominal",
-                "scale": {"domain": present, "range": [COLOURS[KINDS.index(kind)] for kind in present]},
-            },
+            "color": style.coloured("kind", colours),
             "tooltip": [
-                {"field": "kind"},
-                {"field": "stage"},
-                {"field": "micro-batch"},
-                {"field": "begin", "type": "quantitative", "format": ",d", "title": "from cycle"},
-                {"field": "end", "type": "quantitative", "format": ",d", "title": "to cycle"},
+                *({"field": "kind"}, {"field": "stage"}, {"field": "micro-batch"}),
+                *(style.number("begin", "from cycle"), style.number("end", "to cycle")),
             ],
         },
     }
     layers = [lanes, bars]
     if len(rows) <= 200:
         text = {"type": "text", "align": "left", "dx": 4, "color": "var(--paper)", "fontSize": 10, "clip": True}
-        layers.append(
-            {"name": "labels", "data": {"values": _wide(rows, length)}, "mark": text, "encoding": _label(x, y)}
-        )
-    return figure(44 * len(pipeline["ipus"]) + 10, layer=layers)
+        # Bars that are wide enough for a micro-batch number.
+        wide = [row for row in rows if (row["end"] - row["begin"]) * 45 > length and row["micro-batch"] != ""]
+        label = {"x": x, "y": y, "text": {"field": "micro-batch"}}
+        layers.append({"name": "labels", "data": {"values": wide}, "mark": text, "encoding": label})
+    return style.figure(44 * len(pipeline["ipus"]) + 10, layer=layers)
 
 
 def pipeline_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -77,51 +67,22 @@ def pipeline_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
     pipeline = data["pipeline"]
     if not pipeline:
         return None
-    kinds, limit = ("always live", "not always live"), data["memory"]["limit_bytes"]
-    rows = [
-        {"ipu": f"IPU {each['ipu']}", "kind": kind, "bytes": size, "order": order}
-        for each in pipeline["ipus"]
-        for order, (kind, size) in enumerate(
-            zip(kinds, (each["always_live_bytes"], each["peak_bytes"] - each["always_live_bytes"]), strict=True)
-        )
-    ]
+    limit = data["memory"]["limit_bytes"]
+    rows = []
+    for each in pipeline["ipus"]:
+        sizes = (each["always_live_bytes"], each["peak_bytes"] - each["always_live_bytes"])
+        for order, (kind, size) in enumerate(zip(style.LIVE_KINDS, sizes, strict=True)):
+            rows.append({"ipu": f"IPU {each['ipu']}", "kind": kind, "bytes": size, "order": order})
     most = max(each["peak_bytes"] for each in pipeline["ipus"])
     bars = {
         "data": {"values": rows},
         "mark": {"type": "bar", "width": {"band": 0.6}},
         "encoding": {
-            "x": {
-                "field": "ipu",
-                "type": "nominal",
-                "sort": None,
-                "axis": {"title": None, "labelAngle": 0, "labelFontSize": 12},
-            },
-            "y": {
-                "field": "bytes",
-                "type": "quantitative",
-                "axis": bytes_axis("bytes on the fullest tile"),
-                "scale": {"domain": [0, 1.1 * max(limit, most)], "nice": False},
-            },
-            "color": {
-                "field": "kind",
-                "type": "nominal",
-                "scale": {"domain": list(kinds), "range": ["var(--always)", "var(--live)"]},
-            },
+            "x": style.named("ipu", 12, labelAngle=0),
+            "y": style.quantity("bytes", style.bytes_axis("bytes on the fullest tile"), 1.1 * max(limit, most)),
+            "color": style.coloured("kind", style.LIVE_COLOURS),
             "order": {"field": "order"},
-            "tooltip": [
-                {"field": "ipu"},
-                {"field": "kind"},
-                {"field": "bytes", "format": ",d", "type": "quantitative"},
-            ],
+            "tooltip": [{"field": "ipu"}, {"field": "kind"}, style.number("bytes")],
         },
     }
-    return figure(170, layer=[bars, *limit_line(limit, f"limit {count(limit)} bytes")])
-
-
-def _wide(rows: list[dict[str, Any]], length: int) -> list[dict[str, Any]]:
-    """The rows whose bars are wide enough for a micro-batch number."""
-    return [row for row in rows if (row["end"] - row["begin"]) * 45 > length and row["micro-batch"] != ""]
-
-
-def _label(x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
-    return {"x": x, "y": y, "text": {"field": "micro-batch"}}
+    return style.figure(170, layer=[bars, *style.limit_line(limit, f"limit {count(limit)} bytes")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.report.charts.style import figure
+from engine.report.charts.style import figure, number, quantity
 
 
 def efficiency(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -16,21 +16,12 @@ def efficiency(data: dict[str, Any]) -> dict[str, Any] | None:
         {name: row[name] for name in ("replicas", "efficiency", "gradient_share")} | {"rate": row["samples_per_second"]}
         for row in scaling["rows"]
     ]
+    axis = {"title": "replicas", "values": [row["replicas"] for row in rows], "format": ",d"}
     encoding = {
-        "x": {
-            "field": "replicas",
-            "type": "quantitative",
-            "scale": {"type": "log", "base": 2, "nice": False},
-            "axis": {"title": "replicas", "values": [row["replicas"] for row in rows], "format": ",d"},
-        },
-        "y": {
-            "field": "efficiency",
-            "type": "quantitative",
-            "scale": {"domain": [0, 1.05], "nice": False},
-            "axis": {"title": "of one replica's throughput", "format": ".0%", "tickCount": 5},
-        },
+        "x": quantity("replicas", axis, scale={"type": "log", "base": 2, "nice": False}),
+        "y": quantity("efficiency", {"title": "of one replica's throughput", "format": ".0%", "tickCount": 5}, 1.05),
         "tooltip": [
-            {"field": "replicas", "type": "quantitative", "format": ",d"},
+            number("replicas"),
             {"field": "efficiency", "type": "quantitative", "format": ".1%"},
             {"field": "gradient_share", "type": "quantitative", "format": ".1%", "title": "gradients"},
             {"field": "rate", "type": "quantitative", "format": ".3~s", "title": "samples/s"},

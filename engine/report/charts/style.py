@@ -79,6 +79,46 @@ def short_axis(title: str) -> dict[str, Any]:
     return {"title": title, "labelExpr": SHORT, "tickCount": 6}
 
 
+def quantity(field: str, axis: dict[str, Any], most: float | None = None, **rest: Any) -> dict[str, Any]:
+    """A channel of numbers, on an axis from 0 to exactly `most` unless that is None."""
+    scale = {} if most is None else {"scale": {"domain": [0, most], "nice": False}}
+    return {"field": field, "type": "quantitative", "axis": axis, **scale, **rest}
+
+
+def named(field: str, font_size: float, **axis: Any) -> dict[str, Any]:
+    """A channel of names in the order of the data, without a title."""
+    return {
+        "field": field,
+        "type": "nominal",
+        "sort": None,
+        "axis": {"title": None, "labelFontSize": font_size, **axis},
+    }
+
+
+def coloured(field: str, scale: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    """A channel of colours by name."""
+    return {"field": field, "type": "nominal", "scale": scale, **rest}
+
+
+def number(field: str, title: str = "") -> dict[str, Any]:
+    """A whole number in a tooltip, under a title other than the field's name if there is one."""
+    return {"field": field, "type": "quantitative", "format": ",d"} | ({"title": title} if title else {})
+
+
+def phase_colours(present: set[str]) -> dict[str, Any]:
+    """The scale of the phases that are present."""
+    return colours(PHASES, PHASE_COLOURS, present)
+
+
+def category_colours(present: set[str]) -> dict[str, Any]:
+    """The scale of the categories of memory that are present."""
+    return colours(CATEGORIES, CATEGORY_COLOURS, present)
+
+
+LIVE_KINDS = ("always live", "not always live")
+LIVE_COLOURS = {"domain": list(LIVE_KINDS), "range": ["var(--always)", "var(--live)"]}
+
+
 def colours(names: tuple[str, ...], values: tuple[str, ...], present: set[str]) -> dict[str, Any]:
     """A scale with the names that are present, each always in its own colour."""
     shown = [(name, value) for name, value in zip(names, values, strict=True) if name in present]

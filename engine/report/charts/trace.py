@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from engine.report.charts.style import PHASE_COLOURS, PHASES, colours, figure, short_axis
-from engine.report.charts.supersteps import supersteps
+from engine.report.charts import style
+from engine.report.operations import supersteps
 
 BINS = 160
 SEGMENTS = 700
@@ -26,12 +26,12 @@ def segments(data: dict[str, Any]) -> Iterator[tuple[int, int, str, int]]:
 
 def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
     """The share of each phase in BINS equal parts of the step; None for a step without cycles."""
-    pieces = list(segments(data))
-    if not pieces:
+    spans = list(segments(data))
+    if not spans:
         return None
-    width = pieces[-1][1] / BINS
+    width = spans[-1][1] / BINS
     shares = [dict.fromkeys(("compute", "exchange", "sync"), 0.0) for _ in range(BINS)]
-    for begin, end, phase, _ in pieces:
+    for begin, end, phase, _ in spans:
         first, last = int(begin / width), min(BINS - 1, int(end / width))
         for number in range(first, last + 1):
             shares[number][phase] += max(0.0, min(end, (number + 1) * width) - max(begin, number * width))
@@ -40,70 +40,47 @@ def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
         for number, parts in enumerate(shares)
         for order, (phase, part) in enumerate(parts.items())
     ]
-    rows += [{**row, "cycle": pieces[-1][1]} for row in rows[-3:]]
+    rows += [{**row, "cycle": spans[-1][1]} for row in rows[-3:]]
+    axis = {"title": "share of the time", "format": ".0%", "tickCount": 4}
     encoding = {
-        "x": {
-            "field": "cycle",
-            "type": "quantitative",
-            "axis": short_axis("cycles since the beginning of the step"),
-            "scale": {"domain": [0, pieces[-1][1]], "nice": False},
-        },
-        "y": {
-            "field": "share",
-            "type": "quantitative",
-            "stack": "zero",
-            "axis": {"title": "share of the time", "format": ".0%", "tickCount": 4},
-            "scale": {"domain": [0, 1]},
-        },
-        "color": {
-            "field": "phase",
-            "type": "nominal",
-            "scale": colours(PHASES, PHASE_COLOURS, {"compute", "exchange", "sync"}),
-        },
+        "x": style.quantity("cycle", style.short_axis("cycles since the beginning of the step"), spans[-1][1]),
+        "y": style.quantity("share", axis, stack="zero", scale={"domain": [0, 1]}),
+        "color": style.coloured("phase", style.phase_colours({"compute", "exchange", "sync"})),
         "order": {"field": "order"},
         "tooltip": [
             {"field": "phase"},
             {"field": "share", "type": "quantitative", "format": ".0%"},
-            {"field": "cycle", "type": "quantitative", "format": ",d", "title": "from cycle"},
+            style.number("cycle", "from cycle"),
         ],
     }
-    return figure(170, data={"values": rows}, mark={"type": "area", "interpolate": "step-after"}, encoding=encoding)
+    return style.figure(
+        170, data={"values": rows}, mark={"type": "area", "interpolate": "step-after"}, encoding=encoding
+    )
 
 
 def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
     """Segments of the busiest tile, which works in every compute set, and of the idlest, which only works if all do."""
-    pieces = list(segments(data))
-    if not pieces:
+    spans = list(segments(data))
+    if not spans:
         return None
     operations, tiles = supersteps(data), data["target"]["tiles"]
     idlest = [
         (begin, end, "idle" if phase == "compute" and operations[number]["tiles"] < tiles else phase, number)
-        for begin, end, phase, number in pieces
+        for begin, end, phase, number in spans
     ]
     rows = [
         {"lane": lane, "begin": begin, "end": end, "phase": phase, "operation": operations[number]["name"]}
-        for lane, course in zip(LANES, (pieces, idlest), strict=True)
+        for lane, course in zip(LANES, (spans, idlest), strict=True)
         for begin, end, phase, number in shortened(course, SEGMENTS)
     ]
     encoding = {
         "y": {"field": "lane", "type": "nominal", "axis": {"title": None, "labelFontSize": 12}, "sort": list(LANES)},
-        "x": {
-            "field": "begin",
-            "type": "quantitative",
-            "axis": short_axis("cycles since the beginning of the step"),
-            "scale": {"domain": [0, pieces[-1][1]], "nice": False},
-        },
+        "x": style.quantity("begin", style.short_axis("cycles since the beginning of the step"), spans[-1][1]),
         "x2": {"field": "end"},
-        "color": {
-            "field": "phase",
-            "type": "nominal",
-            "scale": colours(PHASES, PHASE_COLOURS, {row["phase"] for row in rows}),
-        },
+        "color": style.coloured("phase", style.phase_colours({row["phase"] for row in rows})),
         "tooltip": [
-            {"field": "operation"},
-            {"field": "phase"},
-            {"field": "begin", "type": "quantitative", "format": ",d", "title": "from cycle"},
-            {"field": "end", "type": "quantitative", "format": ",d", "title": "to cycle"},
+            *({"field": "operation"}, {"field": "phase"}),
+            *(style.number("begin", "from cycle"), style.number("end", "to cycle")),
         ],
     }
     moving = {
@@ -112,17 +89,17 @@ def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
         "bind": "scales",
     }
     mark = {"type": "bar", "height": {"band": 0.72}, "clip": True}
-    return figure(130, data={"values": rows}, params=[moving], mark=mark, encoding=encoding)
+    return style.figure(130, data={"values": rows}, params=[moving], mark=mark, encoding=encoding)
 
 
-def shortened(pieces: list[tuple[int, int, str, int]], most: int) -> list[tuple[int, int, str, int]]:
+def shortened(spans: list[tuple[int, int, str, int]], most: int) -> list[tuple[int, int, str, int]]:
     """At most `most` segments: consecutive short ones become one, of the phase with the most cycles."""
-    if len(pieces) <= most:
-        return pieces
-    least = 2 * (pieces[-1][1] - pieces[0][0]) / most
+    if len(spans) <= most:
+        return spans
+    least = 2 * (spans[-1][1] - spans[0][0]) / most
     found: list[tuple[int, int, str, int]] = []
     waiting: list[tuple[int, int, str, int]] = []
-    for segment in pieces:
+    for segment in spans:
         if segment[1] - segment[0] >= least:
             found += [*_together(waiting), segment]
             waiting = []
@@ -134,11 +111,11 @@ def shortened(pieces: list[tuple[int, int, str, int]], most: int) -> list[tuple[
     return [*found, *_together(waiting)]
 
 
-def _together(pieces: list[tuple[int, int, str, int]]) -> list[tuple[int, int, str, int]]:
-    if not pieces:
+def _together(spans: list[tuple[int, int, str, int]]) -> list[tuple[int, int, str, int]]:
+    if not spans:
         return []
     lengths: dict[str, int] = {}
-    for begin, end, phase, _ in pieces:
+    for begin, end, phase, _ in spans:
         lengths[phase] = lengths.get(phase, 0) + end - begin
-    longest = max(pieces, key=lambda segment: segment[1] - segment[0])
-    return [(pieces[0][0], pieces[-1][1], max(lengths, key=lengths.__getitem__), longest[3])]
+    longest = max(spans, key=lambda segment: segment[1] - segment[0])
+    return [(spans[0][0], spans[-1][1], max(lengths, key=lengths.__getitem__), longest[3])]
