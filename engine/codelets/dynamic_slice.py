@@ -11,7 +11,7 @@ from math import prod
 
 from engine.codelets.build import codelet
 from engine.codelets.gather import RunDimension, byte_strides, index_signed, load_index, merge
-from engine.codelets.record import Address, Part, Record
+from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_bytes, word
 from engine.ir import Shape
 
@@ -27,6 +27,11 @@ class DynamicSlice(Record):
     run_rank: int
     unit_bytes: int  # of a contiguous box
     iteration: int  # the word of scratch with the iteration on which some starts depend
+
+    @property
+    def is_one_run(self) -> bool:
+        """Whether the box is a single run of bytes at the array's address, which no start moves."""
+        return self.start_rank == self.run_rank == 0
 
 
 class Start(Record):
@@ -95,7 +100,7 @@ def encode_dynamic_slice(
     into_array: bool,
     unit_bytes: int = 0,
     iteration: int = 0,
-) -> tuple[tuple[Part, ...], int]:
+) -> tuple[tuple[DynamicSlice, list[Start], list[RunDimension]], int]:
     """The parts of the block, and the number of units; array and box are (shape, address).
 
     `scalars` are the starts, one for each dimension of the array, or none; a Counted one has no address but depends on

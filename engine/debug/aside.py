@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.codelets.random import draw_state
+from engine.codelets.random import NextState, draw_state
 from engine.program.program import Buffer, ComputeSet, ExceptionRecord
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import has_codelet, parameters_of
 
 STATE_WORDS = 3
 
@@ -39,7 +39,7 @@ class Aside:
     @staticmethod
     def hidden(compute_set: ComputeSet) -> Iterator[np.ndarray]:
         """The hidden states that a compute set advances, int64 [3] each."""
-        work = compute_set.work
-        if isinstance(work, Records) and work.codelet is draw_state:
+        state = parameters_of(compute_set.work, NextState)
+        if state is not None and has_codelet(compute_set.work, draw_state):
             words = ctypes.c_int64 * STATE_WORDS
-            yield np.ctypeslib.as_array(words.from_address(work.head.source))
+            yield np.ctypeslib.as_array(words.from_address(state.source))

@@ -12,6 +12,7 @@ import numpy as np
 from engine.codelets.build import Codelet
 from engine.codelets.queues import (
     CONTROL_LINE,
+    Queue,
     Ring,
     infeed_row,
     infeed_wait,
@@ -24,8 +25,8 @@ from engine.debug.memory import TileHomes
 from engine.errors import DebugError
 from engine.ir.shape import Shape
 from engine.program.program import Address, ComputeSet, Program, ProgramQueue
+from engine.program.work.codelet_work import has_codelet, parameters_of
 from engine.program.work.host_call import HostCall
-from engine.program.work.records import Records
 from engine.runtime.rings import AnyRing, InfeedRing
 
 TAKING, MAKING_SPACE = (infeed_wait, infeed_row), (outfeed_wait, outfeed_row)
@@ -109,10 +110,10 @@ class HostSide:
 
     def _used(self, compute_set: ComputeSet, codelets: tuple[Codelet, ...]) -> list[tuple[ProgramQueue, AnyRing]]:
         """The queue that a compute set works on, in a list, if it runs one of these codelets."""
-        work = compute_set.work
-        if not isinstance(work, Records) or work.codelet not in codelets:
+        queue = parameters_of(compute_set.work, Queue)
+        if queue is None or not has_codelet(compute_set.work, *codelets):
             return []
-        return [self._queues[work.head.ring.buffer]]
+        return [self._queues[queue.ring.buffer]]
 
 
 def _note_wait(ring: AnyRing, waits: bool) -> None:

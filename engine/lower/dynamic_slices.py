@@ -14,8 +14,8 @@ from engine.lower.units import SMALL_BYTES
 from engine.lower.views import whole
 from engine.machine_code.abi import Scratch
 from engine.program.program import Address, Buffer, ComputeSet, Partition, PerIteration, Slot, Span, WorkEstimate
+from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.copy import Purpose
-from engine.program.work.records import Records
 
 
 @lowering("dynamic-slice")
@@ -64,15 +64,14 @@ def _emit(
         [s if isinstance(s, Counted) else (s.shape, Address(s)) for s in scalars],
         *(into_array, unit_bytes, iteration),
     )
-    work = Records.of(dynamic_slice, parts)
     inside = [Span(s) for s in scalars if isinstance(s, Buffer)]
-    slot = Slot(moved, box_shape.bytes) if moved and not work.rest else None
+    slot = Slot(moved, box_shape.bytes) if moved and parts[0].is_one_run else None
     spans = [Span(array[1], rows, slot)], [Span(box[1], rows)]
     reads, writes = (spans[1], spans[0]) if into_array else spans
     context.emit(
         ComputeSet(
             instruction.name,
-            work,
+            CodeletWork.of(dynamic_slice, parts),
             units,
             [*reads, *inside],
             writes,

@@ -19,7 +19,7 @@ from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.machine_code.costs import MOST_UNITS
 from engine.program.program import Address, Buffer, ComputeSet, Span, WorkEstimate
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import CodeletWork
 
 SMALL = 1 << 13
 """Elements below which one unit does it all."""
@@ -69,7 +69,7 @@ def _emit(
     context.emit(
         ComputeSet(
             f"{instruction.name}.{dimension}",
-            Records(
+            CodeletWork(
                 *(fourier(complex_type), parameters, factors),
                 scratch_bytes=fourier_scratch_bytes(length),
             ),

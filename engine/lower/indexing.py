@@ -13,8 +13,8 @@ from engine.lower.views import whole
 from engine.ops.apply import single_operation
 from engine.program.passes.row_sums import RowScatter
 from engine.program.program import Address, ComputeSet, Span, WorkEstimate
+from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.copy import Purpose
-from engine.program.work.records import Records
 
 
 @lowering("gather")
@@ -32,7 +32,7 @@ def lower_gather(context: Context, instruction: Instruction) -> Value:
     )
     compute_set = ComputeSet(
         instruction.name,
-        Records.of(gather, parts),
+        CodeletWork.of(gather, parts),
         units,
         [Span(source), Span(positions)],
         [Span(result)],
@@ -75,7 +75,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     combiner = combiner_for(instruction, instruction.called[0], tuple(o.array_shape.element_type for o in operands))
     compute_set = RowScatter(
         instruction.name,
-        Records.of(scatter, parts, calls=((Scatter.COMBINER, combiner),)),
+        CodeletWork.of(scatter, parts, calls=((Scatter.COMBINER, combiner),)),
         units,
         [Span(b) for b in (olds[0], *results[1:], *places, *news)],
         [Span(b) for b in results],

@@ -14,7 +14,7 @@ from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of, widened
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import CodeletWork
 
 SMALL = 1 << 15
 """Multiply-adds below which one worker runs all units."""
@@ -36,7 +36,7 @@ def lower_cholesky(context: Context, instruction: Instruction) -> Value:
     context.emit(
         ComputeSet(
             instruction.name,
-            Records(cholesky(kind), parameters),
+            CodeletWork(cholesky(kind), parameters),
             matrices,
             [Span(source, by_matrix)],
             [Span(wide, by_matrix)],
@@ -71,7 +71,7 @@ def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
     context.emit(
         ComputeSet(
             instruction.name,
-            Records(triangular_solve(kind), parameters, scratch_bytes=triangular_solve_scratch_bytes(size, kind)),
+            CodeletWork(triangular_solve(kind), parameters, scratch_bytes=triangular_solve_scratch_bytes(size, kind)),
             matrices * parameters.blocks,
             [Span(a), Span(b)],
             [Span(wide)],

@@ -28,7 +28,7 @@ from engine.ir.device_operations import INFEED, QueueSignature, is_host_function
 from engine.lower.context import Context, Value, lowering
 from engine.lower.host_calls import lower_host_function
 from engine.program.program import Address, Buffer, ComputeSet, Partition, ProgramQueue, Span, WorkEstimate
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import CodeletWork
 
 SMALL_ROW = 16384
 """Bytes of a row up to which one worker copies faster than several synchronise."""
@@ -155,7 +155,7 @@ def _emit(
     control = Span(queue.control)
     context.emit(
         ComputeSet(
-            *(f"{instruction.name}.{name}", Records(codelet, parameters, tuple(leaves)), 1),
+            *(f"{instruction.name}.{name}", CodeletWork(codelet, parameters, tuple(leaves)), 1),
             *([control, *reads], [control, *writes]),
             work_estimate=WorkEstimate({"copy": sum(ring.shape.elements for ring, _ in placed)}),
             op_name=instruction.op_name,
@@ -180,7 +180,7 @@ def _copy(
     parameters = LeafCopy(**addresses, bytes=ring.shape.bytes, unit=unit_bytes)
     context.emit(
         ComputeSet(
-            *(f"{instruction.name}.{ring.name}", Records(codelet, parameters), units),
+            *(f"{instruction.name}.{ring.name}", CodeletWork(codelet, parameters), units),
             *(reads, writes),
             work_estimate=WorkEstimate({"copy": ring.shape.elements}),
             op_name=instruction.op_name,

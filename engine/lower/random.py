@@ -19,7 +19,7 @@ from engine.lower.context import Context, Value, lowering
 from engine.ops.distributions import bits_of, distribution
 from engine.ops.random import PHILOX, check_algorithm
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import CodeletWork
 from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 
 
@@ -83,7 +83,7 @@ def _emit_philox(context: Context, instruction: Instruction, state: Buffer, bits
     context.emit(
         ComputeSet(
             f"{instruction.name}.bits",
-            Records(philox_bits, parameters, scratch_bytes=SCRATCH_BYTES),
+            CodeletWork(philox_bits, parameters, scratch_bytes=SCRATCH_BYTES),
             units,
             [Span(state)],
             [Span(bits, Partition(1, bits.shape.elements, elements))],
@@ -100,7 +100,7 @@ def _emit_three_fry(context: Context, instruction: Instruction, state: Buffer, b
     context.emit(
         ComputeSet(
             f"{instruction.name}.bits",
-            Records(three_fry_bits, parameters),
+            CodeletWork(three_fry_bits, parameters),
             units,
             [Span(state)],
             [Span(bits)],
@@ -123,7 +123,7 @@ def _emit_next_state(
     context.emit(
         ComputeSet(
             f"{instruction.name}.next",
-            Records(next_state, parameters),
+            CodeletWork(next_state, parameters),
             1,
             [Span(state)],
             [Span(following)],
@@ -140,7 +140,7 @@ def _emit_draw(context: Context, instruction: Instruction, state: Buffer, counte
     context.emit(
         ComputeSet(
             f"{instruction.name}.draw",
-            Records(draw_state, parameters),
+            CodeletWork(draw_state, parameters),
             1,
             [],
             [Span(state)],

@@ -27,7 +27,7 @@ from engine.lower.general_scatter import combiner_for, scalar_body
 from engine.lower.units import SMALL_BYTES
 from engine.ops.apply import single_operation
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import CodeletWork
 
 
 @lowering("select-and-scatter")
@@ -73,7 +73,7 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
         spans[1] = Span(buffers[1], Partition(source_shape.elements // units, units, 1))
     compute_set = ComputeSet(
         instruction.name,
-        Records.of(codelet, parts, scratch_bytes=scratch),
+        CodeletWork.of(codelet, parts, scratch_bytes=scratch),
         units,
         spans,
         [written],
@@ -99,7 +99,7 @@ def _emit_general(context: Context, instruction: Instruction, target: Buffer) ->
     )
     compute_set = ComputeSet(
         instruction.name,
-        Records.of(
+        CodeletWork.of(
             *(general_select_and_scatter, parts),
             scratch_bytes=GENERAL_SCRATCH_BYTES,
             calls=calls,

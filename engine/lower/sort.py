@@ -21,7 +21,7 @@ from engine.lower.context import Context, Value, lowering
 from engine.lower.nests import body_of
 from engine.passes.fusible import is_scalar_body
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import CodeletWork
 
 SMALL_ELEMENTS = 1 << 11
 """Elements of an operand below which one worker sorts all rows. Chosen by hand."""
@@ -48,7 +48,7 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
     if units:
         compute_set = ComputeSet(
             instruction.name,
-            Records.of(
+            CodeletWork.of(
                 *(sort_by_comparator if key is None else sort_by_key, parts),
                 scratch_bytes=scratch_bytes,
                 calls=calls,

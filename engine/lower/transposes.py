@@ -6,7 +6,7 @@ from engine.codelets.transpose import COLUMNS, SCRATCH_BYTES, encode_transpose, 
 from engine.lower.context import Context
 from engine.lower.views import View
 from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import CodeletWork
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096
 """Elements of both dimensions and in total from which a copy in blocks is worth it: a block of AVX-512 is 16 x 16.
@@ -47,7 +47,7 @@ def emit_transpose(
     context.emit(
         ComputeSet(
             name,
-            Records.of(transpose, parts, scratch_bytes=SCRATCH_BYTES),
+            CodeletWork.of(transpose, parts, scratch_bytes=SCRATCH_BYTES),
             units,
             [Span(source.buffer)],
             [written],

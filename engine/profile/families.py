@@ -15,9 +15,9 @@ from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.program import ComputeSet
+from engine.program.work.codelet_work import has_codelet
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.host_call import HostCall
-from engine.program.work.records import has_codelet
 from engine.target import Target
 
 STREAMS = (infeed_copy, infeed_row, outfeed_copy, outfeed_row)

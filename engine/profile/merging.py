@@ -17,8 +17,8 @@ from engine.profile.slices import plan_lookup
 from engine.profile.superstep import options_of, product_of, product_step
 from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.work.codelet_work import has_codelet
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.records import has_codelet
 from engine.target import Target
 
 FREE = SuperstepCost(0, 0, 0, 0, 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
 from engine.profile.loops import runs_of
 from engine.program.program import Program
+from engine.program.work.codelet_work import has_codelet
 from engine.program.work.host_call import HostCall
-from engine.program.work.records import has_codelet
 from engine.target import Target
 
 FROM_HOST, TO_HOST = (infeed_copy, infeed_row), (outfeed_copy, outfeed_row)

@@ -11,8 +11,8 @@ from engine.codelets.transpose import transpose
 from engine.emit.nest import Apply, Body, Constant, Input, Nest, Node
 from engine.ir.opcodes import LINEAR_ALGEBRA, OPCODES
 from engine.program.program import Buffer, ComputeSet, Span
+from engine.program.work.codelet_work import has_codelet
 from engine.program.work.fused_loop import FusedLoop, Strided
-from engine.program.work.records import has_codelet
 from engine.target import DATA, Target
 
 RANDOM_BITS = "rng-bit-generator"

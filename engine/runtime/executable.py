@@ -27,8 +27,8 @@ from engine.program.program import Address, Buffer, ComputeSet, Mark, Partition,
 from engine.program.run_passes import run_passes
 from engine.program.syncs import ranges_of, syncs
 from engine.program.work.base import Encoded
+from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.encoding import encoded
-from engine.program.work.records import Records
 from engine.program.work_estimates import is_fine_grained, work_estimate_of
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
@@ -376,7 +376,7 @@ def _infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
     span = Span(buffer, Partition(max(row_elements, 1), max(batch, 1), 1))
     return ComputeSet(
         f"infeed {buffer.index}",
-        Records(infeed, parameters),
+        CodeletWork(infeed, parameters),
         units,
         [],
         [span],
@@ -385,4 +385,4 @@ def _infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
 
 def _outfeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
     parameters, units = encode_outfeed(block.ctypes.data, Address(buffer), buffer.shape.bytes)
-    return ComputeSet(f"outfeed {buffer.name}", Records(outfeed, parameters), units, [Span(buffer)], [])
+    return ComputeSet(f"outfeed {buffer.name}", CodeletWork(outfeed, parameters), units, [Span(buffer)], [])

@@ -12,7 +12,7 @@ from engine.codelets.record import Record
 from engine.debug import DebugExecutable
 from engine.ir import Module
 from engine.program.program import Address, Buffer, ComputeSet, Program, Span
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import CodeletWork
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
@@ -70,5 +70,5 @@ def set_of(codelet: object, buffers: list[Buffer], numbers: list[Any], units: in
     scratch_bytes = rest.pop("scratch_bytes", 0)
     arguments = {"reads": [], "writes": [], **rest}
     name = str(arguments.pop("name", "made by hand"))
-    work = Records(codelet, Unnamed(), (*map(Address, buffers), *numbers), scratch_bytes)
+    work = CodeletWork(codelet, Unnamed(), (*map(Address, buffers), *numbers), scratch_bytes)
     return ComputeSet(name, work, units, **arguments)  # type: ignore[arg-type]

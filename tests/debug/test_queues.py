@@ -15,7 +15,7 @@ from engine.ir import Shape
 from engine.ir.builder import Builder
 from engine.ir.floating_point import FloatingPoint
 from engine.program.program import Program
-from engine.program.work.records import has_codelet
+from engine.program.work.codelet_work import has_codelet
 from engine.runtime.generators import RNG_STATE, seed_rng
 from engine.runtime.rings import InfeedRing
 from tests.debug.codelets import is_small

@@ -9,7 +9,7 @@ from engine.codelets.transpose import transpose
 from engine.compile import build_program
 from engine.ir import Module
 from engine.ir.builder import Builder
-from engine.program.work.records import has_codelet
+from engine.program.work.codelet_work import has_codelet
 from tests.engine.running import check
 
 

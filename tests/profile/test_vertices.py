@@ -17,7 +17,7 @@ from engine.profile import estimate
 from engine.profile.exchange import Layouts
 from engine.profile.vertices import is_listed, loop_of, pooling_cycles, tables, vertex_cycles, work_of
 from engine.program.program import ComputeSet, Program, WorkEstimate
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import CodeletWork
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise
 
@@ -191,6 +191,6 @@ def test_work_of_a_nest_agrees_with_its_effort() -> None:
 
 def test_work_of_any_other_codelet_is_its_effort() -> None:
     work_estimate = WorkEstimate({"gather": 640}, element_type="f16")
-    compute_set = ComputeSet("gather.1", Records(None, None), 1, [], [], work_estimate)
+    compute_set = ComputeSet("gather.1", CodeletWork(None, None), 1, [], [], work_estimate)
     assert work_of(compute_set).points == 640
     assert work_of(compute_set).operations == (("gather", "f16"),)

@@ -13,7 +13,7 @@ from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
-from engine.program.work.records import has_codelet
+from engine.program.work.codelet_work import has_codelet
 from engine.runtime.executable import Executable
 from engine.runtime.executor import RowKind
 from tests.engine.running import arguments_for, buffers, check

@@ -12,7 +12,7 @@ from functools import partial
 from engine.codelets.dynamic_slice import DynamicSlice
 from engine.program.program import Address, Buffer, ComputeSet, Partition, PerIteration, Program, Slot, Span
 from engine.program.rewriter import ProgramRewriter
-from engine.program.work.records import Records
+from engine.program.work.codelet_work import parameters_of
 
 
 def elide_slot_copies(program: Program) -> Program:
@@ -42,9 +42,9 @@ class _Copy:
 
 def _copy_of(each: ComputeSet) -> _Copy | None:
     """The copy of a whole contiguous slot that a compute set makes, if its address is known per iteration alone."""
-    if not isinstance(each.work, Records) or each.work.rest or not isinstance(each.work.head, DynamicSlice):
+    slices = parameters_of(each.work, DynamicSlice)
+    if slices is None or not slices.is_one_run:
         return None
-    slices = each.work.head
     ring, box = slices.array, slices.box
     if ring.moved is None or box.offset or box.buffer.kind != "arena" or box.buffer.permanent:
         return None

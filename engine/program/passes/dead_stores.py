@@ -6,8 +6,8 @@ from engine.codelets.dynamic_slice import dynamic_slice
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
+from engine.program.work.codelet_work import has_codelet
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.records import has_codelet
 
 
 def eliminate_dead_stores(program: Program) -> Program:

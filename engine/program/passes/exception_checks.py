@@ -26,8 +26,8 @@ from engine.program.program import (
     WorkEstimate,
 )
 from engine.program.rewriter import ProgramRewriter
+from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.records import Records
 
 COMPUTING = REDUCTIONS | LINEAR_ALGEBRA
 """Opcodes that compute in codelets other than nests, besides products: all others move or compare."""
@@ -137,7 +137,7 @@ def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
     )
     made = ComputeSet(
         f"{compute_set.name}.judge",
-        Records(find_exceptions, parameters, tuple(rest)),
+        CodeletWork(find_exceptions, parameters, tuple(rest)),
         -(-partition.extent // partition.grain),
         [Span(result.buffer, partition), *(Span(array) for array in arrays[1:])],
         [],

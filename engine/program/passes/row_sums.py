@@ -16,8 +16,8 @@ from engine.ir import Shape
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
+from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.records import Records
 from engine.program.work.row_sums import SummedRows
 
 CHUNK_BYTES = 16384
@@ -182,7 +182,7 @@ def _sort(scatter: RowScatter, ids: Buffer, table: Buffer, shift: int) -> tuple[
     )
     sort = ComputeSet(
         f"{scatter.name}.sort",
-        Records(sort_rows, parameters),
+        CodeletWork(sort_rows, parameters),
         *(1, [Span(ids)], [Span(ends), Span(entries)]),
         WorkEstimate({"scatter": scatter.named}, 0, "s32"),
         op_name=scatter.op_name,
