@@ -47,6 +47,9 @@ class HostFunction:
         self.key = next(_keys)
         _functions[self.key] = self
 
+    def begin(self) -> None:
+        """Prepares for a call of a program with this function; called on the calling thread."""
+
     def bind(self, operands: Shapes, results: Shapes) -> BoundFunction:
         """The function for one call in a program, on arrays of these shapes."""
         raise NotImplementedError
@@ -95,6 +98,7 @@ class BoundFunction:
     def begin(self) -> None:
         """Forgets the failure of an earlier call of the program."""
         self.status[0] = 0
+        self.function.begin()
 
     def interrupt(self) -> None:
         """Asks a running function to end; C functions cannot be interrupted."""

@@ -20,7 +20,7 @@ FLOORS = (
     ("ipu",),
     ("ipu._internal.serving",),
     ("ipu._internal.pipelining", "ipu._internal.profiling", "ipu._internal.accumulators"),
-    ("ipu._internal.compiler", "ipu._internal.graphs", "ipu._internal.queues"),
+    ("ipu._internal.compiler", "ipu._internal.graphs", "ipu._internal.host_functions", "ipu._internal.queues"),
     ("ipu._internal.config",),
     ("ipu._internal", "ipu._internal.names"),
     ("engine.report",),

@@ -15,7 +15,10 @@ INFEED = "ipu.infeed"
 OUTFEED = "ipu.outfeed"
 """(leaves..., token) -> token; config {"queue": name}."""
 HOST_FUNCTION = "ipu.host_function"
-"""(arrays..., token) -> (arrays..., token): calls a function of the host; config {"function": key, "name": text}."""
+"""(arrays..., token) -> (arrays..., token): calls a function of the host; config {"function": key, "name": text}.
+
+One without side effect only follows its operands, with any token, and is not called where nothing needs its results.
+"""
 CROSS_REPLICA_SUM = "ipu.cross_replica_sum"
 BATCH_NORM = "batch_norm"
 """Marks, in the config of a cross-replica sum, a statistic of a batch normalisation."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.ir.device_operations import is_queue
+from engine.ir.device_operations import is_host_function, is_queue
 from engine.ir.module import Instruction
 from engine.ir.opcodes import COMMUTATIVE, EFFECTS, ELEMENTWISE, OPCODES
 from engine.ir.shape import FLOATS
@@ -52,7 +52,7 @@ def is_repeatable(instruction: Instruction) -> bool:
     pending = [instruction]
     while pending:
         current = pending.pop()
-        if current.opcode in EFFECTS:
+        if current.opcode in EFFECTS or is_host_function(current):
             return False
         pending += [inner for computation in current.called for inner in computation.instructions]
     return not has_side_effect(instruction)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.host_functions import bound_function
-from engine.ir import Instruction
+from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value
 from engine.program.program import Address, ComputeSet, Span, WorkEstimate
 from engine.program.work.host_call import HostCall
@@ -28,4 +28,5 @@ def lower_host_function(context: Context, instruction: Instruction) -> Value:
         )
     )
     context.mark("leave", 0)
-    return (*results, context.buffer(instruction.operands[-1]))
+    token = context.buffer(instruction.operands[-1])
+    return token if isinstance(instruction.shape, Shape) else (*results, token)

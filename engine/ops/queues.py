@@ -55,7 +55,8 @@ def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     Raises the ring's error if it ended, and that of the function.
     """
     if is_host_function(instruction):
-        return (*bound_function(instruction)(operands[:-1]), operands[-1])
+        results = bound_function(instruction)(operands[:-1])
+        return (*results, operands[-1]) if not isinstance(instruction.shape, Shape) else operands[-1]
     if not is_queue(instruction):
         raise UnsupportedOperation(
             f"Expected an operation the engine defines. Received: {print_instruction(instruction)}. "

@@ -266,6 +266,7 @@ class Executable:
         after the last whole step: a loop that may take long is left between two iterations.
         """
         self._check(steps, feeds)
+        self._host_calls.check_idle()
         self._bind(variables)
         self._bind_queues(queues or {})
         held = [self._point(number, feed) for number, feed in zip(sorted(self.program.feeds), feeds, strict=True)]
@@ -292,6 +293,7 @@ class Executable:
                     observer.end(completed_steps(state))
                 rings = [ring[: completed_steps(state)] for ring in rings]
         finally:
+            self._host_calls.end()
             self._queues.end()
         if completed_steps(state) < steps:
             self._host_calls.raise_failure()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.errors import HostFunctionError
 from engine.program.program import ComputeSet, Program
 from engine.program.work.host_call import HostCall
 
@@ -11,6 +12,7 @@ class HostCalls:
 
     def __init__(self, program: Program) -> None:
         self._functions = [each.work.function for each in program.compute_sets if isinstance(each.work, HostCall)]
+        self._running = False
         self.run_c = any(not each.function.needs_gil for each in self._functions)
         """Whether C code runs, during which no signal is handled."""
         self.take_the_caller = (
@@ -27,10 +29,23 @@ class HostCalls:
         Not in programs that may run for long without calling Python: it would not see a signal.
         """
 
+    def check_idle(self) -> None:
+        """Raises HostFunctionError in a function that calls the program which is calling it."""
+        if self._running:
+            raise HostFunctionError(
+                f"Expected host functions ({', '.join(map(str, self._functions))}) to leave the program that calls "
+                f"them alone. Received: a call of it. Write what is to be repeated as a loop in the program."
+            )
+
     def begin(self) -> None:
         """Prepares for a call of the program."""
+        self._running = bool(self._functions)
         for each in self._functions:
             each.begin()
+
+    def end(self) -> None:
+        """Ends a call, however it ended."""
+        self._running = False
 
     def interrupt(self) -> None:
         """Asks the function that is running to end."""

@@ -14,6 +14,7 @@ from tensorflow.python.eager.polymorphic_function import function_type_utils, po
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 from engine.ir.device_operations import is_collective
+from engine.runtime.execution_locks import holding
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.baking import Baked, bake, baking_possible, compilable
 from ipu._internal.compiler.batch_norm import group_size
@@ -142,7 +143,7 @@ def run_on_device(program: TracedProgram, values: Iterable[TensorLike], ordinal:
     """The flat results of one step with these arguments, while the device runs no other program."""
     arrays = [np.ascontiguousarray(np.asarray(value)) for value in values]
     feeds = [RowFeed(array[None] if array.ndim == 0 else array) for array in arrays]
-    with _device_locks[ordinal]:
+    with holding(_device_locks[ordinal]):
         return program.run(1, feeds)
 
 

@@ -23,6 +23,8 @@ from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_sta
 from ipu._internal.compiler.refusals import refusal
 from ipu._internal.compiler.traced_pipelines import ipus_of_function, with_traced_pipelines
 from ipu._internal.compiler.variables import DeviceVariable, HostVariable, IPUVariable, engine_trace
+from ipu._internal.host_functions.calls import check_shapes
+from ipu._internal.host_functions.replacements import replace_host_operations
 from ipu._internal.types import Variable
 
 if TYPE_CHECKING:
@@ -55,6 +57,9 @@ class TracedStep:
     state: OptimizerState | None = None
     pipelines: tuple[Pipelined, ...] = ()
     ipus: int = 1
+
+
+replace_host_operations()
 
 
 def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> TracedStep:
@@ -151,6 +156,7 @@ def _emit(concrete: ConcreteFunction, specs: list[tf.TensorSpec]) -> bytes:
             "Expected inputs of numbers or booleans. Received: a tensor of dtype string. "
             "Encode text on the host, in the input pipeline."
         )
+    check_shapes(concrete.graph)
     try:
         # As compiler_ir.from_concrete_function, which takes no specs, but derives them itself.
         return context.context().get_compiler_ir(

@@ -1,0 +1,56 @@
+"""Replaces TensorFlow's operations that run Python or print, where a function is traced for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+from tensorflow.python.ops import array_ops, gen_logging_ops, gen_string_ops, script_ops
+
+from ipu._internal.compiler.variables import in_symbolic_graph, tracing
+from ipu._internal.host_functions.calls import declare_shape
+from ipu._internal.host_functions.printing import formatted, printed
+from ipu._internal.host_functions.python_functions import python_function
+
+
+def replace_host_operations() -> None:
+    """Installs the replacements, once; outside of traces all operations are TensorFlow's own."""
+    _replace(script_ops, "_internal_py_func", _py_func)
+    _replace(gen_logging_ops, "print_v2", lambda _, *args, **kwargs: printed(*args, **kwargs))
+    _replace(gen_string_ops, "string_format", formatted)
+    _replace(array_ops, "ensure_shape", _ensure_shape)
+
+
+def _replace(module: ModuleType, name: str, replacement: Callable[..., Any]) -> None:
+    original = getattr(module, name)
+    if hasattr(original, "__wrapped__") and original.__module__ == __name__:
+        return
+
+    @wraps(original)
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        if tracing() and not in_symbolic_graph():
+            return replacement(original, *args, **kwargs)
+        return original(*args, **kwargs)
+
+    chosen.__module__ = __name__
+    setattr(module, name, chosen)
+
+
+def _py_func(
+    _: Callable[..., Any],
+    func: Callable[..., Any],
+    inp: Any,
+    Tout: Any,
+    stateful: bool | None = None,
+    use_eager_py_func: bool = False,
+    is_grad_func: bool = False,
+    name: str | None = None,
+) -> Any:
+    return python_function(func, inp, Tout, use_eager_py_func, name)
+
+
+def _ensure_shape(original: Callable[..., Any], input: Any, shape: Any, name: str | None = None) -> Any:
+    declare_shape(input, shape)
+    return original(input, shape, name=name)
