@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 
 from engine.notices import before_notices
 from keras_ext.types import KerasProgbar, Nest
+from keras_ext.wrapping import Original, wrap
 
 _open = False
 
@@ -14,16 +14,16 @@ _open = False
 def install(bar: type[KerasProgbar]) -> None:
     """Wraps a framework's `Progbar` at class level; every framework's bar writes to stdout."""
     before_notices(end_line)
-    update = bar.update
+    wrap(bar, "update", _update)
 
-    @functools.wraps(update)
-    def noted_update(self: KerasProgbar, current: int, values: Nest = None, finalize: bool | None = None) -> None:
-        global _open
-        update(self, current, values, finalize)
-        ends = current >= self.target if finalize is None and self.target is not None else bool(finalize)
-        _open = self.verbose == 1 and not ends
 
-    bar.update = noted_update  # type: ignore[method-assign]
+def _update(
+    update: Original, bar: KerasProgbar, current: int, values: Nest = None, finalize: bool | None = None
+) -> None:
+    global _open
+    update(bar, current, values, finalize)
+    ends = current >= bar.target if finalize is None and bar.target is not None else bool(finalize)
+    _open = bar.verbose == 1 and not ends
 
 
 def end_line() -> None:

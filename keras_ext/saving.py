@@ -11,6 +11,7 @@ from typing import Any
 from keras_ext.errors import IncompleteConfig
 from keras_ext.extension import Extension, options_of
 from keras_ext.types import Config, KerasModel
+from keras_ext.wrapping import Original, wrap
 
 logger = logging.getLogger("ipu")
 ExtensionOf = Callable[[Any], type[Extension] | None]
@@ -42,13 +43,13 @@ class ConfigKeeper:
     def wrap(self, sequential: Any, functional: Any, model: Any, cloning: Any) -> None:
         """Wraps the methods of the framework's classes of models, and the functions of its module `cloning`."""
         for kind in (sequential, functional, model):
-            kind.get_config = self.writing(kind.get_config)
+            wrap(kind, "get_config", self._get_config)
         for kind in (sequential, model):
             kind.from_config = self.reading(kind.__dict__["from_config"])
-        model.__init__ = self.constructing(model.__init__)
-        model.save = self.checking(model.save)
-        cloning._clone_sequential_model = self.cloning(cloning._clone_sequential_model)
-        cloning._clone_functional_model = self.cloning(cloning._clone_functional_model)
+        wrap(model, "__init__", self._construct)
+        wrap(model, "save", self._save)
+        wrap(cloning, "_clone_sequential_model", self._clone)
+        wrap(cloning, "_clone_functional_model", self._clone)
 
     def saved(self, model: KerasModel) -> dict[str, Any]:
         """The model's options that a config keeps, if they are set or computed; {} for a model of no strategy."""
@@ -86,15 +87,10 @@ class ConfigKeeper:
                 "; ".join(f"{name}={options_of(model)[name]!r}" for name in left_out),
             )
 
-    def writing(self, get_config: Callable[..., Any]) -> Callable[..., Any]:
-        """`get_config` with the options."""
-
-        @functools.wraps(get_config)
-        def get_config_with_options(model: KerasModel) -> Any:
-            config, options = get_config(model), self.saved(model)
-            return {**config, **options} if options else config
-
-        return get_config_with_options
+    def _get_config(self, get_config: Original, model: KerasModel) -> Any:
+        """The config with the options."""
+        config, options = get_config(model), self.saved(model)
+        return {**config, **options} if options else config
 
     def reading(self, from_config: classmethod) -> Any:
         """The class method `from_config` for configs with options."""
@@ -109,43 +105,27 @@ class ConfigKeeper:
 
         return classmethod(from_config_with_options)
 
-    def constructing(self, init: Callable[..., None]) -> Callable[..., None]:
-        """`__init__` for classes whose own `from_config` passes all of the config to the constructor."""
+    def _construct(self, init: Original, model: KerasModel, *args: object, **kwargs: object) -> None:
+        """Constructs models of classes whose own `from_config` passes all of the config to the constructor."""
+        plain, options = self.split(kwargs)
+        init(model, *args, **plain)
+        self.restore(model, options)
 
-        @functools.wraps(init)
-        def init_with_options(model: KerasModel, *args: object, **kwargs: object) -> None:
-            plain, options = self.split(kwargs)
-            init(model, *args, **plain)
-            self.restore(model, options)
+    def _clone(self, clone: Original, model: KerasModel, *arguments: object, **named: object) -> Any:
+        copy = clone(model, *arguments, **named)
+        self.restore(copy, self.saved(model))
+        return copy
 
-        return init_with_options
-
-    def cloning(self, clone: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that clones its first argument."""
-
-        @functools.wraps(clone)
-        def clone_with_options(model: KerasModel, *arguments: object, **named: object) -> Any:
-            copy = clone(model, *arguments, **named)
-            self.restore(copy, self.saved(model))
-            return copy
-
-        return clone_with_options
-
-    def checking(self, save: Callable[..., Any]) -> Callable[..., Any]:
-        """`save`, which raises IncompleteConfig for a class whose own `get_config` drops the options."""
-
-        @functools.wraps(save)
-        def save_checked(model: KerasModel, *arguments: object, **named: object) -> Any:
-            options = self.saved(model)
-            missing = sorted(options.keys() - self._config_of(model).keys()) if options else []
-            if missing:
-                raise IncompleteConfig(
-                    f"Expected the config of {type(model).__name__} to keep its options: {', '.join(missing)}. "
-                    "Received: one without. Let get_config of the class begin with config = super().get_config()."
-                )
-            return save(model, *arguments, **named)
-
-        return save_checked
+    def _save(self, save: Original, model: KerasModel, *arguments: object, **named: object) -> Any:
+        """Raises IncompleteConfig for a class whose own `get_config` drops the options."""
+        options = self.saved(model)
+        missing = sorted(options.keys() - self._config_of(model).keys()) if options else []
+        if missing:
+            raise IncompleteConfig(
+                f"Expected the config of {type(model).__name__} to keep its options: {', '.join(missing)}. "
+                "Received: one without. Let get_config of the class begin with config = super().get_config()."
+            )
+        return save(model, *arguments, **named)
 
     def _config_of(self, model: KerasModel) -> dict[str, Any]:
         try:

@@ -9,6 +9,7 @@ from typing import Any
 from keras_ext.callback_options import has_asynchronous_callbacks
 from keras_ext.pipelining.outfeed import has_accumulated_logs
 from keras_ext.types import KerasCallbackList, KerasModel, Logs
+from keras_ext.wrapping import Original, wrap
 
 STOPS = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}
 """The model's attribute by which callbacks end a run, for each mode."""
@@ -63,38 +64,31 @@ def install(callback_list: type, direct: str = "") -> None:
     """
     for mode in STOPS:
         begin, end = f"on_{mode}_batch_begin", f"on_{mode}_batch_end"
-        begins, ends = getattr(callback_list, begin), getattr(callback_list, end)
-        setattr(callback_list, begin, _beginning(mode, begins, getattr(callback_list, direct + end)))
-        setattr(callback_list, end, _ending(mode, ends))
+        wrap(callback_list, begin, functools.partial(_begin_batch, mode, getattr(callback_list, direct + end)))
+        wrap(callback_list, end, functools.partial(_end_batch, mode))
 
 
-def _beginning(mode: str, begin: Callable[..., None], end: Dispatch) -> Callable[..., None]:
-    @functools.wraps(begin)
-    def on_batch_begin(self: KerasCallbackList, batch: int, logs: Logs = None) -> None:
-        self._ipu_execution, self._ipu_first_step = None, batch
-        begin(self, batch, logs)
-        model = _model_of(self)
-        if model is None:
-            return
-        vars(model).get("_ipu_steps_made", {}).pop(mode, None)
-        if has_asynchronous_callbacks(model) and not has_accumulated_logs(model, mode):
-            self._ipu_execution = StepCallbacks(self, model, mode, batch, begin, end)
-            vars(model).setdefault("_ipu_step_callbacks", {})[mode] = self._ipu_execution
-
-    return on_batch_begin
+def _begin_batch(
+    mode: str, end: Dispatch, begin: Original, callback_list: KerasCallbackList, batch: int, logs: Logs = None
+) -> None:
+    callback_list._ipu_execution, callback_list._ipu_first_step = None, batch
+    begin(callback_list, batch, logs)
+    model = _model_of(callback_list)
+    if model is None:
+        return
+    vars(model).get("_ipu_steps_made", {}).pop(mode, None)
+    if has_asynchronous_callbacks(model) and not has_accumulated_logs(model, mode):
+        callback_list._ipu_execution = StepCallbacks(callback_list, model, mode, batch, begin, end)
+        vars(model).setdefault("_ipu_step_callbacks", {})[mode] = callback_list._ipu_execution
 
 
-def _ending(mode: str, end: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(end)
-    def on_batch_end(self: KerasCallbackList, batch: int, logs: Logs = None) -> None:
-        execution, self._ipu_execution = getattr(self, "_ipu_execution", None), None
-        model, first = _model_of(self), getattr(self, "_ipu_first_step", None)
-        if model is not None and first is not None:
-            batch = _last_step(model, mode, first, batch)
-        if execution is None or not execution.taken:
-            end(self, batch, logs)
-
-    return on_batch_end
+def _end_batch(mode: str, end: Original, callback_list: KerasCallbackList, batch: int, logs: Logs = None) -> None:
+    execution, callback_list._ipu_execution = getattr(callback_list, "_ipu_execution", None), None
+    model, first = _model_of(callback_list), getattr(callback_list, "_ipu_first_step", None)
+    if model is not None and first is not None:
+        batch = _last_step(model, mode, first, batch)
+    if execution is None or not execution.taken:
+        end(callback_list, batch, logs)
 
 
 def _model_of(callback_list: KerasCallbackList) -> Any:

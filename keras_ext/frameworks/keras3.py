@@ -37,12 +37,7 @@ from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import keras3_backup, keras3_graphs, keras3_layers, keras3_logs, keras3_metrics, keras3_scopes
-from keras_ext.frameworks.common import (
-    KerasFunction,
-    plain_outside,
-    serves,
-    with_plain_steps,
-)
+from keras_ext.frameworks.common import KerasFunction, plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.keras3_building import building_batch
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
@@ -53,6 +48,7 @@ from keras_ext.saving import ConfigKeeper
 from keras_ext.training import Mode, PredictFunction
 from keras_ext.types import Batch, Nest
 from keras_ext.updates import check_batches, check_executions
+from keras_ext.wrapping import Original, wrap
 
 _building = threading.RLock()
 
@@ -215,9 +211,9 @@ def install() -> None:
     keras_trainer._serves_ipu = True
     trainer = keras_trainer.TensorFlowTrainer
     make_functions(trainer, Keras3(), PredictFunction, "_distribute_strategy")
-    trainer.predict_on_batch = _without_tensors(trainer.predict_on_batch)
-    trainer._maybe_symbolic_build = _building_once(trainer._maybe_symbolic_build)
-    base_trainer.Trainer.compile = _compiling_in_scope(base_trainer.Trainer.compile)
+    wrap(trainer, "predict_on_batch", _predict_on_batch)
+    wrap(trainer, "_maybe_symbolic_build", _build_once)
+    wrap(base_trainer.Trainer, "compile", _compile_in_scope)
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
     BaseOptimizer.apply = once(applying_lists(_optimizer_variables, ("update_step",))(BaseOptimizer.apply))
@@ -236,63 +232,46 @@ def install() -> None:
     keras3_scopes.install()
 
 
-def _without_tensors(original: KerasFunction) -> KerasFunction:
+def _predict_on_batch(original: Original, model: keras.Model, x: Nest) -> Any:
     """Keras converts results to tensors and these to arrays: for one batch that costs more than the model."""
-
-    @functools.wraps(original)
-    def predict_on_batch(self: keras.Model, x: Nest) -> Any:
-        if serves(self._distribute_strategy):
-            self.make_predict_function()
-            if isinstance(self.predict_function, PredictFunction):
-                return self.predict_function.arrays([(x,)])
-        return original(self, x)
-
-    return predict_on_batch
+    if serves(model._distribute_strategy):
+        model.make_predict_function()
+        if isinstance(model.predict_function, PredictFunction):
+            return model.predict_function.arrays([(x,)])
+    return original(model, x)
 
 
-def _compiling_in_scope(original: KerasFunction) -> KerasFunction:
+def _compile_in_scope(original: Original, model: keras.Model, *arguments: object, **named: object) -> None:
     """Metrics that `compile` creates belong on the device, wherever it is called."""
-
-    @functools.wraps(original)
-    def compile(self: keras.Model, *arguments: object, **named: object) -> None:
-        if not serves(getattr(self, "_distribute_strategy", None)):
-            return original(self, *arguments, **named)
-        with self._distribute_strategy.scope():
-            original(self, *arguments, **with_plain_steps(named))
-        _adopt_optimizer(self)
-
-    return compile
+    if not serves(getattr(model, "_distribute_strategy", None)):
+        return original(model, *arguments, **named)
+    with model._distribute_strategy.scope():
+        original(model, *arguments, **with_plain_steps(named))
+    _adopt_optimizer(model)
 
 
-def _building_once(original: KerasFunction) -> KerasFunction:
+def _build_once(
+    original: Original, model: keras.Model, iterator: IPUEpochIterator | None = None, data_batch: Batch = None
+) -> None:
     """Keras starts an epoch here to get one batch, whenever it evaluates; a built model needs none."""
-
-    @functools.wraps(original)
-    def maybe_symbolic_build(
-        self: keras.Model, iterator: IPUEpochIterator | None = None, data_batch: Batch = None
-    ) -> None:
-        if isinstance(self.distribute_strategy, IPUStrategyV1):
-            _adopt_optimizer(self)
-        if not serves(self._distribute_strategy):
-            return original(self, iterator, data_batch)
-        if not _is_built(self):
-            # Not within the lock: data may come from a thread that builds a model of its own.
-            batch = data_batch if iterator is None else iterator.first_batch()
-            with _building:  # another thread may build the same model
-                if not _is_built(self):
-                    build(self, iterator, batch)
-
-    def build(model: keras.Model, iterator: IPUEpochIterator | None, batch: Batch) -> None:
-        data_batch = batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
+    if isinstance(model.distribute_strategy, IPUStrategyV1):
+        _adopt_optimizer(model)
+    if not serves(model._distribute_strategy):
+        return original(model, iterator, data_batch)
+    if _is_built(model):
+        return
+    # Not within the lock: data may come from a thread that builds a model of its own.
+    batch = data_batch if iterator is None else iterator.first_batch()
+    with _building:  # another thread may build the same model
+        if _is_built(model):
+            return
         try:
-            original(model, None, data_batch)
+            original(model, None, batch if iterator is None else building_batch(model, iterator.data_adapter, batch))
         except ValueError:
             of_loss = error_of_loss(model, batch)
             if of_loss is None:
                 raise
             raise of_loss from None
-
-    return maybe_symbolic_build
 
 
 def _is_built(model: keras.Model) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from typing import Any
 
@@ -11,9 +10,10 @@ from keras.src.backend.common import global_state
 from keras.src.callbacks import BackupAndRestore
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_generator
 
-from keras_ext.frameworks.common import KerasFunction, serves
+from keras_ext.frameworks.common import serves
 from keras_ext.random_states import random_states, restore_random_states
 from keras_ext.types import KerasModel
+from keras_ext.wrapping import Original, wrap
 
 GROUP = "ipu_random_states"
 """A group in the file of weights, which Keras does not read."""
@@ -22,39 +22,31 @@ GLOBAL = "has_global_generator"
 
 def install() -> None:
     """Wraps the callback at class level."""
-    BackupAndRestore._save_model = _saving(BackupAndRestore._save_model)
-    BackupAndRestore._load_model = _loading(BackupAndRestore._load_model)
+    wrap(BackupAndRestore, "_save_model", _save_model)
+    wrap(BackupAndRestore, "_load_model", _load_model)
 
 
-def _saving(original: KerasFunction) -> KerasFunction:
-    @functools.wraps(original)
-    def save_model(self: BackupAndRestore) -> None:
-        original(self)
-        if not serves(self.model._distribute_strategy):
-            return
-        has_global = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR) is not None
-        with h5py.File(self._weights_path, "a") as file:
-            group = file.create_group(GROUP)
-            group.attrs[GLOBAL] = has_global
-            for name, state in random_states(_generators(self.model, has_global)).items():
-                group[name] = state
-
-    return save_model
+def _save_model(original: Original, callback: BackupAndRestore) -> None:
+    original(callback)
+    if not serves(callback.model._distribute_strategy):
+        return
+    has_global = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR) is not None
+    with h5py.File(callback._weights_path, "a") as file:
+        group = file.create_group(GROUP)
+        group.attrs[GLOBAL] = has_global
+        for name, state in random_states(_generators(callback.model, has_global)).items():
+            group[name] = state
 
 
-def _loading(original: KerasFunction) -> KerasFunction:
-    @functools.wraps(original)
-    def load_model(self: BackupAndRestore) -> None:
-        original(self)
-        if not serves(self.model._distribute_strategy) or not os.path.exists(self._weights_path):
-            return
-        with h5py.File(self._weights_path, "r") as file:
-            if GROUP in file:  # files of plain Keras have no such group
-                group = file[GROUP]
-                states = {name: state[()] for name, state in group.items()}
-                restore_random_states(states, _generators(self.model, bool(group.attrs[GLOBAL])))
-
-    return load_model
+def _load_model(original: Original, callback: BackupAndRestore) -> None:
+    original(callback)
+    if not serves(callback.model._distribute_strategy) or not os.path.exists(callback._weights_path):
+        return
+    with h5py.File(callback._weights_path, "r") as file:
+        if GROUP in file:  # files of plain Keras have no such group
+            group = file[GROUP]
+            states = {name: state[()] for name, state in group.items()}
+            restore_random_states(states, _generators(callback.model, bool(group.attrs[GLOBAL])))
 
 
 def _generators(model: KerasModel, has_global: bool) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +16,7 @@ from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
 
 from ipu._internal.compiler.variables import tracing
-from keras_ext.frameworks.common import KerasFunction, serves
+from keras_ext.frameworks.common import serves
 from keras_ext.pipelining import graphs
 from keras_ext.pipelining.assigned import may_have_stages
 from keras_ext.pipelining.graphs import FrameworkGraphs, Stages, is_shape, replaced
@@ -25,6 +24,7 @@ from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
 from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
 from keras_ext.types import Config, Nest, Tensor
+from keras_ext.wrapping import Original, wrap
 
 _CALLED = "_ipu_built_by_call"
 
@@ -106,64 +106,48 @@ def install() -> None:
     inside_layer_call.append(lambda: global_state.get_global_attribute("current_call_ctx") is not None)
     Operation.__init__ = noting_stages(Operation.__init__)
     Node.__init__ = noting_stages(Node.__init__)
-    Model.__init__ = _ignoring_itself(Model.__init__)
-    Model.build = _tracing_shapes(Model.build)
-    Model._maybe_build = _noting_calls(Model._maybe_build)
-    Model.get_build_config = _with_shapes(Model.get_build_config)
-    Model.build_from_config = _tracing_config(Model.build_from_config)
+    wrap(Model, "__init__", _init)
+    wrap(Model, "build", _build)
+    Model.build._is_default = True  # to Keras it is no build of the class' own
+    wrap(Model, "_maybe_build", _build_called)
+    wrap(Model, "get_build_config", _get_build_config)
+    wrap(Model, "build_from_config", _build_from_config)
 
 
-def _ignoring_itself(init: KerasFunction) -> KerasFunction:
+def _init(init: Original, model: Model, *arguments: object, **named: object) -> None:
     """Programs for IPUs call `super().__init__(self)`, which earlier releases of Keras accepted."""
-
-    @functools.wraps(init)
-    def init_model(self: Model, *arguments: object, **named: object) -> None:
-        init(self, *(() if len(arguments) == 1 and arguments[0] is self else arguments), **named)
-
-    return init_model
+    init(model, *(() if len(arguments) == 1 and arguments[0] is model else arguments), **named)
 
 
-def _tracing_shapes(build: KerasFunction) -> KerasFunction:
+def _build(build: Original, model: Model, input_shape: Nest) -> None:
     """Makes `build` of a subclass, which Keras leaves to its users, trace `call` in a strategy."""
-
-    @functools.wraps(build)
-    def build_model(self: Model, input_shape: Nest) -> None:
-        is_subclass = not isinstance(self, Sequential | Functional)
-        if not is_subclass or not serves(getattr(self, "_distribute_strategy", None)):
-            build(self, input_shape)
-        elif vars(self).get(_CALLED):
-            # The shape is of the first argument only, and a call of a model needs no graph.
-            if may_have_stages(self):
-                try_trace_subclass(self, input_shape)
-        elif might_have_unbuilt_state(self) or may_have_stages(self):
-            trace_subclass(self, input_shape)
-        else:
-            try_trace_subclass(self, input_shape)
-
-    build_model._is_default = True  # type: ignore[attr-defined]  # to Keras it is no build of the class' own
-    return build_model
+    if not _is_own_subclass(model):
+        build(model, input_shape)
+    elif vars(model).get(_CALLED):
+        # The shape is of the first argument only, and a call of a model needs no graph.
+        if may_have_stages(model):
+            try_trace_subclass(model, input_shape)
+    elif might_have_unbuilt_state(model) or may_have_stages(model):
+        trace_subclass(model, input_shape)
+    else:
+        try_trace_subclass(model, input_shape)
 
 
-def _noting_calls(maybe_build: KerasFunction) -> KerasFunction:
+def _is_own_subclass(model: Model) -> bool:
+    """Whether a model of a strategy has a `call` of its own."""
+    return not isinstance(model, Sequential | Functional) and serves(getattr(model, "_distribute_strategy", None))
+
+
+def _build_called(maybe_build: Original, model: Model, *arguments: object, **named: object) -> None:
     """Marks models that Keras' own `__call__` builds, and not its user."""
-
-    @functools.wraps(maybe_build)
-    def build_called(self: Model, *arguments: object, **named: object) -> None:
-        with replaced(self, _CALLED, True):
-            maybe_build(self, *arguments, **named)
-
-    return build_called
+    with replaced(model, _CALLED, True):
+        maybe_build(model, *arguments, **named)
 
 
-def _with_shapes(get_build_config: KerasFunction) -> KerasFunction:
+def _get_build_config(get_build_config: Original, model: Model) -> Any:
     """The build config as shapes: files cannot contain `keras.Input`s."""
-
-    @functools.wraps(get_build_config)
-    def get_config(self: Model) -> Any:
-        config = get_build_config(self)
-        return config and {name: _as_shapes(value) for name, value in config.items()}
-
-    return get_config
+    config = get_build_config(model)
+    return config and {name: _as_shapes(value) for name, value in config.items()}
 
 
 def _as_shapes(value: Nest) -> Any:
@@ -174,15 +158,8 @@ def _as_shapes(value: Nest) -> Any:
     return type(value)(map(_as_shapes, value)) if type(value) in (list, tuple) else value
 
 
-def _tracing_config(build_from_config: KerasFunction) -> KerasFunction:
+def _build_from_config(build_from_config: Original, model: Model, config: Config) -> None:
     """Traces the graph of a subclass with stages again when it is loaded from a file."""
-
-    @functools.wraps(build_from_config)
-    def build_model(self: Model, config: Config) -> None:
-        build_from_config(self, config)
-        is_subclass = not isinstance(self, Sequential | Functional)
-        ours = is_subclass and serves(getattr(self, "_distribute_strategy", None))
-        if ours and config and "input_shape" in config and may_have_stages(self):
-            trace_subclass(self, config["input_shape"])
-
-    return build_model
+    build_from_config(model, config)
+    if _is_own_subclass(model) and config and "input_shape" in config and may_have_stages(model):
+        trace_subclass(model, config["input_shape"])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import keras
 from keras.src.trainers.trainer import Trainer
 
-from keras_ext.frameworks.common import KerasFunction, serves
+from keras_ext.frameworks.common import serves
 from keras_ext.training import EpochFunction
 from keras_ext.types import Logs
+from keras_ext.wrapping import Original, wrap
 
 STEPS = ("train_step", "test_step", "compute_metrics", "get_metrics_result", "metrics")
 """The methods that decide the logs of a step: Keras' own return the results of all metrics."""
@@ -18,17 +18,11 @@ STEPS = ("train_step", "test_step", "compute_metrics", "get_metrics_result", "me
 
 def install() -> None:
     """Wraps the getter of an epoch's logs at class level: TensorFlow takes milliseconds to compute them."""
-    Trainer._get_metrics_result_or_logs = _told(Trainer._get_metrics_result_or_logs)
+    wrap(Trainer, "_get_metrics_result_or_logs", _results_or_logs)
 
 
-def _told(original: KerasFunction) -> KerasFunction:
-    @functools.wraps(original)
-    def get_metrics_result_or_logs(self: Trainer, logs: Logs) -> Any:
-        if serves(self._distribute_strategy) and _are_results(self, logs):
-            return logs
-        return original(self, logs)
-
-    return get_metrics_result_or_logs
+def _results_or_logs(original: Original, model: keras.Model, logs: Logs) -> Any:
+    return logs if serves(model._distribute_strategy) and _are_results(model, logs) else original(model, logs)
 
 
 def _are_results(model: keras.Model, logs: Logs) -> bool:

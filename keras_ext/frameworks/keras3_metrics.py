@@ -11,27 +11,20 @@ from keras.src.metrics.metric import Metric
 from keras.src.metrics.reduction_metrics import Mean, Sum
 
 from ipu._internal.compiler.variables import IPUVariable
-from keras_ext.frameworks.common import KerasFunction
+from keras_ext.wrapping import Original, wrap
 
 
 def install() -> None:
     """Wraps the resets at class level; variables that are not on the device are set as before."""
-    Metric.reset_state = _on_device(Metric.reset_state)
-    Sum.reset_state = _on_device(Sum.reset_state, "total")
-    Mean.reset_state = _on_device(Mean.reset_state, "total", "count")
+    for kind, names in ((Metric, ()), (Sum, ("total",)), (Mean, ("total", "count"))):
+        wrap(kind, "reset_state", functools.partial(_reset, names))
 
 
-def _on_device(original: KerasFunction, *names: str) -> KerasFunction:
-    """Wraps a reset to zero the variables of these names, or all; Keras resets at the start of each epoch and batch."""
-
-    @functools.wraps(original)
-    def reset_state(self: Metric) -> None:
-        variables = [getattr(self, name) for name in names] if names else self.variables
-        values: list[Any] = [getattr(variable, "_value", None) for variable in variables]
-        if in_stateless_scope() or not all(isinstance(value, IPUVariable) for value in values):
-            original(self)
-            return
-        for value in values:
-            value.assign(np.zeros(value.shape.as_list(), value.dtype.as_numpy_dtype))
-
-    return reset_state
+def _reset(names: tuple[str, ...], original: Original, metric: Metric) -> None:
+    """Zeroes the variables of these names, or all, as Keras does at the start of each epoch and batch."""
+    variables = [getattr(metric, name) for name in names] if names else metric.variables
+    values: list[Any] = [getattr(variable, "_value", None) for variable in variables]
+    if in_stateless_scope() or not all(isinstance(value, IPUVariable) for value in values):
+        return original(metric)
+    for value in values:
+        value.assign(np.zeros(value.shape.as_list(), value.dtype.as_numpy_dtype))

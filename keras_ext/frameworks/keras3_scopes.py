@@ -7,13 +7,14 @@ an error or a report may then be `dense`. While a step is traced a layer re-ente
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from keras.src.backend.tensorflow import core
+
+from keras_ext.wrapping import Original, wrap
 
 Key = tuple[int, str, int, str]
 _tracing = threading.local()
@@ -31,25 +32,20 @@ def own_scopes() -> Iterator[None]:
 
 
 def install() -> None:
-    """Wraps Keras' scopes, once; outside `own_scopes` they behave as before."""
-    original = core.name_scope.__enter__
-    if getattr(original, "_ipu_installed", False):
-        return
+    """Wraps Keras' scopes; outside `own_scopes` they behave as before."""
+    wrap(core.name_scope, "__enter__", _enter)
 
-    @functools.wraps(original)
-    def enter(self: core.name_scope) -> Any:
-        entered: dict[Key, str] | None = getattr(_tracing, "entered", None)
-        if entered is None or self.caller is None:
-            return original(self)
-        outside = tf.get_current_name_scope()
-        key = (id(tf.compat.v1.get_default_graph()), outside, id(self.caller), self.name)
-        if key in entered:
-            self._tf_name_scope = tf.name_scope(entered[key])
-        result = original(self)
-        inside = tf.get_current_name_scope()
-        if inside != outside:
-            entered.setdefault(key, f"{inside}/")
-        return result
 
-    enter._ipu_installed = True  # type: ignore[attr-defined]
-    core.name_scope.__enter__ = enter
+def _enter(original: Original, scope: core.name_scope) -> Any:
+    entered: dict[Key, str] | None = getattr(_tracing, "entered", None)
+    if entered is None or scope.caller is None:
+        return original(scope)
+    outside = tf.get_current_name_scope()
+    key = (id(tf.compat.v1.get_default_graph()), outside, id(scope.caller), scope.name)
+    if key in entered:
+        scope._tf_name_scope = tf.name_scope(entered[key])
+    result = original(scope)
+    inside = tf.get_current_name_scope()
+    if inside != outside:
+        entered.setdefault(key, f"{inside}/")
+    return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -26,12 +25,7 @@ from ipu._internal.compiler.variables import tracing
 from keras_ext import extension, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import tf_keras_backup, tf_keras_graphs
-from keras_ext.frameworks.common import (
-    KerasFunction,
-    plain_outside,
-    serves,
-    with_plain_steps,
-)
+from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
 from keras_ext.frameworks.tf_keras_saving import keep_options
@@ -39,6 +33,7 @@ from keras_ext.frameworks.whole_updates import applying_pairs, once, wrap_overri
 from keras_ext.saving import ConfigKeeper
 from keras_ext.training import Mode, PredictFunction
 from keras_ext.types import Batch, KerasOptimizer, Nest, Tensor
+from keras_ext.wrapping import Original, wrap
 
 OPTIMIZERS = {
     optimizers.Optimizer: ("update_step",),
@@ -106,10 +101,10 @@ def install() -> None:
         return
     data_adapter.ALL_ADAPTER_CLS.append(RowsAdapter)
     make_functions(Model, TFKeras(), PredictIteratorFunction, "_distribution_strategy")
-    Model.compile = _compiling(Model.compile)
+    wrap(Model, "compile", _compile)
     Model.distribute_strategy = property(_distribute_strategy, doc=Model.distribute_strategy.__doc__)
-    data_adapter.get_data_handler = _choosing_handler(data_adapter.get_data_handler)
-    data_adapter.single_batch_iterator = _choosing_batch(data_adapter.single_batch_iterator)
+    wrap(data_adapter, "get_data_handler", _get_data_handler)
+    wrap(data_adapter, "single_batch_iterator", _single_batch_iterator)
     for optimizer, takes in OPTIMIZERS.items():
         optimizer.apply_gradients = once(applying_pairs(_variables, takes)(optimizer.apply_gradients))
     kinds = {Sequential: SequentialExtension, Functional: FunctionalExtension, Model: ModelExtension}
@@ -120,22 +115,14 @@ def install() -> None:
     tensorboard.install(TensorBoard)
     runs.install(Model, lambda model: serves(getattr(model, "_distribution_strategy", None)))
     tf_keras_backup.install()
-    BatchNormalizationBase._no_sync_calculate_mean_and_var = _over_groups(
-        BatchNormalizationBase._no_sync_calculate_mean_and_var
-    )
-    sgd.SGD.update_step = _without_idle_velocities(sgd.SGD.update_step)
-    loss_scale_optimizer.strategy_supports_loss_scaling = _supporting_loss_scaling(
-        loss_scale_optimizer.strategy_supports_loss_scaling
-    )
+    wrap(BatchNormalizationBase, "_no_sync_calculate_mean_and_var", _moments)
+    wrap(sgd.SGD, "update_step", _update_without_idle_velocities)
+    wrap(loss_scale_optimizer, "strategy_supports_loss_scaling", _supports_loss_scaling)
 
 
-def _compiling(original: KerasFunction) -> KerasFunction:
-    @functools.wraps(original)
-    def compile(self: Model, *arguments: object, **named: object) -> None:
-        ours = serves(getattr(self, "_distribution_strategy", None))
-        original(self, *arguments, **(with_plain_steps(named) if ours else named))
-
-    return compile
+def _compile(original: Original, model: Model, *arguments: object, **named: object) -> None:
+    ours = serves(getattr(model, "_distribution_strategy", None))
+    original(model, *arguments, **(with_plain_steps(named) if ours else named))
 
 
 def _distribute_strategy(model: Model) -> tf.distribute.Strategy:
@@ -150,21 +137,15 @@ def _adopt_optimizers(structure: Nest, strategy: tf.distribute.Strategy) -> None
             optimizer._distribution_strategy = strategy
 
 
-def _choosing_handler(original: KerasFunction) -> KerasFunction:
-    @functools.wraps(original)
-    def get_data_handler(*arguments: Nest, **named: Any) -> data_adapter.DataHandler:
-        ours = serves(getattr(named["model"], "_distribution_strategy", None))
-        return (data_handler if ours else original)(*arguments, **named)
-
-    return get_data_handler
+def _get_data_handler(original: Original, *arguments: Nest, **named: Any) -> data_adapter.DataHandler:
+    ours = serves(getattr(named["model"], "_distribution_strategy", None))
+    return (data_handler if ours else original)(*arguments, **named)
 
 
-def _choosing_batch(original: KerasFunction) -> KerasFunction:
-    @functools.wraps(original)
-    def single_batch_iterator(strategy: tf.distribute.Strategy, *arguments: Nest, **named: Any) -> Iterator[Any]:
-        return single_batch(*arguments, **named) if serves(strategy) else original(strategy, *arguments, **named)
-
-    return single_batch_iterator
+def _single_batch_iterator(
+    original: Original, strategy: tf.distribute.Strategy, *arguments: Nest, **named: Any
+) -> Iterator[Any]:
+    return single_batch(*arguments, **named) if serves(strategy) else original(strategy, *arguments, **named)
 
 
 def _variables(optimizer: KerasOptimizer) -> list[Any]:
@@ -176,42 +157,32 @@ def _variables(optimizer: KerasOptimizer) -> list[Any]:
     return [*(listed() if callable(listed) else listed), *unlisted, *([] if count is None else [count])]
 
 
-def _without_idle_velocities(original: KerasFunction) -> KerasFunction:
+def _update_without_idle_velocities(original: Original, optimizer: sgd.SGD, gradient: Tensor, variable: Tensor) -> None:
     """Without momentum, Keras stores each step as a velocity, though the next step multiplies it by zero.
 
     That store alone would touch all of an embedding's table. Here these velocities stay zero.
     """
-
-    @functools.wraps(original)
-    def update_step(self: sgd.SGD, gradient: Tensor, variable: Tensor) -> None:
-        if tracing() and isinstance(self.momentum, int | float) and self.momentum == 0:
-            variable.assign_add(-gradient * tf.cast(self.learning_rate, variable.dtype))
-        else:
-            original(self, gradient, variable)
-
-    return update_step
+    if tracing() and isinstance(optimizer.momentum, int | float) and optimizer.momentum == 0:
+        variable.assign_add(-gradient * tf.cast(optimizer.learning_rate, variable.dtype))
+    else:
+        original(optimizer, gradient, variable)
 
 
-def _over_groups(original: KerasFunction) -> KerasFunction:
-    """Wraps moments: mean and variance over the batches of a group of replicas, where groups are configured."""
+def _moments(
+    original: Original,
+    layer: BatchNormalizationBase,
+    inputs: Nest,
+    reduction_axes: Sequence[int],
+    keep_dims: bool,
+    mask: Nest = None,
+) -> Any:
+    """Mean and variance over the batches of a group of replicas, where groups are configured."""
+    if not over_group():
+        return original(layer, inputs, reduction_axes, keep_dims, mask=mask)
+    weights = None if mask is None else tf.expand_dims(mask, -1)
+    return group_moments(inputs, reduction_axes, weights, keep_dims)
 
-    @functools.wraps(original)
-    def moments(
-        self: BatchNormalizationBase, inputs: Nest, reduction_axes: Sequence[int], keep_dims: bool, mask: Nest = None
-    ) -> Any:
-        if not over_group():
-            return original(self, inputs, reduction_axes, keep_dims, mask=mask)
-        weights = None if mask is None else tf.expand_dims(mask, -1)
-        return group_moments(inputs, reduction_axes, weights, keep_dims)
 
-    return moments
-
-
-def _supporting_loss_scaling(original: KerasFunction) -> KerasFunction:
+def _supports_loss_scaling(original: Original) -> bool:
     """Keras recognises strategies that support loss scaling by class; ours has an attribute."""
-
-    @functools.wraps(original)
-    def strategy_supports_loss_scaling() -> bool:
-        return getattr(tf.distribute.get_strategy(), "supports_loss_scaling", False) or original()
-
-    return strategy_supports_loss_scaling
+    return getattr(tf.distribute.get_strategy(), "supports_loss_scaling", False) or original()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from tf_keras.src.engine.sequential import Sequential
 from tf_keras.src.engine.training import Model
 
 from ipu._internal.compiler.variables import tracing
-from keras_ext.frameworks.common import KerasFunction, serves
+from keras_ext.frameworks.common import serves
 from keras_ext.pipelining import graphs
 from keras_ext.pipelining.assigned import may_have_stages
 from keras_ext.pipelining.graphs import FrameworkGraphs, Stages, Where, is_shape, replaced
@@ -25,6 +24,7 @@ from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
 from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
 from keras_ext.types import Nest
+from keras_ext.wrapping import Original, wrap
 
 
 class TFKerasGraphs(FrameworkGraphs):
@@ -100,23 +100,16 @@ def install() -> None:
     inside_layer_call.append(lambda: bool(base_layer_utils.call_context().in_call))
     base_layer.Layer.__init__ = noting_stages(base_layer.Layer.__init__)
     Node.__init__ = noting_stages(Node.__init__)
-    Model.build = _tracing_shapes(Model.build)
+    wrap(Model, "build", _build)
 
 
-def _tracing_shapes(build: KerasFunction) -> KerasFunction:
+def _build(build: Original, model: Model, input_shape: Nest) -> None:
     """Makes `build` of a subclass also trace `call` in a strategy, for shapes or for `Input`s."""
-
-    @functools.wraps(build)
-    def build_model(self: Model, input_shape: Nest) -> None:
-        is_subclass = not isinstance(self, Sequential | Functional)
-        if not is_subclass or not serves(getattr(self, "_distribution_strategy", None)):
-            build(self, input_shape)
-            return
-        with self._distribution_strategy.scope():
-            (trace_subclass if may_have_stages(self) else try_trace_subclass)(self, input_shape)
-            build(self, tf.nest.map_structure(_shape_of, input_shape))
-
-    return build_model
+    if isinstance(model, Sequential | Functional) or not serves(getattr(model, "_distribution_strategy", None)):
+        return build(model, input_shape)
+    with model._distribution_strategy.scope():
+        (trace_subclass if may_have_stages(model) else try_trace_subclass)(model, input_shape)
+        build(model, tf.nest.map_structure(_shape_of, input_shape))
 
 
 def _shape_of(element: Nest) -> Any:
