@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]
@@ -47,8 +47,7 @@ def dataset_benchmark(
     if not isinstance(dataset, tf.data.Dataset):
         raise TypeError(f"Expected dataset to be a tf.data.Dataset. Received: {type(dataset).__name__}.")
     for count, name in ((number_of_epochs, "number_of_epochs"), (elements_per_epochs, "elements_per_epochs")):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ConfigurationError(f"Expected {name} to be at least 1. Received: {count!r}. Nearest: 1.")
+        checked_integer(name, count)
     if apply_options:
         options = tf.data.Options()
         options.deterministic = True

@@ -6,7 +6,7 @@ import logging
 from typing import Any, ClassVar, get_args
 
 from engine.errors import ConfigurationError
-from engine.integers import is_integer
+from engine.integers import checked_integer, is_integer
 from engine.partition.accumulation import Reduction
 from ipu._internal.compiler.marks import accumulator_element_type, is_function_of_variables
 from ipu._internal.compiler.storage import checked_storage
@@ -73,13 +73,7 @@ class AccumulationOptions(Extension):
 
 def checked_steps(steps: object) -> int | None:
     """An integer of at least 1, or None; raises ConfigurationError for all else."""
-    if steps is None:
-        return None
-    if not is_integer(steps) or steps < 1:
-        raise ConfigurationError(
-            f"Expected {STEPS} to be None or an integer of at least 1. Received: {steps!r}. Nearest legal value: 1."
-        )
-    return int(steps)
+    return None if steps is None else checked_integer(STEPS, steps)
 
 
 def checked_reduction(method: object) -> Reduction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from engine.errors import ConfigurationError
-from engine.integers import is_integer
+from engine.integers import checked_integer, is_integer
 from ipu._internal.config.deprecation import warn_of_arguments
 from ipu._internal.queues import deprecated_arguments
 from keras_ext.extension import Extension, option, options_of
@@ -95,14 +95,7 @@ def _check_number(received: dict[str, Any], name: str, least: int, most: int | N
     value = received.get(name)
     if value is None and name != "buffer_depth" or name not in received:
         return
-    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-    if not is_integer(value):
-        raise ConfigurationError(f"Expected {name} to be an integer {bounds}. Received: {value!r}.")
-    nearest = max(least, int(value) if most is None else min(int(value), most))
-    if nearest != value:
-        raise ConfigurationError(
-            f"Expected {name} to be an integer {bounds}. Received: {value}. Nearest legal value: {nearest}."
-        )
+    checked_integer(name, value, least, most)
 
 
 def _check_flag(received: dict[str, Any], name: str) -> None:

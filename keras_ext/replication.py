@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
 
 from engine.errors import StepCountError
 from ipu._internal.config.system import current_system
+from ipu._internal.thread_values import ThreadValue
 from keras_ext.epochs.feeds import BatchSignature, BatchSource, FeedIterator, take
 
 logger = logging.getLogger("ipu")
 
 
-_ipus: ContextVar[int] = ContextVar("IPUs that each replica takes", default=1)
+_ipus = ThreadValue(1)
 
 
-@contextmanager
-def ipus_of_replica(ipus: int) -> Iterator[None]:
+def ipus_of_replica(ipus: int) -> AbstractContextManager[int]:
     """Within, each replica of the model that runs takes that many IPUs."""
-    before = _ipus.set(ipus)
-    try:
-        yield
-    finally:
-        _ipus.reset(before)
+    return _ipus.replaced_by(ipus)
 
 
 def replicas_of(strategy: tf.distribute.Strategy) -> int:
@@ -35,7 +30,7 @@ def replicas_of(strategy: tf.distribute.Strategy) -> int:
 
     Raises ConfigurationError when the strategy's device is not configured, or its IPUs do not divide among replicas.
     """
-    return current_system().device(strategy.ordinal).replicas(_ipus.get())
+    return current_system().device(strategy.ordinal).replicas(_ipus.value)
 
 
 def steps_per_replica(batches: int | None, replicas: int) -> int | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -45,10 +46,7 @@ def export_dataset_to_file(
             f"Expected a tf.data.Dataset or an IPUInfeedQueue. Received: {dataset_or_infeed!r} of type "
             f"{type(dataset_or_infeed).__name__}."
         )
-    if isinstance(num_elements, bool) or not isinstance(num_elements, int) or num_elements < 1:
-        raise ConfigurationError(
-            f"Expected num_elements to be an integer of at least 1. Received: {num_elements!r}. Nearest: 1."
-        )
+    num_elements = checked_integer("num_elements", num_elements)
     if apply_options:
         dataset = dataset.prefetch(tf.data.AUTOTUNE)
     with tf.init_scope():

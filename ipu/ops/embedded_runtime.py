@@ -11,6 +11,7 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from engine.file_runtime import Runtime, start
 from engine.files import TensorInfo
+from engine.integers import checked_integer
 from ipu._internal.names.namespace import public_names
 from ipu._internal.types import TensorLike
 
@@ -65,8 +66,7 @@ def embedded_runtime_start(
             is negative; or inputs are missing, unknown or of another shape.
         TypeError: an input of another dtype.
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, int) or timeout < 0:
-        raise ConfigurationError(f"Expected timeout to be microseconds, 0 or more. Received: {timeout!r}. Nearest: 0.")
+    timeout = checked_integer("timeout, in microseconds,", timeout, 0)
     path = tf.get_static_value(executable_file) if isinstance(executable_file, tf.Tensor) else executable_file
     if path is None:
         raise ConfigurationError(

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from engine.partition.storage import Storage
 from ipu._internal.accumulators import Accumulators, AccumulatorType
 from ipu._internal.compiler.accumulation_iterations import accumulation_iteration
@@ -47,11 +48,7 @@ class _Accumulating(IpuOptimizer):
     ) -> None:
         super().__init__(CrossReplicaOptimizer(opt) if self._averages else opt, name)
         self._storage = storage
-        if isinstance(num_mini_batches, bool) or not isinstance(num_mini_batches, int) or num_mini_batches < 1:
-            raise ConfigurationError(
-                f"Expected num_mini_batches to be a positive integer. Received: {num_mini_batches!r}. Nearest: 1."
-            )
-        self._num_mini_batches = num_mini_batches
+        self._num_mini_batches = checked_integer("num_mini_batches", num_mini_batches)
         self._accumulators = Accumulators(num_mini_batches, dtype, _method_of(reduction_method), self._name)
 
     def apply_gradients(

@@ -6,29 +6,22 @@ an error or a report may then be `dense`. While a step is traced a layer re-ente
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
 from keras.src.backend.tensorflow import core
 
+from ipu._internal.thread_values import ThreadValue
 from keras_ext.wrapping import Original, wrap
 
 Key = tuple[int, str, int, str]
-_tracing = threading.local()
+_entered: ThreadValue[dict[Key, str] | None] = ThreadValue(None)
 
 
-@contextlib.contextmanager
-def own_scopes() -> Iterator[None]:
+def own_scopes() -> AbstractContextManager[Any]:
     """Within, on this thread, a layer that is called again in a scope re-enters the same scope."""
-    before = getattr(_tracing, "entered", None)
-    _tracing.entered = {}
-    try:
-        yield
-    finally:
-        _tracing.entered = before
+    return _entered.replaced_by({})
 
 
 def install() -> None:
@@ -37,7 +30,7 @@ def install() -> None:
 
 
 def _enter(original: Original, scope: core.name_scope) -> Any:
-    entered: dict[Key, str] | None = getattr(_tracing, "entered", None)
+    entered = _entered.value
     if entered is None or scope.caller is None:
         return original(scope)
     outside = tf.get_current_name_scope()

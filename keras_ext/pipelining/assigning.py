@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from keras_ext.extension import Extension
 from keras_ext.pipelining.assigned import ASSIGNMENT, assign, assigned_stages, noted_assignment, reset
 from keras_ext.pipelining.assignments import (
@@ -20,7 +21,6 @@ from keras_ext.pipelining.assignments import (
 from keras_ext.pipelining.calls import Calls, LayerCall, calls_of
 from keras_ext.pipelining.graphs import Kind
 from keras_ext.pipelining.integers import are_integers, stages_of_integers
-from keras_ext.pipelining.stage import checked_stage
 from keras_ext.pipelining.stage_checks import check_stages
 from keras_ext.pipelining.stage_trees import StageTree, joined, spread
 from keras_ext.pipelining.summary import print_summary
@@ -136,7 +136,7 @@ def _tree(position: int, call: LayerCall, given: StageAssignment) -> StageTree:
     inner = getattr(given, "pipeline_stage_assignments", None)
     if inner is None:
         stage = given.pipeline_stage
-        return None if stage is None else checked_stage(stage, f"the pipeline stage of layer {call.layer.name!r}")
+        return None if stage is None else checked_integer(f"the pipeline stage of layer {call.layer.name!r}", stage, 0)
     if call.inner is None:
         raise ConfigurationError(
             f"Expected one stage for all of {call.layer.name!r}, which has no calls in stages of their own. Received: "

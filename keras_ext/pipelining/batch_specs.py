@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from keras_ext.pipelining.calls import model_graph
 from keras_ext.pipelining.graphs import graphs_of
 from keras_ext.pipelining.subclasses import outside_traces, subclass_graph, trace_subclass
@@ -26,10 +27,7 @@ def batch_specs(model: KerasModel, x: Nest, y: Nest, batch_size: int | None, tra
     if isinstance(x, tf.data.Dataset):
         spec = x.element_spec if isinstance(x.element_spec, tuple) else (x.element_spec,)
         x, y = spec[0], spec[1] if len(spec) > 1 else y
-    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1):
-        raise ConfigurationError(
-            f"Expected batch_size to be an integer of at least 1. Received: {batch_size!r}. Nearest legal value: 1."
-        )
+    batch_size = None if batch_size is None else checked_integer("batch_size", batch_size)
     given = None if x is None else _specs(x, batch_size)
     if given is not None:
         _build(model, given)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from engine.partition.schedule import ScheduleKind, devices_of
 from engine.partition.schedule_checks import check_count, check_pipeline, legal_count, recomputation_of
 from engine.shown import Shown
@@ -173,7 +174,7 @@ class PipelinePlanning(Extension):
         from engine.profile.pipeline_plan import PlanOptions, plan_stages
         from ipu._internal.config.chip import configured_assumptions, configured_target
 
-        number = _checked_ipus(num_ipus)
+        number = checked_integer("num_ipus", num_ipus, 2)
         training = getattr(self, "optimizer", None) is not None if training is None else training
         schedule = checked_schedule(pipeline_schedule or option(self, ARGUMENTS, {}).get("pipeline_schedule"))
         kind = kind_of(schedule)
@@ -196,15 +197,6 @@ class PipelinePlanning(Extension):
         if print_fn is not None:
             print_fn(plan.table())
         return plan
-
-
-def _checked_ipus(number: object) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 2:
-        raise ConfigurationError(
-            f"Expected num_ipus to be an integer of at least 2, the IPUs of a pipeline. Received: {number!r}. Nearest "
-            f"legal value: 2."
-        )
-    return number
 
 
 def _check_layers(calls: Calls, stages: int) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import tensorflow as tf
 
-from engine.errors import ConfigurationError
-from engine.integers import is_integer
+from engine.integers import checked_integer
+from ipu._internal.thread_values import ThreadValue
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.pipelining.errors import StageScopeError
 
@@ -25,12 +25,8 @@ def is_inside_layer() -> bool:
     return any(ask() for ask in inside_layer_call)
 
 
-class _Scope(threading.local):
-    stage: int | None = None
-    refusal: tuple[str, bool] | None = None
-
-
-_scope = _Scope()
+_stage: ThreadValue[int | None] = ThreadValue(None)
+_refusal: ThreadValue[tuple[str, bool] | None] = ThreadValue(None)
 
 
 class PipelineStage:
@@ -48,64 +44,45 @@ class PipelineStage:
     """
 
     def __init__(self, stage: int) -> None:
-        self._stage = checked_stage(stage, "the stage of a PipelineStage")
+        self._stage = checked_integer("the stage of a PipelineStage", stage, 0)
 
     def __enter__(self) -> PipelineStage:
         inside_layer = is_inside_layer()
-        if _scope.refusal is not None and (inside_layer or not _scope.refusal[1]):
-            raise StageScopeError(f"{_scope.refusal[0]} Received: PipelineStage({self._stage}) entered there.")
+        if _refusal.value is not None and (inside_layer or not _refusal.value[1]):
+            raise StageScopeError(f"{_refusal.value[0]} Received: PipelineStage({self._stage}) entered there.")
         if not isinstance(tf.distribute.get_strategy(), IPUStrategyV1) and not inside_layer:
             raise StageScopeError(
                 f"Expected PipelineStage({self._stage}) to be entered inside an IPUStrategy's scope. Received: no such "
                 "scope. Put `with strategy.scope():` around the model's construction."
             )
-        if _scope.stage is not None:
+        if _stage.value is not None:
             raise StageScopeError(
                 f"Expected PipelineStage scopes that do not nest. Received: PipelineStage({self._stage}) inside "
-                f"PipelineStage({_scope.stage}). Leave the outer one first."
+                f"PipelineStage({_stage.value}). Leave the outer one first."
             )
-        _scope.stage = self._stage
+        _stage.value = self._stage
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _scope.stage = None
+        _stage.value = None
 
 
-@contextlib.contextmanager
-def refusing_scopes(message: str, *, in_layers: bool = False) -> Iterator[None]:
+def refusing_scopes(message: str, *, in_layers: bool = False) -> AbstractContextManager[Any]:
     """Entering a PipelineStage within raises StageScopeError, as it would be ignored; with `in_layers` only in calls
     of layers.
     """
-    before, _scope.refusal = _scope.refusal, (message, in_layers)
-    try:
-        yield
-    finally:
-        _scope.refusal = before
+    return _refusal.replaced_by((message, in_layers))
 
 
-@contextlib.contextmanager
-def allowing_scopes() -> Iterator[None]:
+def allowing_scopes() -> AbstractContextManager[Any]:
     """Within, PipelineStages can be entered, even inside `refusing_scopes`."""
-    before, _scope.refusal = _scope.refusal, None
-    try:
-        yield
-    finally:
-        _scope.refusal = before
-
-
-def checked_stage(stage: object, what: str) -> int:
-    """The number of a stage; raises ConfigurationError, a ValueError, for anything but an integer of at least 0."""
-    if not is_integer(stage) or stage < 0:
-        raise ConfigurationError(
-            f"Expected {what} to be an integer of at least 0. Received: {stage!r}. Nearest legal value: 0."
-        )
-    return int(stage)
+    return _refusal.replaced_by(None)
 
 
 def note_stage(made: object) -> None:
     """Notes the stage in whose scope a layer, or the call of one (a Keras node), has just been created."""
-    if _scope.stage is not None:
-        vars(made)[_STAGE] = _scope.stage
+    if _stage.value is not None:
+        vars(made)[_STAGE] = _stage.value
 
 
 def noting_stages(init: Callable[..., None]) -> Callable[..., None]:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from keras_ext.pipelining.assignments import input_tensors
 from keras_ext.pipelining.calls import Calls, LayerCall
 from keras_ext.pipelining.errors import StageAssignmentError
 from keras_ext.pipelining.graphs import graphs_of
-from keras_ext.pipelining.stage import checked_stage
 from keras_ext.pipelining.stage_trees import StageTree, flat
 from keras_ext.types import KerasLayer, KerasModel
 
@@ -107,4 +107,4 @@ def _numbered(stage: StageTree, layer: KerasLayer, index: int) -> int:
             f"Set its pipeline_stage, or call it inside a PipelineStage; reset_pipeline_stage_assignment() makes the "
             f"model one without stages."
         )
-    return checked_stage(stage, f"the pipeline stage of layer {layer.name!r}")
+    return checked_integer(f"the pipeline stage of layer {layer.name!r}", stage, 0)

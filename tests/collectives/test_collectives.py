@@ -180,7 +180,11 @@ def test_replicas_keep_their_own_variables(replicas: int) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda x: ipu.cross_replica_ops.cross_replica_sum(x, replica_group_size=-1), ValueError, "Nearest: 1"),
+        (
+            lambda x: ipu.cross_replica_ops.cross_replica_sum(x, replica_group_size=-1),
+            ValueError,
+            "Nearest legal value: 1",
+        ),
         (lambda x: ipu.cross_replica_ops.cross_replica_sum(x > 0), TypeError, "Received: bool"),
         (lambda x: ipu.all_to_all_op.all_gather(x, 0), ValueError, "replication_factor"),
         (lambda x: ipu.all_to_all_op.all_to_all(x, 2, 0, 2), ValueError, r"interval \[0, 2\)"),

@@ -152,7 +152,7 @@ def test_all_functions_enqueue_alike(strategy: IPUStrategyV1) -> None:
 def test_arguments_are_checked(strategy: IPUStrategyV1) -> None:
     with pytest.raises(ValueError, match="outfeed_mode to be an IPUOutfeedMode. Received: 'all'"):
         IPUOutfeedQueue(outfeed_mode="all")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="buffer_depth.*Nearest: 1"):
+    with pytest.raises(ValueError, match="buffer_depth.*Nearest legal value: 1"):
         IPUOutfeedQueue(buffer_depth=0)
     with pytest.raises(ValueError, match="device_ordinal"):
         IPUOutfeedQueue(device_ordinal=-1)

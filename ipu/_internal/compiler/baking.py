@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Iterator
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -15,24 +13,20 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from engine.errors import IPUError
 from ipu._internal.compiler.refusals import ShapeFromValues
+from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import Nest
 
-_may_bake: ContextVar[bool] = ContextVar("may_bake", default=False)
+_may_bake = ThreadValue(False)
 
 
-@contextlib.contextmanager
-def baking_possible(possible: bool) -> Iterator[None]:
+def baking_possible(possible: bool) -> AbstractContextManager[bool]:
     """Within, a trace may be replaced by another one with constants for integer arguments, if `possible`."""
-    token = _may_bake.set(possible)
-    try:
-        yield
-    finally:
-        _may_bake.reset(token)
+    return _may_bake.replaced_by(possible)
 
 
 def want_values(what: str) -> None:
     """Raises ShapeFromValues, which ends the trace, if a retrace may have `what` as a constant; else does nothing."""
-    if _may_bake.get():
+    if _may_bake.value:
         raise ShapeFromValues(f"Expected {what} as a number. Received: a tensor. Give an argument of the function.")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from engine.ir.device_operations import (
     ALL_GATHER,
     ALL_TO_ALL,
@@ -46,7 +47,7 @@ def statistic(x: TensorLike, group: int) -> tf.Tensor:
 def all_gather(x: TensorLike, group: int, name: str | None = None) -> tf.Tensor:
     """[group, ...x]: the operands of a group's replicas, in order."""
     x = _operand(x, "x")
-    group = positive(group, "replication_factor")
+    group = checked_integer("replication_factor", group)
 
     def gradient(upstream: TensorLike) -> Any:
         position = tf.math.floormod(replica_index(), group)
@@ -62,7 +63,7 @@ def all_to_all(x: TensorLike, split: int, joined: int, replicas: int, name: str 
     The gradient is the inverse exchange. Raises ConfigurationError where dimension `split` does not divide.
     """
     x = _operand(x, "x")
-    replicas = positive(replicas, "replication_factor")
+    replicas = checked_integer("replication_factor", replicas)
     split, joined = (_dimension(d, x, n) for d, n in ((split, "split_dimension"), (joined, "concat_dimension")))
     shape = list(x.shape)
     if shape[split] % replicas:
@@ -84,7 +85,7 @@ def reduce_scatter(x: TensorLike, group: int, operation: str, name: str | None =
     Raises ConfigurationError for another rank; its gradient LookupError for operations other than ADD and MEAN.
     """
     x = _operand(x, "x", may_be_boolean=operation in OF_BOOLEANS)
-    group = positive(group, "replication_factor")
+    group = checked_integer("replication_factor", group)
     if x.shape.rank != 1:
         raise ConfigurationError(f"Expected x of rank 1. Received: the shape {x.shape}. Use tf.reshape(x, [-1]).")
     length = int(x.shape[0])
@@ -113,17 +114,10 @@ def assume_equal(x: TensorLike, name: str | None = None) -> tf.Tensor:
     return _operation(ASSUME_EQUAL, x, list(x.shape), {}, lambda upstream: upstream, name or "assume_equal")
 
 
-def positive(value: object, name: str) -> int:
-    """`value`, a number of replicas; raises ConfigurationError, a ValueError, for anything but integers above 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"Expected {name} to be an integer of at least 1. Received: {value!r}. Nearest: 1.")
-    return value
-
-
 def _same_shape(target: str, itself: Callable[..., Any], x: TensorLike, group: int | None, name: str) -> tf.Tensor:
     x = _operand(x, "x")
     # A group of 0 is all replicas, as None is.
-    size = positive(group, "replica_group_size") if group else None
+    size = checked_integer("replica_group_size", group) if group else None
     config = {"replica_group_size": size}
     return _operation(target, x, list(x.shape), config, lambda upstream: itself(upstream, size), name)
 
@@ -155,11 +149,7 @@ def _operand(x: TensorLike, name: str, may_be_boolean: bool = False) -> tf.Tenso
 
 
 def _dimension(value: object, x: tf.Tensor, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < x.shape.rank:
-        raise ConfigurationError(
-            f"Expected {name} to be in the interval [0, {x.shape.rank}). Received: {value!r} for the shape {x.shape}."
-        )
-    return value
+    return checked_integer(f"{name}, of the shape {x.shape},", value, 0, x.shape.rank - 1)
 
 
 def _check_graph(name: str) -> None:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+from ipu._internal.thread_values import ThreadValue
+
+_in_function_trace = ThreadValue(False)
 
 
-class _Traces(threading.local):
-    depth = 0
-
-
-_traces = _Traces()
-
-
-@contextlib.contextmanager
-def function_trace() -> Iterator[None]:
+def function_trace() -> AbstractContextManager[bool]:
     """Within, a function is traced whose reductions synchronise its replicas."""
-    _traces.depth += 1
-    try:
-        yield
-    finally:
-        _traces.depth -= 1
+    return _in_function_trace.replaced_by(True)
 
 
 def in_function_trace() -> bool:
     """Whether this thread is inside `function_trace`."""
-    return _traces.depth > 0
+    return _in_function_trace.value

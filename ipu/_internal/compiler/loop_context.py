@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
+from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import TensorLike
 
-
-class _Loops(threading.local):
-    counters: tuple[TensorLike, ...] = ()
+_counter: ThreadValue[Any] = ThreadValue(None)
 
 
-_loops = _Loops()
-
-
-@contextlib.contextmanager
-def loop_body(counter: TensorLike) -> Iterator[None]:
+def loop_body(counter: TensorLike) -> AbstractContextManager[Any]:
     """Within, the body of a loop of `ipu.loops` is traced; `counter`, int32[], is the number of iterations before."""
-    outer, _loops.counters = _loops.counters, (*_loops.counters, counter)
-    try:
-        yield
-    finally:
-        _loops.counters = outer
+    return _counter.replaced_by(counter)
 
 
 def current_counter() -> Any:
     """The counter of the innermost loop of `ipu.loops`, from 0; None outside of one."""
-    return _loops.counters[-1] if _loops.counters else None
+    return _counter.value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard
@@ -20,6 +19,7 @@ from engine.ir.device_operations import PIPELINE_ITERATION, UPDATED_ONCE
 from engine.ir.shape import ELEMENT_TYPES
 from engine.partition.marks import GRADIENT, mark_config
 from ipu._internal.compiler.variables import IPUVariable, used_with
+from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import TensorLike, Variable
 
 AccumulatorType: TypeAlias = tf.DType | Callable[[Any], tf.DType | None] | None
@@ -35,26 +35,17 @@ class Marks:
     inside: bool = False
 
 
-class _Marking(threading.local):
-    marks: Marks | None = None
+_marks: ThreadValue[Any] = ThreadValue(None)
 
 
-_marking = _Marking()
-
-
-@contextlib.contextmanager
-def marking(accumulator_type: AccumulatorType = None) -> Iterator[Marks]:
+def marking(accumulator_type: AccumulatorType = None) -> contextlib.AbstractContextManager[Marks]:
     """Within, traced steps have marks."""
-    outer, _marking.marks = _marking.marks, Marks(accumulator_type)
-    try:
-        yield _marking.marks
-    finally:
-        _marking.marks = outer
+    return _marks.replaced_by(Marks(accumulator_type))
 
 
 def in_marked_step() -> bool:
     """Whether a step is being traced that will be cut."""
-    return _marking.marks is not None
+    return _marks.value is not None
 
 
 @contextlib.contextmanager
@@ -64,7 +55,7 @@ def optimizing() -> Iterator[Marks | None]:
     Yields None where it sets none: outside `marking`, and for an optimizer inside another one. The variables written
     by operations created within are updated once.
     """
-    marks = _marking.marks
+    marks = _marks.value
     if marks is None or marks.inside:
         yield None
         return
@@ -97,7 +88,7 @@ def mark_gradient(marks: Marks, gradient: TensorLike, variable: Variable) -> Any
 
 def as_of_variable(gradient: TensorLike, variable: Variable) -> Any:
     """A gradient in its variable's dtype, as stock optimizers take it, where accumulators have another one."""
-    marks = _marking.marks
+    marks = _marks.value
     if marks is None or marks.accumulator_type is None or not tf.is_tensor(gradient):
         return gradient
     return tf.cast(gradient, variable.dtype)
@@ -171,7 +162,7 @@ def _host_handle(variable: Variable) -> Any:
 
 def note_updated_once(variables: Iterable[Any]) -> None:
     """Notes TensorFlow variables that an optimizer updates, within `marking`."""
-    if _marking.marks is not None:
+    if _marks.value is not None:
         # Mixed precision wraps a variable in a casting one, as its `_variable`.
         inner = [getattr(variable, "_variable", variable) for variable in variables]
-        _marking.marks.updated_once.update({id(variable): variable for variable in inner})
+        _marks.value.updated_once.update({id(variable): variable for variable in inner})

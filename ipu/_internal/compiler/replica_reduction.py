@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
 
 from ipu._internal.compiler import collectives
 from ipu._internal.compiler.function_trace import in_function_trace
+from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import Nest
 
 REDUCTIONS = {
@@ -19,21 +18,12 @@ REDUCTIONS = {
 }
 
 
-class _Already(threading.local):
-    reduced: bool = False
+_already_reduced = ThreadValue(False)
 
 
-_already = _Already()
-
-
-@contextlib.contextmanager
-def already_reduced() -> Iterator[None]:
+def already_reduced() -> AbstractContextManager[bool]:
     """Within, an optimizer gets gradients already reduced over replicas, and does not reduce them again."""
-    outer, _already.reduced = _already.reduced, True
-    try:
-        yield
-    finally:
-        _already.reduced = outer
+    return _already_reduced.replaced_by(True)
 
 
 def reduced(reduce_op: tf.distribute.ReduceOp, value: Nest) -> Any:
@@ -44,7 +34,7 @@ def reduced(reduce_op: tf.distribute.ReduceOp, value: Nest) -> Any:
     """
     if reduce_op not in REDUCTIONS:
         raise ValueError(f"Expected reduce_op to be SUM or MEAN. Received: {reduce_op}.")
-    if _already.reduced or not in_function_trace():
+    if _already_reduced.value or not in_function_trace():
         return value
     reduction = REDUCTIONS[reduce_op]
     return tf.nest.map_structure(lambda leaf: reduction(tf.convert_to_tensor(leaf)), value)

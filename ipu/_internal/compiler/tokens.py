@@ -15,37 +15,27 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
 from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.thread_values import ThreadValue
 
 _lock = threading.Lock()
 _tokens: dict[tuple[int, str], IPUVariable] = {}
+_chain = ThreadValue("")
+_ordinal: ThreadValue[int | None] = ThreadValue(None)
 
 
-class _Chain(threading.local):
-    name: str = ""
-    ordinal: int | None = None
-
-
-_chain = _Chain()
-
-
-@contextlib.contextmanager
-def own_chain(name: str) -> Iterator[None]:
+def own_chain(name: str) -> contextlib.AbstractContextManager[str]:
     """Side effects traced within are ordered among themselves, but not with those of other chains."""
-    outer, _chain.name = _chain.name, name
-    try:
-        yield
-    finally:
-        _chain.name = outer
+    return _chain.replaced_by(name)
 
 
 def device_token() -> IPUVariable:
     """The token of the device of the strategy in scope, in the current chain; created on first use."""
-    key = (current_ordinal(), _chain.name)
+    key = (current_ordinal(), _chain.value)
     with _lock:
         if key not in _tokens:
             # Programs of several graphs share it: eager, even where the outermost graph is a tf.Graph.
             with ops.init_scope(), context.eager_mode(), tf.device("/device:CPU:0"):
-                name = f"ipu_token_{_chain.name}".rstrip("_")
+                name = f"ipu_token_{_chain.value}".rstrip("_")
                 _tokens[key] = IPUVariable(initial_value=0, dtype=tf.int32, trainable=False, name=name)
         return _tokens[key]
 
@@ -67,19 +57,14 @@ def chains_between(names: Sequence[str]) -> Iterator[None]:
     outer.assign(tf.add_n([token.read_value() for token in tokens]), read_value=False)
 
 
-@contextlib.contextmanager
-def traced_for(ordinal: int) -> Iterator[None]:
+def traced_for(ordinal: int) -> contextlib.AbstractContextManager[int | None]:
     """Within, a program of this device is traced, whichever strategy is in scope."""
-    outer, _chain.ordinal = _chain.ordinal, ordinal
-    try:
-        yield
-    finally:
-        _chain.ordinal = outer
+    return _ordinal.replaced_by(ordinal)
 
 
 def current_ordinal() -> int:
     """The device whose program is traced, or that of the strategy in scope; 0 outside the scope of one."""
-    if _chain.ordinal is not None:
-        return _chain.ordinal
+    if _ordinal.value is not None:
+        return _ordinal.value
     strategy: Any = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
     return int(getattr(strategy, "ordinal", 0))

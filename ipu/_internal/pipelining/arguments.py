@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError, StepCountError, UnsupportedOperation
-from engine.integers import is_integer
+from engine.integers import checked_integer, is_integer
 from engine.partition.accumulation import Reduction
 from engine.partition.schedule import Devices
 from engine.partition.schedule_checks import check_count, check_pipeline
@@ -91,7 +91,7 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
     count = _checked_count(arguments["gradient_accumulation_count"])
     training = arguments["optimizer_function"] is not None
     reduction = checked_reduction(arguments["reduction_method"]) if training else "sum"
-    serialization = _positive("batch_serialization_iterations", arguments["batch_serialization_iterations"])
+    serialization = checked_integer("batch_serialization_iterations", arguments["batch_serialization_iterations"])
     if reduction != "sum" and serialization != 1:
         raise ConfigurationError(
             f"Expected reduction_method SUM with batch_serialization_iterations. Received: {reduction!r} with "
@@ -120,7 +120,7 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
         stages,
         devices,
         count,
-        _positive("repeat_count", arguments["repeat_count"]),
+        checked_integer("repeat_count", arguments["repeat_count"]),
         serialization,
         schedule,
         arguments["recomputation_mode"] or RecomputationMode.Auto,
@@ -175,19 +175,7 @@ def _checked_count(count: TensorLike) -> Any:
         count = count.item()
     if not is_integer(count):
         raise PipelineTypeError(f"Expected gradient_accumulation_count to be an integer. Received: {count!r}.")
-    nearest = min(max(int(count), 1), MAXIMAL_COUNT)
-    if nearest != count:
-        raise ConfigurationError(
-            f"Expected gradient_accumulation_count to be from 1 to {MAXIMAL_COUNT}. Received: {count}. Nearest legal "
-            f"value: {nearest}."
-        )
-    return int(count)
-
-
-def _positive(name: str, value: object) -> int:
-    if not is_integer(value) or value < 1:
-        raise ConfigurationError(f"Expected {name} to be an integer of at least 1. Received: {value!r}. Nearest: 1.")
-    return int(value)
+    return checked_integer("gradient_accumulation_count", count, 1, MAXIMAL_COUNT)
 
 
 def _schedule(schedule: object, serialization: int) -> PipelineSchedule:

@@ -8,11 +8,12 @@ import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph
 
 from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from engine.ir.device_operations import INFEED
 from ipu._internal.compiler.device_calls import ordered_call, require_trace
 from ipu._internal.config.deprecation import deprecated_arguments
 from ipu._internal.graphs.host_operations import building_graph, host_operation_on_variant, in_eager_or_graph
-from ipu._internal.queues.checks import check_count, check_device, check_ordinal
+from ipu._internal.queues.checks import check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu._internal.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
 from ipu._internal.queues.feeder import automatic_depth
@@ -61,7 +62,7 @@ class IPUInfeedQueue:
         self._dataset = dataset  # read by dataset_benchmark and utils
         check_specs(element_spec)
         self._device_ordinal = check_ordinal(device_ordinal)
-        self._prefetch_depth = check_count(
+        self._prefetch_depth = checked_integer(
             "prefetch_depth", prefetch_depth or DEFAULT_PREFETCH_DEPTH, 1, MAXIMAL_PREFETCH_DEPTH
         )
         self._element_spec = element_spec

@@ -14,12 +14,13 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from ipu._internal.compiler.device_calls import require_trace
 from ipu._internal.compiler.variables import in_symbolic_graph
 from ipu._internal.config.deprecation import warn_of_arguments
 from ipu._internal.config.system import current_system
 from ipu._internal.graphs.host_operations import building_graph, host_operation, in_eager_or_graph
-from ipu._internal.queues.checks import check_count, check_device, check_ordinal
+from ipu._internal.queues.checks import check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import OUTFEED as DEPRECATED
 from ipu._internal.queues.enqueueing import enqueue
 from ipu._internal.queues.outfeed import OutfeedEndpoint
@@ -76,7 +77,7 @@ class IPUOutfeedQueue:
             raise ValueError(f"Expected outfeed_mode to be an IPUOutfeedMode. Received: {mode!r}.")
         self._outfeed_mode = mode
         self._device_ordinal = check_ordinal(device_ordinal)
-        depth = check_count("buffer_depth", buffer_depth, 1, MAXIMAL_BUFFER_DEPTH)
+        depth = checked_integer("buffer_depth", buffer_depth, 1, MAXIMAL_BUFFER_DEPTH)
         self._endpoint = OutfeedEndpoint(feed_name, mode is IPUOutfeedMode.LAST, depth)
         self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()
         self._structure: Any = None

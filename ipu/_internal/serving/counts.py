@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from engine.errors import ConfigurationError
-from engine.integers import is_integer
+from engine.integers import checked_integer
 from ipu._internal.types import Nest
 
 
@@ -17,12 +16,7 @@ def checked_count(name: str, value: object) -> int:
 
     Raises ConfigurationError, a ValueError, for anything but an integer of at least 1.
     """
-    number = _scalar(value)
-    if not is_integer(number) or number < 1:
-        raise ConfigurationError(
-            f"Expected {name} to be an integer of at least 1. Received: {value!r}. Nearest legal value: 1."
-        )
-    return int(number)
+    return checked_integer(name, _scalar(value))
 
 
 def _scalar(value: Nest) -> Any:

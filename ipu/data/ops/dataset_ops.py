@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
-from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from ipu._internal.names.namespace import public_names
 from ipu._internal.types import Nest
 
@@ -31,11 +31,7 @@ class BufferDataset(dataset_ops.UnaryUnchangedStructureDataset):
             raise TypeError(
                 f"Expected input_dataset to be a tf.data.Dataset. Received: {type(input_dataset).__name__}."
             )
-        if isinstance(buffer_size, bool) or not isinstance(buffer_size, int) or buffer_size < 1:
-            raise ConfigurationError(
-                f"Expected buffer_size to be an integer of at least 1. Received: {buffer_size!r}. Nearest: 1."
-            )
-        windows = input_dataset.window(buffer_size, drop_remainder=True)
+        windows = input_dataset.window(checked_integer("buffer_size", buffer_size), drop_remainder=True)
         buffered = windows.flat_map(_elements)
         super().__init__(input_dataset, buffered._variant_tensor)
 

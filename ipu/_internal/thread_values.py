@@ -1,0 +1,26 @@
+"""Values that each thread has of its own, such as those of the function that it traces."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ThreadValue(threading.local, Generic[T]):
+    """A value that starts as the same object in every thread."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    @contextlib.contextmanager
+    def replaced_by(self, value: T) -> Iterator[T]:
+        """Within, this thread has another value."""
+        outer, self.value = self.value, value
+        try:
+            yield value
+        finally:
+            self.value = outer
