@@ -21,9 +21,10 @@ from ipu._internal.compiler.replication import alone, without_groups
 from ipu._internal.compiler.trace import graph_of, trace_step
 from ipu._internal.config.system import current_system
 from ipu._internal.pipelining.streaming import (
+    Stream,
     Streamed,
-    StreamingAccumulation,
     StreamingPipelineProgram,
+    StreamingProgram,
     StreamingTrainingPipeline,
 )
 from keras_ext.epochs.feeds import BatchSignature
@@ -121,26 +122,23 @@ def _compile_updates(
         traceable = Streamed(flat_step, last, updates.training)
     with marking(updates.accumulator_type) as marks:
         traced = alone(trace_step(traceable, specs), replicas)
-    queue = traceable.queue if isinstance(traceable, Streamed) and traceable.enqueues else None
+    made = updates.accumulation
+    streaming = {}
+    if isinstance(traceable, Streamed) and traceable.enqueues:
+        streaming["stream"] = Stream(traceable.queue, made.micro_batches, made.replicas)
     once, metrics = list(marks.updated_once.values()), list(updates.metric_variables())
     if updates.pipelining is None:
-        shards = updates.accumulation.replicas if updates.storage.replicated_optimizer_state_sharding else 1
+        shards = made.replicas if updates.storage.replicated_optimizer_state_sharding else 1
         traced = replace(traced, storage=updates.storage, state_shards=shards)
-        repeated = accumulated(traced, updates.accumulation, once=once, metrics=metrics)
-        if queue is not None:
-            return StreamingAccumulation(
-                repeated, updates.accumulation.micro_batches, updates.accumulation.replicas, queue
-            )
-        return TracedProgram(repeated)
+        repeated = accumulated(traced, made, once=once, metrics=metrics)
+        return (StreamingProgram if streaming else TracedProgram)(repeated, **streaming)
     traced = without_groups(traced, pipelined=True)
-    pipelining = engine_pipelining(updates.pipelining, updates.accumulation)
-    if marks.updated_once and queue is not None:
-        return StreamingTrainingPipeline(traced, pipelining, queue, once=once, metrics=metrics)
+    pipelining = engine_pipelining(updates.pipelining, made)
     if marks.updated_once:
-        return PipelineProgram(traced, pipelining, once=once, metrics=metrics)
-    if queue is not None:
-        return StreamingPipelineProgram(traced, pipelining, queue, metrics=metrics)
-    return InferencePipelineProgram(traced, pipelining, metrics=metrics)
+        training = StreamingTrainingPipeline if streaming else PipelineProgram
+        return training(traced, pipelining, once=once, metrics=metrics, **streaming)
+    inference = StreamingPipelineProgram if streaming else InferencePipelineProgram
+    return inference(traced, pipelining, metrics=metrics, **streaming)
 
 
 def graph_of_step(step: Callable[[Any], Any], signature: BatchSignature) -> tf.Graph:

@@ -8,7 +8,7 @@ from engine.partition.pipeline import Pipelined
 from engine.partition.pipeline_report import PipelineReport
 from engine.partition.schedule import Row, Schedule
 from engine.partition.schedule_table import ScheduleRows
-from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
+from ipu._internal.compiler.pipelining import PipelineProgram
 from ipu._internal.compiler.program import TracedProgram
 from keras_ext.extension import Extension
 from keras_ext.pipelining.chart import PipelineChart, write_chart
@@ -45,8 +45,8 @@ class PipelineSchedules(Extension):
 
 
 def note_pipeline(model: KerasModel, mode: str, program: TracedProgram) -> None:
-    """Notes the pipeline that the model is about to run: a PipelineProgram, or an InferencePipelineProgram."""
-    assert isinstance(program, PipelineProgram | InferencePipelineProgram)
+    """Notes the pipeline that the model is about to run: a PipelineProgram."""
+    assert isinstance(program, PipelineProgram)
     latest = vars(model).setdefault(_LATEST, {})
     latest.pop(mode, None)
     latest[mode] = program.pipelined

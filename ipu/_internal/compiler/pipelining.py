@@ -35,43 +35,39 @@ class PipelineProgram(TracedProgram):
     UnsupportedOperation as `engine.partition.pipeline.pipeline`.
     """
 
+    _training = True
+
     def __init__(
         self, traced: TracedStep, pipelining: Pipelining, *, once: Iterable[Any] = (), metrics: Iterable[Any] = ()
     ) -> None:
         numbers = variable_numbers(traced)
         self.replicas, self.storage = pipelining.replicas, pipelining.storage
         self.pipelined = pipeline(
-            traced.module,
-            traced.roles,
-            pipelining,
+            *(traced.module, traced.roles, pipelining),
             once=numbers.of(once),
             metrics=numbers.of(metrics),
             names=numbers.names,
+            training=self._training,
         )
         check_shared_variables(self.pipelined, numbers.names)
         super().__init__(_with_rows(_stored(traced, pipelining), self.pipelined, pipelining.replicas))
 
     def _check_fit(self, program: EngineProgram) -> None:
         """Raises OutOfTileMemory for a pipeline whose stages do not fit their IPUs."""
-        _check_ipus(self, program)
+        # Options of a stage may give its plans a larger part of tile memory than `certainly_fits` assumes.
+        if self.pipelined.pipelining.options == StageOptions() and certainly_fits(program):
+            return
+        check_estimate(estimator_of_pipeline(self, configured_assumptions())(configured_target()))
 
 
-class InferencePipelineProgram(TracedProgram):
+class InferencePipelineProgram(PipelineProgram):
     """A step without an update as a pipeline. A caller's step is a micro-batch; callers run whole executions."""
 
-    def __init__(self, traced: TracedStep, pipelining: Pipelining, *, metrics: Iterable[Any] = ()) -> None:
-        numbers = variable_numbers(traced)
-        self.replicas, self.storage = pipelining.replicas, pipelining.storage
-        self._micro_batches = pipelining.steps * pipelining.replicas
-        self.pipelined = pipeline(
-            traced.module, traced.roles, pipelining, metrics=numbers.of(metrics), names=numbers.names, training=False
-        )
-        check_shared_variables(self.pipelined, numbers.names)
-        super().__init__(_with_rows(_stored(traced, pipelining), self.pipelined, pipelining.replicas))
+    _training = False
 
-    def _check_fit(self, program: EngineProgram) -> None:
-        """Raises OutOfTileMemory for a pipeline whose stages do not fit their IPUs."""
-        _check_ipus(self, program)
+    @property
+    def _micro_batches(self) -> int:
+        return self.pipelined.pipelining.steps * self.replicas
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """The results of `steps` micro-batches, as of a program that runs them one by one."""
@@ -84,16 +80,7 @@ class InferencePipelineProgram(TracedProgram):
         return [_flat(result) for result in super().run_observed(steps // self._micro_batches, feeds, each)]
 
 
-def _check_ipus(pipeline: PipelineProgram | InferencePipelineProgram, program: EngineProgram) -> None:
-    # Options of a stage may give its plans a larger part of tile memory than `certainly_fits` assumes.
-    if pipeline.pipelined.pipelining.options == StageOptions() and certainly_fits(program):
-        return
-    check_estimate(estimator_of_pipeline(pipeline, configured_assumptions())(configured_target()))
-
-
-def estimator_of_pipeline(
-    program: PipelineProgram | InferencePipelineProgram, assumptions: Assumptions
-) -> Callable[[Target], Estimate]:
+def estimator_of_pipeline(program: PipelineProgram, assumptions: Assumptions) -> Callable[[Target], Estimate]:
     """A function that returns the cost report of a pipeline on all its IPUs, for a chip."""
     assumptions = program.with_storage(assumptions)
     return estimator_of_stages(program.pipelined, program.constants, build_program, program.replicas, assumptions)

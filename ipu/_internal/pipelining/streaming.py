@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from engine.ir.device_operations import OUTFEED
-from engine.partition.pipeline import Pipelining
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.device_calls import ordered_call
 from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.tokens import own_chain
-from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.pipelining.micro_batch import in_stage
 from ipu._internal.types import Nest
 
@@ -63,100 +61,62 @@ class Streamed:
         return results
 
 
-class StreamingAccumulation(TracedProgram):
-    """A `Streamed` training step with the gradients of `micro_batches` accumulated: a step is an update.
+class Stream(NamedTuple):
+    """The queue of a `Streamed` step, and the micro-batches of one execution on all replicas, of this number."""
+
+    queue: str
+    micro_batches: int
+    replicas: int
+
+
+class StreamingProgram(TracedProgram):
+    """A `Streamed` training step with the gradients of several micro-batches accumulated: a step is an update.
 
     An observer sees each micro-batch, and stops a call at a whole update.
     """
 
     streams = True
 
-    def __init__(self, accumulated: TracedStep, micro_batches: int, replicas: int, queue: str) -> None:
-        super().__init__(accumulated)
-        self._micro_batches, self._replicas, self._queue = micro_batches, replicas, queue
+    def __init__(self, *arguments: Any, stream: Stream, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._stream = stream
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
-        """The results of the last micro-batches of `steps` updates, [steps, ...] each."""
-        return _run_streaming(
-            self, steps, feeds, observer, queue=self._queue, micro_batches=self._micro_batches, replicas=self._replicas
-        )
+        """The results of the last micro-batches of `steps` executions, [steps, ...] each.
+
+        The ring holds about as many further results as the observer may leave untaken.
+        """
+        from engine.runtime.rings import OutfeedRing, suggested_slots
+
+        queue = self._stream.queue
+        shapes = self._queues[queue].shapes
+        ring = OutfeedRing(shapes, observer.held or suggested_slots(shapes))
+        order = _leaves(self.pack(range(len(shapes))))
+        following = _Following(observer, ring, order, steps, self._stream)
+
+        def run() -> list[np.ndarray]:
+            with self._bound_queues(without=queue) as rings:
+                return self._run(steps, feeds, "all", following, {**rings, queue: ring})
+
+        return self._execution.alone(run)
 
 
-class StreamingTrainingPipeline(PipelineProgram):
+class StreamingTrainingPipeline(StreamingProgram, PipelineProgram):
     """The same for the pipeline of a `Streamed` training step."""
 
-    streams = True
 
-    def __init__(
-        self,
-        traced: TracedStep,
-        pipelining: Pipelining,
-        queue: str,
-        *,
-        once: Iterable[Any] = (),
-        metrics: Iterable[Any] = (),
-    ) -> None:
-        super().__init__(traced, pipelining, once=once, metrics=metrics)
-        self._micro_batches, self._queue = pipelining.steps * pipelining.replicas, queue
-
-    def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
-        """The results of the last micro-batches of `steps` updates, [steps, ...] each."""
-        return _run_streaming(
-            self, steps, feeds, observer, queue=self._queue, micro_batches=self._micro_batches, replicas=self.replicas
-        )
-
-
-class StreamingPipelineProgram(InferencePipelineProgram):
+class StreamingPipelineProgram(StreamingProgram, InferencePipelineProgram):
     """The pipeline of a `Streamed` step: an observer sees each micro-batch while others are in the pipeline."""
 
-    def __init__(self, traced: TracedStep, pipelining: Pipelining, queue: str, *, metrics: Iterable[Any] = ()) -> None:
-        super().__init__(traced, pipelining, metrics=metrics)
-        self._queue = queue
+    streams = False
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
         """The results of `steps` micro-batches, [steps, ...] each.
 
         A stop takes effect at the end of an execution.
         """
-        executions = steps // self._micro_batches
-        results = _run_streaming(
-            self,
-            executions,
-            feeds,
-            observer,
-            queue=self._queue,
-            micro_batches=self._micro_batches,
-            replicas=self.replicas,
-        )
+        results = super().run_observed(steps // self._stream.micro_batches, feeds, observer)
         return [result.reshape(-1, *result.shape[2:]) for result in results]
-
-
-def _run_streaming(
-    program: TracedProgram,
-    executions: int,
-    feeds: list[RowFeed],
-    observer: Observer,
-    *,
-    queue: str,
-    micro_batches: int,
-    replicas: int,
-) -> list[np.ndarray]:
-    """The results of executions, of `micro_batches` each, which `observer` sees one by one.
-
-    The ring holds about as many further results as the observer may leave untaken.
-    """
-    from engine.runtime.rings import OutfeedRing, suggested_slots
-
-    shapes = program._queues[queue].shapes
-    ring = OutfeedRing(shapes, observer.held or suggested_slots(shapes))
-    order = _leaves(program.pack(range(len(shapes))))
-    following = _Following(observer, ring, order, executions * micro_batches, micro_batches, replicas)
-
-    def run() -> list[np.ndarray]:
-        with program._bound_queues(without=queue) as rings:
-            return program._run(executions, feeds, "all", following, {**rings, queue: ring})
-
-    return program._execution.alone(run)
 
 
 class _Following:
@@ -165,26 +125,20 @@ class _Following:
     held = 0
 
     def __init__(
-        self,
-        observer: Observer,
-        ring: OutfeedRing,
-        order: Sequence[int],
-        steps: int,
-        micro_batches: int,
-        replicas: int,
+        self, observer: Observer, ring: OutfeedRing, order: Sequence[int], executions: int, stream: Stream
     ) -> None:
         self._observer, self._ring, self._order = observer, ring, order
-        self._steps, self._micro_batches, self._replicas = steps, micro_batches, replicas
+        self._steps, self._stream = executions * stream.micro_batches, stream
 
     def begin(self, call: RunningCall) -> None:
         """Forwards the begin of a call."""
-        self._streamed = _StreamedCall(call, self._ring, self._order, self._steps, self._replicas)
+        self._streamed = _StreamedCall(call, self._ring, self._order, self._steps, self._stream.replicas)
         self._observer.begin(self._streamed)  # type: ignore[arg-type]
 
     def end(self, completed: int) -> None:
         """Forwards the end, after `completed` executions."""
         self._streamed.ended = True
-        self._observer.end(completed * self._micro_batches)
+        self._observer.end(completed * self._stream.micro_batches)
 
 
 class _StreamedCall:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ipu._internal.compiler.fit import with_storage
 from ipu._internal.compiler.pipelining import (
-    InferencePipelineProgram,
     PipelineProgram,
     estimator_of_pipeline,
     estimator_of_stages,
@@ -44,7 +43,7 @@ def estimator_of(program: TracedProgram, assumptions: Assumptions | None = None)
     from engine.profile import estimate
 
     assumed = assumptions or configured_assumptions()
-    if isinstance(program, PipelineProgram | InferencePipelineProgram):
+    if isinstance(program, PipelineProgram):
         return estimator_of_pipeline(program, assumed)
     if len(program.traced_pipelines) == 1:
         (made,) = program.traced_pipelines
