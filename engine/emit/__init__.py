@@ -7,15 +7,10 @@ from engine.emit import (  # noqa: F401  (they register their emitters)
     rounding,
     transcendental,
 )
-from engine.emit.registry import COMPLEX_EMITTERS, EMITTERS, emitter_of
-from engine.ir.opcodes import opcodes_that, require_registered
-from engine.ir.shape import COMPLEX
+from engine.emit.registry import COMPLEX_EMITTERS, EMITTERS
+from engine.ir.opcodes import COMPLEX_ELEMENTWISE, ELEMENTWISE, require_registered
 
-require_registered(EMITTERS, "emitter", opcodes_that(lambda row: row.execution == "emitter"))
-require_registered(
-    COMPLEX_EMITTERS,
-    "emitter for complex types",
-    opcodes_that(lambda row: row.execution == "emitter" and COMPLEX <= (row.operand_types or COMPLEX)),
-)
+require_registered(EMITTERS, "emitter", ELEMENTWISE)
+require_registered(COMPLEX_EMITTERS, "emitter for complex types", COMPLEX_ELEMENTWISE)
 
-__all__ = ["EMITTERS", "emitter_of"]
+__all__ = ["EMITTERS"]

@@ -14,6 +14,8 @@ import ml_dtypes
 import numpy as np
 from llvmlite import ir
 
+from engine.ir.shape import NUMPY_TYPES
+
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 HALF, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 VOID = ir.VoidType()
@@ -27,9 +29,7 @@ REGISTER_TYPES: dict[str, ir.Type] = {
     "f64": F64,
 }
 MEMORY_TYPES = REGISTER_TYPES | {"pred": I8, "f16": HALF, "bf16": I16, "c64": I64, "c128": ir.IntType(128)}
-ITEM_BYTES = {"pred": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "c64": 8, "c128": 16} | {
-    f"{sign}{bits}": bits // 8 for sign in "su" for bits in (8, 16, 32, 64)
-}
+ITEM_BYTES = {element_type: dtype.itemsize for element_type, dtype in NUMPY_TYPES.items()}
 PART_TYPES = {"c64": "f32", "c128": "f64"}
 """The element type of a complex type's real and imaginary part."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -57,14 +57,10 @@ def complex_emitter(*opcodes: str) -> Callable[[Emitter], Emitter]:
     return register
 
 
-def emitter_of(opcode: str, element_types: Iterable[str]) -> Emitter | None:
-    """The emitter of an opcode for results and operands of these types; None if there is none."""
-    return (COMPLEX_EMITTERS if any(is_complex(t) for t in element_types) else EMITTERS).get(opcode)
-
-
 def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value]) -> ir.Value:
     """One elementwise operation, rounded to its element type. Raises UnsupportedOperation without an emitter."""
-    write = emitter_of(operation.opcode, (operation.element_type, *operation.operand_types))
+    complex_types = any(map(is_complex, (operation.element_type, *operation.operand_types)))
+    write = (COMPLEX_EMITTERS if complex_types else EMITTERS).get(operation.opcode)
     if write is None:
         raise UnsupportedOperation(
             f"Expected an elementwise operation that the engine runs. Received: {operation.opcode} of "

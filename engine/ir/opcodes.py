@@ -266,6 +266,10 @@ def opcodes_that(holds: Callable[[Opcode], object]) -> frozenset[str]:
 ELEMENTWISE = opcodes_of("elementwise")
 """Each element of the result is computed from the operands' elements at the same index (bitcast-convert: if they are
 as wide)."""
+COMPLEX_ELEMENTWISE = opcodes_that(
+    lambda row: row.kind == "elementwise" and (row.name == "complex" or COMPLEX <= (row.operand_types or COMPLEX))
+)
+"""Those on complex operands or with a complex result."""
 AFFINE = opcodes_that(lambda row: row.affine)
 """Each of their elements is one of their operand's, by an affine index map."""
 DATA_MOVEMENT = AFFINE | opcodes_of("data movement")

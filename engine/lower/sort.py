@@ -13,7 +13,6 @@ from engine.codelets.sort import (
     sort_by_key,
 )
 from engine.emit.comparator import Comparator
-from engine.emit.lanes import ITEM_BYTES
 from engine.emit.nest import Apply, Body
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.module import topological
@@ -79,9 +78,8 @@ def key_of(comparator: Computation) -> SortKey | None:
     numbers = [o.get("parameter_number") for o in root.operands]
     if root.opcode != "compare" or None in numbers or root["direction"] not in ASCENDING + DESCENDING:
         return None
-    element_type = root.operands[0].array_shape.element_type
     operand = min(numbers) // 2
-    if sorted(numbers) != [2 * operand, 2 * operand + 1] or element_type not in ITEM_BYTES:
+    if sorted(numbers) != [2 * operand, 2 * operand + 1]:
         return None
     descending = (root["direction"] in DESCENDING) == (numbers[0] < numbers[1])
     return SortKey(operand, descending, root.get("comparison_type") == "TOTALORDER")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from engine.emit import EMITTERS, emitter_of
-from engine.emit.lanes import ITEM_BYTES
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.affine import loop_index, pull, squeezed
-from engine.ir.opcodes import AFFINE, TUPLES
+from engine.ir.opcodes import AFFINE, COMPLEX_ELEMENTWISE, ELEMENTWISE, TUPLES
+from engine.ir.shape import COMPLEX
 
 BODY_EXTRAS = TUPLES | {"parameter", "constant"}
 
@@ -17,17 +16,15 @@ def is_scalar_constant(instruction: Instruction) -> bool:
 
 
 def is_elementwise(instruction: Instruction) -> bool:
-    """Whether it computes each point from the same point of arrays of one shape, of types the lanes support."""
-    if instruction.opcode not in EMITTERS or instruction.opcode == "copy":
+    """Whether it computes each point from the same point of arrays of one shape, of types that an emitter supports."""
+    if instruction.opcode not in ELEMENTWISE or instruction.opcode == "copy":
         return is_unit_reshape(instruction)
-    if not all(isinstance(o.shape, Shape) for o in (instruction, *instruction.operands)):
-        return False
-    shapes = [instruction.shape, *(o.shape for o in instruction.operands)]
-    types = [s.element_type for s in shapes if isinstance(s, Shape) and s.element_type in ITEM_BYTES]
-    if len(types) < len(shapes) or emitter_of(instruction.opcode, types) is None:
+    shapes = [each.shape for each in (instruction, *instruction.operands) if isinstance(each.shape, Shape)]
+    types = {shape.element_type for shape in shapes}
+    if len(shapes) <= len(instruction.operands) or (types & COMPLEX and instruction.opcode not in COMPLEX_ELEMENTWISE):
         return False
     if instruction.opcode == "bitcast-convert":
-        return ITEM_BYTES[types[0]] == ITEM_BYTES[types[1]] and "pred" not in types
+        return shapes[0].dtype.itemsize == shapes[1].dtype.itemsize and "pred" not in types
     return True
 
 
@@ -40,11 +37,10 @@ def is_unit_reshape(instruction: Instruction) -> bool:
 
 
 def is_reduction(instruction: Instruction) -> bool:
-    """Whether it is a reduce whose body and types the lanes support, over non-empty arrays."""
+    """Whether it is a reduce whose body an emitter supports, over non-empty arrays."""
     if instruction.opcode != "reduce" or instruction.operands[0].array_shape.elements == 0:
         return False
-    known = all(o.array_shape.element_type in ITEM_BYTES for o in instruction.operands)
-    return known and is_scalar_body(instruction.called[0])
+    return is_scalar_body(instruction.called[0])
 
 
 def reads_pointwise(user: Instruction, operand: Instruction) -> bool:
@@ -53,15 +49,13 @@ def reads_pointwise(user: Instruction, operand: Instruction) -> bool:
 
 
 def is_scalar_body(body: Computation) -> bool:
-    """Whether a body works on scalars alone, with operations the lanes support."""
+    """Whether a body works on scalars alone, with operations that an emitter supports."""
     return all(i.opcode in BODY_EXTRAS or is_elementwise(i) for i in body.instructions)
 
 
 def is_moving(instruction: Instruction) -> bool:
     """Whether a codelet can look through it: it only maps result elements to operand elements, by an affine map."""
     if instruction.opcode not in AFFINE or not isinstance(instruction.shape, Shape):
-        return False
-    if instruction.shape.element_type not in ITEM_BYTES:
         return False
     rank = instruction.shape.rank
     return pull(instruction, tuple(loop_index(d, rank) for d in range(rank)), rank) is not None

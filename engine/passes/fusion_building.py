@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from engine.emit.lanes import ITEM_BYTES
 from engine.ir import Computation, Instruction, Shape, TupleShape
 from engine.passes.fusible import is_elementwise, is_moving, is_scalar_constant, is_unit_reshape
 from engine.passes.groups import Group, Groups
@@ -101,7 +100,7 @@ class _Builder:
         if instruction in self.groups.of:
             return False
         if is_scalar_constant(instruction) or instruction.opcode == "iota":
-            return instruction.array_shape.element_type in ITEM_BYTES
+            return True
         if is_made_transposed(instruction, self.users):
             return False
         return is_moving(instruction) or (instruction.opcode == "convert" and is_elementwise(instruction))
