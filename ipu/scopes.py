@@ -1,13 +1,12 @@
 """Scoping contexts: the public names of `tensorflow.python.ipu.scopes` (Python API, 18.3).
 
-A function that runs on the IPU is one program whatever its scopes are, and host and device are one machine here.
-Scopes for the placement of operations set an attribute on them and change no result.
+A function that runs on the IPU is one program whatever its scopes are. Scopes for the placement of operations set an
+attribute on them and change no result; outside_compilation_scope has them executed by the host.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,9 @@ from tensorflow.core.framework import attr_value_pb2
 from engine.errors import ConfigurationError
 from engine.ir.attributes import PARTIALS_SCOPE
 from ipu._internal.compiler.traced_pipelines import note_ipus
+from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.config.system import device_named
+from ipu._internal.host_functions.outside import is_outside, outside
 from ipu._internal.names.namespace import public_names
 
 __all__ = [
@@ -35,13 +36,6 @@ __all__ = [
 FRONTEND_ATTRIBUTES, SHARD, JIT_SCOPE = "_XlaFrontendAttributes", "_XlaSharding", "_XlaScope"
 PARTIALS = {np.dtype(np.float16): "half", np.dtype(np.float32): "float"}
 Context = contextlib.AbstractContextManager[None]
-
-
-class _Outside(threading.local):
-    inside: bool = False
-
-
-_outside = _Outside()
 
 
 @contextlib.contextmanager
@@ -125,36 +119,33 @@ def ipu_shard(index: int | list[int]) -> Context:
     return _attributes({SHARD: attr_value_pb2.AttrValue(s=sharding.SerializeToString())})
 
 
-@contextlib.contextmanager
-def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
+def outside_compilation_scope(name: str = "outside") -> Context:
     """Provides a scope for placing operations on the host, outside the current compilation scope.
 
-    Host and device are one machine here, so the operations stay in the program, with the same results. Operations that
-    XLA cannot compile raise UnsupportedOperation inside this scope, too. The cost report counts the operations on the
-    tiles, like all others.
+    TensorFlow executes them on the host in the middle of a step, once in each execution, so operations that XLA cannot
+    compile may stand here. Afterwards their results can be used, numbers and booleans of static shape; they have
+    gradients where TensorFlow's operations do. Variables can be read. A use costs a call of the host, some 0.2 ms.
 
     Args:
         name: a name for the outside compilation scope.
 
     Raises:
         ValueError: entered outside of a function that is traced, or inside another such scope.
+        UnsupportedOperation: a variable is assigned inside the scope.
     """
     if tf.executing_eagerly():
         raise ConfigurationError(
             "Expected outside_compilation_scope inside a function that runs on the IPU. Received: a use outside of "
             "any, where everything runs on the host. Leave the scope out."
         )
-    if _outside.inside:
+    if is_outside():
         raise ConfigurationError(
             f"Expected outside_compilation_scope outside of another one. Received: the scope {name!r} inside one. "
             f"Leave it out."
         )
-    _outside.inside = True
-    try:
-        with tf.name_scope(name):
-            yield
-    finally:
-        _outside.inside = False
+    if tracing() and not in_symbolic_graph():
+        return outside(name)
+    return tf.name_scope(name)
 
 
 def partials_type(override_type: object) -> Context:

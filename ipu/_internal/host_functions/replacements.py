@@ -11,6 +11,7 @@ from tensorflow.python.ops import array_ops, gen_logging_ops, gen_string_ops, sc
 
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.host_functions.calls import declare_shape
+from ipu._internal.host_functions.outside import is_outside
 from ipu._internal.host_functions.printing import formatted, printed
 from ipu._internal.host_functions.python_functions import python_function
 
@@ -30,7 +31,7 @@ def _replace(module: ModuleType, name: str, replacement: Callable[..., Any]) -> 
 
     @wraps(original)
     def chosen(*args: Any, **kwargs: Any) -> Any:
-        if tracing() and not in_symbolic_graph():
+        if tracing() and not is_outside() and not in_symbolic_graph():
             return replacement(original, *args, **kwargs)
         return original(*args, **kwargs)
 

@@ -1,0 +1,86 @@
+"""outside_compilation_scope: TensorFlow executes on the host, in the middle of a step, what XLA may not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python import ipu
+
+from engine.errors import UnsupportedOperation
+
+X = tf.constant([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])
+outside = ipu.scopes.outside_compilation_scope
+
+
+def test_operations_without_a_kernel_of_xla_run(strategy: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """Text, prints and shapes that depend on values, in a loop; the device computes before and after."""
+
+    @tf.function(jit_compile=True)
+    def body(x: tf.Tensor) -> tf.Tensor:
+        def iteration(x: tf.Tensor) -> tf.Tensor:
+            y = x * 2
+            with outside("text"):
+                text = tf.strings.as_string(y, precision=1)
+                tf.print(text[0])
+                positive = tf.size(tf.boolean_mask(y, y > 0))
+                length = tf.cast(tf.reduce_sum(tf.strings.length(text)), tf.float32)
+            return y + tf.cast(positive, tf.float32) * length
+
+        return ipu.loops.repeat(2, iteration, [x])
+
+    expected = X.numpy()
+    texts = []
+    for _ in range(2):
+        y = expected * 2
+        texts.append(" ".join(f'"{v:.1f}"' for v in y[0]))
+        expected = y + (y > 0).sum() * sum(len(f"{v:.1f}") for v in y.reshape(-1))
+    np.testing.assert_array_equal(strategy.run(body, (X,)), expected)
+    assert capfd.readouterr().err == "".join(f"[{text}]\n" for text in texts)
+
+
+def test_results_have_gradients_and_variables_are_read(strategy: Any) -> None:
+    with strategy.scope():
+        w = tf.Variable([1.0, 2.0, 3.0])
+
+    @tf.function(jit_compile=True)
+    def body(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            with outside():
+                y = tf.sin(x) * w
+                two = tf.constant(2.0)
+            loss = tf.cond(tf.reduce_sum(y) > 100, lambda: 0.0, lambda: tf.reduce_sum(y * y * two))
+        return loss, *tape.gradient(loss, [x, w])
+
+    loss, by_x, by_w = strategy.run(body, (X,))
+    x, v = X.numpy(), np.array([1, 2, 3], np.float32)
+    np.testing.assert_allclose(loss, 2 * np.sum((np.sin(x) * v) ** 2), rtol=1e-5)
+    np.testing.assert_allclose(by_x, 4 * np.sin(x) * np.cos(x) * v**2, rtol=1e-5)
+    np.testing.assert_allclose(by_w, np.sum(4 * np.sin(x) ** 2 * v, axis=0), rtol=1e-5)
+
+
+def test_misuse(strategy: Any) -> None:
+    with strategy.scope():
+        w = tf.Variable(1.0)
+
+    @tf.function(jit_compile=True)
+    def assigns(x: tf.Tensor) -> tf.Tensor:
+        with outside("writer"):
+            w.assign(2.0)
+        return x
+
+    with pytest.raises(UnsupportedOperation, match="'writer' to read variables alone. Received: AssignVariableOp"):
+        strategy.run(assigns, (X,))
+
+    @tf.function(jit_compile=True)
+    def dynamic(x: tf.Tensor) -> tf.Tensor:
+        with outside():
+            y = tf.boolean_mask(x, x > 0)
+        return y + 1
+
+    with pytest.raises(UnsupportedOperation, match="static shape. Received: .*float32"):
+        strategy.run(dynamic, (X,))
+    assert float(w) == 1
