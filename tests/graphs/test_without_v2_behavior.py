@@ -18,6 +18,6 @@ sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *sys.argv[1:]]))
 @pytest.mark.slow
 def test_the_tests_of_graphs_without_v2_behavior() -> None:
     here = Path(__file__)
-    files = [str(path) for path in sorted(here.parent.glob("test_*.py")) if path != here]
+    files = [str(path) for path in sorted(here.parent.rglob("test_*.py")) if path != here]
     ended = subprocess.run([sys.executable, "-c", RUN, *files], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-3000:]

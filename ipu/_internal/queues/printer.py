@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
+
 from ipu._internal.queues.outfeed import OutfeedEndpoint, Rows
 
 DEPTH = 16
@@ -21,5 +23,10 @@ class Printer(OutfeedEndpoint):
 
     def _received(self, rows: Rows) -> None:
         for row in rows[0]:
-            sys.stderr.write(f"{self._title}: {row}\n")
-        sys.stderr.flush()
+            write(self._title, row)
+
+
+def write(title: str, row: np.ndarray) -> None:
+    """Writes an array to the standard error."""
+    sys.stderr.write(f"{title}: {row}\n")
+    sys.stderr.flush()
