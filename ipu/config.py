@@ -30,5 +30,4 @@ __all__ = [
     "get_ipu_config",
     "reset_ipu_configuration",
 ]
-
 __getattr__, __dir__ = public_names(__name__, __all__)

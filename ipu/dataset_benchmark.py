@@ -14,6 +14,7 @@ from engine.integers import checked_integer
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 def dataset_benchmark(
@@ -134,6 +135,3 @@ def _line(number: int, epoch: dict[str, float]) -> str:
         f"Epoch {number}: {epoch['elements_processed']} elements, {epoch['total_bytes_processed']} bytes in "
         f"{epoch['time_elapsed']:.3f} s: {epoch['elements_per_second']:.0f} elements/s, {epoch['bandwidth']:.3f} GB/s"
     )
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

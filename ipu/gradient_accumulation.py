@@ -4,5 +4,4 @@ from ipu._internal.names.namespace import public_names
 from ipu._internal.pipelining.options import GradientAccumulationReductionMethod
 
 __all__ = ["GradientAccumulationReductionMethod"]
-
 __getattr__, __dir__ = public_names(__name__, __all__)

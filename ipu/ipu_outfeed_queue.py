@@ -9,5 +9,4 @@ from ipu._internal.queues.outfeed_queue import (
 )
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "IPUOutfeedQueueIterator", "ScopedIPUOutfeedQueue"]
-
 __getattr__, __dir__ = public_names(__name__, __all__)

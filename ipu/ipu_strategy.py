@@ -25,6 +25,7 @@ from ipu._internal.serving.exported_functions import exported_function
 from ipu._internal.types import Function, Nest, Variable
 
 __all__ = ["IPUExtendedV1", "IPUStrategy", "IPUStrategyV1"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 _VARIABLE_ARGUMENTS = frozenset(inspect.signature(resource_variable_ops.ResourceVariable.__init__).parameters)
 
@@ -230,5 +231,3 @@ def _run_directly(fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 IPUStrategy = IPUStrategyV1
-
-__getattr__, __dir__ = public_names(__name__, __all__)

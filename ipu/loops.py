@@ -18,6 +18,7 @@ from ipu._internal.types import Nest, TensorLike
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 
 __all__ = ["repeat", "while_loop"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 @autograph.autograph_artifact
@@ -173,6 +174,3 @@ def _check(function: Callable[..., Any], inputs: int, infeed_queue: object, what
         f"Supplied loop {what} function cannot be called with the specified inputs. Received: {inputs} "
         f"inputs{from_infeed}{names}, but the loop {what} needs {requirement(function)}."
     )
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

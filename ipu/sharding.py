@@ -10,6 +10,7 @@ import tensorflow as tf
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["dependencies", "get_shard_from_colocation", "has_attr", "propagate_sharding"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 SHARD = "_XlaSharding"
 COLOCATED = b"loc:@"
@@ -60,6 +61,3 @@ def propagate_sharding(g: tf.Graph) -> None:
         if len(left) == len(pending):
             return
         pending = left
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

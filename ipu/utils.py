@@ -25,6 +25,7 @@ __all__ = [
     *config.__all__,
     *FUNCTIONS,
 ]
+__getattr__, __dir__ = public_names(__name__, __all__)
 # Older programs find the configuration here.
 globals().update(FUNCTIONS | {name: getattr(config, name) for name in config.__all__})
 
@@ -120,6 +121,3 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
         )
     categories = synthetic_data_categories()
     return categories is None or synthetic_data_category.value in categories
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

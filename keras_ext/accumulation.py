@@ -9,7 +9,8 @@ from engine.partition.accumulation import Accumulation
 from engine.partition.storage import Storage
 from ipu._internal.compiler.marks import AccumulatorType
 from ipu._internal.compiler.storage import checked_storage, placed
-from keras_ext.accumulation_options import ARGUMENTS, REDUCTION, REDUCTIONS, STEPS
+from ipu._internal.pipelining.options import REDUCTIONS
+from keras_ext.accumulation_options import ARGUMENTS, REDUCTION, STEPS
 from keras_ext.extension import option
 from keras_ext.pipelining.micro_batches import pipeline_accumulation
 from keras_ext.pipelining.options import pipelining_of

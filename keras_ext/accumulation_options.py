@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from engine.errors import ConfigurationError
-from engine.integers import checked_integer, is_integer
-from engine.partition.accumulation import Reduction
-from ipu._internal.compiler.marks import accumulator_element_type, is_function_of_variables
+from engine.integers import checked_integer
+from ipu._internal.compiler.marks import check_accumulator_type
 from ipu._internal.compiler.storage import checked_storage
-from keras_ext.extension import Extension, options_of
+from ipu._internal.pipelining.options import REDUCTIONS, checked_reduction
+from keras_ext.extension import Extension, check_names, options_of
 from keras_ext.replication import replicas_of
 from keras_ext.types import KerasModel, KerasOptimizer
 
@@ -18,8 +18,11 @@ logger = logging.getLogger("ipu")
 STEPS = "gradient_accumulation_steps_per_replica"
 REDUCTION = "gradient_accumulation_reduction_method"
 ARGUMENTS = "gradient_accumulation_optimizer_kwargs"
-REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
-SET_BY_KERAS = ("opt", "optimizer", "num_mini_batches", "experimental_normalize_gradients")
+SET_BY_KERAS = {
+    **dict.fromkeys(("opt", "optimizer"), "the optimizer is that of compile()"),
+    "num_mini_batches": f"the number of batches is {STEPS}",
+    "experimental_normalize_gradients": f"{REDUCTION}='mean' does the same",
+}
 ACCEPTED = ("dtype", "offload_weight_update_variables", "replicated_optimizer_state_sharding", "name")
 
 
@@ -76,44 +79,10 @@ def checked_steps(steps: object) -> int | None:
     return None if steps is None else checked_integer(STEPS, steps)
 
 
-def checked_reduction(method: object) -> Reduction:
-    """The reduction of a name in any case, a member of GradientAccumulationReductionMethod or its value.
-
-    Raises ConfigurationError for all else.
-    """
-    name = getattr(method, "name", method)
-    if is_integer(name) and 0 <= name < len(REDUCTIONS):
-        return REDUCTIONS[int(name)]
-    for reduction in REDUCTIONS:
-        if isinstance(name, str) and name.lower() == reduction:
-            return reduction
-    raise ConfigurationError(
-        f"Expected gradient_accumulation_reduction_method to be one of {', '.join(map(repr, REDUCTIONS))}. "
-        f"Received: {method!r}."
-    )
-
-
 def _check_arguments(arguments: dict[str, Any]) -> None:
-    for name in arguments:
-        if name in SET_BY_KERAS:
-            advice = (
-                "Use gradient_accumulation_reduction_method='mean' in its place"
-                if name == "experimental_normalize_gradients"
-                else f"Leave it out; the number of batches is {STEPS}"
-            )
-            raise ConfigurationError(
-                f"Expected arguments of GradientAccumulationOptimizerV2 other than {name!r}, which is set "
-                f"automatically. Received: {name}={arguments[name]!r}. {advice}."
-            )
-        if name not in ACCEPTED:
-            raise ConfigurationError(
-                f"Expected arguments of GradientAccumulationOptimizerV2: {', '.join(ACCEPTED)}. Received: {name!r}. "
-                f"Remove it."
-            )
+    check_names("GradientAccumulationOptimizerV2", arguments, ACCEPTED, SET_BY_KERAS)
     checked_storage(arguments)
-    dtype = arguments.get("dtype")
-    if dtype is not None and not is_function_of_variables(dtype):
-        accumulator_element_type(dtype)
+    check_accumulator_type(arguments.get("dtype"))
 
 
 def _is_keras_optimizer(optimizer: KerasOptimizer) -> bool:

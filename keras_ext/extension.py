@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MethodType
 from typing import Any, ClassVar
 
+from engine.errors import ConfigurationError
 from keras_ext.frameworks.common import serves
 from keras_ext.types import KerasModel
 
@@ -47,6 +48,23 @@ def options_of(model: KerasModel) -> dict[str, Any]:
 def option(model: KerasModel, name: str, default: Any = None) -> Any:
     """One of the model's options; `default` where it is not set."""
     return vars(model).get("_ipu_options", {}).get(name, default)
+
+
+def check_names(of: str, received: Mapping[str, Any], allowed: Collection[str], filled_in: Mapping[str, str]) -> None:
+    """Raises ConfigurationError for names among the arguments `of` a function that it lacks, or that Keras sets itself.
+
+    `filled_in` has the latter, with what to do in their place.
+    """
+    for name, value in received.items():
+        if name in filled_in:
+            raise ConfigurationError(
+                f"Expected arguments of {of} other than {name!r}, which Keras sets itself. Received: {name}={value!r}. "
+                f"Leave it out: {filled_in[name]}."
+            )
+        if name not in allowed:
+            raise ConfigurationError(
+                f"Expected arguments of {of}: {', '.join(sorted(allowed))}. Received: {name!r}. Remove it."
+            )
 
 
 def public_methods(kind: type) -> dict[str, Callable[..., Any]]:

@@ -8,7 +8,7 @@ from engine.errors import ConfigurationError
 from engine.integers import checked_integer, is_integer
 from ipu._internal.config.deprecation import warn_of_arguments
 from ipu._internal.queues import deprecated_arguments
-from keras_ext.extension import Extension, option, options_of
+from keras_ext.extension import Extension, check_names, option, options_of
 from keras_ext.types import KerasModel
 
 INFEED, OUTFEED = "infeed_kwargs", "outfeed_kwargs"
@@ -19,8 +19,8 @@ DEFAULT_PREFETCH_DEPTH = 3
 IGNORED = ("feed_name", "replication_factor")
 INFEED_ARGUMENTS = ("prefetch_depth", "optimise_latency", "device_ordinal", "data_to_prefetch", *IGNORED)
 OUTFEED_ARGUMENTS = ("buffer_depth", "optimise_latency", "io_batch_size", *IGNORED)
-INFEED_SET_BY_KERAS = ("dataset", "infeed_spec", "element_spec")
-OUTFEED_SET_BY_KERAS = ("outfeed_mode", "device_ordinal")
+INFEED_SET_BY_KERAS = dict.fromkeys(("dataset", "infeed_spec", "element_spec"), "the data are those of the run")
+OUTFEED_SET_BY_KERAS = dict.fromkeys(("outfeed_mode", "device_ordinal"), "results go to callbacks and to the caller")
 
 
 class QueueOptions(Extension):
@@ -36,7 +36,7 @@ class QueueOptions(Extension):
         `device_ordinal` must be that of the model's strategy.
         Raises ConfigurationError, a ValueError, for arguments that IPUInfeedQueue lacks or that Keras fills in.
         """
-        _check_names(kwargs, INFEED_ARGUMENTS, INFEED_SET_BY_KERAS, "IPUInfeedQueue")
+        check_names("IPUInfeedQueue", kwargs, INFEED_ARGUMENTS, INFEED_SET_BY_KERAS)
         _check_number(kwargs, "prefetch_depth", 0, MAXIMAL_DEPTH)
         _check_number(kwargs, "device_ordinal", 0, None)
         _check_device(kwargs, self.distribute_strategy)
@@ -51,7 +51,7 @@ class QueueOptions(Extension):
         except for a callback that reads a variable, and so waits for the engine.
         Raises ConfigurationError, a ValueError, for arguments that IPUOutfeedQueue lacks or that Keras fills in.
         """
-        _check_names(kwargs, OUTFEED_ARGUMENTS, OUTFEED_SET_BY_KERAS, "IPUOutfeedQueue")
+        check_names("IPUOutfeedQueue", kwargs, OUTFEED_ARGUMENTS, OUTFEED_SET_BY_KERAS)
         _check_number(kwargs, "buffer_depth", 1, MAXIMAL_DEPTH)
         _check_flag(kwargs, "optimise_latency")
         warn_of_arguments("set_outfeed_queue_options", kwargs, deprecated_arguments.OUTFEED)
@@ -67,19 +67,6 @@ def prefetch_depth(model: KerasModel) -> int | None:
 def buffer_depth(model: KerasModel) -> int | None:
     """The number of steps whose results may wait for callbacks; None (not set) means all of an execution."""
     return option(model, OUTFEED, {}).get("buffer_depth")
-
-
-def _check_names(received: dict[str, Any], allowed: tuple[str, ...], filled_in: tuple[str, ...], queue: str) -> None:
-    for name in received:
-        if name in filled_in:
-            raise ConfigurationError(
-                f"Expected options of {queue} other than {name!r}, which Keras sets itself. Received: "
-                f"{name}={received[name]!r}. Leave it out; the options are {', '.join(allowed)}."
-            )
-        if name not in allowed:
-            raise ConfigurationError(
-                f"Expected options of {queue}: {', '.join(allowed)}. Received: {name!r}. Remove it."
-            )
 
 
 def _check_device(arguments: dict[str, Any], strategy: object) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +17,7 @@ from ipu._internal.serving.export_step import Export, export_step
 from ipu._internal.serving.manifest import PipelineManifest
 from ipu._internal.serving.served_functions import Step
 from keras_ext.extension import Extension
+from keras_ext.pipelining.graphs import is_shape
 from keras_ext.pipelining.micro_batches import check_pipeline_count
 from keras_ext.pipelining.options import pipelining_of
 from keras_ext.pipelining.traced_step import in_stages
@@ -54,22 +54,13 @@ class ServingExport(Extension):
         that is not empty and for names and steps that do not fit; StepCountError, also one, for a number of
         iterations that is illegal for the schedule; UnsupportedOperation for operations that an IPU cannot run.
         """
+        arguments = dict(locals())
         check_directory(export_dir, purge_export_dir)
         structure, specs = model_inputs(self, batch_size)
         iterations = _steps_per_execution(self)
-        return export_step(
-            Export(
-                Step(_predicting(self, structure), specs, f"model {self.name!r}", self),
-                export_dir,
-                iterations,
-                output_names,
-                preprocessing_step,
-                preprocessing_step_signature,
-                postprocessing_step,
-                postprocessing_step_signature,
-                _pipeline(self, iterations),
-            )
-        )
+        step = Step(_predicting(self, structure), specs, f"model {self.name!r}", self)
+        pipeline = _pipeline(self, iterations)
+        return export_step(Export.of(arguments, step=step, iterations=iterations, pipeline=pipeline))
 
 
 def model_inputs(model: KerasModel, batch_size: int | None) -> tuple[Any, tuple[tf.TensorSpec, ...]]:
@@ -128,15 +119,11 @@ def _build_shapes(model: KerasModel) -> Any:
 
 
 def _specs_of_shapes(shapes: Nest, dtype: str) -> Any:
-    if isinstance(shapes, tf.TensorShape) or _is_shape(shapes):
+    if isinstance(shapes, tf.TensorShape) or is_shape(shapes):
         return tf.TensorSpec(shapes, dtype)
     if isinstance(shapes, dict):
         return {name: _specs_of_shapes(shape, dtype) for name, shape in shapes.items()}
     return [_specs_of_shapes(shape, dtype) for shape in shapes]
-
-
-def _is_shape(value: object) -> bool:
-    return isinstance(value, tuple | list) and all(size is None or isinstance(size, Integral) for size in value)
 
 
 def _with_batch(model: KerasModel, spec: tf.TensorSpec, name: str, batch_size: int | None) -> tf.TensorSpec:

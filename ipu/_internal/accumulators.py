@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
+from engine.partition.accumulation import Reduction
 from ipu._internal.compiler.marks import is_function_of_variables
-from ipu._internal.pipelining.options import GradientAccumulationReductionMethod as Method
 from ipu._internal.types import TensorLike, Variable
 
 AccumulatorType: TypeAlias = tf.DType | Callable[[Any], Any] | None
@@ -18,8 +18,8 @@ AccumulatorType: TypeAlias = tf.DType | Callable[[Any], Any] | None
 class Accumulators:
     """A sum for each variable, of the gradients since the last update, and the number of batches in it."""
 
-    def __init__(self, batches: int, dtype: AccumulatorType, method: Method, name: str) -> None:
-        self._batches, self._dtype, self._method, self._name = batches, dtype, method, name
+    def __init__(self, batches: int, dtype: AccumulatorType, reduction: Reduction, name: str) -> None:
+        self._batches, self._dtype, self._reduction, self._name = batches, dtype, reduction, name
         self._sums: dict[Any, Any] = {}
         self._count: Any = None
 
@@ -46,10 +46,10 @@ class Accumulators:
         """Adds `gradient` to the sum of `variable`, in the sum's dtype; `count` of 0 restarts the sum. Returns it."""
         total = self._sums[variable.ref()]
         gradient = tf.cast(tf.convert_to_tensor(gradient), total.dtype)
-        if self._method is Method.MEAN:
+        if self._reduction == "mean":
             gradient = gradient / tf.cast(self._batches, total.dtype)
         so_far = total.read_value()
-        if self._method is Method.RUNNING_MEAN:
+        if self._reduction == "running_mean":
             number = tf.cast(count + 1, tf.float32)
             so_far = so_far * tf.cast((number - 1) / number, total.dtype)
             gradient = gradient / tf.cast(number, total.dtype)

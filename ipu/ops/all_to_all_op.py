@@ -9,6 +9,7 @@ from ipu._internal.names.namespace import public_names
 from ipu._internal.types import TensorLike
 
 __all__ = ["all_gather", "all_to_all"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 def all_gather(x: TensorLike, replication_factor: int, name: str | None = None) -> tf.Tensor:
@@ -52,6 +53,3 @@ def all_to_all(
         TypeError: `x` is not numeric.
     """
     return collectives.all_to_all(x, split_dimension, concat_dimension, replication_factor, name)
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

@@ -17,6 +17,7 @@ from ipu._internal.compiler.program import build_executable
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["experimental_application_compile_op"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 def experimental_application_compile_op(
@@ -62,6 +63,3 @@ def experimental_application_compile_op(
         write_executable(os.fspath(output_path), file)
     with tf.init_scope():
         return tf.constant(os.fspath(output_path), name=name)
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

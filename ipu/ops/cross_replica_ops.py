@@ -11,6 +11,7 @@ from ipu._internal.names.namespace import public_names
 from ipu._internal.types import Nest, TensorLike
 
 __all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 def cross_replica_sum(x: TensorLike, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
@@ -59,6 +60,3 @@ def assume_equal_across_replicas(tensors: Nest, inplace: bool = False) -> Any:
         ValueError: called outside of a function that runs on the IPU.
     """
     return tf.nest.map_structure(collectives.assume_equal, tensors)
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

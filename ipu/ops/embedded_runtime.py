@@ -22,6 +22,7 @@ __all__ = [
     "embedded_runtime_start_and_call",
     "embedded_runtime_stop",
 ]
+__getattr__, __dir__ = public_names(__name__, __all__)
 DTYPES = (tf.int8, tf.uint8, tf.int32, tf.float16, tf.float32)
 Inputs = Sequence[Any] | Mapping[str, Any]
 
@@ -150,6 +151,3 @@ def _spec(info: TensorInfo) -> tf.TensorSpec:
 
 def _value(value: TensorLike) -> Any:
     return np.asarray(value) if isinstance(value, tf.Tensor | tf.Variable) else value
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

@@ -17,6 +17,7 @@ from ipu._internal.queues.printer import Printer, write
 from ipu._internal.types import TensorLike
 
 __all__ = ["get_current_iteration_counter", "print_tensor"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 @autograph.autograph_artifact
@@ -78,6 +79,3 @@ def get_current_iteration_counter() -> tf.Tensor:
             "Received: a call outside of any."
         )
     return tf.identity(counter)
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

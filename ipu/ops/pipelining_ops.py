@@ -34,6 +34,7 @@ __all__ = [
     "pipeline",
     "recomputation_checkpoint",
 ]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 class OptimizerFunctionOutput:
@@ -220,6 +221,3 @@ def recomputation_checkpoint(tensors: Nest, name: str | None = None) -> Any:
     """
     with tf.name_scope(name or "recomputation_checkpoint"):
         return tf.nest.map_structure(checkpointed if tracing() else tf.identity, tensors)
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

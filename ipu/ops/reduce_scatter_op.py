@@ -13,6 +13,7 @@ from ipu._internal.names.namespace import public_names
 from ipu._internal.types import TensorLike
 
 __all__ = ["reduce_scatter"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 PREFIX = "COLLECTIVE_OP_"
 
 
@@ -48,6 +49,3 @@ def reduce_scatter(
     if isinstance(x, list | tuple) and any(tf.is_tensor(each) for each in x):
         return [collectives.reduce_scatter(each, replication_factor, operation, name) for each in x]
     return collectives.reduce_scatter(x, replication_factor, operation, name)
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

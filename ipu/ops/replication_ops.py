@@ -8,6 +8,7 @@ from ipu._internal.compiler import collectives
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["replication_index"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 def replication_index(name: str | None = None) -> tf.Tensor:
@@ -23,6 +24,3 @@ def replication_index(name: str | None = None) -> tf.Tensor:
         ValueError: called outside of a function that runs on the IPU.
     """
     return collectives.replica_index(name)
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

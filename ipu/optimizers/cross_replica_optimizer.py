@@ -12,6 +12,7 @@ from ipu._internal.names.namespace import public_names
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 
 __all__ = ["CrossReplicaOptimizer"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 class CrossReplicaOptimizer(IpuOptimizer):
@@ -38,6 +39,3 @@ class CrossReplicaOptimizer(IpuOptimizer):
         averaged = [(None if g is None else cross_replica_mean(g, name=self._name), v) for g, v in grads_and_vars]
         with already_reduced():
             return self._opt.apply_gradients(averaged, global_step=global_step, name=name)
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

@@ -6,7 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from engine.errors import ConfigurationError
 from engine.integers import checked_integer
 from engine.partition.storage import Storage
 from ipu._internal.accumulators import Accumulators, AccumulatorType
@@ -14,6 +13,7 @@ from ipu._internal.compiler.accumulation_iterations import accumulation_iteratio
 from ipu._internal.compiler.optimizer_state import note_optimizer_state
 from ipu._internal.compiler.storage import OFFLOADS_STATE, SHARDS_STATE, checked_storage
 from ipu._internal.names.namespace import public_names
+from ipu._internal.pipelining.options import checked_reduction
 from ipu._internal.types import Optimizer
 from ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
@@ -25,6 +25,7 @@ __all__ = [
     "GradientAccumulationOptimizer",
     "GradientAccumulationOptimizerV2",
 ]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 ADDITIVE = (tf.compat.v1.train.GradientDescentOptimizer, tf.compat.v1.train.MomentumOptimizer)
 """Optimizers for which gradients of zero between updates are legal; they are skipped there."""
@@ -49,7 +50,8 @@ class _Accumulating(IpuOptimizer):
         super().__init__(CrossReplicaOptimizer(opt) if self._averages else opt, name)
         self._storage = storage
         self._num_mini_batches = checked_integer("num_mini_batches", num_mini_batches)
-        self._accumulators = Accumulators(num_mini_batches, dtype, _method_of(reduction_method), self._name)
+        reduction = checked_reduction(reduction_method)
+        self._accumulators = Accumulators(self._num_mini_batches, dtype, reduction, self._name)
 
     def apply_gradients(
         self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
@@ -198,18 +200,3 @@ def _innermost(optimizer: Optimizer) -> Any:
     while isinstance(optimizer, IpuOptimizer):
         optimizer = optimizer._opt
     return optimizer
-
-
-def _method_of(method: object) -> GradientAccumulationReductionMethod:
-    if isinstance(method, GradientAccumulationReductionMethod):
-        return method
-    names = GradientAccumulationReductionMethod.__members__
-    if isinstance(method, str) and method.upper() in names:
-        return names[method.upper()]
-    raise ConfigurationError(
-        f"Expected reduction_method to be a GradientAccumulationReductionMethod or one of "
-        f"{', '.join(name.lower() for name in names)}. Received: {method!r}. Nearest: 'sum'."
-    )
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

@@ -12,6 +12,7 @@ from ipu._internal.names.namespace import public_names
 from ipu._internal.types import TensorLike, Variable
 
 __all__ = ["IpuOptimizer"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 Pairs = Iterable[tuple[Any, Any]]
 """(gradient, variable); a gradient may be None."""
@@ -72,6 +73,3 @@ class IpuOptimizer(tf.compat.v1.train.Optimizer):
     def variables(self) -> list[Any]:
         """The variables of the wrapped optimizer."""
         return self._opt.variables()
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

@@ -11,6 +11,7 @@ from ipu._internal.names.namespace import public_names
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 
 __all__ = ["MapGradientOptimizer"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 Mapping = Callable[[Any, Any], Any]
 
@@ -60,6 +61,3 @@ class MapGradientOptimizerInvertedChaining(_Mapped):
     ) -> Any:
         """Applies the modified gradients with the wrapped optimizer; returns an operation."""
         return self._opt.apply_gradients(self._mapped(grads_and_vars), global_step=global_step, name=name)
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

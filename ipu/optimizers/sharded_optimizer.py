@@ -13,6 +13,7 @@ from ipu._internal.types import TensorLike, Variable
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 
 __all__ = ["ShardedOptimizer"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 class ShardedOptimizer(IpuOptimizer):
@@ -54,6 +55,3 @@ class ShardedOptimizer(IpuOptimizer):
     def _propagate() -> None:
         if not tf.executing_eagerly():
             sharding.propagate_sharding(tf.compat.v1.get_default_graph())
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

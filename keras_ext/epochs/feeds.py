@@ -47,9 +47,9 @@ class FeedIterator(ABC):
     def __iter__(self) -> Iterator[Any]:
         return self
 
-    @abstractmethod
     def __next__(self) -> Any:
         """The next batch, nested as the data are; StopIteration at the end."""
+        return self.take(1)[0].first()
 
     @abstractmethod
     def take(self, limit: int) -> list[BatchSource]:

@@ -42,9 +42,6 @@ class ReadAheadIterator(FeedIterator):
         self._group: _Group | None = None
         self._closed = False
 
-    def __next__(self) -> Any:
-        return self.take(1)[0].first()
-
     def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left.
 

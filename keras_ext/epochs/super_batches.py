@@ -70,9 +70,6 @@ class SuperBatchIterator(FeedIterator):
         self._source = source
         self._ready: deque[BatchSource] = deque()
 
-    def __next__(self) -> Any:
-        return self.take(1)[0].first()
-
     def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left."""
         taken: list[BatchSource] = []

@@ -14,10 +14,8 @@ __all__ = [
     "FunctionalLayerPipelineStageAssignment",
     "FunctionalNestedModelPipelineStageAssignment",
 ]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 class FunctionalExtension(ModelExtension):
     """The methods of functional models created inside an IPUStrategy, which are its instances (Keras API, 25.1)."""
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

@@ -17,6 +17,7 @@ from keras_ext.queue_options import QueueOptions
 from keras_ext.serving import ServingExport
 
 __all__ = ["ModelExtension", "ModelLayerPipelineStageAssignment", "ModelNestedModelPipelineStageAssignment"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 class ModelExtension(
@@ -33,6 +34,3 @@ class ModelExtension(
 
     Each base class is one group of options.
     """
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

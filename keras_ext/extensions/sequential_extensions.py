@@ -14,10 +14,8 @@ __all__ = [
     "SequentialLayerPipelineStageAssignment",
     "SequentialNestedModelPipelineStageAssignment",
 ]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 class SequentialExtension(ModelExtension):
     """The methods of `Sequential` models created inside an IPUStrategy, which are its instances (Keras API, 25.1)."""
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)

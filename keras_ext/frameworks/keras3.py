@@ -14,6 +14,7 @@ from keras.src import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.callbacks.callback_list import CallbackList
 from keras.src.callbacks.tensorboard import TensorBoard
+from keras.src.models import cloning
 from keras.src.models.functional import Functional
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers import trainer as base_trainer
@@ -41,7 +42,6 @@ from keras_ext.frameworks.common import KerasFunction, plain_outside, serves, wi
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.keras3_building import building_batch
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
-from keras_ext.frameworks.keras3_saving import keep_options
 from keras_ext.frameworks.whole_updates import applying_lists, applying_pairs, once, wrap_overrides
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
@@ -218,7 +218,8 @@ def install() -> None:
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
     BaseOptimizer.apply = once(applying_lists(_optimizer_variables, ("update_step",))(BaseOptimizer.apply))
     kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}
-    keep_options(ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values())))
+    keeper = ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values()))
+    keeper.wrap(keras.Sequential, Functional, keras.Model, cloning)
     # At the end of a batch, Keras runs callbacks that allow it in several threads.
     step_callbacks.install(CallbackList, direct="_")
     progress_bars.install(Progbar)

@@ -19,7 +19,7 @@ from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.common import serves
 from keras_ext.pipelining import graphs
 from keras_ext.pipelining.assigned import may_have_stages
-from keras_ext.pipelining.graphs import FrameworkGraphs, Stages, is_shape, replaced
+from keras_ext.pipelining.graphs import Graphs, Stages, replaced
 from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
 from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
@@ -29,36 +29,34 @@ from keras_ext.wrapping import Original, wrap
 _CALLED = "_ipu_built_by_call"
 
 
-class Keras3Graphs(FrameworkGraphs):
-    """The graphs of Keras 3 models; a node's operation is a layer, or one of `keras.ops`."""
+class Keras3Graphs(Graphs):
+    """The graphs of Keras 3 models."""
+
+    TAKES_TRAINING = "_call_has_training_arg"
 
     def graph(self, model: Model) -> Any:
-        """The graph of a sequential or functional model; None before it is built."""
         return model._functional if isinstance(model, Sequential) else model
 
     def build(self, model: Model, inputs: Nest) -> None:
-        """Builds a sequential model for a tensor or spec, if it is not built."""
         if model._functional is None and hasattr(inputs, "shape"):
             model.build(tuple(inputs.shape))
 
-    def trace(self, model: Model, inputs: Nest, training: bool | None) -> Any:
-        """The graph of `call` of a subclass for `inputs`."""
-        symbols = _symbols(inputs)
-        named = {"training": training} if model._call_has_training_arg and training is not None else {}
-        return Functional(symbols, type(model).call(model, symbols, **named))
+    def symbol(self, value: Tensor | tuple[int | None, ...]) -> Any:
+        if isinstance(value, tuple):
+            return keras.Input(batch_shape=value)
+        if isinstance(value, keras.KerasTensor) and hasattr(value, "_keras_history"):
+            return value
+        dtype = value.dtype if isinstance(value.dtype, str) else value.dtype.name
+        return keras.Input(batch_shape=tuple(value.shape), dtype=dtype)
 
     def operation(self, node: Node) -> Any:
-        """The layer that a node calls."""
         return node.operation
 
     def inputs(self, node: Node) -> Any:
-        """The first argument with which a node calls its layer."""
         return next(iter((*node.arguments.args, *node.arguments.kwargs.values())))
 
     @contextlib.contextmanager
     def running(self, graph: Functional, stages: Stages) -> Iterator[None]:
-        """Within, each call of `graph` in a traced step is in the name scope of its stage."""
-
         def run(
             inputs: Nest, operation_fn: Callable[[Any], Any] = lambda op: op, call_fn: Callable[..., Any] | None = None
         ) -> Any:
@@ -80,24 +78,6 @@ def _executed(graph: Functional) -> Iterator[Any]:
     """The nodes in the order in which Keras calls their operations."""
     for depth in sorted(graph._nodes_by_depth, reverse=True):
         yield from (node for node in graph._nodes_by_depth[depth] if node.operation and not node.is_input)
-
-
-def _symbols(inputs: Nest) -> Any:
-    """`keras.Input`s for nested tensors, specs, Inputs or shapes with their batch axis."""
-    if is_shape(inputs):
-        return keras.Input(batch_shape=tuple(inputs))
-    if isinstance(inputs, keras.KerasTensor):
-        return inputs if hasattr(inputs, "_keras_history") else _input_like(inputs)
-    if isinstance(inputs, dict):
-        return {name: _symbols(value) for name, value in inputs.items()}
-    if isinstance(inputs, list | tuple):
-        return type(inputs)(_symbols(value) for value in inputs)
-    return _input_like(inputs)
-
-
-def _input_like(value: Tensor) -> Any:
-    dtype = value.dtype if isinstance(value.dtype, str) else value.dtype.name
-    return keras.Input(batch_shape=tuple(value.shape), dtype=dtype)
 
 
 def install() -> None:

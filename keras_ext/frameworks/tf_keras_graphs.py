@@ -19,44 +19,41 @@ from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.common import serves
 from keras_ext.pipelining import graphs
 from keras_ext.pipelining.assigned import may_have_stages
-from keras_ext.pipelining.graphs import FrameworkGraphs, Stages, Where, is_shape, replaced
+from keras_ext.pipelining.graphs import Graphs, Stages, Where, replaced
 from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
 from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
-from keras_ext.types import Nest
+from keras_ext.types import Nest, Tensor
 from keras_ext.wrapping import Original, wrap
 
 
-class TFKerasGraphs(FrameworkGraphs):
+class TFKerasGraphs(Graphs):
     """The graphs of tf_keras models; operations of TensorFlow are layers of their own in them."""
 
+    TAKES_TRAINING = "_expects_training_arg"
+
     def graph(self, model: Model) -> Any:
-        """The graph of a sequential or functional model; None before it is built."""
         return model if not isinstance(model, Sequential) or model._graph_initialized else None
 
     def build(self, model: Model, inputs: Nest) -> None:
-        """Builds a sequential model for a tensor or spec, if it is not built."""
         if not model._graph_initialized and hasattr(inputs, "shape"):
             model._build_graph_network_for_inferred_shape(inputs.shape, inputs.dtype)
 
-    def trace(self, model: Model, inputs: Nest, training: bool | None) -> Any:
-        """The graph of `call` of a subclass for `inputs`."""
-        symbols = _symbols(inputs)
-        named = {"training": training} if model._expects_training_arg and training is not None else {}
-        return Functional(symbols, type(model).call(model, symbols, **named))
+    def symbol(self, value: Tensor | tuple[int | None, ...]) -> Any:
+        if isinstance(value, tuple):
+            return tf_keras.Input(batch_shape=value)
+        if isinstance(value, KerasTensor):
+            return value
+        return tf_keras.Input(batch_shape=tuple(value.shape), dtype=value.dtype)
 
     def operation(self, node: Node) -> Any:
-        """The layer that a node calls."""
         return node.layer
 
     def inputs(self, node: Node) -> Any:
-        """The first argument with which a node calls its layer."""
         return next(iter((*node.call_args, *node.call_kwargs.values())))
 
     @contextlib.contextmanager
     def running(self, graph: Functional, stages: Stages) -> Iterator[None]:
-        """Within, each call of `graph` in a traced step is in the name scope of its stage."""
-
         def run(inputs: Nest, training: bool | None = None, mask: Nest = None) -> Any:
             if not tracing():
                 return Functional._run_internal_graph(graph, inputs, training=training, mask=mask)
@@ -79,19 +76,6 @@ def _layers_in(scopes: StageScopes, stages: Mapping[int, Where], graph: Function
     finally:
         for node, layer in zip(nodes, layers, strict=True):
             node.layer = layer
-
-
-def _symbols(inputs: Nest) -> Any:
-    """`Input`s for nested tensors, specs, Inputs or shapes with their batch axis."""
-    if isinstance(inputs, tf.TensorShape) or is_shape(inputs):
-        return tf_keras.Input(batch_shape=tuple(inputs))
-    if isinstance(inputs, KerasTensor):
-        return inputs
-    if isinstance(inputs, dict):
-        return {name: _symbols(value) for name, value in inputs.items()}
-    if isinstance(inputs, list | tuple):
-        return type(inputs)(_symbols(value) for value in inputs)
-    return tf_keras.Input(batch_shape=tuple(inputs.shape), dtype=inputs.dtype)
 
 
 def install() -> None:

@@ -11,14 +11,12 @@ from keras_ext.types import KerasLayer, KerasModel, KerasNode
 class StageAssignment:
     """Base of the assignments of all kinds of models."""
 
-    def __init__(self, layer: KerasLayer, pipeline_stage: int | None) -> None:
+    is_nested_model = False
+    """Whether the assignment is one of a nested model, with assignments of its layers."""
+
+    def __init__(self, layer: KerasLayer, pipeline_stage: int | None = None) -> None:
         self._layer = layer
         self.pipeline_stage = pipeline_stage
-
-    @property
-    def is_nested_model(self) -> bool:
-        """Whether the assignment is one of a nested model, with assignments of its layers."""
-        return False
 
     @property
     def layer(self) -> Any:
@@ -42,9 +40,6 @@ class SequentialLayerPipelineStageAssignment(StageAssignment):
         layer: the layer.
         pipeline_stage: the number of the stage, from 0; None for no stage.
     """
-
-    def __init__(self, layer: KerasLayer, pipeline_stage: int | None = None) -> None:
-        super().__init__(layer, pipeline_stage)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layer={self.layer.name!r}, pipeline_stage={self.pipeline_stage})"
@@ -104,12 +99,8 @@ class NestedModelPipelineStageAssignment(StageAssignment):
     `pipeline_stage` is that of all of them, None if they differ.
     """
 
+    is_nested_model = True
     pipeline_stage_assignments: list[Any]
-
-    @property
-    def is_nested_model(self) -> bool:
-        """Whether the assignment is one of a nested model, with assignments of its layers."""
-        return True
 
     @property
     def nested_model(self) -> Any:

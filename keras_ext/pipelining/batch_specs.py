@@ -28,7 +28,7 @@ def batch_specs(model: KerasModel, x: Nest, y: Nest, batch_size: int | None, tra
         spec = x.element_spec if isinstance(x.element_spec, tuple) else (x.element_spec,)
         x, y = spec[0], spec[1] if len(spec) > 1 else y
     batch_size = None if batch_size is None else checked_integer("batch_size", batch_size)
-    given = None if x is None else _specs(x, batch_size)
+    given = None if x is None else specs_of(x, batch_size)
     if given is not None:
         _build(model, given)
     graph = model_graph(model)
@@ -38,10 +38,10 @@ def batch_specs(model: KerasModel, x: Nest, y: Nest, batch_size: int | None, tra
             "inputs. Call build() on it, begin it with an Input, or give x."
         )
     size = batch_size or _rows(given) or _rows(graph.inputs) or BATCH_SIZE
-    inputs = _specs(graph.input if given is None else given, size)
+    inputs = specs_of(graph.input if given is None else given, size)
     if not training:
         return (inputs,)
-    return inputs, _specs(_targets(model, graph) if y is None else y, size)
+    return inputs, specs_of(_targets(model, graph) if y is None else y, size)
 
 
 def _build(model: KerasModel, inputs: Nest) -> None:
@@ -53,8 +53,8 @@ def _build(model: KerasModel, inputs: Nest) -> None:
         trace_subclass(model, inputs)
 
 
-def _specs(structure: Nest, batch_size: int | None) -> Any:
-    """Specs of one batch of arrays; in symbols and specs an unknown first size becomes the batch size."""
+def specs_of(structure: Nest, batch_size: int | None) -> Any:
+    """Specs of one batch of nested arrays; in symbols and specs an unknown first size becomes the batch size."""
     return tf.nest.map_structure(lambda leaf: _spec(leaf, batch_size), structure)
 
 

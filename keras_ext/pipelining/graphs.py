@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeGuard
+from numbers import Integral
+from typing import Any, ClassVar, Literal, TypeGuard
 
 import tensorflow as tf
 
 from keras_ext.pipelining.assignments import inbound_layers
-from keras_ext.types import KerasLayer, KerasModel, KerasNode, Nest
+from keras_ext.types import KerasLayer, KerasModel, KerasNode, Nest, Tensor
 
 Kind = Literal["sequential", "functional", "subclass"]
 Where = int | Callable[[], AbstractContextManager[None]]
@@ -19,39 +21,14 @@ Stages = Callable[[Any], Mapping[int, Where]]
 """Function from a graph to the `Where` of each of its nodes, by the node's id."""
 
 
-class Graphs(Protocol):
-    """The interface of a file in `frameworks` to the graphs of its models. A graph is a functional model of Keras."""
+class Graphs(ABC):
+    """The graphs of a framework's models, given its classes of sequential and functional ones.
 
-    def kind(self, model: KerasModel) -> Kind:
-        """The kind of a model."""
+    A graph is a functional model of Keras.
+    """
 
-    def overrides_call(self, model: KerasModel) -> bool:
-        """Whether the class of a sequential or functional model has a `call` of its own."""
-
-    def graph(self, model: KerasModel) -> Any:
-        """The graph of a sequential or functional model; None before it is built."""
-
-    def build(self, model: KerasModel, inputs: Nest) -> None:
-        """Builds a sequential model for `inputs` (tensors or specs), if it is not built."""
-
-    def trace(self, model: KerasModel, inputs: Nest, training: bool | None) -> Any:
-        """The graph of `call` of a subclass for `inputs`, nested tensors, specs or shapes."""
-
-    def operation(self, node: KerasNode) -> Any:
-        """The layer that a node calls."""
-
-    def inputs(self, node: KerasNode) -> Any:
-        """The first argument, nested symbolic tensors, with which a node calls its layer."""
-
-    def running(self, graph: KerasModel, stages: Stages) -> AbstractContextManager[None]:
-        """Within, each call of `graph` in a traced step is in the name scope of its stage."""
-
-    def run(self, graph: KerasModel, inputs: Nest, training: bool | None, mask: Nest) -> Any:
-        """The graph's outputs for `inputs`."""
-
-
-class FrameworkGraphs:
-    """Code shared by the graphs of both Keras, given the classes of sequential and functional models."""
+    TAKES_TRAINING: ClassVar[str]
+    """The attribute of a model that tells whether its `call` takes `training`."""
 
     def __init__(self, sequential: Any, functional: Any) -> None:
         self._sequential, self._functional = sequential, functional
@@ -66,6 +43,45 @@ class FrameworkGraphs:
         """Whether the class of a sequential or functional model has a `call` of its own."""
         return type(model).call not in (self._sequential.call, self._functional.call)
 
+    @abstractmethod
+    def graph(self, model: KerasModel) -> Any:
+        """The graph of a sequential or functional model; None before it is built."""
+
+    @abstractmethod
+    def build(self, model: KerasModel, inputs: Nest) -> None:
+        """Builds a sequential model for `inputs` (a tensor or spec), if it is not built."""
+
+    def trace(self, model: KerasModel, inputs: Nest, training: bool | None) -> Any:
+        """The graph of `call` of a subclass for `inputs`, nested tensors, specs, `Input`s or shapes."""
+        symbols = self._symbols(inputs)
+        named = {"training": training} if getattr(model, self.TAKES_TRAINING) and training is not None else {}
+        return self._functional(symbols, type(model).call(model, symbols, **named))
+
+    def _symbols(self, inputs: Nest) -> Any:
+        if isinstance(inputs, tf.TensorShape) or is_shape(inputs):
+            return self.symbol(tuple(inputs))
+        if isinstance(inputs, dict):
+            return {name: self._symbols(value) for name, value in inputs.items()}
+        if isinstance(inputs, list | tuple):
+            return type(inputs)(self._symbols(value) for value in inputs)
+        return self.symbol(inputs)
+
+    @abstractmethod
+    def symbol(self, value: Tensor | tuple[int | None, ...]) -> Any:
+        """Keras' `Input` like a tensor or spec, or of a shape with its batch axis; an `Input` itself."""
+
+    @abstractmethod
+    def operation(self, node: KerasNode) -> Any:
+        """The layer that a node calls; in Keras 3 also an operation of `keras.ops`."""
+
+    @abstractmethod
+    def inputs(self, node: KerasNode) -> Any:
+        """The first argument, nested symbolic tensors, with which a node calls its layer."""
+
+    @abstractmethod
+    def running(self, graph: KerasModel, stages: Stages) -> AbstractContextManager[None]:
+        """Within, each call of `graph` in a traced step is in the name scope of its stage."""
+
     def run(self, graph: KerasModel, inputs: Nest, training: bool | None, mask: Nest) -> Any:
         """The graph's outputs for `inputs`."""
         return graph.call(inputs, training=training, mask=mask)
@@ -73,7 +89,7 @@ class FrameworkGraphs:
 
 def is_shape(value: object) -> bool:
     """Whether a value is a list or tuple of sizes, with None for unknown ones."""
-    return isinstance(value, list | tuple) and all(size is None or isinstance(size, int) for size in value)
+    return isinstance(value, list | tuple) and all(size is None or isinstance(size, Integral) for size in value)
 
 
 _known: list[tuple[type, Graphs]] = []

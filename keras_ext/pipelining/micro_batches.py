@@ -14,19 +14,18 @@ from engine.partition.accumulation import Accumulation
 from engine.partition.schedule import devices_of
 from engine.partition.schedule_checks import check_count
 from ipu._internal.config.system import current_system
-from keras_ext.accumulation_options import REDUCTION, REDUCTIONS
+from ipu._internal.pipelining.options import REDUCTIONS
+from keras_ext.accumulation_options import REDUCTION
 from keras_ext.extension import option
 from keras_ext.pipelining.assigned import is_without_stages, may_have_stages
+from keras_ext.pipelining.batch_specs import BATCH_SIZE, specs_of
 from keras_ext.pipelining.errors import StageAssignmentError
 from keras_ext.pipelining.graphs import graphs_of
 from keras_ext.pipelining.opening import is_subclass, opens_inside
 from keras_ext.pipelining.options import STEPS, ModelPipelining, pipelining_of, pipelining_steps
 from keras_ext.pipelining.subclasses import outside_traces, subclass_graph, trace_subclass
 from keras_ext.replication import ipus_of_replica, replicas_of
-from keras_ext.types import KerasModel, Nest, Tensor
-
-BATCH_SIZE = 32
-"""Keras' own batch size, where none is given."""
+from keras_ext.types import KerasModel, Nest
 
 
 @contextmanager
@@ -117,18 +116,11 @@ def _inputs(arguments: Mapping[str, Any]) -> Any:
     if isinstance(x, tf.data.Dataset):
         spec = x.element_spec
         return spec[0] if isinstance(spec, tuple) else spec
-    size = arguments.get("batch_size") or BATCH_SIZE
     leaves = [] if x is None else tf.nest.flatten(x)
     if leaves and all(isinstance(leaf, np.ndarray | tf.Tensor) and len(leaf.shape) for leaf in leaves):
-        return tf.nest.map_structure(lambda leaf: _batch_of(leaf, size), x)
+        return specs_of(x, arguments.get("batch_size") or BATCH_SIZE)
     if hasattr(x, "__getitem__") and hasattr(x, "__len__") and len(x) and not isinstance(x, list | tuple | dict):
         batch = x[0]
         batch = batch[0] if isinstance(batch, tuple) else batch
-        return tf.nest.map_structure(lambda leaf: _batch_of(np.asarray(leaf), len(leaf)), batch)
+        return tf.nest.map_structure(lambda leaf: specs_of(np.asarray(leaf), len(leaf)), batch)
     return None
-
-
-def _batch_of(array: Tensor, size: int) -> tf.TensorSpec:
-    dtype = tf.as_dtype(array.dtype)
-    shape = (min(size, int(array.shape[0])), *array.shape[1:])
-    return tf.TensorSpec(shape, tf.float32 if dtype == tf.float64 else dtype)

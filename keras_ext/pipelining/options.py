@@ -14,21 +14,23 @@ from engine.partition.schedule import ScheduleKind, devices_of
 from engine.partition.schedule_checks import check_pipeline
 from engine.partition.stage_options import StageOptions
 from engine.partition.storage import Storage
-from ipu._internal.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
+from ipu._internal.compiler.marks import AccumulatorType, check_accumulator_type
 from ipu._internal.compiler.storage import checked_storage, placed
 from ipu._internal.config.system import current_system
 from ipu._internal.pipelining.options import (
+    REDUCTIONS,
     RecomputationMode,
     checked_device_mapping,
     checked_recomputation,
+    checked_reduction,
     checked_schedule,
     kind_of,
 )
 from ipu._internal.pipelining.stage_options import stage_options_of
 from ipu._internal.pipelining.sums import checked_sum_dtype
 from ipu.ops.pipelining_ops import pipeline
-from keras_ext.accumulation_options import REDUCTION, REDUCTIONS, checked_reduction, checked_steps
-from keras_ext.extension import Extension, option, options_of
+from keras_ext.accumulation_options import REDUCTION, checked_steps
+from keras_ext.extension import Extension, check_names, option, options_of
 from keras_ext.pipelining.assigned import ASSIGNMENT, checked_stages, is_pipelined
 from keras_ext.pipelining.assignments import flat_arguments
 from keras_ext.pipelining.calls import Calls, LayerCall, calls_of
@@ -251,16 +253,7 @@ def _checked_mapping(mapping: object) -> list[int]:
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:
     known = set(inspect.signature(pipeline).parameters) - set(SET_BY_KERAS) - {"device_mapping", "accumulate_outfeed"}
-    for name, value in arguments.items():
-        if name in SET_BY_KERAS:
-            raise ConfigurationError(
-                f"Expected arguments of pipeline() that Keras models do not set automatically. Received: "
-                f"{name}={value!r}, which is incompatible with them: {SET_BY_KERAS[name]}."
-            )
-        if name not in known:
-            raise ConfigurationError(
-                f"Expected arguments of pipeline(): {', '.join(sorted(known))}. Received: {name!r}. Remove it."
-            )
+    check_names("pipeline()", arguments, known, SET_BY_KERAS)
     schedule = checked_schedule(arguments.get("pipeline_schedule"))
     checked_recomputation(arguments.get("recomputation_mode"), schedule)
     stage_options_of(arguments)
@@ -270,6 +263,4 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
         raise NotImplementedError(
             "Expected continuous_weight_updates=False: TensorFlow for IPUs never had it. Received: True. Leave it out."
         )
-    dtype = arguments.get("gradient_accumulation_dtype")
-    if dtype is not None and not is_function_of_variables(dtype):
-        accumulator_element_type(dtype)
+    check_accumulator_type(arguments.get("gradient_accumulation_dtype"))

@@ -20,8 +20,8 @@ from ipu._internal.compiler.program import build_program
 from ipu._internal.compiler.replication import alone
 from ipu._internal.compiler.trace import trace_step
 from ipu._internal.config.system import current_system
-from ipu._internal.pipelining.options import RecomputationMode, checked_schedule, kind_of
-from keras_ext.accumulation_options import REDUCTION, REDUCTIONS
+from ipu._internal.pipelining.options import REDUCTIONS, RecomputationMode, checked_schedule, kind_of
+from keras_ext.accumulation_options import REDUCTION
 from keras_ext.extension import Extension, option
 from keras_ext.pipelining.batch_specs import batch_specs
 from keras_ext.pipelining.calls import Calls, calls_of

@@ -177,7 +177,7 @@ def test_steps_are_positive_integers(kit: Kit, steps: Any) -> None:
 
 @pytest.mark.parametrize("name", ["opt", "optimizer", "num_mini_batches", "experimental_normalize_gradients"])
 def test_arguments_that_keras_fills_in(kit: Kit, name: str) -> None:
-    with pytest.raises(ValueError, match=f"'{name}', which is set automatically"):
+    with pytest.raises(ValueError, match=f"'{name}', which Keras sets itself"):
         kit.ipu_model().set_gradient_accumulation_options(2, **{name: 1})
 
 

@@ -135,6 +135,12 @@ def is_function_of_variables(accumulator_type: object) -> TypeGuard[Callable[[An
     return callable(accumulator_type) and not isinstance(accumulator_type, type | tf.DType)
 
 
+def check_accumulator_type(dtype: object) -> None:
+    """Raises ConfigurationError for anything but None, a floating-point type and a function of the variable."""
+    if dtype is not None and not is_function_of_variables(dtype):
+        accumulator_element_type(dtype)
+
+
 def accumulator_element_type(dtype: object) -> str:
     """HLO's name of an accumulation dtype; raises ConfigurationError for anything but floating-point types."""
     try:

@@ -139,30 +139,30 @@ def on_ipu_model() -> bool:
 
 def synthetic_data_categories() -> frozenset[str] | None:
     """The categories with synthetic data by TF_POPLAR_FLAGS; None for all."""
-    flags = _flags()
-    if "--use_synthetic_data" in flags:
+    if "--use_synthetic_data" in _flags():
         return None
-    prefix = "--synthetic_data_categories="
-    named = [flag.removeprefix(prefix) for flag in flags if flag.startswith(prefix)]
-    return frozenset(name.strip() for names in named for name in names.strip("'\"").split(",") if name.strip())
+    named = _values("--synthetic_data_categories")
+    return frozenset(name.strip() for names in named for name in names.split(",") if name.strip())
 
 
 def synthetic_data_initializer() -> str:
     """The synthetic data of TF_POPLAR_FLAGS: random, uniform, normal or an integer; '0' by default."""
-    prefix = "--synthetic_data_initializer="
-    named = [flag.removeprefix(prefix).strip("'\"") for flag in _flags() if flag.startswith(prefix)]
-    return named[-1] if named else "0"
+    return ["0", *_values("--synthetic_data_initializer")][-1]
 
 
 def executable_cache_path() -> str:
     """The folder for executables in TF_POPLAR_FLAGS; '' for none."""
-    prefix = "--executable_cache_path="
-    named = [flag.removeprefix(prefix).strip("'\"") for flag in _flags() if flag.startswith(prefix)]
-    return named[-1] if named else ""
+    return ["", *_values("--executable_cache_path")][-1]
 
 
 def _flags() -> list[str]:
     return os.environ.get("TF_POPLAR_FLAGS", "").split()
+
+
+def _values(flag: str) -> list[str]:
+    """The values given for a flag, in order, without quotes."""
+    given = (each.partition("=") for each in _flags())
+    return [value.strip("'\"") for name, equals, value in given if name == flag and equals]
 
 
 def device_named(name: str) -> Device:

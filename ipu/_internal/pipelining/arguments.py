@@ -16,7 +16,7 @@ from engine.partition.schedule import Devices
 from engine.partition.schedule_checks import check_count, check_pipeline
 from engine.partition.stage_options import StageOptions
 from engine.partition.storage import Storage
-from ipu._internal.compiler.marks import AccumulatorType, accumulator_element_type, is_function_of_variables
+from ipu._internal.compiler.marks import AccumulatorType, check_accumulator_type
 from ipu._internal.compiler.storage import checked_storage, placed
 from ipu._internal.pipelining.errors import PipelineCountError, PipelineTypeError
 from ipu._internal.pipelining.options import (
@@ -111,8 +111,7 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
     storage = placed(checked_storage(arguments), accumulates=training)
     checked_sum_dtype(arguments["accumulate_outfeed_dtype"])
     dtype = arguments["gradient_accumulation_dtype"]
-    if dtype is not None and not is_function_of_variables(dtype):
-        accumulator_element_type(dtype)
+    check_accumulator_type(dtype)
     if not tf.is_tensor(count):
         check_schedule_takes(count, schedule, devices, training)
     mask = arguments["outfeed_mask"]

@@ -101,14 +101,18 @@ def checked_device_mapping(mapping: object, stages: int) -> tuple[int, ...]:
     return tuple(int(device) for device in mapping)
 
 
-REDUCTIONS: tuple[Reduction, ...] = ("sum", "mean", "running_mean")
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 
 def checked_reduction(method: object) -> Reduction:
-    """A name in any case or a member of GradientAccumulationReductionMethod; raises ConfigurationError for others."""
+    """The reduction of a name in any case, a member of GradientAccumulationReductionMethod or its value.
+
+    Raises ConfigurationError for all else.
+    """
     name = getattr(method, "name", method)
-    if isinstance(name, str) and name.lower() in REDUCTIONS:
-        return next(reduction for reduction in REDUCTIONS if reduction == name.lower())
+    for number, reduction in enumerate(REDUCTIONS):
+        if (is_integer(name) and name == number) or (isinstance(name, str) and name.lower() == reduction):
+            return reduction
     raise ConfigurationError(
         f"Cannot parse {method!r} as one of GradientAccumulationReductionMethod. Expected one of "
         f"{', '.join(map(repr, REDUCTIONS))}. Received: {method!r}."

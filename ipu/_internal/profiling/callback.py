@@ -88,13 +88,11 @@ class ProfileReport:
         """Listens for programs that do not fit; also called by `fit`."""
         listen(self.model, self._failed)
 
+    on_predict_begin = on_test_begin
+
     def on_test_end(self, logs: Nest = None) -> None:
         """Writes the report on `evaluate`."""
         self._ended("test")
-
-    def on_predict_begin(self, logs: Nest = None) -> None:
-        """Listens for programs that do not fit."""
-        listen(self.model, self._failed)
 
     def on_predict_end(self, logs: Nest = None) -> None:
         """Writes the report on `predict`."""
@@ -103,11 +101,7 @@ class ProfileReport:
     def _implements_train_batch_hooks(self) -> bool:
         return False
 
-    def _implements_test_batch_hooks(self) -> bool:
-        return False
-
-    def _implements_predict_batch_hooks(self) -> bool:
-        return False
+    _implements_test_batch_hooks = _implements_predict_batch_hooks = _implements_train_batch_hooks
 
     def _ended(self, mode: str) -> None:
         if self._training:

@@ -64,22 +64,15 @@ def export_single_step(
         TypeError: a signature of another type.
         UnsupportedOperation: an operation that the engine cannot run.
     """
+    arguments = dict(locals())
     check_directory(export_dir, purge_export_dir)
+    iterations = checked_count("iterations", iterations)
     taken = signatures(
         predict_step, predict_step_signature, input_dataset, preprocessing_step, preprocessing_step_signature
     )
     step = checked_step(predict_step, taken.predict, "predict_step", taken.dataset)
     return export_step(
-        Export(
-            step,
-            export_dir,
-            checked_count("iterations", iterations),
-            output_names,
-            preprocessing_step,
-            taken.preprocessing,
-            postprocessing_step,
-            postprocessing_step_signature,
-        )
+        Export.of(arguments, step=step, iterations=iterations, preprocessing_step_signature=taken.preprocessing)
     )
 
 
@@ -126,6 +119,7 @@ def export_pipeline(
         ValueError: further, fewer than two stages, or a number of iterations that the schedule cannot take.
         TypeError: further, stages, a mapping, a schedule or options of another type.
     """
+    arguments = dict(locals())
     check_directory(export_dir, purge_export_dir)
     iterations = checked_count("iterations", iterations)
     constants = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
@@ -135,19 +129,8 @@ def export_pipeline(
         function, predict_step_signature, input_dataset, preprocessing_step, preprocessing_step_signature
     )
     step = checked_step(function, taken.predict, "first stage", taken.dataset)
-    return export_step(
-        Export(
-            step,
-            export_dir,
-            iterations,
-            output_names,
-            preprocessing_step,
-            taken.preprocessing,
-            postprocessing_step,
-            postprocessing_step_signature,
-            pipeline,
-        )
-    )
+    checked = {"step": step, "iterations": iterations, "pipeline": pipeline}
+    return export_step(Export.of(arguments, **checked, preprocessing_step_signature=taken.preprocessing))
 
 
 def export_keras(
@@ -176,6 +159,8 @@ def export_keras(
         ValueError: further, a model that is not built, has no batch size, or was not created in an IPUStrategy's scope.
         TypeError: further, `model` is no Keras model.
     """
+    arguments = dict(locals())
+    del arguments["model"]
     if not hasattr(model, "predict_step"):
         raise ExportTypeError(f"Expected a Keras model. Received: {model!r} of type {type(model).__name__}.")
     export = getattr(model, "export_for_ipu_serving", None)
@@ -184,13 +169,4 @@ def export_keras(
             f"Expected a Keras model created inside an IPUStrategy's scope. Received: {model.name!r}, which was not "
             "created inside an IPU strategy. Create it in `with strategy.scope():`."
         )
-    return export(
-        export_dir,
-        batch_size=batch_size,
-        output_names=output_names,
-        preprocessing_step=preprocessing_step,
-        preprocessing_step_signature=preprocessing_step_signature,
-        postprocessing_step=postprocessing_step,
-        postprocessing_step_signature=postprocessing_step_signature,
-        purge_export_dir=purge_export_dir,
-    )
+    return export(**arguments)

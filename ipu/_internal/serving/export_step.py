@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ class Export:
     """The common arguments of exports, with the predict step checked."""
 
     step: Step
-    directory: str
+    export_dir: str
     iterations: int
     output_names: Any = None
     preprocessing_step: Callable[..., Any] | None = None
@@ -38,6 +38,12 @@ class Export:
     postprocessing_step: Callable[..., Any] | None = None
     postprocessing_step_signature: Any = None
     pipeline: PipelineManifest | None = None
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], **checked: Any) -> Export:
+        """The common arguments of an export among all of its `arguments`, by name, and those that it has checked."""
+        common = {field.name: arguments[field.name] for field in fields(cls) if field.name in arguments}
+        return cls(**{**common, **checked})
 
 
 def export_step(export: Export) -> Callable[..., Any]:
@@ -63,13 +69,13 @@ def export_step(export: Export) -> Callable[..., Any]:
         has_postprocessing=postprocessing is not None,
         pipeline=export.pipeline,
     )
-    with complete_directory(export.directory) as directory:
+    with complete_directory(export.export_dir) as directory:
         save(str(directory), step, run, preprocessing, postprocessing, names)
         assets = directory / "assets"
         assets.mkdir(exist_ok=True)
         write_program(assets / manifest.executable, program, manifest)
         manifest.write(assets)
-    logger.info("Exported %s to %s: %s -> %s", step.what, export.directory, manifest.inputs, manifest.outputs)
+    logger.info("Exported %s to %s: %s -> %s", step.what, export.export_dir, manifest.inputs, manifest.outputs)
     named = export.output_names is not None
     return _runtime_function(run_program, manifest, preprocessing, postprocessing, named)
 

@@ -10,6 +10,7 @@ from ipu._internal.names.namespace import public_names
 from ipu._internal.types import Nest
 
 __all__ = ["BufferDataset"]
+__getattr__, __dir__ = public_names(__name__, __all__)
 
 
 class BufferDataset(dataset_ops.UnaryUnchangedStructureDataset):
@@ -40,6 +41,3 @@ def _elements(*window: Nest) -> tf.data.Dataset:
     """The elements of a window, which is a structure of data sets."""
     structure = window if len(window) > 1 else window[0]
     return structure if isinstance(structure, tf.data.Dataset) else tf.data.Dataset.zip(structure)
-
-
-__getattr__, __dir__ = public_names(__name__, __all__)
